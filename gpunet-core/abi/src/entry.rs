@@ -1,0 +1,117 @@
+//! The device's own books: one entry per socket slot, in device memory, never shared.
+
+use crate::{Options, SockAddr};
+
+/// What a slot is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Nothing.
+    Free = 0,
+    /// Made by gsocket, or a bind or connect is under way.
+    Fresh = 1,
+    /// Bound, not listening.
+    Bound = 2,
+    /// A listener.
+    Listener = 3,
+    /// A stream.
+    Stream = 4,
+}
+
+impl Kind {
+    /// Reads the number.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        match raw {
+            1 => Self::Fresh,
+            2 => Self::Bound,
+            3 => Self::Listener,
+            4 => Self::Stream,
+            _ => Self::Free,
+        }
+    }
+}
+
+/// One direction of a stream as the device keeps it between calls. Addresses are the device's own.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Direction {
+    /// First byte of the ring.
+    pub base: u64,
+    /// Bytes in the ring.
+    pub capacity: u64,
+    /// Address of the word this end writes.
+    pub mine: u64,
+    /// Address of the word the other end writes.
+    pub theirs: u64,
+    /// Bytes moved so far, with FIN once this end finished.
+    pub position: u64,
+    /// The other end's position as last believed.
+    pub seen: u64,
+}
+
+/// A socket slot as the device keeps it. 256 bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Entry {
+    /// A [`Kind`] in the low 8 bits, the generation above.
+    pub state: u32,
+    /// 1 while a group sends (compare-exchange).
+    pub send_lock: u32,
+    /// 1 while a group receives (compare-exchange).
+    pub recv_lock: u32,
+    /// The other end's slot on the same device, or [`crate::control::NO_SLOT`].
+    pub partner: u32,
+    /// Send direction.
+    pub send: Direction,
+    /// Receive direction.
+    pub recv: Direction,
+    /// Options.
+    pub options: Options,
+    /// This end's address.
+    pub local: SockAddr,
+    /// The other end's address.
+    pub peer: SockAddr,
+    /// A [`crate::options::TransportKind`] as a number.
+    pub transport: u32,
+    /// The errno that SO_ERROR reports once.
+    pub error: u32,
+    reserved: u64,
+}
+
+const _: () = assert!(size_of::<Entry>() == 256);
+
+impl Entry {
+    /// Packs kind and generation.
+    #[must_use]
+    pub const fn pack(kind: Kind, generation: u32) -> u32 {
+        kind as u32 | (generation << 8)
+    }
+
+    /// The kind in a packed state.
+    #[must_use]
+    pub const fn kind(state: u32) -> Kind {
+        Kind::from_raw(state & 0xff)
+    }
+
+    /// The generation in a packed state.
+    #[must_use]
+    pub const fn generation(state: u32) -> u32 {
+        state >> 8
+    }
+}
+
+/// The two words a socket writes when the other end is a socket of the same device: they lie in
+/// device memory, where that other end polls them.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct OwnWords {
+    /// Bytes sent.
+    pub published: u64,
+    reserved: [u64; 7],
+    /// Bytes consumed.
+    pub consumed: u64,
+    reserved2: [u64; 7],
+}
+
+const _: () = assert!(size_of::<OwnWords>() == 128);

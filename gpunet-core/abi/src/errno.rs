@@ -1,0 +1,118 @@
+//! Errors as the device sees them, with Linux's numbers.
+
+macro_rules! errors {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        /// Why a socket call failed. C programs see the negated [`Error::errno`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Error {
+            $($(#[$doc])* $name,)*
+            /// Another errno of the operating system.
+            Other(i32),
+        }
+
+        impl Error {
+            /// The Linux errno, positive.
+            #[must_use]
+            pub const fn errno(self) -> i32 {
+                match self {
+                    $(Self::$name => $code,)*
+                    Self::Other(code) => code,
+                }
+            }
+
+            /// The error of a positive Linux errno.
+            #[must_use]
+            pub const fn from_errno(code: i32) -> Self {
+                match code {
+                    $($code => Self::$name,)*
+                    other => Self::Other(other),
+                }
+            }
+
+            /// A short description.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                    Self::Other(_) => "operating system error",
+                }
+            }
+        }
+    };
+}
+
+errors! {
+    /// EPERM
+    NotPermitted = 1, "operation not permitted";
+    /// EBADF: not a socket, or a handle of a slot that has been reused.
+    BadHandle = 9, "bad or stale socket handle";
+    /// EAGAIN: a non-blocking call would have to wait.
+    WouldBlock = 11, "operation would block";
+    /// EACCES
+    AccessDenied = 13, "permission denied";
+    /// EINVAL
+    InvalidArgument = 22, "invalid argument";
+    /// EMFILE: the socket table is full.
+    TooManySockets = 24, "socket table full";
+    /// EPIPE: a send after shutdown, or to a peer that reads no more.
+    BrokenPipe = 32, "broken pipe";
+    /// EPROTO: a shared word or slot holds what cannot be; the connection is ended.
+    Protocol = 71, "shared memory was overwritten: protocol error";
+    /// EDESTADDRREQ
+    DestinationRequired = 89, "destination address required";
+    /// EOPNOTSUPP
+    NotSupported = 95, "operation not supported on this socket";
+    /// EAFNOSUPPORT
+    FamilyNotSupported = 97, "address family not supported";
+    /// EADDRINUSE
+    AddressInUse = 98, "address in use";
+    /// EADDRNOTAVAIL
+    AddressNotAvailable = 99, "address not available";
+    /// ENETDOWN: the proxy stopped.
+    NetworkDown = 100, "the proxy stopped";
+    /// ENETUNREACH
+    NetworkUnreachable = 101, "network unreachable";
+    /// ECONNABORTED
+    ConnectionAborted = 103, "connection aborted";
+    /// ECONNRESET
+    ConnectionReset = 104, "connection reset by peer";
+    /// ENOBUFS: no ring of that size is free.
+    NoBuffers = 105, "ring memory exhausted";
+    /// EISCONN
+    IsConnected = 106, "already connected";
+    /// ENOTCONN
+    NotConnected = 107, "not connected";
+    /// ETIMEDOUT
+    TimedOut = 110, "timed out";
+    /// ECONNREFUSED
+    ConnectionRefused = 111, "connection refused";
+    /// EHOSTUNREACH
+    HostUnreachable = 113, "host unreachable";
+    /// EALREADY: another group uses this direction.
+    Busy = 114, "another group uses this direction";
+    /// ECANCELED: the launch was cancelled by the host.
+    Canceled = 125, "canceled by the host";
+}
+
+/// What a socket call returns.
+pub type Result<T> = core::result::Result<T, Error>;
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_errno_comes_back() {
+        for code in 1..200 {
+            assert_eq!(Error::from_errno(code).errno(), code);
+        }
+    }
+}

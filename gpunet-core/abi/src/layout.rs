@@ -1,0 +1,257 @@
+//! The two regions of an attachment, byte by byte.
+//!
+//! **Shared region** (pinned host memory, mapped by proxy and device): header, the dense words the
+//! proxy scans, the lines the device polls, control slots, the recycling ring, then ring memory.
+//! **Device region** (GPU memory; the heap for the CPU device): the device's own books, then ring
+//! memory for streams between two sockets of that device.
+
+use crate::context::Context;
+use crate::control::ControlSlot;
+use crate::entry::{Entry, OwnWords};
+
+/// Everything starts on such a boundary.
+pub const PAGE: u64 = 4096;
+/// Launches that can be told apart at a time.
+pub const LAUNCHES: u32 = 64;
+/// Data threads at most.
+pub const SHARDS: usize = 16;
+
+/// How many of each thing an attachment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Geometry {
+    /// Socket slots, at most 65,536.
+    pub sockets: u32,
+    /// Control slots: requests in flight at a time.
+    pub controls: u32,
+    /// Data threads of the proxy; slot `s` belongs to thread `s % shards`.
+    pub shards: u32,
+    reserved: u32,
+    /// Bytes of ring memory in the shared region.
+    pub shared_rings: u64,
+    /// Bytes of ring memory in the device region.
+    pub device_rings: u64,
+}
+
+impl Geometry {
+    /// Makes a geometry, rounding ring memory up to whole pages.
+    #[must_use]
+    pub const fn new(sockets: u32, controls: u32, shards: u32, shared_rings: u64, device_rings: u64) -> Self {
+        Self {
+            sockets,
+            controls,
+            shards,
+            reserved: 0,
+            shared_rings: round_up(shared_rings),
+            device_rings: round_up(device_rings),
+        }
+    }
+}
+
+/// The start of the shared region.
+///
+/// | field | writer | reader |
+/// |---|---|---|
+/// | magic, version, geometry | proxy, once | device |
+/// | heartbeat | proxy | device (is the proxy alive?) |
+/// | epoch | proxy (and CPU thread blocks for peer streams) | device polls, CPU futex |
+/// | reclaimed | proxy | device: slots pushed into the recycling ring so far |
+/// | pollers | CPU thread blocks | proxy and CPU blocks: how many sleep on `epoch` |
+/// | sleeping | data thread i | CPU thread blocks: ring its eventfd |
+/// | cancel | host | device: launch i is cancelled |
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct SharedHeader {
+    /// [`crate::MAGIC`].
+    pub magic: u32,
+    /// [`crate::VERSION`].
+    pub version: u32,
+    /// The sizes below were computed from this.
+    pub geometry: Geometry,
+    reserved: [u64; 3],
+    /// Counts up while the proxy lives; [`HEARTBEAT_DOWN`] once it stopped.
+    pub heartbeat: u64,
+    reserved1: [u64; 7],
+    /// Counts changes that a poll could wait for. The low half is the futex CPU blocks sleep on.
+    pub epoch: u64,
+    reserved2: [u64; 7],
+    /// Slots pushed into the recycling ring.
+    pub reclaimed: u64,
+    reserved3: [u64; 7],
+    /// CPU thread blocks that sleep on `epoch`.
+    pub pollers: u32,
+    reserved4: [u32; 15],
+    /// Per data thread: 1 while it sleeps and wants its eventfd rung.
+    pub sleeping: [SleepLine; SHARDS],
+    /// Per launch: not 0 once the host cancelled it.
+    pub cancel: [u64; LAUNCHES as usize],
+}
+
+/// One data thread's sleeping flag, on a line of its own.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct SleepLine {
+    /// 1 while the thread sleeps.
+    pub flag: u32,
+}
+
+/// The heartbeat of a proxy that has stopped for good.
+pub const HEARTBEAT_DOWN: u64 = u64::MAX;
+
+const _: () = assert!(size_of::<SharedHeader>() == 4096);
+
+/// What the proxy tells one socket: one line, so that one look fetches it all.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct SocketLine {
+    /// Bytes that have landed in the receive ring, with FIN at the end. Of a listener: connections
+    /// ready to be accepted.
+    pub landed: u64,
+    /// Bytes of the send ring that are free again, with FIN when nobody reads any more.
+    pub released: u64,
+    /// A [`crate::Status`].
+    pub status: u64,
+    reserved: u64,
+    /// 1 while a CPU thread block sleeps until it can send.
+    pub send_park: u32,
+    /// 1 while a CPU thread block sleeps until something lands.
+    pub recv_park: u32,
+    reserved2: [u64; 3],
+}
+
+const _: () = assert!(size_of::<SocketLine>() == 64);
+
+/// Offsets in the shared region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct SharedLayout {
+    /// `u64` per socket: published. Device writes, proxy scans.
+    pub published: u64,
+    /// `u64` per socket: consumed. Device writes, proxy scans.
+    pub consumed: u64,
+    /// `u64` per control slot: request sequence. Device writes, proxy scans.
+    pub requests: u64,
+    /// `u64` per control slot: sequence given up. Device writes, proxy scans.
+    pub abandons: u64,
+    /// [`ControlSlot`]s.
+    pub controls: u64,
+    /// [`SocketLine`] per socket. Proxy writes, device polls.
+    pub lines: u64,
+    /// `u32` per socket: slots that are free again, in order. Proxy writes, device reads.
+    pub reclaim: u64,
+    /// Ring memory.
+    pub rings: u64,
+    /// Length of the region.
+    pub len: u64,
+}
+
+impl SharedLayout {
+    /// Lays the region out.
+    #[must_use]
+    pub const fn new(geometry: &Geometry) -> Self {
+        let sockets = geometry.sockets as u64;
+        let controls = geometry.controls as u64;
+        let published = size_of::<SharedHeader>() as u64;
+        let consumed = published + round_up(sockets * 8);
+        let requests = consumed + round_up(sockets * 8);
+        let abandons = requests + round_up(controls * 8);
+        let slots = abandons + round_up(controls * 8);
+        let lines = slots + round_up(controls * size_of::<ControlSlot>() as u64);
+        let reclaim = lines + round_up(sockets * size_of::<SocketLine>() as u64);
+        let rings = reclaim + round_up(sockets * 4);
+        Self {
+            published,
+            consumed,
+            requests,
+            abandons,
+            controls: slots,
+            lines,
+            reclaim,
+            rings,
+            len: rings + geometry.shared_rings,
+        }
+    }
+}
+
+/// The start of the device region: the device's own allocation state.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct DeviceHeader {
+    /// Slots taken from the recycling ring so far (compare-exchange among the device's threads).
+    pub taken: u64,
+    reserved: [u64; 7],
+    /// The last `reclaimed` that some thread of this device saw.
+    pub reclaimed_seen: u64,
+}
+
+const _: () = assert!(size_of::<DeviceHeader>() == 4096);
+
+/// Offsets in the device region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct DeviceLayout {
+    /// [`Context`] per launch. Host writes once, kernels read.
+    pub contexts: u64,
+    /// `u32` per control slot: 1 while a group holds it.
+    pub claims: u64,
+    /// `u64` per control slot: the last sequence number used.
+    pub sequences: u64,
+    /// [`Entry`] per socket.
+    pub entries: u64,
+    /// [`OwnWords`] per socket: its published and consumed words when the other end is a socket of
+    /// the same device.
+    pub words: u64,
+    /// Ring memory.
+    pub rings: u64,
+    /// Length of the region.
+    pub len: u64,
+}
+
+impl DeviceLayout {
+    /// Lays the region out.
+    #[must_use]
+    pub const fn new(geometry: &Geometry) -> Self {
+        let sockets = geometry.sockets as u64;
+        let controls = geometry.controls as u64;
+        let contexts = size_of::<DeviceHeader>() as u64;
+        let claims = contexts + round_up(LAUNCHES as u64 * size_of::<Context>() as u64);
+        let sequences = claims + round_up(controls * 4);
+        let entries = sequences + round_up(controls * 8);
+        let words = entries + round_up(sockets * size_of::<Entry>() as u64);
+        let rings = words + round_up(sockets * size_of::<OwnWords>() as u64);
+        Self { contexts, claims, sequences, entries, words, rings, len: rings + geometry.device_rings }
+    }
+}
+
+const fn round_up(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE) * PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_page_aligned_and_do_not_overlap() {
+        let geometry = Geometry::new(1000, 128, 1, 1 << 20, 1 << 20);
+        let s = SharedLayout::new(&geometry);
+        let order = [
+            0,
+            s.published,
+            s.consumed,
+            s.requests,
+            s.abandons,
+            s.controls,
+            s.lines,
+            s.reclaim,
+            s.rings,
+            s.len,
+        ];
+        assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));
+        assert!(s.consumed - s.published >= 8000);
+        let d = DeviceLayout::new(&geometry);
+        let order = [0, d.contexts, d.claims, d.sequences, d.entries, d.words, d.rings, d.len];
+        assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));
+        assert!(d.words - d.entries >= 256_000);
+    }
+}

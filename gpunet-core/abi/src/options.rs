@@ -1,0 +1,164 @@
+//! Socket options, as the device keeps them and as requests carry them.
+
+/// Smallest ring: 4 KiB.
+pub const MIN_RING_LOG2: u8 = 12;
+/// Largest ring: 16 MiB.
+pub const MAX_RING_LOG2: u8 = 24;
+/// Default ring: 256 KiB, the original GPUnet's size.
+pub const DEFAULT_RING_LOG2: u8 = 18;
+
+/// Which transport a socket may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TransportKind {
+    /// Same-host peer if the proxy holds that listener, else TCP.
+    #[default]
+    Auto = 0,
+    /// TCP.
+    Tcp = 1,
+    /// Both ends on this host, through shared rings.
+    Peer = 2,
+}
+
+impl TransportKind {
+    /// Reads the ABI's number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Auto),
+            1 => Some(Self::Tcp),
+            2 => Some(Self::Peer),
+            _ => None,
+        }
+    }
+}
+
+/// The options of one socket. 32 bytes, no padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Options {
+    /// Bits of [`Options::NODELAY`] and its neighbours.
+    pub flags: u32,
+    /// SO_LINGER in milliseconds; negative: the proxy's default; 0: close resets the connection.
+    pub linger_ms: i32,
+    /// SO_SNDTIMEO in nanoseconds; 0: no limit.
+    pub send_timeout_ns: u64,
+    /// SO_RCVTIMEO in nanoseconds; 0: no limit. Connect and accept obey it too.
+    pub recv_timeout_ns: u64,
+    /// Send ring: log2 of its bytes, 12 to 24.
+    pub send_log2: u8,
+    /// Receive ring: log2 of its bytes, 12 to 24.
+    pub recv_log2: u8,
+    /// A [`TransportKind`] as a number.
+    pub transport: u8,
+    reserved: [u8; 5],
+}
+
+const _: () = assert!(size_of::<Options>() == 32);
+
+impl Options {
+    /// TCP_NODELAY, on by default.
+    pub const NODELAY: u32 = 1;
+    /// SO_REUSEADDR, on by default.
+    pub const REUSEADDR: u32 = 2;
+    /// SO_KEEPALIVE.
+    pub const KEEPALIVE: u32 = 4;
+    /// IPV6_V6ONLY.
+    pub const V6ONLY: u32 = 8;
+    /// Calls do not wait: EAGAIN instead.
+    pub const NONBLOCK: u32 = 16;
+
+    /// What a socket starts with.
+    pub const DEFAULT: Self = Self {
+        flags: Self::NODELAY | Self::REUSEADDR,
+        linger_ms: -1,
+        send_timeout_ns: 0,
+        recv_timeout_ns: 0,
+        send_log2: DEFAULT_RING_LOG2,
+        recv_log2: DEFAULT_RING_LOG2,
+        transport: TransportKind::Auto as u8,
+        reserved: [0; 5],
+    };
+
+    /// Says whether a flag is set.
+    #[must_use]
+    pub const fn has(self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Sets or clears a flag.
+    #[must_use]
+    pub const fn with_flag(mut self, flag: u32, on: bool) -> Self {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+        self
+    }
+
+    /// Asks for ring sizes in bytes; rounded up to a power of two between 4 KiB and 16 MiB.
+    #[must_use]
+    pub const fn with_rings(mut self, send_bytes: u64, recv_bytes: u64) -> Self {
+        self.send_log2 = ring_log2(send_bytes);
+        self.recv_log2 = ring_log2(recv_bytes);
+        self
+    }
+
+    /// Asks for a transport.
+    #[must_use]
+    pub const fn with_transport(mut self, kind: TransportKind) -> Self {
+        self.transport = kind as u8;
+        self
+    }
+
+    /// Sets both time limits, in nanoseconds; 0 for none.
+    #[must_use]
+    pub const fn with_timeouts(mut self, send_ns: u64, recv_ns: u64) -> Self {
+        self.send_timeout_ns = send_ns;
+        self.recv_timeout_ns = recv_ns;
+        self
+    }
+
+    /// Sets SO_LINGER in milliseconds; negative for the proxy's default, 0 to reset at close.
+    #[must_use]
+    pub const fn with_linger_ms(mut self, linger_ms: i32) -> Self {
+        self.linger_ms = linger_ms;
+        self
+    }
+
+    /// Says whether every field is one a proxy can serve.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.send_log2 >= MIN_RING_LOG2
+            && self.send_log2 <= MAX_RING_LOG2
+            && self.recv_log2 >= MIN_RING_LOG2
+            && self.recv_log2 <= MAX_RING_LOG2
+            && TransportKind::from_raw(self.transport).is_some()
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// The log2 of the smallest allowed ring that holds `bytes`.
+#[must_use]
+pub const fn ring_log2(bytes: u64) -> u8 {
+    let mut log2 = MIN_RING_LOG2;
+    while log2 < MAX_RING_LOG2 && (1u64 << log2) < bytes {
+        log2 += 1;
+    }
+    log2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_sizes_round_up_and_stay_in_bounds() {
+        assert_eq!(ring_log2(0), 12);
+        assert_eq!(ring_log2(4097), 13);
+        assert_eq!(ring_log2(1 << 18), 18);
+        assert_eq!(ring_log2(u64::MAX), 24);
+    }
+}

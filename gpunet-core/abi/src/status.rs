@@ -1,0 +1,63 @@
+//! The status word: how every failure but FIN and ERR reaches a socket.
+
+use crate::errno::Error;
+
+/// What the proxy says of a socket beside its positions. Written by the proxy alone.
+///
+/// Bits 0-15 are the errno (0: none), bit 16 [`Status::EOF`], bit 17 [`Status::NO_SEND`], bits
+/// 32-46 the generation of the slot: a word of an earlier generation says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Status(pub u64);
+
+impl Status {
+    /// No more data will land, in good order: after what landed, a receive returns 0.
+    pub const EOF: u64 = 1 << 16;
+    /// Nothing more can be sent: the peer stopped reading. A send fails with EPIPE.
+    pub const NO_SEND: u64 = 1 << 17;
+
+    /// The status of a healthy socket of that generation.
+    #[must_use]
+    pub const fn open(generation: u32) -> Self {
+        Self((generation as u64) << 32)
+    }
+
+    /// The same generation with an error.
+    #[must_use]
+    pub const fn with_error(self, error: Error) -> Self {
+        Self((self.0 & !0xffff) | (error.errno() as u64 & 0xffff))
+    }
+
+    /// The same status with [`Status::EOF`] or [`Status::NO_SEND`] added.
+    #[must_use]
+    pub const fn with(self, flags: u64) -> Self {
+        Self(self.0 | flags)
+    }
+
+    /// The generation the word speaks of.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Says whether something other than "healthy" stands here.
+    #[must_use]
+    pub const fn is_set(self) -> bool {
+        self.0 & 0xffff_ffff != 0
+    }
+
+    /// Says whether one of the flags is set.
+    #[must_use]
+    pub const fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// The error, if there is one.
+    #[must_use]
+    pub const fn error(self) -> Option<Error> {
+        match (self.0 & 0xffff) as i32 {
+            0 => None,
+            code => Some(Error::from_errno(code)),
+        }
+    }
+}

@@ -1,1 +1,44 @@
-//! Placeholder.
+//! Memory that a CPU, a GPU and a network card use together.
+//!
+//! A ring between a kernel and a socket lies either in pinned host memory, which the GPU reaches over the bus, or in GPU
+//! memory, which the card reaches by dma-buf. This crate makes both, starts the kernels that use them, and says plainly
+//! what a machine cannot do. It knows nothing of rings, sockets or transports.
+//!
+//! # Map
+//! | module | what it is |
+//! |---|---|
+//! | [`region`] | [`PinnedRegion`]: a sealed, preallocated memfd and its mapping; works without a GPU |
+//! | [`cuda`] | the CUDA driver, opened at run time: devices, GPU memory, registration, modules, launches |
+//! | [`mapping`] | ways for the CPU to map GPU memory, each with the reason why it is not used |
+//! | [`probe`](mod@probe) | [`probe()`]: all of the above as data, for people and for programs |
+//!
+//! # Rules
+//! - **No reference into shared memory.** Regions and buffers hand out addresses; another agent writes there at any time, so
+//!   a `&[u8]` would be a lie to the compiler.
+//! - **CUDA is optional.** The library is opened with `dlopen`; a machine without it builds, runs and gets
+//!   [`cuda::Unavailable`] with the reason. Nothing panics.
+//! - **One thread talks to CUDA.** Every call that needs a context runs on the device's agent thread, because a CUDA call made
+//!   while a kernel waits for the host can deadlock. [`cuda`] lists the calls and why each is safe.
+//!
+//! # Example
+//! ```no_run
+//! use gpu_usermap::{PinnedRegion, cuda::Cuda};
+//!
+//! let region = PinnedRegion::create("rings", 1 << 20)?;
+//! let device = Cuda::load()?.device(0)?;
+//! let registration = device.register(region)?;
+//! println!("the GPU sees the region at {:#x}", registration.device_ptr());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![deny(unsafe_code)]
+#![deny(clippy::multiple_unsafe_ops_per_block)]
+#![cfg(target_os = "linux")]
+
+pub mod cuda;
+pub mod mapping;
+pub mod probe;
+pub mod region;
+
+pub use probe::{Probe, probe};
+pub use region::{PinnedRegion, RegionError};

@@ -1,1 +1,38 @@
-//! Placeholder.
+//! The proxy: the CPU side of sockets for kernels.
+//!
+//! [`embed`] starts it inside a program; [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
+//! device its sockets; [`Attachment::launch`] runs a kernel that uses them.
+//!
+//! | part | modules |
+//! |---|---|
+//! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`], [`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
+//! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
+//! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
+//! | signs of life | `pulse`: the heartbeat that devices watch |
+#![deny(unsafe_code)]
+
+mod attached;
+mod attachment;
+pub mod config;
+mod control;
+#[allow(unsafe_code)]
+pub mod device_memory;
+mod embed;
+#[allow(unsafe_code)]
+mod launch;
+mod message;
+mod pulse;
+mod shard;
+
+pub use attached::Stats;
+pub use attachment::{
+    AttachError, Attachment, CloseReport, FinishPolicy, FinishReport, LaunchToken, TooManyLaunches,
+};
+pub use config::Config;
+pub use device_memory::DeviceBuffer;
+pub use embed::{EmbedError, Proxy, embed};
+pub use gpunet_abi as abi;
+pub use gpunet_device as device;
+pub use launch::{KernelError, Launch, LaunchError, Program};
+
+pub(crate) use shard::errno;

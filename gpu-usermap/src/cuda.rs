@@ -1,0 +1,70 @@
+//! The CUDA driver, opened at run time, with one thread per device that talks to it.
+//!
+//! # Layers
+//! `raw` (symbols, types, constants) → `driver` (one function per call, with a result) → the types below, which are cheap
+//! clones of an `Arc`. A child holds its parent ([`Function`] → [`Module`] → [`Device`] → [`Cuda`]; [`GpuBuffer`],
+//! [`Registration`] and [`Launch`] → [`Device`]), so nothing is released under a user, in whatever order handles drop.
+//!
+//! The bindings are this crate's own 40 declarations and not cudarc's: cudarc's dynamic loading panics where the library or a
+//! symbol is missing, and its result type is a Rust `enum`, for which an error code of a newer driver is undefined behaviour.
+//! A unit test compares every constant with cudarc's.
+//!
+//! # Under a running kernel
+//! A gpunet kernel runs until the host tells it to stop, and waits for the host meanwhile. A CUDA call that waits for that kernel
+//! then waits for ever. So every call that needs a context runs on the device's **agent thread** (`gpunet-cuda-agent`), which
+//! no kernel and no network peer waits for, and the calls are divided:
+//!
+//! | call | under a running kernel | why |
+//! |---|---|---|
+//! | `cuStreamQuery` | yes | reads a completion word; never waits |
+//! | `cuMemcpy{HtoD,DtoH}Async`: [`Device::write`], [`Device::read`], zeroing | yes | own non-blocking stream (no order with the null stream), pinned staging memory (no hidden wait), copy engine (no SM needed), completion by query |
+//! | `cuMemAlloc`: [`Device::alloc`] | yes, (t) | page tables only; zeroed by copies and not by `cuMemset`, which is a kernel and finds no SM where a persistent grid fills the GPU |
+//! | `cuMemHostRegister`: [`Device::register`] | yes, (t) | pins and maps; no dependence on work in flight |
+//! | `cuMemGetHandleForAddressRange`: [`GpuBuffer::export_dmabuf`] | yes, (t) | a kernel-mode object for existing pages |
+//! | `cuLaunchKernel`: [`Device::launch`] | yes, with a condition | the function is loaded before; the condition (local memory) stands at [`Device::launch`] |
+//! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context; dropped handles are queued until no launch made through this device runs |
+//! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle; they only hold the agent, never the data path |
+//! | any synchronize | never called | |
+//!
+//! (t): `tests/cuda.rs` checks it, by making the call while a kernel occupies the whole GPU and waits for a host word. A run on
+//! an H200 is still to be recorded here; until then the reason given is what NVIDIA's documentation leads to expect.
+//!
+//! Module loading is made eager (see [`LazyLoading`]), so that no first launch loads code behind a waiting kernel.
+//!
+//! The agent sees the launches made through its own [`Device`]. Kernels that a program launches in the same context by other
+//! means (cudarc, the runtime API) are invisible to it: a deferred release may then hold the agent until they end.
+
+mod agent;
+mod backoff;
+mod buffer;
+mod context;
+mod copies;
+mod device;
+mod driver;
+mod environment;
+mod error;
+#[cfg(test)]
+mod fake;
+mod function;
+mod jit;
+mod launch;
+mod launches;
+mod library;
+mod module;
+mod raw;
+mod registration;
+mod release;
+mod residency;
+
+pub use buffer::{CopyError, DmabufError, GpuBuffer};
+pub(crate) use device::Uncontexted;
+pub use device::{Device, DeviceAttribute};
+pub use environment::LazyLoading;
+pub use error::{CudaError, Unavailable};
+pub use function::{Function, FunctionAttributes};
+pub use jit::LoadModuleError;
+pub use launch::{Launch, LaunchError, LaunchSpec, param};
+pub use library::{Cuda, DriverVersion};
+pub use module::{Module, SymbolError, SymbolKind};
+pub use registration::{RegisterError, Registration};
+pub use residency::{CoResidencyError, KernelDemand, NotCoResident, fit_together};

@@ -1,0 +1,141 @@
+//! Everything that lives on a device's agent thread: the current context, copies, launches, deferred releases.
+
+#![allow(unsafe_code, reason = "makes a context current, and releases it")]
+
+use std::time::{Duration, Instant};
+
+use super::backoff::Backoff;
+use super::copies::CopyLane;
+use super::driver::Driver;
+use super::error::CudaError;
+use super::launches::Launches;
+use super::library::Cuda;
+use super::raw::{CUdevice, ContextHandle};
+use super::release::Release;
+
+/// How long the last handle's drop waits for kernels that still run. Longer than the 2 s for which a gpunet kernel
+/// outlives its proxy's heartbeat, short enough for a person to wait.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Whose context it is.
+#[derive(Clone, Copy)]
+pub(super) enum Origin {
+    /// The device's primary context, retained here and released at the end.
+    Primary(CUdevice),
+    /// The caller's: it outlives the device handle, and is left as it is.
+    Borrowed(ContextHandle),
+}
+
+/// The agent's state. Made, used and closed on the agent thread.
+pub(super) struct Context {
+    cuda: Cuda,
+    device: CUdevice,
+    owned: bool,
+    pub(super) copies: CopyLane,
+    pub(super) launches: Launches,
+    deferred: Vec<Release>,
+}
+
+impl Context {
+    /// Makes the context current on this thread, and the streams and staging memory in it.
+    pub(super) fn open(cuda: Cuda, origin: Origin) -> Result<Self, CudaError> {
+        let driver = cuda.driver();
+        let (handle, owned) = match origin {
+            Origin::Primary(device) => (driver.primary_context_retain(device)?, true),
+            Origin::Borrowed(handle) => (handle, false),
+        };
+        // SAFETY: just retained, or borrowed from a caller who promised that it lives on.
+        let lanes = unsafe { driver.context_set_current(handle) }
+            .and_then(|()| Ok((driver.current_device()?, CopyLane::open(driver)?, Launches::open(driver)?)));
+        match lanes {
+            Ok((device, copies, launches)) => {
+                Ok(Self { cuda, device, owned, copies, launches, deferred: Vec::new() })
+            }
+            Err(error) => {
+                if let Origin::Primary(device) = origin {
+                    // SAFETY: retained above; what was made in it goes with it, or stays for its other users.
+                    log(unsafe { driver.primary_context_release(device) });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        self.cuda.driver()
+    }
+
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    /// Splits the state, for an operation of the copy lane.
+    pub(super) fn copying(&mut self) -> (&Driver, &mut CopyLane) {
+        (self.cuda.driver(), &mut self.copies)
+    }
+
+    /// Splits the state, for an operation on launches.
+    pub(super) fn launching(&mut self) -> (&Driver, &mut Launches) {
+        (self.cuda.driver(), &mut self.launches)
+    }
+
+    /// Looks which launches have ended, and returns how many still run.
+    pub(super) fn reap(&mut self) -> usize {
+        let (driver, launches) = self.launching();
+        launches.reap(driver)
+    }
+
+    pub(super) fn defer(&mut self, release: Release) {
+        self.deferred.push(release);
+    }
+
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Gives back what dropped handles left, if no launch runs.
+    pub(super) fn release_if_idle(&mut self) {
+        if self.deferred.is_empty() || self.reap() > 0 {
+            return;
+        }
+        for release in std::mem::take(&mut self.deferred) {
+            log(release.perform(self.driver()));
+        }
+    }
+
+    /// Ends the agent's use of the context: waits for kernels, up to a bound, and gives everything back.
+    ///
+    /// A kernel that outlasts the bound keeps what it uses: memory, mappings, module and context are leaked to it, because
+    /// every call that frees them would wait for it as well.
+    pub(super) fn close(mut self) {
+        let deadline = Instant::now() + CLOSE_LIMIT;
+        let mut backoff = Backoff::new();
+        while self.reap() > 0 {
+            if Instant::now() >= deadline {
+                let launches = self.reap();
+                tracing::error!(
+                    launches,
+                    deferred = self.deferred.len(),
+                    "kernels run on after their device was dropped; their memory is leaked"
+                );
+                return;
+            }
+            backoff.pause(Some(deadline));
+        }
+        self.release_if_idle();
+        let driver = self.cuda.driver();
+        self.copies.close(driver).into_iter().for_each(log);
+        self.launches.close(driver).into_iter().for_each(log);
+        if self.owned {
+            // SAFETY: `open` retained it once, and every child of this device is gone.
+            log(unsafe { driver.primary_context_release(self.device) });
+        }
+    }
+}
+
+/// Nobody waits for the result of a release; a failure usually means that a kernel broke the context.
+fn log(result: Result<(), CudaError>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a release failed");
+    }
+}

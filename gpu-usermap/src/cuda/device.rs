@@ -1,0 +1,223 @@
+//! A GPU, its context and its agent.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use super::agent::Agent;
+use super::context::{Context, Origin};
+use super::error::CudaError;
+use super::library::Cuda;
+use super::raw::{CUdevice, ContextHandle, constants};
+
+/// Is one GPU with a context, and the handle through which everything on it is made.
+///
+/// Clones share the context and the agent thread. When the last of them and of its children (buffers, registrations,
+/// modules, launches) drops, that drop waits until the device's kernels have ended, at most 10 seconds, and gives everything back;
+/// what a kernel still uses after that is leaked to it, with an error in the log.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<DeviceInner>,
+}
+
+pub(super) struct DeviceInner {
+    cuda: Cuda,
+    agent: Agent,
+    device: CUdevice,
+    name: String,
+    compute_capability: (u32, u32),
+    multiprocessors: u32,
+}
+
+/// Finds the device that a program already opened.
+#[derive(Default)]
+pub(super) struct DeviceRegistry {
+    open: Vec<(CUdevice, Weak<DeviceInner>)>,
+}
+
+impl DeviceRegistry {
+    pub(super) fn open(&mut self, cuda: &Cuda, ordinal: u32) -> Result<Device, CudaError> {
+        let device = cuda.driver().device_get(ordinal)?;
+        self.open.retain(|(_, inner)| inner.strong_count() > 0);
+        let known = self.open.iter().find(|(known, _)| *known == device);
+        if let Some(inner) = known.and_then(|(_, inner)| inner.upgrade()) {
+            return Ok(Device { inner });
+        }
+        let opened = Device::open(cuda, Origin::Primary(device))?;
+        self.open.push((device, Arc::downgrade(&opened.inner)));
+        Ok(opened)
+    }
+}
+
+impl Device {
+    fn open(cuda: &Cuda, origin: Origin) -> Result<Self, CudaError> {
+        let agent = Agent::spawn({
+            let cuda = cuda.clone();
+            move || Context::open(cuda, origin)
+        })?;
+        let device = agent.run(|context| context.device())?;
+        let driver = cuda.driver();
+        let attribute = |number| driver.device_attribute(device, number).map(i32::unsigned_abs);
+        let inner = DeviceInner {
+            name: driver.device_name(device)?,
+            compute_capability: (
+                attribute(constants::DEVICE_COMPUTE_CAPABILITY_MAJOR)?,
+                attribute(constants::DEVICE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            multiprocessors: attribute(constants::DEVICE_MULTIPROCESSOR_COUNT)?,
+            cuda: cuda.clone(),
+            agent,
+            device,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Uses a context that the caller made (with cudarc, cust, the runtime API or C) instead of the primary one.
+    ///
+    /// The context is neither retained nor released. Each call makes a device with an agent of its own, which does not know
+    /// the launches of others; a program that uses a context both ways keeps one such handle and clones it.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the failed call: not a context, or no memory for streams and staging buffers in it.
+    ///
+    /// # Safety
+    /// `context` is a live `CUcontext` of this process. It stays live until the device and all its children are dropped.
+    #[allow(unsafe_code, reason = "the caller vouches for the context")]
+    pub unsafe fn from_raw_context(cuda: &Cuda, context: *mut c_void) -> Result<Self, CudaError> {
+        Self::open(cuda, Origin::Borrowed(ContextHandle(context)))
+    }
+
+    /// Returns the driver that this device belongs to.
+    pub fn cuda(&self) -> &Cuda {
+        &self.inner.cuda
+    }
+
+    /// Returns the product name, e.g. `NVIDIA H200`.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns the number under which [`Cuda::device`] opens this GPU.
+    pub fn ordinal(&self) -> u32 {
+        // A CUdevice is the ordinal: cuda.h defines it as an int, and cuDeviceGet returns its argument.
+        self.inner.device.unsigned_abs()
+    }
+
+    /// Returns major and minor compute capability, e.g. `(9, 0)`.
+    pub fn compute_capability(&self) -> (u32, u32) {
+        self.inner.compute_capability
+    }
+
+    /// Returns the number of multiprocessors (SMs).
+    pub fn multiprocessors(&self) -> u32 {
+        self.inner.multiprocessors
+    }
+
+    /// Returns a device attribute. Makes no context call, so it may be used at any time.
+    ///
+    /// # Errors
+    /// [`CudaError`] with `CUDA_ERROR_INVALID_VALUE` where the driver is older than the attribute.
+    pub fn attribute(&self, attribute: DeviceAttribute) -> Result<i32, CudaError> {
+        self.inner.cuda.driver().device_attribute(self.inner.device, attribute.number())
+    }
+
+    pub(super) fn agent(&self) -> &Agent {
+        &self.inner.agent
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("ordinal", &self.ordinal())
+            .field("name", &self.inner.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names a property that [`Device::attribute`] can ask for. Yes-or-no properties are 1 or 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceAttribute {
+    /// The largest number of threads in a block.
+    MaxThreadsPerBlock,
+    /// The number of multiprocessors.
+    Multiprocessors,
+    /// Whether GPU and CPU can do atomic operations on each other's memory.
+    HostNativeAtomic,
+    /// Whether registered host memory has the same address on the GPU.
+    CanUseHostPointerForRegisteredMem,
+    /// Whether `cuMemHostRegister` works.
+    HostRegister,
+    /// Whether the virtual memory calls (`cuMemCreate`, `cuMemMap`) work.
+    VirtualMemoryManagement,
+    /// Whether memory of `cuMemCreate` can be used for GPUDirect RDMA.
+    GpuDirectRdmaWithCudaVmm,
+    /// Whether memory of `cuMemAlloc` can be used for GPUDirect RDMA.
+    GpuDirectRdma,
+    /// How writes of a network card can be flushed: bit 0 from the host, bit 1 by stream memory operations.
+    GpuDirectRdmaFlushOptions,
+    /// Who sees writes of a network card in order without a flush: 0 nobody, 100 this GPU, 200 every GPU.
+    GpuDirectRdmaWritesOrdering,
+    /// Whether GPU memory can be exported as a dma-buf.
+    DmaBuf,
+    /// Another `CUdevice_attribute`, by its number in `cuda.h`.
+    Other(i32),
+}
+
+impl DeviceAttribute {
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::MaxThreadsPerBlock => constants::DEVICE_MAX_THREADS_PER_BLOCK,
+            Self::Multiprocessors => constants::DEVICE_MULTIPROCESSOR_COUNT,
+            Self::HostNativeAtomic => constants::DEVICE_HOST_NATIVE_ATOMIC_SUPPORTED,
+            Self::CanUseHostPointerForRegisteredMem => {
+                constants::DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+            }
+            Self::HostRegister => constants::DEVICE_HOST_REGISTER_SUPPORTED,
+            Self::VirtualMemoryManagement => constants::DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            Self::GpuDirectRdmaWithCudaVmm => constants::DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+            Self::GpuDirectRdma => constants::DEVICE_GPU_DIRECT_RDMA_SUPPORTED,
+            Self::GpuDirectRdmaFlushOptions => constants::DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+            Self::GpuDirectRdmaWritesOrdering => constants::DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+            Self::DmaBuf => constants::DEVICE_DMA_BUF_SUPPORTED,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// Reads facts of a GPU before any context exists; for the probe.
+pub(crate) struct Uncontexted<'a> {
+    cuda: &'a Cuda,
+    device: CUdevice,
+}
+
+impl<'a> Uncontexted<'a> {
+    pub(crate) fn new(cuda: &'a Cuda, ordinal: u32) -> Result<Self, CudaError> {
+        Ok(Self { cuda, device: cuda.driver().device_get(ordinal)? })
+    }
+
+    pub(crate) fn name(&self) -> Result<String, CudaError> {
+        self.cuda.driver().device_name(self.device)
+    }
+
+    pub(crate) fn total_memory(&self) -> Result<usize, CudaError> {
+        self.cuda.driver().device_total_memory(self.device)
+    }
+
+    pub(crate) fn attribute(&self, attribute: DeviceAttribute) -> Result<i32, CudaError> {
+        self.cuda.driver().device_attribute(self.device, attribute.number())
+    }
+
+    pub(crate) fn compute_capability(&self) -> Result<(u32, u32), CudaError> {
+        let part = |number| self.attribute(DeviceAttribute::Other(number)).map(i32::unsigned_abs);
+        Ok((
+            part(constants::DEVICE_COMPUTE_CAPABILITY_MAJOR)?,
+            part(constants::DEVICE_COMPUTE_CAPABILITY_MINOR)?,
+        ))
+    }
+}

@@ -1,0 +1,254 @@
+//! Driver calls about code: modules, functions, linking, launches.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr;
+
+use super::Driver;
+use crate::cuda::error::CudaError;
+use crate::cuda::raw::constants::{
+    FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, JIT_INPUT_PTX,
+    SUCCESS,
+};
+use crate::cuda::raw::{CUdeviceptr, FunctionHandle, LinkHandle, ModuleHandle, StreamHandle};
+
+/// Room for the assembler's messages; a longer log is cut by the driver.
+const LOG_BYTES: usize = 16 * 1024;
+
+/// The buffer into which the driver's assembler and linker write their messages.
+///
+/// Boxed, because the linker keeps the address until it is destroyed.
+pub(in crate::cuda) struct LinkLog {
+    text: Box<[u8; LOG_BYTES]>,
+}
+
+impl LinkLog {
+    pub(in crate::cuda) fn new() -> Self {
+        Self { text: Box::new([0; LOG_BYTES]) }
+    }
+
+    fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
+        // The size travels in the pointer itself: that is the driver's convention for integer options.
+        let size = ptr::without_provenance_mut(LOG_BYTES);
+        ([JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES], [self.text.as_mut_ptr().cast(), size])
+    }
+
+    pub(in crate::cuda) fn into_text(self) -> String {
+        let end = self.text.iter().position(|&byte| byte == 0).unwrap_or(LOG_BYTES);
+        String::from_utf8_lossy(&self.text[..end]).trim_end().to_owned()
+    }
+}
+
+impl Driver {
+    /// # Safety
+    /// `image` points to a complete cubin, or to NUL-terminated PTX text.
+    pub(in crate::cuda) unsafe fn module_load(
+        &self,
+        image: *const c_void,
+        log: &mut LinkLog,
+    ) -> Result<ModuleHandle, CudaError> {
+        let (mut names, mut values) = log.options();
+        let mut module = ModuleHandle::NULL;
+        // SAFETY: the caller's promise for `image`; two options with two values, whose buffer outlives the call.
+        let code = unsafe {
+            (self.api.module_load_data)(&mut module, image, 2, names.as_mut_ptr(), values.as_mut_ptr())
+        };
+        self.check("cuModuleLoadDataEx", code)?;
+        Ok(module)
+    }
+
+    /// # Safety
+    /// `module` is loaded, and neither it nor its functions and globals are used afterwards.
+    pub(in crate::cuda) unsafe fn module_unload(&self, module: ModuleHandle) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuModuleUnload", unsafe { (self.api.module_unload)(module) })
+    }
+
+    /// # Safety
+    /// `module` is loaded.
+    pub(in crate::cuda) unsafe fn module_function(
+        &self,
+        module: ModuleHandle,
+        name: &CStr,
+    ) -> Result<FunctionHandle, CudaError> {
+        let mut function = FunctionHandle::NULL;
+        // SAFETY: the caller's promise; writes one handle.
+        let code = unsafe { (self.api.module_get_function)(&mut function, module, name.as_ptr()) };
+        self.check("cuModuleGetFunction", code)?;
+        Ok(function)
+    }
+
+    /// # Safety
+    /// `module` is loaded.
+    pub(in crate::cuda) unsafe fn module_global(
+        &self,
+        module: ModuleHandle,
+        name: &CStr,
+    ) -> Result<(CUdeviceptr, usize), CudaError> {
+        let (mut address, mut len) = (0, 0);
+        // SAFETY: the caller's promise; writes an address and a size.
+        let code = unsafe { (self.api.module_get_global)(&mut address, &mut len, module, name.as_ptr()) };
+        self.check("cuModuleGetGlobal", code)?;
+        Ok((address, len))
+    }
+
+    /// Loads a function's code now, where the driver can be asked to; reading an attribute does it on older ones.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub(in crate::cuda) unsafe fn function_load(&self, function: FunctionHandle) -> Result<(), CudaError> {
+        let Some(load) = self.api.func_load else { return Ok(()) };
+        // SAFETY: the caller's promise.
+        self.check("cuFuncLoad", unsafe { load(function) })
+    }
+
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub(in crate::cuda) unsafe fn function_attribute(
+        &self,
+        function: FunctionHandle,
+        attribute: c_uint,
+    ) -> Result<u32, CudaError> {
+        let mut value: c_int = 0;
+        // SAFETY: the caller's promise; writes one int.
+        let code = unsafe { (self.api.func_get_attribute)(&mut value, attribute, function) };
+        self.check("cuFuncGetAttribute", code)?;
+        Ok(value.unsigned_abs())
+    }
+
+    /// Returns the size of each parameter; `None` where the driver cannot tell.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub(in crate::cuda) unsafe fn function_parameters(&self, function: FunctionHandle) -> Option<Vec<usize>> {
+        let info = self.api.func_get_param_info?;
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: the caller's promise; writes two sizes; an index past the last parameter is an error.
+            if unsafe { info(function, sizes.len(), &mut offset, &mut size) } != SUCCESS {
+                return Some(sizes);
+            }
+            sizes.push(size);
+        }
+    }
+
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub(in crate::cuda) unsafe fn allow_dynamic_shared(
+        &self,
+        function: FunctionHandle,
+        bytes: u32,
+    ) -> Result<(), CudaError> {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: the caller's promise.
+        let code =
+            unsafe { (self.api.func_set_attribute)(function, FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes) };
+        self.check("cuFuncSetAttribute", code)
+    }
+
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub(in crate::cuda) unsafe fn blocks_per_sm(
+        &self,
+        function: FunctionHandle,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32, CudaError> {
+        let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
+        let mut blocks: c_int = 0;
+        // SAFETY: the caller's promise; writes one int.
+        let code = unsafe { (self.api.occupancy)(&mut blocks, function, threads, shared_bytes as usize) };
+        self.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
+        Ok(blocks.unsigned_abs())
+    }
+
+    /// # Safety
+    /// `function` belongs to a loaded module; `parameters` are as many and as large as its own, and what they point to
+    /// suits the kernel until it ends; `stream` is live.
+    pub(in crate::cuda) unsafe fn launch(
+        &self,
+        function: FunctionHandle,
+        grid: (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared_bytes: u32,
+        stream: StreamHandle,
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise; the driver copies the parameters before it returns.
+        let code = unsafe {
+            (self.api.launch_kernel)(
+                function,
+                grid.0,
+                grid.1,
+                grid.2,
+                block.0,
+                block.1,
+                block.2,
+                shared_bytes,
+                stream,
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", code)
+    }
+
+    /// Starts a linker that writes its messages to `log`.
+    ///
+    /// # Safety
+    /// `log` lives until [`link_destroy`](Self::link_destroy).
+    pub(in crate::cuda) unsafe fn link_create(&self, log: &mut LinkLog) -> Result<LinkHandle, CudaError> {
+        let (mut names, mut values) = log.options();
+        let mut link = LinkHandle::NULL;
+        // SAFETY: two options with two values; the caller keeps the buffer.
+        let code = unsafe { (self.api.link_create)(2, names.as_mut_ptr(), values.as_mut_ptr(), &mut link) };
+        self.check("cuLinkCreate", code)?;
+        Ok(link)
+    }
+
+    /// # Safety
+    /// `link` is live.
+    pub(in crate::cuda) unsafe fn link_add_ptx(
+        &self,
+        link: LinkHandle,
+        name: &CStr,
+        ptx: &CStr,
+    ) -> Result<(), CudaError> {
+        let bytes = ptx.to_bytes_with_nul();
+        let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+        // SAFETY: the caller's promise; the driver reads (and never writes) `len` bytes during the call.
+        let code = unsafe {
+            (self.api.link_add_data)(
+                link,
+                JIT_INPUT_PTX,
+                data,
+                len,
+                name.as_ptr(),
+                0,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        self.check("cuLinkAddData", code)
+    }
+
+    /// Returns the linked image, which belongs to `link` and dies with it.
+    ///
+    /// # Safety
+    /// `link` is live.
+    pub(in crate::cuda) unsafe fn link_complete(&self, link: LinkHandle) -> Result<*const c_void, CudaError> {
+        let mut image: *mut c_void = ptr::null_mut();
+        let mut len = 0;
+        // SAFETY: the caller's promise; writes a pointer and a size.
+        let code = unsafe { (self.api.link_complete)(link, &mut image, &mut len) };
+        self.check("cuLinkComplete", code)?;
+        Ok(image)
+    }
+
+    /// # Safety
+    /// `link` is live and is not used afterwards, nor is its image.
+    pub(in crate::cuda) unsafe fn link_destroy(&self, link: LinkHandle) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuLinkDestroy", unsafe { (self.api.link_destroy)(link) })
+    }
+}

@@ -1,0 +1,121 @@
+//! Driver calls about memory: allocation, registration, copies, export.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use super::Driver;
+use crate::cuda::error::CudaError;
+use crate::cuda::raw::constants::{
+    HOST_ALLOC_PORTABLE, HOST_REGISTER_DEVICEMAP, HOST_REGISTER_PORTABLE, RANGE_HANDLE_DMA_BUF_FD,
+};
+use crate::cuda::raw::{CUdeviceptr, StreamHandle};
+
+impl Driver {
+    pub(in crate::cuda) fn mem_alloc(&self, len: usize) -> Result<CUdeviceptr, CudaError> {
+        let mut address: CUdeviceptr = 0;
+        // SAFETY: writes one address; a length of 0 or too much memory is an error.
+        self.check("cuMemAlloc", unsafe { (self.api.mem_alloc)(&mut address, len) })?;
+        Ok(address)
+    }
+
+    /// # Safety
+    /// `address` came from [`mem_alloc`](Self::mem_alloc), was not freed, and neither host nor kernels use it afterwards.
+    pub(in crate::cuda) unsafe fn mem_free(&self, address: CUdeviceptr) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemFree", unsafe { (self.api.mem_free)(address) })
+    }
+
+    /// Allocates pinned host memory.
+    pub(in crate::cuda) fn host_alloc(&self, len: usize) -> Result<NonNull<u8>, CudaError> {
+        let mut memory: *mut c_void = ptr::null_mut();
+        // SAFETY: writes one pointer.
+        self.check("cuMemHostAlloc", unsafe {
+            (self.api.mem_host_alloc)(&mut memory, len, HOST_ALLOC_PORTABLE)
+        })?;
+        NonNull::new(memory.cast()).ok_or_else(|| self.error("cuMemHostAlloc", super::SUCCESS))
+    }
+
+    /// # Safety
+    /// `memory` came from [`host_alloc`](Self::host_alloc), was not freed, and nothing uses it afterwards.
+    pub(in crate::cuda) unsafe fn host_free(&self, memory: NonNull<u8>) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemFreeHost", unsafe { (self.api.mem_free_host)(memory.as_ptr().cast()) })
+    }
+
+    /// Pins `len` bytes at `base` and makes them visible to every context of the process.
+    ///
+    /// # Safety
+    /// The range is mapped memory of this process and stays mapped until [`host_unregister`](Self::host_unregister).
+    pub(in crate::cuda) unsafe fn host_register(
+        &self,
+        base: NonNull<u8>,
+        len: usize,
+    ) -> Result<(), CudaError> {
+        let flags = HOST_REGISTER_PORTABLE | HOST_REGISTER_DEVICEMAP;
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.api.mem_host_register)(base.as_ptr().cast(), len, flags) };
+        self.check("cuMemHostRegister", code)
+    }
+
+    /// # Safety
+    /// `base` was registered and not yet unregistered, and no kernel uses the range afterwards.
+    pub(in crate::cuda) unsafe fn host_unregister(&self, base: NonNull<u8>) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemHostUnregister", unsafe { (self.api.mem_host_unregister)(base.as_ptr().cast()) })
+    }
+
+    /// Returns the address at which kernels of the current context see registered host memory.
+    pub(in crate::cuda) fn host_device_pointer(&self, base: NonNull<u8>) -> Result<CUdeviceptr, CudaError> {
+        let mut address: CUdeviceptr = 0;
+        // SAFETY: writes one address; the driver looks `base` up in its own table and does not touch it.
+        let code = unsafe { (self.api.mem_host_get_device_pointer)(&mut address, base.as_ptr().cast(), 0) };
+        self.check("cuMemHostGetDevicePointer", code)?;
+        Ok(address)
+    }
+
+    /// # Safety
+    /// `len` bytes are readable at `from` and unchanged until the stream is idle; `to` is `len` bytes of live GPU memory.
+    pub(in crate::cuda) unsafe fn copy_to_device(
+        &self,
+        to: CUdeviceptr,
+        from: *const u8,
+        len: usize,
+        stream: StreamHandle,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.api.memcpy_htod_async)(to, from.cast(), len, stream) };
+        self.check("cuMemcpyHtoDAsync", code)
+    }
+
+    /// # Safety
+    /// `len` bytes are writable at `to` and untouched until the stream is idle; `from` is `len` bytes of live GPU memory.
+    pub(in crate::cuda) unsafe fn copy_to_host(
+        &self,
+        to: *mut u8,
+        from: CUdeviceptr,
+        len: usize,
+        stream: StreamHandle,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.api.memcpy_dtoh_async)(to.cast(), from, len, stream) };
+        self.check("cuMemcpyDtoHAsync", code)
+    }
+
+    /// Tells whether the driver has the call behind [`dmabuf_fd`](Self::dmabuf_fd).
+    pub(in crate::cuda) fn exports_dmabuf(&self) -> bool {
+        self.api.mem_get_handle_for_address_range.is_some()
+    }
+
+    /// Makes a dma-buf of GPU memory and returns its descriptor, which the caller owns; `None` where the driver is too old.
+    pub(in crate::cuda) fn dmabuf_fd(
+        &self,
+        address: CUdeviceptr,
+        len: usize,
+    ) -> Option<Result<c_int, CudaError>> {
+        let export = self.api.mem_get_handle_for_address_range?;
+        let mut fd: c_int = -1;
+        // SAFETY: for this handle type the driver writes one int; it checks that the range is one of its allocations.
+        let code = unsafe { export((&raw mut fd).cast(), address, len, RANGE_HANDLE_DMA_BUF_FD, 0) };
+        Some(self.check("cuMemGetHandleForAddressRange", code).map(|()| fd))
+    }
+}

@@ -1,0 +1,74 @@
+//! What the driver can answer instead of a result.
+
+use std::fmt;
+
+use super::library::DriverVersion;
+
+/// Reports a driver call that failed.
+///
+/// Codes stay numbers: a driver newer than this crate may return ones that it does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CudaError {
+    /// The driver function, or what was being waited for.
+    pub call: &'static str,
+    /// The `CUresult`; [`CudaError::AGENT_GONE`] is this crate's own.
+    pub code: u32,
+    /// The driver's name of the code, e.g. `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub name: String,
+}
+
+impl CudaError {
+    /// The code of an error that did not come from the driver: the device's agent thread has ended.
+    pub const AGENT_GONE: u32 = u32::MAX;
+
+    pub(super) fn agent_gone() -> Self {
+        Self {
+            call: "gpunet-cuda-agent",
+            code: Self::AGENT_GONE,
+            name: "the device's agent thread has ended".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for CudaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code == Self::AGENT_GONE {
+            return write!(f, "{}: {}", self.call, self.name);
+        }
+        write!(f, "{} failed: {} ({})", self.call, self.name, self.code)
+    }
+}
+
+impl std::error::Error for CudaError {}
+
+/// Says why CUDA cannot be used on this machine. It is a fact to report, not a fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The driver library is not installed, or does not load.
+    #[error("the CUDA driver library is not here: {reason}")]
+    Library {
+        /// The dynamic loader's message for the first name that was tried.
+        reason: String,
+    },
+    /// The driver library lacks a function that this crate needs.
+    #[error("the CUDA driver library has no {symbol}: the driver is too old (11.0 is needed)")]
+    Symbol {
+        /// The missing function.
+        symbol: &'static str,
+    },
+    /// The library is there and its initialisation failed, e.g. because the machine has no GPU or the kernel module is not loaded.
+    #[error("the CUDA driver {} does not start: {name} ({code})", display_version(.version))]
+    Init {
+        /// The `CUresult` of `cuInit`.
+        code: u32,
+        /// The driver's name of the code, e.g. `CUDA_ERROR_NO_DEVICE`.
+        name: String,
+        /// The version of the library, where it told.
+        version: Option<DriverVersion>,
+    },
+}
+
+fn display_version(version: &Option<DriverVersion>) -> String {
+    version.map_or_else(|| "(unknown version)".to_owned(), |version| version.to_string())
+}

@@ -1,0 +1,268 @@
+//! The stand-in's functions. C functions carry no state, so it is static, and tests take turns.
+
+use std::collections::HashSet;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::cuda::Cuda;
+use crate::cuda::driver::Driver;
+use crate::cuda::raw::constants::{ERROR_NOT_READY, SUCCESS};
+use crate::cuda::raw::{
+    Api, CUdevice, CUdeviceptr, CUresult, ContextHandle, FunctionHandle, ModuleHandle, StreamHandle,
+};
+
+pub(super) const BLOCKS_PER_SM: u32 = 2;
+
+thread_local! {
+    /// Whether this test holds the turn already: a test may make several drivers.
+    static MINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+static TURN: Mutex<()> = Mutex::new(());
+static EVENTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+static BUSY_STREAMS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(1);
+static FAULT: AtomicU32 = AtomicU32::new(SUCCESS);
+
+fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Is the stand-in, for one test at a time.
+pub(super) struct Fake {
+    cuda: Cuda,
+    turn: Option<MutexGuard<'static, ()>>,
+}
+
+impl Fake {
+    pub(super) fn new() -> Self {
+        let turn = (!MINE.replace(true)).then(|| lock(&TURN));
+        if turn.is_some() {
+            lock(&EVENTS).clear();
+            lock(&BUSY_STREAMS).take();
+            FAULT.store(SUCCESS, Ordering::SeqCst);
+        }
+        Self { cuda: Cuda::over(Driver::new(api())), turn }
+    }
+
+    pub(super) fn cuda(&self) -> &Cuda {
+        &self.cuda
+    }
+
+    pub(super) fn events(&self) -> Vec<&'static str> {
+        lock(&EVENTS).clone()
+    }
+
+    pub(super) fn end_kernels(&self) {
+        lock(&BUSY_STREAMS).take();
+    }
+
+    /// Lets every kernel end by a fault that breaks the context.
+    pub(super) fn fault(&self, code: CUresult) {
+        FAULT.store(code, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        if self.turn.is_some() {
+            MINE.set(false);
+        }
+    }
+}
+
+fn api() -> Api {
+    Api {
+        device_get,
+        device_get_name,
+        device_get_attribute,
+        primary_ctx_retain,
+        primary_ctx_release,
+        ctx_set_current,
+        ctx_get_device,
+        ctx_get_stream_priority_range,
+        mem_alloc,
+        mem_free,
+        mem_host_alloc,
+        mem_free_host,
+        mem_host_register,
+        mem_host_unregister,
+        mem_host_get_device_pointer,
+        memcpy_htod_async,
+        memcpy_dtoh_async,
+        stream_create,
+        stream_destroy,
+        stream_query,
+        module_load_data,
+        module_unload,
+        module_get_function,
+        func_get_attribute,
+        occupancy,
+        launch_kernel,
+        ..Api::refusing()
+    }
+}
+
+fn event(name: &'static str) -> CUresult {
+    lock(&EVENTS).push(name);
+    SUCCESS
+}
+
+fn handle() -> *mut c_void {
+    std::ptr::without_provenance_mut(NEXT_HANDLE.fetch_add(1, Ordering::SeqCst))
+}
+
+/// Writes an output parameter.
+fn put<T>(to: *mut T, value: T) -> CUresult {
+    // SAFETY: `driver` passes pointers to its own variables of that type.
+    unsafe { to.write(value) };
+    SUCCESS
+}
+
+unsafe extern "C" fn device_get(device: *mut CUdevice, ordinal: c_int) -> CUresult {
+    put(device, ordinal)
+}
+
+unsafe extern "C" fn device_get_name(_: *mut std::ffi::c_char, _: c_int, _: CUdevice) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn device_get_attribute(value: *mut c_int, _: c_int, _: CUdevice) -> CUresult {
+    put(value, 8)
+}
+
+unsafe extern "C" fn primary_ctx_retain(context: *mut ContextHandle, _: CUdevice) -> CUresult {
+    put(context, ContextHandle(handle()))
+}
+
+unsafe extern "C" fn primary_ctx_release(_: CUdevice) -> CUresult {
+    event("release context")
+}
+
+unsafe extern "C" fn ctx_set_current(_: ContextHandle) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn ctx_get_device(device: *mut CUdevice) -> CUresult {
+    put(device, 0)
+}
+
+unsafe extern "C" fn ctx_get_stream_priority_range(least: *mut c_int, greatest: *mut c_int) -> CUresult {
+    put(least, 0);
+    put(greatest, -5)
+}
+
+unsafe extern "C" fn mem_alloc(address: *mut CUdeviceptr, _: usize) -> CUresult {
+    put(address, handle() as u64)
+}
+
+unsafe extern "C" fn mem_free(_: CUdeviceptr) -> CUresult {
+    event("free")
+}
+
+unsafe extern "C" fn mem_host_alloc(memory: *mut *mut c_void, len: usize, _: c_uint) -> CUresult {
+    // Leaked: a few MiB in a test process.
+    put(memory, Box::leak(vec![0_u8; len].into_boxed_slice()).as_mut_ptr().cast())
+}
+
+unsafe extern "C" fn mem_free_host(_: *mut c_void) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn mem_host_register(_: *mut c_void, _: usize, _: c_uint) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn mem_host_unregister(_: *mut c_void) -> CUresult {
+    event("unregister")
+}
+
+unsafe extern "C" fn mem_host_get_device_pointer(
+    address: *mut CUdeviceptr,
+    base: *mut c_void,
+    _: c_uint,
+) -> CUresult {
+    put(address, base as u64)
+}
+
+unsafe extern "C" fn memcpy_htod_async(
+    _: CUdeviceptr,
+    _: *const c_void,
+    _: usize,
+    _: StreamHandle,
+) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn memcpy_dtoh_async(
+    _: *mut c_void,
+    _: CUdeviceptr,
+    _: usize,
+    _: StreamHandle,
+) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn stream_create(stream: *mut StreamHandle, _: c_uint, _: c_int) -> CUresult {
+    put(stream, StreamHandle(handle()))
+}
+
+unsafe extern "C" fn stream_destroy(_: StreamHandle) -> CUresult {
+    SUCCESS
+}
+
+unsafe extern "C" fn stream_query(stream: StreamHandle) -> CUresult {
+    match FAULT.load(Ordering::SeqCst) {
+        SUCCESS if lock(&BUSY_STREAMS).as_ref().is_some_and(|busy| busy.contains(&stream.0.addr())) => {
+            ERROR_NOT_READY
+        }
+        code => code,
+    }
+}
+
+unsafe extern "C" fn module_load_data(
+    module: *mut ModuleHandle,
+    _: *const c_void,
+    _: c_uint,
+    _: *mut c_uint,
+    _: *mut *mut c_void,
+) -> CUresult {
+    put(module, ModuleHandle(handle()))
+}
+
+unsafe extern "C" fn module_unload(_: ModuleHandle) -> CUresult {
+    event("unload")
+}
+
+unsafe extern "C" fn module_get_function(
+    function: *mut FunctionHandle,
+    _: ModuleHandle,
+    _: *const std::ffi::c_char,
+) -> CUresult {
+    put(function, FunctionHandle(handle()))
+}
+
+unsafe extern "C" fn func_get_attribute(value: *mut c_int, _: c_uint, _: FunctionHandle) -> CUresult {
+    put(value, 1024)
+}
+
+unsafe extern "C" fn occupancy(blocks: *mut c_int, _: FunctionHandle, _: c_int, _: usize) -> CUresult {
+    put(blocks, BLOCKS_PER_SM.cast_signed())
+}
+
+unsafe extern "C" fn launch_kernel(
+    _: FunctionHandle,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    stream: StreamHandle,
+    _: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> CUresult {
+    lock(&BUSY_STREAMS).get_or_insert_default().insert(stream.0.addr());
+    SUCCESS
+}

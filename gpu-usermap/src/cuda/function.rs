@@ -1,0 +1,158 @@
+//! A kernel that was looked up, and what it needs.
+
+#![allow(unsafe_code, reason = "asks about a function of a loaded module")]
+
+use std::ffi::CString;
+use std::fmt;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::device::Device;
+use super::error::CudaError;
+use super::module::{Module, SymbolError, SymbolKind, c_name};
+use super::raw::constants::{
+    FUNC_LOCAL_SIZE_BYTES, FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, FUNC_MAX_THREADS_PER_BLOCK, FUNC_NUM_REGS,
+    FUNC_SHARED_SIZE_BYTES,
+};
+use super::raw::{FunctionHandle, ModuleHandle};
+
+/// Is a kernel of a loaded module. It keeps the module loaded.
+#[derive(Clone)]
+pub struct Function {
+    inner: Arc<FunctionInner>,
+}
+
+struct FunctionInner {
+    module: Module,
+    handle: FunctionHandle,
+    name: String,
+    attributes: FunctionAttributes,
+    /// Size of each parameter; `None` where the driver cannot tell (before 12.4).
+    parameters: Option<Vec<usize>>,
+}
+
+/// What the compiler decided about a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FunctionAttributes {
+    /// Registers per thread.
+    pub registers: u32,
+    /// The largest block that it can be launched with.
+    pub max_threads_per_block: u32,
+    /// Shared memory that it declares itself, in bytes per block.
+    pub static_shared_bytes: u32,
+    /// Local memory (spilled registers, arrays), in bytes per thread.
+    pub local_bytes: u32,
+}
+
+impl Module {
+    /// Looks a kernel up, and loads its code now if the driver would do that at the first launch.
+    ///
+    /// Look kernels up before one of them waits for the host: loading may wait for running kernels.
+    ///
+    /// # Errors
+    /// [`SymbolError`] if the module has no kernel of that name, or its code cannot be loaded.
+    pub fn function(&self, name: &str) -> Result<Function, SymbolError> {
+        let kind = SymbolKind::Function;
+        let (module, c_name) = (self.handle(), c_name(kind, name)?);
+        let found = self.device().agent().run(move |context| look_up(context, module, &c_name));
+        let (handle, attributes, parameters) = found
+            .and_then(|found| found)
+            .map_err(|source| SymbolError { kind, name: name.to_owned(), source })?;
+        let inner =
+            FunctionInner { module: self.clone(), handle, name: name.to_owned(), attributes, parameters };
+        Ok(Function { inner: Arc::new(inner) })
+    }
+}
+
+type Found = (FunctionHandle, FunctionAttributes, Option<Vec<usize>>);
+
+/// Runs on the agent while the caller holds the module.
+fn look_up(context: &Context, module: ModuleHandle, name: &CString) -> Result<Found, CudaError> {
+    let driver = context.driver();
+    // SAFETY: the caller holds the module.
+    let handle = unsafe { driver.module_function(module, name) }?;
+    // SAFETY: of that module.
+    unsafe { driver.function_load(handle) }?;
+    // SAFETY: as above.
+    let attribute = |number| unsafe { driver.function_attribute(handle, number) };
+    let attributes = FunctionAttributes {
+        registers: attribute(FUNC_NUM_REGS)?,
+        max_threads_per_block: attribute(FUNC_MAX_THREADS_PER_BLOCK)?,
+        static_shared_bytes: attribute(FUNC_SHARED_SIZE_BYTES)?,
+        local_bytes: attribute(FUNC_LOCAL_SIZE_BYTES)?,
+    };
+    // SAFETY: as above.
+    let parameters = unsafe { driver.function_parameters(handle) };
+    Ok((handle, attributes, parameters))
+}
+
+impl Function {
+    /// Returns the kernel's name in the module.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns the module that the kernel is in.
+    pub fn module(&self) -> &Module {
+        &self.inner.module
+    }
+
+    /// Returns the device that the kernel runs on.
+    pub fn device(&self) -> &Device {
+        self.inner.module.device()
+    }
+
+    /// Returns what the compiler decided about the kernel.
+    pub fn attributes(&self) -> FunctionAttributes {
+        self.inner.attributes
+    }
+
+    /// Returns how many blocks of `threads` threads and `dynamic_shared_bytes` fit on one multiprocessor at a time; 0 if not even one.
+    ///
+    /// # Errors
+    /// [`CudaError`]: the shared memory is more than the device has, or a kernel broke the context.
+    pub fn occupancy(&self, threads: u32, dynamic_shared_bytes: u32) -> Result<u32, CudaError> {
+        let function = self.handle();
+        // `self` holds the module and waits for the job.
+        self.device()
+            .agent()
+            .run(move |context| occupancy(context, function, threads, dynamic_shared_bytes))?
+    }
+
+    pub(super) fn handle(&self) -> FunctionHandle {
+        self.inner.handle
+    }
+
+    pub(super) fn parameters(&self) -> Option<&[usize]> {
+        self.inner.parameters.as_deref()
+    }
+}
+
+/// Runs on the agent while the caller holds the function.
+pub(super) fn occupancy(
+    context: &Context,
+    function: FunctionHandle,
+    threads: u32,
+    shared_bytes: u32,
+) -> Result<u32, CudaError> {
+    let driver = context.driver();
+    // SAFETY: the caller holds the function.
+    let allowed = unsafe { driver.function_attribute(function, FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES) }?;
+    // 48 KiB less the static part until more is asked for. Only ever raised: another launch may count on it.
+    if shared_bytes > allowed {
+        // SAFETY: as above.
+        unsafe { driver.allow_dynamic_shared(function, shared_bytes) }?;
+    }
+    // SAFETY: as above.
+    unsafe { driver.blocks_per_sm(function, threads, shared_bytes) }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function")
+            .field("name", &self.inner.name)
+            .field("attributes", &self.inner.attributes)
+            .finish_non_exhaustive()
+    }
+}

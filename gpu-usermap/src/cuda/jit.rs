@@ -1,0 +1,126 @@
+//! From PTX text to a loaded module.
+
+#![allow(unsafe_code, reason = "hands text to the driver's assembler and linker")]
+
+use std::ffi::{CString, c_void};
+
+use super::context::Context;
+use super::device::Device;
+use super::driver::LinkLog;
+use super::error::CudaError;
+use super::module::Module;
+use super::raw::{LinkHandle, ModuleHandle};
+
+/// Says why code could not be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadModuleError {
+    /// The text or a name holds a NUL byte.
+    #[error("{input} holds a NUL byte, so it is not PTX text")]
+    NulByte {
+        /// Which input.
+        input: String,
+    },
+    /// The driver's assembler or linker refused the code.
+    #[error("{source}\n{log}")]
+    Refused {
+        /// What the driver's assembler or linker wrote: lines and reasons; may be empty.
+        log: String,
+        /// The driver's error.
+        source: CudaError,
+    },
+    /// The agent has ended.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+impl Device {
+    /// Assembles PTX text for this GPU and loads it.
+    ///
+    /// Load modules and look up their functions before a kernel waits for the host: the driver may wait for it in turn.
+    ///
+    /// # Errors
+    /// [`LoadModuleError::Refused`] carries the assembler's log.
+    pub fn load_module(&self, ptx: &str) -> Result<Module, LoadModuleError> {
+        let ptx = c_string("the module", ptx.as_bytes())?;
+        let handle = self.agent().run(move |context| {
+            let mut log = LinkLog::new();
+            // SAFETY: NUL-terminated PTX text that outlives the call.
+            let loaded = unsafe { context.driver().module_load(ptx.as_ptr().cast(), &mut log) };
+            loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text(), source })
+        })??;
+        Ok(Module::new(self.clone(), handle))
+    }
+
+    /// Links PTX texts, each with a name for messages, into one module and loads it.
+    ///
+    /// A function declared `.extern` in one text and `.visible` in another is resolved: that is how a CUDA C++ or Numba kernel calls
+    /// gpunet's device functions.
+    ///
+    /// # Errors
+    /// [`LoadModuleError::Refused`] carries the log, with the names of unresolved functions.
+    pub fn link(&self, texts: &[(&str, &[u8])]) -> Result<Module, LoadModuleError> {
+        let texts = texts
+            .iter()
+            .map(|&(name, ptx)| {
+                Ok((c_string(&format!("the name {name:?}"), name.as_bytes())?, c_string(name, ptx)?))
+            })
+            .collect::<Result<Vec<_>, LoadModuleError>>()?;
+        let handle = self.agent().run(move |context| link_and_load(context, &texts))??;
+        Ok(Module::new(self.clone(), handle))
+    }
+}
+
+fn c_string(input: &str, text: &[u8]) -> Result<CString, LoadModuleError> {
+    // Files made for the driver often end with the NUL already.
+    let text = text.strip_suffix(&[0]).unwrap_or(text);
+    CString::new(text).map_err(|_| LoadModuleError::NulByte { input: input.to_owned() })
+}
+
+fn link_and_load(
+    context: &mut Context,
+    texts: &[(CString, CString)],
+) -> Result<ModuleHandle, LoadModuleError> {
+    let driver = context.driver();
+    let mut log = LinkLog::new();
+    // SAFETY: `log` lives until after `link_destroy` below.
+    let link = match unsafe { driver.link_create(&mut log) } {
+        Ok(link) => link,
+        Err(source) => return Err(LoadModuleError::Refused { log: log.into_text(), source }),
+    };
+    let mut load_log = LinkLog::new();
+    let loaded = linked_image(context, link, texts).and_then(|image| {
+        // SAFETY: the linker's complete cubin, alive until `link_destroy`; the driver copies it.
+        unsafe { driver.module_load(image, &mut load_log) }
+    });
+    // SAFETY: made above, used no more.
+    if let Err(error) = unsafe { driver.link_destroy(link) } {
+        tracing::debug!(%error, "a linker was not destroyed");
+    }
+    loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text() + &load_log.into_text(), source })
+}
+
+fn linked_image(
+    context: &Context,
+    link: LinkHandle,
+    texts: &[(CString, CString)],
+) -> Result<*const c_void, CudaError> {
+    for (name, ptx) in texts {
+        // SAFETY: the caller destroys `link` only after this returned.
+        unsafe { context.driver().link_add_ptx(link, name, ptx) }?;
+    }
+    // SAFETY: as above.
+    unsafe { context.driver().link_complete(link) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_may_end_with_one_nul_and_hold_no_other() {
+        assert_eq!(c_string("x", b"ptx\0"), Ok(c"ptx".to_owned()));
+        assert_eq!(c_string("x", b"ptx"), Ok(c"ptx".to_owned()));
+        assert_eq!(c_string("x", b"p\0tx"), Err(LoadModuleError::NulByte { input: "x".to_owned() }));
+    }
+}

@@ -1,0 +1,207 @@
+//! Starting kernels, and waiting for their end.
+
+#![allow(unsafe_code, reason = "kernel parameters are unchecked memory")]
+
+mod check;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::backoff::Backoff;
+use super::context::Context;
+use super::device::Device;
+use super::error::CudaError;
+use super::function::{Function, occupancy};
+use super::launches::{Failed, Outcome, Prepared};
+use super::residency::sms_needed;
+
+pub use check::LaunchError;
+
+/// Describes one kernel to launch.
+#[derive(Debug, Clone)]
+pub struct LaunchSpec {
+    /// The kernel.
+    pub function: Function,
+    /// Blocks in x, y and z; none may be 0.
+    pub grid: (u32, u32, u32),
+    /// Threads of a block in x, y and z; none may be 0.
+    pub block: (u32, u32, u32),
+    /// Dynamic shared memory in bytes per block. More than the 48 KiB that every kernel may use is asked for.
+    pub shared_bytes: u32,
+    /// The bytes of each parameter, in order: see [`param`].
+    pub params: Vec<Vec<u8>>,
+}
+
+impl LaunchSpec {
+    /// Returns the number of blocks.
+    pub fn blocks(&self) -> u64 {
+        // Saturating: three u32 can exceed a u64, and no GPU runs that many blocks.
+        u64::from(self.grid.0).saturating_mul(self.grid.1.into()).saturating_mul(self.grid.2.into())
+    }
+
+    /// Returns the number of threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.block.0.saturating_mul(self.block.1).saturating_mul(self.block.2)
+    }
+}
+
+/// Copies the bytes of a kernel parameter.
+///
+/// # Safety
+/// `T` has no padding (its bytes are all initialised) and is laid out as the kernel's parameter is: an integer, a device
+/// address as `u64`, or a `#[repr(C)]` structure that both sides compile.
+pub unsafe fn param<T: Copy>(value: T) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<T>()];
+    // SAFETY: source and destination are size_of::<T>() bytes, distinct; the caller promises that the source has no padding.
+    unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping((&raw const value).cast(), size_of::<T>()) };
+    bytes
+}
+
+/// Watches launched kernels.
+///
+/// Clones watch the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
+#[derive(Clone)]
+pub struct Launch {
+    device: Device,
+    outcome: Outcome,
+}
+
+impl Device {
+    /// Launches each kernel on a stream of its own, so that they run at the same time if they fit.
+    ///
+    /// All are checked before the first starts. Kernels that wait for each other must fit on the GPU together: ask
+    /// [`check_co_resident`](Self::check_co_resident) with the same slice first.
+    ///
+    /// # Beside a running kernel
+    /// A launch beside a kernel that waits for the host is safe if it needs no more local memory per thread
+    /// ([`FunctionAttributes::local_bytes`](super::FunctionAttributes::local_bytes)) than an earlier launch: else the driver waits for the
+    /// running kernel in order to enlarge that memory. Within one call the largest need is launched first for that reason.
+    /// At most 8 streams progress independently unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) is set before the program starts.
+    ///
+    /// # Errors
+    /// [`LaunchError`] names the kernel. With [`LaunchError::Cuda`], `started` of the others run already and are not stopped.
+    ///
+    /// # Safety
+    /// For every spec, `params` suit the kernel, and what its code reads and writes through them is valid, and stays so until the
+    /// kernel ends. Buffers and registrations may be dropped earlier (their release waits), unless by other device handles.
+    pub unsafe fn launch(&self, specs: &[LaunchSpec]) -> Result<Launch, LaunchError> {
+        check::all(self, specs)?;
+        let kernels: Vec<Prepared> = specs.iter().map(prepare).collect();
+        let outcome: Outcome = Arc::new(OnceLock::new());
+        let shared = Arc::clone(&outcome);
+        let sms = self.multiprocessors();
+        let started = self.agent().run(move |context| {
+            let taken = filled(context, &kernels, sms)?;
+            let (driver, launches) = context.launching();
+            // SAFETY: the caller's promise; `specs` hold the modules while the caller waits for this job, and modules are
+            // unloaded only when no launch runs.
+            unsafe { launches.start(driver, &kernels, taken, shared) }
+        });
+        let failed = match started {
+            Ok(Ok(())) => return Ok(Launch { device: self.clone(), outcome }),
+            Ok(Err(failed)) => failed,
+            Err(source) => Failed { index: 0, started: 0, source },
+        };
+        let kernel = specs[failed.index].function.name().to_owned();
+        Err(LaunchError::Cuda { index: failed.index, kernel, started: failed.started, source: failed.source })
+    }
+}
+
+fn prepare(spec: &LaunchSpec) -> Prepared {
+    Prepared {
+        function: spec.function.handle(),
+        grid: spec.grid,
+        block: spec.block,
+        shared_bytes: spec.shared_bytes,
+        blocks: spec.blocks(),
+        threads: spec.threads(),
+        params: spec.params.clone(),
+        local_bytes: spec.function.attributes().local_bytes,
+    }
+}
+
+/// Returns how many multiprocessors the kernels fill, all of them at most; asks for large shared memory on the way.
+fn filled(context: &Context, kernels: &[Prepared], sms: u32) -> Result<u32, Failed> {
+    let mut taken: u64 = 0;
+    for (index, kernel) in kernels.iter().enumerate() {
+        let per_sm = occupancy(context, kernel.function, kernel.threads, kernel.shared_bytes)
+            .map_err(|source| Failed { index, started: 0, source })?;
+        taken = taken.saturating_add(sms_needed(kernel.blocks, per_sm).unwrap_or(u64::MAX));
+    }
+    Ok(u32::try_from(taken).unwrap_or(sms).min(sms))
+}
+
+impl Launch {
+    /// Tells whether all kernels of the launch have ended.
+    ///
+    /// # Errors
+    /// [`CudaError`] if one faulted, or another kernel of the context did: then the context is lost, every later call on the device
+    /// fails with the same error, and the program opens a new process or context.
+    pub fn is_finished(&self) -> Result<bool, CudaError> {
+        if let Some(outcome) = self.outcome.get() {
+            return outcome.clone().map(|()| true);
+        }
+        self.device.agent().run(|context| context.reap())?;
+        self.outcome.get().map_or(Ok(false), |outcome| outcome.clone().map(|()| true))
+    }
+
+    /// Waits until all kernels of the launch have ended, asking every 2 ms in the end.
+    ///
+    /// # Errors
+    /// As for [`is_finished`](Self::is_finished).
+    pub fn wait(&self) -> Result<(), CudaError> {
+        let mut backoff = Backoff::new();
+        while !self.is_finished()? {
+            backoff.pause(None);
+        }
+        Ok(())
+    }
+
+    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and tells whether the launch has ended.
+    ///
+    /// It returns in time even if the agent is held up by the driver.
+    ///
+    /// # Errors
+    /// As for [`is_finished`](Self::is_finished).
+    pub fn wait_timeout(&self, limit: Duration) -> Result<bool, CudaError> {
+        let Some(deadline) = Instant::now().checked_add(limit) else {
+            return self.wait().map(|()| true);
+        };
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.clone().map(|()| true);
+            }
+            let asked = self.device.agent().run_until(deadline, |context| context.reap())?;
+            if self.outcome.get().is_none() && (asked.is_none() || Instant::now() >= deadline) {
+                return Ok(false);
+            }
+            backoff.pause(Some(deadline));
+        }
+    }
+
+    /// Returns the device that the kernels run on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch").field("device", &self.device).field("outcome", &self.outcome.get()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_its_bytes() {
+        // SAFETY: integers have no padding.
+        assert_eq!(unsafe { param(0x0102_0304_u32) }, 0x0102_0304_u32.to_ne_bytes());
+        // SAFETY: an array of integers has none either.
+        assert_eq!(unsafe { param([1_u8, 2, 3]) }, [1, 2, 3]);
+    }
+}

@@ -1,0 +1,149 @@
+//! The kernels that run, and the streams they run on. Belongs to the agent thread.
+
+#![allow(unsafe_code, reason = "kernel launches and stream handles")]
+
+use std::ffi::c_void;
+use std::sync::{Arc, OnceLock};
+
+use super::driver::{Driver, StreamState};
+use super::error::CudaError;
+use super::raw::{FunctionHandle, StreamHandle};
+
+/// Streams made in advance, so that a launch beside a running kernel usually creates none.
+const STREAMS_IN_ADVANCE: usize = 4;
+
+/// A checked launch, in the driver's terms.
+pub(super) struct Prepared {
+    pub(super) function: FunctionHandle,
+    pub(super) grid: (u32, u32, u32),
+    pub(super) block: (u32, u32, u32),
+    pub(super) shared_bytes: u32,
+    /// Product of the grid.
+    pub(super) blocks: u64,
+    /// Product of the block.
+    pub(super) threads: u32,
+    pub(super) params: Vec<Vec<u8>>,
+    pub(super) local_bytes: u32,
+}
+
+/// How a launch ended, shared with its handle. Empty while it runs.
+pub(super) type Outcome = Arc<OnceLock<Result<(), CudaError>>>;
+
+struct Running {
+    /// Streams whose kernel has not ended yet.
+    streams: Vec<StreamHandle>,
+    sms: u32,
+    first_error: Option<CudaError>,
+    outcome: Outcome,
+}
+
+/// Says which kernel of a group could not be launched; the driver's order is not the caller's.
+pub(super) struct Failed {
+    pub(super) index: usize,
+    pub(super) started: usize,
+    pub(super) source: CudaError,
+}
+
+/// All launches of one device.
+pub(super) struct Launches {
+    running: Vec<Running>,
+    idle_streams: Vec<StreamHandle>,
+}
+
+impl Launches {
+    pub(super) fn open(driver: &Driver) -> Result<Self, CudaError> {
+        let idle_streams =
+            (0..STREAMS_IN_ADVANCE).map(|_| driver.stream_create(0)).collect::<Result<_, _>>()?;
+        Ok(Self { running: Vec::new(), idle_streams })
+    }
+
+    /// Launches each kernel on a stream of its own. `sms` is how many multiprocessors they fill together.
+    ///
+    /// # Safety
+    /// As for [`Device::launch`](super::Device::launch), and the functions' modules are loaded.
+    pub(super) unsafe fn start(
+        &mut self,
+        driver: &Driver,
+        kernels: &[Prepared],
+        sms: u32,
+        outcome: Outcome,
+    ) -> Result<(), Failed> {
+        let mut order: Vec<usize> = (0..kernels.len()).collect();
+        // A kernel that needs more local memory than any before makes the driver enlarge it, which waits for running
+        // kernels: so the largest need goes first, when none of the group runs yet.
+        order.sort_by_key(|&index| std::cmp::Reverse(kernels[index].local_bytes));
+        while self.idle_streams.len() < kernels.len() {
+            let stream = driver.stream_create(0).map_err(|source| Failed { index: 0, started: 0, source })?;
+            self.idle_streams.push(stream);
+        }
+
+        let mut used = Vec::with_capacity(kernels.len());
+        let mut failed = None;
+        for index in order {
+            let kernel = &kernels[index];
+            let Some(stream) = self.idle_streams.pop() else { break };
+            // The driver takes `void*` and only reads: it copies each parameter before it returns.
+            let mut params: Vec<*mut c_void> =
+                kernel.params.iter().map(|bytes| bytes.as_ptr().cast_mut().cast()).collect();
+            // SAFETY: the caller's promise for the kernel; the parameters outlive the call; the stream is ours and live.
+            let launched = unsafe {
+                driver.launch(
+                    kernel.function,
+                    kernel.grid,
+                    kernel.block,
+                    kernel.shared_bytes,
+                    stream,
+                    &mut params,
+                )
+            };
+            match launched {
+                Ok(()) => used.push(stream),
+                Err(source) => {
+                    self.idle_streams.push(stream);
+                    failed = Some(Failed { index, started: used.len(), source });
+                    break;
+                }
+            }
+        }
+        if !used.is_empty() {
+            self.running.push(Running { streams: used, sms, first_error: None, outcome });
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Looks which launches have ended, tells their handles, and returns how many still run.
+    pub(super) fn reap(&mut self, driver: &Driver) -> usize {
+        let idle_streams = &mut self.idle_streams;
+        self.running.retain_mut(|launch| {
+            launch.streams.retain(|&stream| {
+                // SAFETY: streams of launches are destroyed only in `close`.
+                match unsafe { driver.stream_query(stream) } {
+                    Ok(StreamState::Busy) => return true,
+                    Ok(StreamState::Idle) => {}
+                    // The context is lost, and with it the kernel: it will not run on.
+                    Err(error) => drop(launch.first_error.get_or_insert(error)),
+                }
+                idle_streams.push(stream);
+                false
+            });
+            if !launch.streams.is_empty() {
+                return true;
+            }
+            // Set once: a launch leaves the list as it ends.
+            let _ = launch.outcome.set(launch.first_error.take().map_or(Ok(()), Err));
+            false
+        });
+        self.running.len()
+    }
+
+    /// Returns how many multiprocessors the running launches fill, as of the last [`reap`](Self::reap).
+    pub(super) fn busy_sms(&self) -> u32 {
+        self.running.iter().fold(0, |sum, launch| sum.saturating_add(launch.sms))
+    }
+
+    /// Destroys the streams. No launch runs.
+    pub(super) fn close(self, driver: &Driver) -> Vec<Result<(), CudaError>> {
+        // SAFETY: idle streams of our own, gone afterwards.
+        self.idle_streams.into_iter().map(|stream| unsafe { driver.stream_destroy(stream) }).collect()
+    }
+}

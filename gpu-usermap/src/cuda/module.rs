@@ -1,0 +1,124 @@
+//! A loaded module and the names in it.
+
+#![allow(unsafe_code, reason = "looks names up in a loaded module")]
+
+use std::ffi::CString;
+use std::fmt;
+use std::sync::Arc;
+
+use super::buffer::{CopyError, check_bounds};
+use super::device::Device;
+use super::error::CudaError;
+use super::raw::ModuleHandle;
+use super::raw::constants::ERROR_NOT_FOUND;
+use super::release::Release;
+
+/// Owns code that is loaded on a device.
+///
+/// Clones share it. The last drop returns at once; the code is unloaded when no launch of the device runs.
+#[derive(Debug, Clone)]
+pub struct Module {
+    inner: Arc<ModuleInner>,
+}
+
+#[derive(Debug)]
+struct ModuleInner {
+    device: Device,
+    handle: ModuleHandle,
+}
+
+impl Drop for ModuleInner {
+    fn drop(&mut self) {
+        self.device.agent().release(Release::Module(self.handle));
+    }
+}
+
+/// Tells a module's two kinds of names apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymbolKind {
+    /// A kernel (`.entry`).
+    Function,
+    /// A variable (`.global`, `.const`).
+    Global,
+}
+
+impl fmt::Display for SymbolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Function => "kernel",
+            Self::Global => "global",
+        })
+    }
+}
+
+/// Reports a name that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {kind} `{name}` of the module: {source}")]
+pub struct SymbolError {
+    /// What was looked for.
+    pub kind: SymbolKind,
+    /// Its name.
+    pub name: String,
+    /// The driver's error; `CUDA_ERROR_NOT_FOUND` if the module has no such name.
+    pub source: CudaError,
+}
+
+impl Module {
+    pub(super) fn new(device: Device, handle: ModuleHandle) -> Self {
+        Self { inner: Arc::new(ModuleInner { device, handle }) }
+    }
+
+    /// Returns the device that the code is loaded on.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Returns address and length of a global variable. Valid as long as the module lives.
+    ///
+    /// # Errors
+    /// [`SymbolError`] if there is none of that name.
+    pub fn global(&self, name: &str) -> Result<(u64, usize), SymbolError> {
+        let kind = SymbolKind::Global;
+        let (handle, c_name) = (self.handle(), c_name(kind, name)?);
+        let found = self.device().agent().run(move |context| {
+            // SAFETY: `self` keeps the module loaded, and waits for this job.
+            unsafe { context.driver().module_global(handle, &c_name) }
+        });
+        found.and_then(|found| found).map_err(|source| SymbolError { kind, name: name.to_owned(), source })
+    }
+
+    pub(super) fn handle(&self) -> ModuleHandle {
+        self.inner.handle
+    }
+}
+
+impl Device {
+    /// Copies `bytes` to the start of a module's global variable.
+    ///
+    /// A running kernel may or may not see them; the next launch does.
+    ///
+    /// # Errors
+    /// [`CopyError::Symbol`] if the module has no such global, [`CopyError::OutOfBounds`] if it is smaller than `bytes`,
+    /// [`CopyError::OtherDevice`] if the module is loaded elsewhere.
+    pub fn write_symbol(&self, module: &Module, name: &str, bytes: &[u8]) -> Result<(), CopyError> {
+        if !self.is(module.device()) {
+            return Err(CopyError::OtherDevice);
+        }
+        let (address, size) = module.global(name)?;
+        check_bounds(0, bytes.len(), size)?;
+        self.write_at(address, bytes)
+    }
+}
+
+/// Converts a name for the driver. No symbol's name holds a NUL byte, so such a one is not found.
+pub(super) fn c_name(kind: SymbolKind, name: &str) -> Result<CString, SymbolError> {
+    CString::new(name).map_err(|_| SymbolError {
+        kind,
+        name: name.to_owned(),
+        source: CudaError {
+            call: "looking a name up",
+            code: ERROR_NOT_FOUND,
+            name: "it holds a NUL byte".to_owned(),
+        },
+    })
+}

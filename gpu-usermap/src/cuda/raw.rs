@@ -1,0 +1,200 @@
+//! The first layer: the driver's functions by name, its handle types, its constants.
+//!
+//! Signatures and numbers are those of `cuda.h` (CUDA 12.8; they have not changed since the named versions). A result is a
+//! plain integer here: see [`super`] for why cudarc's enum is not used.
+
+#![allow(unsafe_code, reason = "dlopen, dlsym and the driver's C signatures")]
+
+pub(super) mod constants;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::NonNull;
+
+use super::error::Unavailable;
+
+pub(super) type CUresult = c_uint;
+pub(super) type CUdevice = c_int;
+pub(super) type CUdeviceptr = u64;
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) struct $name(pub(super) *mut c_void);
+
+        // SAFETY: an opaque token of the driver, which takes it on any thread; it is never dereferenced here.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl $name {
+            pub(super) const NULL: Self = Self(std::ptr::null_mut());
+        }
+    )*};
+}
+
+handles! {
+    /// `CUcontext`
+    ContextHandle
+    /// `CUstream`
+    StreamHandle
+    /// `CUmodule`
+    ModuleHandle
+    /// `CUfunction`
+    FunctionHandle
+    /// `CUlinkState`
+    LinkHandle
+}
+
+macro_rules! api {
+    (
+        required { $($name:ident = $symbol:literal ($($argument:ty),*);)* }
+        optional { $($late:ident = $late_symbol:literal ($($late_argument:ty),*);)* }
+    ) => {
+        /// The driver's functions. An optional one is `None` where the driver is older than it.
+        pub(super) struct Api {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> CUresult,)*
+            $(pub(super) $late: Option<unsafe extern "C" fn($($late_argument),*) -> CUresult>,)*
+        }
+
+        impl Api {
+            fn resolve(library: &Library) -> Result<Self, Unavailable> {
+                Ok(Self {
+                    $($name: {
+                        let found = library.symbol($symbol).ok_or(Unavailable::Symbol {
+                            symbol: $symbol.to_str().unwrap_or("(unnamed)"),
+                        })?;
+                        // SAFETY: the symbol is the driver's function of that name, whose C signature is the one declared.
+                        unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) -> CUresult>(found) }
+                    },)*
+                    $($late: library.symbol($late_symbol).map(|found| {
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($late_argument),*) -> CUresult>(found) }
+                    }),)*
+                })
+            }
+
+            /// Every function fails, and nothing optional exists: what the tests' driver starts from.
+            #[cfg(test)]
+            pub(super) fn refusing() -> Self {
+                Self {
+                    $($name: {
+                        unsafe extern "C" fn refuse($(_: $argument),*) -> CUresult {
+                            constants::ERROR_NOT_SUPPORTED
+                        }
+                        refuse
+                    },)*
+                    $($late: None,)*
+                }
+            }
+        }
+    };
+}
+
+api! {
+    required {
+        init = c"cuInit"(c_uint);
+        driver_get_version = c"cuDriverGetVersion"(*mut c_int);
+        get_error_name = c"cuGetErrorName"(CUresult, *mut *const c_char);
+        device_get_count = c"cuDeviceGetCount"(*mut c_int);
+        device_get = c"cuDeviceGet"(*mut CUdevice, c_int);
+        device_get_name = c"cuDeviceGetName"(*mut c_char, c_int, CUdevice);
+        device_get_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+        device_total_mem = c"cuDeviceTotalMem_v2"(*mut usize, CUdevice);
+        primary_ctx_retain = c"cuDevicePrimaryCtxRetain"(*mut ContextHandle, CUdevice);
+        primary_ctx_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);
+        ctx_set_current = c"cuCtxSetCurrent"(ContextHandle);
+        ctx_get_device = c"cuCtxGetDevice"(*mut CUdevice);
+        ctx_get_stream_priority_range = c"cuCtxGetStreamPriorityRange"(*mut c_int, *mut c_int);
+        mem_alloc = c"cuMemAlloc_v2"(*mut CUdeviceptr, usize);
+        mem_free = c"cuMemFree_v2"(CUdeviceptr);
+        mem_host_alloc = c"cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
+        mem_free_host = c"cuMemFreeHost"(*mut c_void);
+        mem_host_register = c"cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+        mem_host_unregister = c"cuMemHostUnregister"(*mut c_void);
+        mem_host_get_device_pointer = c"cuMemHostGetDevicePointer_v2"(*mut CUdeviceptr, *mut c_void, c_uint);
+        memcpy_htod_async = c"cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, StreamHandle);
+        memcpy_dtoh_async = c"cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, StreamHandle);
+        stream_create = c"cuStreamCreateWithPriority"(*mut StreamHandle, c_uint, c_int);
+        stream_destroy = c"cuStreamDestroy_v2"(StreamHandle);
+        stream_query = c"cuStreamQuery"(StreamHandle);
+        module_load_data = c"cuModuleLoadDataEx"(*mut ModuleHandle, *const c_void, c_uint, *mut c_uint, *mut *mut c_void);
+        module_unload = c"cuModuleUnload"(ModuleHandle);
+        module_get_function = c"cuModuleGetFunction"(*mut FunctionHandle, ModuleHandle, *const c_char);
+        module_get_global = c"cuModuleGetGlobal_v2"(*mut CUdeviceptr, *mut usize, ModuleHandle, *const c_char);
+        func_get_attribute = c"cuFuncGetAttribute"(*mut c_int, c_uint, FunctionHandle);
+        func_set_attribute = c"cuFuncSetAttribute"(FunctionHandle, c_uint, c_int);
+        occupancy = c"cuOccupancyMaxActiveBlocksPerMultiprocessor"(*mut c_int, FunctionHandle, c_int, usize);
+        launch_kernel = c"cuLaunchKernel"(FunctionHandle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, StreamHandle, *mut *mut c_void, *mut *mut c_void);
+        link_create = c"cuLinkCreate_v2"(c_uint, *mut c_uint, *mut *mut c_void, *mut LinkHandle);
+        link_add_data = c"cuLinkAddData_v2"(LinkHandle, c_uint, *mut c_void, usize, *const c_char, c_uint, *mut c_uint, *mut *mut c_void);
+        link_complete = c"cuLinkComplete"(LinkHandle, *mut *mut c_void, *mut usize);
+        link_destroy = c"cuLinkDestroy"(LinkHandle);
+    }
+    optional {
+        // 11.7
+        mem_get_handle_for_address_range = c"cuMemGetHandleForAddressRange"(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
+        module_get_loading_mode = c"cuModuleGetLoadingMode"(*mut c_uint);
+        // 12.4
+        func_load = c"cuFuncLoad"(FunctionHandle);
+        func_get_param_info = c"cuFuncGetParamInfo"(FunctionHandle, usize, *mut usize, *mut usize);
+    }
+}
+
+impl Api {
+    /// Opens the first of `names` that the dynamic loader finds, and looks up every function.
+    pub(super) fn open(names: &[&CStr]) -> Result<Self, Unavailable> {
+        Self::resolve(&Library::open(names)?)
+    }
+}
+
+/// A loaded library. It is never closed: the driver's threads and exit handlers live in it.
+struct Library(NonNull<c_void>);
+
+impl Library {
+    fn open(names: &[&CStr]) -> Result<Self, Unavailable> {
+        let mut reason = None;
+        for name in names {
+            // SAFETY: `name` is NUL-terminated; loading the driver library runs its initialisers, which is what is asked for.
+            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            if let Some(library) = NonNull::new(library) {
+                return Ok(Self(library));
+            }
+            reason = reason.or_else(loader_message);
+        }
+        Err(Unavailable::Library { reason: reason.unwrap_or_else(|| "no reason given".to_owned()) })
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: the handle came from dlopen and is never closed; `name` is NUL-terminated.
+        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+}
+
+fn loader_message() -> Option<String> {
+    // SAFETY: dlerror takes nothing; its text belongs to this thread until the next dl call on it.
+    let text = NonNull::new(unsafe { libc::dlerror() })?;
+    // SAFETY: dlerror returned a NUL-terminated string, copied before any other dl call.
+    Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_a_reason_and_no_panic() {
+        let missing = Api::open(&[c"libgpunet-no-such-library.so.1"]).err();
+        assert!(
+            matches!(&missing, Some(Unavailable::Library { reason }) if reason.contains("libgpunet-no-such")),
+            "{missing:?}"
+        );
+    }
+
+    #[test]
+    fn a_missing_symbol_is_named_and_no_panic() {
+        let missing = Api::open(&[c"libc.so.6"]).err();
+        assert_eq!(missing, Some(Unavailable::Symbol { symbol: "cuInit" }));
+    }
+}

@@ -1,0 +1,123 @@
+//! The numbers of `cuda.h` that this crate uses.
+
+use std::ffi::{c_int, c_uint};
+
+use super::CUresult;
+
+pub(crate) const SUCCESS: CUresult = 0;
+pub(crate) const ERROR_NOT_FOUND: CUresult = 500;
+pub(crate) const ERROR_NOT_READY: CUresult = 600;
+
+#[cfg(test)]
+pub(crate) const ERROR_NOT_SUPPORTED: CUresult = 801;
+
+pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
+
+pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
+pub(crate) const HOST_REGISTER_PORTABLE: c_uint = 1;
+pub(crate) const HOST_REGISTER_DEVICEMAP: c_uint = 2;
+
+pub(crate) const RANGE_HANDLE_DMA_BUF_FD: c_uint = 1;
+
+pub(crate) const LOADING_MODE_LAZY: c_uint = 2;
+
+pub(crate) const JIT_ERROR_LOG_BUFFER: c_uint = 5;
+pub(crate) const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
+pub(crate) const JIT_INPUT_PTX: c_uint = 1;
+
+pub(crate) const FUNC_MAX_THREADS_PER_BLOCK: c_uint = 0;
+pub(crate) const FUNC_SHARED_SIZE_BYTES: c_uint = 1;
+pub(crate) const FUNC_LOCAL_SIZE_BYTES: c_uint = 3;
+pub(crate) const FUNC_NUM_REGS: c_uint = 4;
+pub(crate) const FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_uint = 8;
+
+pub(crate) const DEVICE_MAX_THREADS_PER_BLOCK: c_int = 1;
+pub(crate) const DEVICE_MULTIPROCESSOR_COUNT: c_int = 16;
+pub(crate) const DEVICE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+pub(crate) const DEVICE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
+pub(crate) const DEVICE_HOST_NATIVE_ATOMIC_SUPPORTED: c_int = 86;
+pub(crate) const DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: c_int = 91;
+pub(crate) const DEVICE_HOST_REGISTER_SUPPORTED: c_int = 99;
+pub(crate) const DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: c_int = 102;
+pub(crate) const DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: c_int = 110;
+pub(crate) const DEVICE_GPU_DIRECT_RDMA_SUPPORTED: c_int = 116;
+pub(crate) const DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: c_int = 117;
+pub(crate) const DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
+pub(crate) const DEVICE_DMA_BUF_SUPPORTED: c_int = 124;
+
+#[cfg(test)]
+mod tests {
+    use cudarc::driver::sys::{
+        self, CUdevice_attribute as Device, CUfunction_attribute as Func, CUjit_option as Jit,
+    };
+
+    use super::*;
+
+    #[test]
+    fn results_flags_and_options_are_those_of_cuda_h() {
+        assert_eq!(SUCCESS, sys::CUresult::CUDA_SUCCESS as u32);
+        assert_eq!(ERROR_NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as u32);
+        assert_eq!(ERROR_NOT_READY, sys::CUresult::CUDA_ERROR_NOT_READY as u32);
+        assert_eq!(ERROR_NOT_SUPPORTED, sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as u32);
+        assert_eq!(STREAM_NON_BLOCKING, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32);
+        assert_eq!(HOST_ALLOC_PORTABLE, sys::CU_MEMHOSTALLOC_PORTABLE);
+        assert_eq!(HOST_REGISTER_PORTABLE, sys::CU_MEMHOSTREGISTER_PORTABLE);
+        assert_eq!(HOST_REGISTER_DEVICEMAP, sys::CU_MEMHOSTREGISTER_DEVICEMAP);
+        assert_eq!(
+            RANGE_HANDLE_DMA_BUF_FD,
+            sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as u32
+        );
+        assert_eq!(LOADING_MODE_LAZY, sys::CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING as u32);
+        assert_eq!(JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER as u32);
+        assert_eq!(JIT_ERROR_LOG_BUFFER_SIZE_BYTES, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as u32);
+        assert_eq!(JIT_INPUT_PTX, sys::CUjitInputType::CU_JIT_INPUT_PTX as u32);
+    }
+
+    #[test]
+    fn function_attributes_are_those_of_cuda_h() {
+        assert_eq!(FUNC_MAX_THREADS_PER_BLOCK, Func::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK as u32);
+        assert_eq!(FUNC_SHARED_SIZE_BYTES, Func::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES as u32);
+        assert_eq!(FUNC_LOCAL_SIZE_BYTES, Func::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as u32);
+        assert_eq!(FUNC_NUM_REGS, Func::CU_FUNC_ATTRIBUTE_NUM_REGS as u32);
+        assert_eq!(
+            FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            Func::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as u32
+        );
+    }
+
+    #[test]
+    fn device_attributes_are_those_of_cuda_h() {
+        for (ours, theirs) in [
+            (DEVICE_MAX_THREADS_PER_BLOCK, Device::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            (DEVICE_MULTIPROCESSOR_COUNT, Device::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            (DEVICE_COMPUTE_CAPABILITY_MAJOR, Device::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            (DEVICE_COMPUTE_CAPABILITY_MINOR, Device::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+            (DEVICE_HOST_NATIVE_ATOMIC_SUPPORTED, Device::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED),
+            (
+                DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+                Device::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+            ),
+            (DEVICE_HOST_REGISTER_SUPPORTED, Device::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED),
+            (
+                DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                Device::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            ),
+            (
+                DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+            ),
+            (DEVICE_GPU_DIRECT_RDMA_SUPPORTED, Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED),
+            (
+                DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+                Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+            ),
+            (
+                DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+                Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+            ),
+            (DEVICE_DMA_BUF_SUPPORTED, Device::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED),
+        ] {
+            assert_eq!(ours, theirs as c_int, "{theirs:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What this machine offers, as data, with the reason for everything that is not used.
+
+mod display;
+
+use crate::cuda::{Cuda, CudaError, DeviceAttribute, DriverVersion, LazyLoading, Unavailable, Uncontexted};
+use crate::mapping::{Backend, backends_with};
+
+/// Is everything [`probe()`] found. Prints one line per fact.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Probe {
+    /// The CUDA driver, or why there is none.
+    pub driver: Result<DriverInfo, Unavailable>,
+    /// The GPUs that this process may use.
+    pub devices: Vec<DeviceProbe>,
+    /// GPUs that the driver lists and does not describe: ordinal and error.
+    pub failed_devices: Vec<(u32, CudaError)>,
+    /// Ways for the CPU to map GPU memory.
+    pub cpu_mapping: Vec<Backend>,
+}
+
+/// Describes the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverInfo {
+    /// The newest CUDA version that it supports.
+    pub version: DriverVersion,
+    /// Whether it loads code lazily.
+    pub lazy_loading: LazyLoading,
+}
+
+/// Describes a GPU. `None` means that the driver is older than the question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceProbe {
+    /// The number under which it is opened.
+    pub ordinal: u32,
+    /// The product name.
+    pub name: String,
+    /// Major and minor compute capability.
+    pub compute_capability: (u32, u32),
+    /// The number of multiprocessors.
+    pub multiprocessors: u32,
+    /// Memory in bytes.
+    pub total_memory: usize,
+    /// Whether a network card can reach memory of `cuMemAlloc`.
+    pub gpu_direct_rdma_supported: Option<bool>,
+    /// Whether a network card can reach memory of `cuMemCreate`.
+    pub gpu_direct_rdma_with_cuda_vmm: Option<bool>,
+    /// Whether GPU memory can be exported as a dma-buf.
+    pub dma_buf_supported: Option<bool>,
+    /// Who sees a network card's writes in order.
+    pub writes_ordering: Option<WritesOrdering>,
+    /// How a network card's writes can be flushed.
+    pub flush_options: Option<FlushOptions>,
+    /// Whether host memory can be registered.
+    pub host_register_supported: Option<bool>,
+    /// Whether registered host memory has the same address on the GPU.
+    pub can_use_host_pointer_for_registered_mem: Option<bool>,
+    /// Whether the virtual memory calls work.
+    pub virtual_memory_management: Option<bool>,
+    /// Whether CPU and GPU can do atomic operations on each other's memory.
+    pub host_native_atomic: Option<bool>,
+}
+
+/// Says for whom a network card's writes to GPU memory arrive in order without a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WritesOrdering {
+    /// Nobody: a flush is needed before data may be read.
+    Nobody,
+    /// The GPU that owns the memory.
+    Owner,
+    /// Every GPU.
+    AllDevices,
+    /// A value that this crate does not know.
+    Unknown(i32),
+}
+
+impl WritesOrdering {
+    fn from_driver(value: i32) -> Self {
+        match value {
+            0 => Self::Nobody,
+            100 => Self::Owner,
+            200 => Self::AllDevices,
+            other => Self::Unknown(other),
+        }
+    }
+}
+
+/// Says how a network card's writes can be flushed: the driver's bit set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlushOptions(pub i32);
+
+impl FlushOptions {
+    /// Tells whether `cuFlushGPUDirectRDMAWrites` works.
+    pub fn from_host(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Tells whether a stream memory operation can flush.
+    pub fn by_stream_operation(self) -> bool {
+        self.0 & 2 != 0
+    }
+}
+
+/// Looks what the machine offers.
+///
+/// It initialises the driver where there is one ([`Cuda::load`]), creates no context, uses no GPU memory, and never panics.
+pub fn probe() -> Probe {
+    let cuda = Cuda::load();
+    let (mut devices, mut failed_devices) = (Vec::new(), Vec::new());
+    if let Ok(cuda) = &cuda {
+        // Without a count there are no devices to describe; the error stands for the first.
+        match cuda.device_count() {
+            Err(error) => failed_devices.push((0, error)),
+            Ok(count) => (0..count).for_each(|ordinal| match probe_device(cuda, ordinal) {
+                Ok(device) => devices.push(device),
+                Err(error) => failed_devices.push((ordinal, error)),
+            }),
+        }
+    }
+    let cpu_mapping = backends_with(&cuda);
+    let driver =
+        cuda.map(|cuda| DriverInfo { version: cuda.driver_version(), lazy_loading: cuda.lazy_loading() });
+    Probe { driver, devices, failed_devices, cpu_mapping }
+}
+
+fn probe_device(cuda: &Cuda, ordinal: u32) -> Result<DeviceProbe, CudaError> {
+    let gpu = Uncontexted::new(cuda, ordinal)?;
+    let value = |attribute| gpu.attribute(attribute).ok();
+    let flag = |attribute| value(attribute).map(|value| value != 0);
+    Ok(DeviceProbe {
+        ordinal,
+        name: gpu.name()?,
+        compute_capability: gpu.compute_capability()?,
+        multiprocessors: gpu.attribute(DeviceAttribute::Multiprocessors)?.unsigned_abs(),
+        total_memory: gpu.total_memory()?,
+        gpu_direct_rdma_supported: flag(DeviceAttribute::GpuDirectRdma),
+        gpu_direct_rdma_with_cuda_vmm: flag(DeviceAttribute::GpuDirectRdmaWithCudaVmm),
+        dma_buf_supported: flag(DeviceAttribute::DmaBuf),
+        writes_ordering: value(DeviceAttribute::GpuDirectRdmaWritesOrdering).map(WritesOrdering::from_driver),
+        flush_options: value(DeviceAttribute::GpuDirectRdmaFlushOptions).map(FlushOptions),
+        host_register_supported: flag(DeviceAttribute::HostRegister),
+        can_use_host_pointer_for_registered_mem: flag(DeviceAttribute::CanUseHostPointerForRegisteredMem),
+        virtual_memory_management: flag(DeviceAttribute::VirtualMemoryManagement),
+        host_native_atomic: flag(DeviceAttribute::HostNativeAtomic),
+    })
+}

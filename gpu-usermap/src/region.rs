@@ -1,0 +1,108 @@
+//! Pinned host memory that processes and GPUs share.
+//!
+//! A region is a memfd: it can be handed to another process as a file descriptor, registered with CUDA and with an RDMA
+//! card, and mapped at a different address by each of them. It is preallocated and sealed, so that no holder of the
+//! descriptor can make an access fault by shrinking it.
+
+mod error;
+mod mapping;
+mod memfd;
+mod room;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+pub use error::RegionError;
+pub(crate) use mapping::Mapping;
+pub(crate) use memfd::page_size;
+
+/// Owns a sealed, preallocated memfd and one shared mapping of it.
+///
+/// The region never hands out a slice or a reference: other agents (a GPU, another process) write to it without this
+/// process taking part. Readers and writers agree on word types and orderings over the raw address.
+///
+/// "Pinned" is what the users of the region make of it: CUDA and RDMA registration pin the pages, and preallocation means
+/// that every page exists before the first of them looks.
+///
+/// # Trust
+/// The seals stop any holder of the descriptor from changing the length. They do not stop one from writing arbitrary bytes,
+/// nor from punching a hole (which detaches pages from the GPU's view of them); what is read from a region is untrusted
+/// input, and a region is shared only with a process that may lose its own connections by misusing it.
+#[derive(Debug)]
+pub struct PinnedRegion {
+    mapping: Mapping,
+    fd: OwnedFd,
+}
+
+impl PinnedRegion {
+    /// Creates a region of at least `len` bytes, all zero.
+    ///
+    /// The length is rounded up to whole pages; [`len`](Self::len) tells the result. `name` shows up in `/proc/*/maps` as
+    /// `/memfd:name` and need not be unique.
+    ///
+    /// # Errors
+    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are misuse;
+    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also: more than the machine has available, which is
+    /// looked up first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    pub fn create(name: &str, len: usize) -> Result<Arc<Self>, RegionError> {
+        let len = whole_pages(len)?;
+        room::check(len)?;
+        let fd = memfd::create(name)?;
+        memfd::resize(fd.as_fd(), len)?;
+        memfd::preallocate(fd.as_fd(), len)?;
+        memfd::seal(fd.as_fd())?;
+        let mapping = Mapping::shared(fd.as_fd(), len)?;
+        Ok(Arc::new(Self { mapping, fd }))
+    }
+
+    /// Maps a region that was made elsewhere, from its descriptor.
+    ///
+    /// The descriptor usually comes from another process and is checked, not trusted: it must be a memfd that is sealed
+    /// against shrinking, growing and further sealing, of a whole number of pages, all of them allocated. Nothing is
+    /// allocated here: a peer that sends a large sparse file must not use up this process's memory.
+    ///
+    /// # Errors
+    /// [`RegionError::NotAMemfd`], [`RegionError::SealsMissing`], [`RegionError::ZeroLength`],
+    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] say that the peer sent something else;
+    /// [`RegionError::NoMemory`] means that this process has no address space left.
+    pub fn from_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
+        let len = memfd::checked_len(fd.as_fd())?;
+        if !len.is_multiple_of(page_size()) {
+            return Err(RegionError::PartialPage { len, page: page_size() });
+        }
+        let mapping = Mapping::shared(fd.as_fd(), len)?;
+        Ok(Arc::new(Self { mapping, fd }))
+    }
+
+    /// Returns the address of the first byte in this process, page-aligned and valid as long as the region lives.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// Returns the length in bytes, a whole number of pages and never 0.
+    #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Returns the descriptor, to be sent to another process and opened there with [`from_fd`](Self::from_fd).
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.
+    pub(crate) fn map_again(&self) -> Result<Mapping, RegionError> {
+        Mapping::shared(self.fd.as_fd(), self.mapping.len())
+    }
+}
+
+fn whole_pages(len: usize) -> Result<usize, RegionError> {
+    if len == 0 {
+        return Err(RegionError::ZeroLength);
+    }
+    // File sizes are signed, and a mapping may not exceed isize::MAX (pointer arithmetic on it would overflow).
+    len.checked_next_multiple_of(page_size())
+        .filter(|&rounded| isize::try_from(rounded).is_ok())
+        .ok_or(RegionError::TooLong { len })
+}

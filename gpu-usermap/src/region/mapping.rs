@@ -1,0 +1,59 @@
+//! One shared mapping of a descriptor's pages, unmapped on drop.
+
+#![allow(unsafe_code, reason = "mmap and munmap")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use super::RegionError;
+
+/// Owns an address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and the type offers no access to the bytes.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: `&Mapping` gives two integers; who dereferences the address answers for that access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes from the start of `fd`, shared and writable, page tables filled in.
+    pub(crate) fn shared(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // Populated, so that the first access from a polling loop does not take a page fault.
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks `fd` and `len`.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::ENOMEM) => RegionError::NoMemory { len, source },
+                _ => RegionError::Mmap { len, source },
+            });
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| RegionError::Mmap {
+            len,
+            source: io::Error::other("the kernel mapped address 0"),
+        })?;
+        Ok(Self { base, len })
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `shared` made exactly this mapping, nothing else unmaps it, and a user of the address keeps the owner alive.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,173 @@
+//! One direction of a proxy-driven stream, seen from the proxy. Pure: words in, words out.
+
+use gpunet_abi::StreamWord;
+use gpunet_abi::position::{Violation, advance};
+
+/// Bytes on their way from the device's send ring to the transport.
+#[derive(Clone, Copy, Debug)]
+pub struct SendFlow {
+    capacity: u64,
+    published: StreamWord,
+    sent: u64,
+    shut: bool,
+}
+
+impl SendFlow {
+    /// A new, empty flow over a ring of `capacity` bytes.
+    #[must_use]
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, published: StreamWord(0), sent: 0, shut: false }
+    }
+
+    /// Takes in the device's `published` word.
+    ///
+    /// # Errors
+    /// The [`Violation`], when the word cannot be: the device's memory was scribbled over.
+    pub fn handle_published(&mut self, word: StreamWord) -> Result<(), Violation> {
+        if word.err() {
+            return Err(Violation::BadRequest);
+        }
+        self.published = advance(self.published, word, self.sent + self.capacity)?;
+        Ok(())
+    }
+
+    /// Position and number of the bytes that wait for the transport.
+    #[must_use]
+    pub const fn pending(&self) -> (u64, u64) {
+        (self.sent, self.published.position() - self.sent)
+    }
+
+    /// Notes that the transport took `n` bytes; returns the `released` word to publish.
+    pub const fn handle_sent(&mut self, n: u64) -> StreamWord {
+        self.sent += n;
+        StreamWord::at(self.sent)
+    }
+
+    /// Says whether all bytes are out, the device has finished, and the transport was not told yet.
+    #[must_use]
+    pub const fn wants_shutdown(&self) -> bool {
+        self.published.fin() && !self.shut && self.published.position() == self.sent
+    }
+
+    /// Makes the position that was last published the final one (the device is gone).
+    pub const fn finish(&mut self) {
+        self.published = self.published.with_fin();
+    }
+
+    /// Notes that the transport was told of the end.
+    pub const fn handle_shutdown(&mut self) {
+        self.shut = true;
+    }
+
+    /// Says whether the transport was told of the end.
+    #[must_use]
+    pub const fn is_shut(&self) -> bool {
+        self.shut
+    }
+}
+
+/// Bytes on their way from the transport to the device's receive ring.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvFlow {
+    capacity: u64,
+    consumed: StreamWord,
+    landed: StreamWord,
+}
+
+impl RecvFlow {
+    /// A new, empty flow over a ring of `capacity` bytes.
+    #[must_use]
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, consumed: StreamWord(0), landed: StreamWord(0) }
+    }
+
+    /// Takes in the device's `consumed` word.
+    ///
+    /// # Errors
+    /// The [`Violation`], when the word cannot be.
+    pub fn handle_consumed(&mut self, word: StreamWord) -> Result<(), Violation> {
+        if word.err() {
+            return Err(Violation::BadRequest);
+        }
+        self.consumed = advance(self.consumed, word, self.landed.position())?;
+        Ok(())
+    }
+
+    /// Position and number of the free bytes; none after the end.
+    #[must_use]
+    pub const fn space(&self) -> (u64, u64) {
+        let landed = self.landed.position();
+        if self.landed.fin() {
+            return (landed, 0);
+        }
+        (landed, self.capacity - (landed - self.consumed.position()))
+    }
+
+    /// Says whether the device wants no more: what comes in is to be thrown away.
+    #[must_use]
+    pub const fn reader_left(&self) -> bool {
+        self.consumed.fin()
+    }
+
+    /// Notes `n` received bytes; returns the `landed` word to publish.
+    pub const fn handle_received(&mut self, n: u64) -> StreamWord {
+        self.landed = StreamWord::at(self.landed.position() + n);
+        self.landed
+    }
+
+    /// Notes the peer's end of stream; returns the `landed` word to publish.
+    pub const fn handle_eof(&mut self) -> StreamWord {
+        self.landed = self.landed.with_fin();
+        self.landed
+    }
+
+    /// Says whether the peer's end of stream was seen.
+    #[must_use]
+    pub const fn is_ended(&self) -> bool {
+        self.landed.fin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shutdown_follows_the_last_byte() {
+        let mut flow = SendFlow::new(16);
+        flow.handle_published(StreamWord::at(10).with_fin()).unwrap();
+        assert!(!flow.wants_shutdown());
+        assert_eq!(flow.handle_sent(10), StreamWord::at(10));
+        assert!(flow.wants_shutdown());
+        flow.handle_shutdown();
+        assert!(!flow.wants_shutdown());
+    }
+
+    #[test]
+    fn a_device_that_claims_more_than_the_ring_is_refused() {
+        let mut flow = SendFlow::new(16);
+        assert!(flow.handle_published(StreamWord::at(17)).is_err());
+        let mut flow = RecvFlow::new(16);
+        assert!(flow.handle_consumed(StreamWord::at(1)).is_err());
+        assert!(flow.handle_consumed(StreamWord::at(0).with_err()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_word_is_refused_or_keeps_the_invariant(words in prop::collection::vec(any::<u64>(), 1..50)) {
+            let (mut send, mut recv) = (SendFlow::new(64), RecvFlow::new(64));
+            for word in words {
+                // Small and huge values alike, with and without marks.
+                for value in [word, word % 200, word % 200 | gpunet_abi::position::FIN] {
+                    let _ = send.handle_published(StreamWord(value));
+                    let _ = recv.handle_consumed(StreamWord(value));
+                    prop_assert!(send.pending().1 <= 64);
+                    send.handle_sent(send.pending().1 / 2);
+                    prop_assert!(recv.space().1 <= 64);
+                    recv.handle_received(recv.space().1 / 3);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The proxy's view of an attachment's shared region.
+//!
+//! Every raw access of the proxy to shared memory goes through here. Offsets come from the
+//! proxy's own copy of the layout, never from the region itself, and nothing is handed out as a
+//! reference.
+
+use crate::futex;
+use gpu_usermap::PinnedRegion;
+use gpunet_abi::control::{ControlSlot, Reply, Request};
+use gpunet_abi::layout::{Geometry, HEARTBEAT_DOWN, LAUNCHES, SharedHeader, SharedLayout, SocketLine};
+use gpunet_abi::park::SharedFlag;
+use gpunet_abi::{MAGIC, RingSpan, Status, VERSION, Word};
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The shared region of one attachment, as the proxy maps it.
+#[derive(Debug)]
+pub struct SharedMemory {
+    region: Arc<PinnedRegion>,
+    geometry: Geometry,
+    layout: SharedLayout,
+    /// Slots pushed into the recycling ring; the truth behind the shared word.
+    reclaimed: AtomicU64,
+    /// The heartbeat; the truth behind the shared word.
+    heartbeat: AtomicU64,
+}
+
+impl SharedMemory {
+    /// Lays a fresh region out: header, empty words, and every slot in the recycling ring.
+    ///
+    /// Returns `None` when the region is shorter than the layout.
+    #[must_use]
+    pub fn format(region: Arc<PinnedRegion>, geometry: Geometry) -> Option<Self> {
+        let layout = SharedLayout::new(&geometry);
+        if (region.len() as u64) < layout.len {
+            return None;
+        }
+        let memory =
+            Self { region, geometry, layout, reclaimed: AtomicU64::new(0), heartbeat: AtomicU64::new(1) };
+        let header = memory.base().cast::<SharedHeader>();
+        // SAFETY: the header lies at the start of the region, which is page-aligned and long
+        // enough (checked above); nobody else has the region yet.
+        unsafe {
+            (&raw mut (*header).magic).write_volatile(MAGIC);
+            (&raw mut (*header).version).write_volatile(VERSION);
+            (&raw mut (*header).geometry).write_volatile(geometry);
+        }
+        memory.beat();
+        for slot in 0..geometry.sockets {
+            memory.recycle(slot);
+        }
+        Some(memory)
+    }
+
+    /// The attachment's sizes.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where the parts lie.
+    #[must_use]
+    pub const fn layout(&self) -> &SharedLayout {
+        &self.layout
+    }
+
+    /// The region itself.
+    #[must_use]
+    pub fn region(&self) -> &Arc<PinnedRegion> {
+        &self.region
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.region.base().as_ptr()
+    }
+
+    /// The address `offset` bytes into the region. All offsets come from `self.layout` and an index
+    /// that was checked, so they stay inside.
+    fn at(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset < self.layout.len);
+        self.base().wrapping_add(offset as usize)
+    }
+
+    fn word(&self, offset: u64) -> Word {
+        // SAFETY: in the region (see `at`), 8-byte aligned by the layout, mapped while self lives;
+        // callers keep an Arc of self while they use it. All agents access words atomically.
+        unsafe { Word::from_ptr(self.at(offset).cast()) }
+    }
+
+    fn flag(&self, offset: u64) -> SharedFlag {
+        // SAFETY: as `word`, 4-byte aligned; only CPUs touch the flags.
+        unsafe { SharedFlag::from_ptr(self.at(offset).cast()) }
+    }
+
+    fn line(&self, slot: u32) -> u64 {
+        assert!(slot < self.geometry.sockets, "slot out of range");
+        self.layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64
+    }
+
+    /// The first `published` word; [`SharedMemory::published`] of slot 0.
+    #[must_use]
+    pub fn published_words(&self) -> WordArray {
+        WordArray { first: self.word(self.layout.published), len: self.geometry.sockets as usize }
+    }
+
+    /// The first `consumed` word.
+    #[must_use]
+    pub fn consumed_words(&self) -> WordArray {
+        WordArray { first: self.word(self.layout.consumed), len: self.geometry.sockets as usize }
+    }
+
+    /// The request words of the control slots.
+    #[must_use]
+    pub fn request_words(&self) -> WordArray {
+        WordArray { first: self.word(self.layout.requests), len: self.geometry.controls as usize }
+    }
+
+    /// The abandon words of the control slots.
+    #[must_use]
+    pub fn abandon_words(&self) -> WordArray {
+        WordArray { first: self.word(self.layout.abandons), len: self.geometry.controls as usize }
+    }
+
+    /// The word in which the proxy says what landed (of a listener: how many wait).
+    #[must_use]
+    pub fn landed(&self, slot: u32) -> Word {
+        self.word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
+    }
+
+    /// The word in which the proxy says what is free again.
+    #[must_use]
+    pub fn released(&self, slot: u32) -> Word {
+        self.word(self.line(slot) + offset_of!(SocketLine, released) as u64)
+    }
+
+    /// The status word.
+    #[must_use]
+    pub fn status(&self, slot: u32) -> Word {
+        self.word(self.line(slot) + offset_of!(SocketLine, status) as u64)
+    }
+
+    /// The flag of a CPU block that waits for data.
+    #[must_use]
+    pub fn recv_park(&self, slot: u32) -> SharedFlag {
+        self.flag(self.line(slot) + offset_of!(SocketLine, recv_park) as u64)
+    }
+
+    /// The flag of a CPU block that waits for space.
+    #[must_use]
+    pub fn send_park(&self, slot: u32) -> SharedFlag {
+        self.flag(self.line(slot) + offset_of!(SocketLine, send_park) as u64)
+    }
+
+    /// The flag of data thread `shard`.
+    #[must_use]
+    pub fn sleeping(&self, shard: usize) -> SharedFlag {
+        assert!(shard < gpunet_abi::layout::SHARDS, "shard out of range");
+        self.flag((offset_of!(SharedHeader, sleeping) + shard * 64) as u64)
+    }
+
+    /// Tells pollers that something changed, and wakes those that sleep.
+    pub fn bump_epoch(&self) {
+        let word = self.word(offset_of!(SharedHeader, epoch) as u64);
+        // SAFETY: aligned and mapped as `word` says. CPUs alone change this word (the proxy's
+        // threads, and CPU thread blocks for peer streams), so a read-modify-write is sound; a GPU
+        // only loads it.
+        let epoch = unsafe { AtomicU64::from_ptr(word.as_ptr()) };
+        // Ordering: Release, pairs with the Acquire load of `epoch` in the device's poll; the word
+        // that changed is visible to who sees the new epoch. SeqCst below via `must_wake`'s fence.
+        epoch.fetch_add(1, Ordering::Release);
+        let pollers = self.flag(offset_of!(SharedHeader, pollers) as u64);
+        if gpunet_abi::park::must_wake(&pollers) {
+            futex::wake_all(self.flag(offset_of!(SharedHeader, epoch) as u64));
+        }
+    }
+
+    /// Makes a slot free: pushes it into the recycling ring.
+    pub fn recycle(&self, slot: u32) {
+        // One thread recycles (the control thread), so load and store need not be one operation.
+        let count = self.reclaimed.load(Ordering::Relaxed);
+        let index = count % u64::from(self.geometry.sockets);
+        let cell = self.at(self.layout.reclaim + index * 4).cast::<u32>();
+        // SAFETY: inside the ring (index < sockets), 4-byte aligned; device threads only load it.
+        let cell = unsafe { AtomicU32::from_ptr(cell) };
+        // Ordering: Relaxed, made visible by the publish of `reclaimed` below.
+        cell.store(slot, Ordering::Relaxed);
+        self.reclaimed.store(count + 1, Ordering::Relaxed);
+        self.word(offset_of!(SharedHeader, reclaimed) as u64).publish(count + 1);
+    }
+
+    /// Shows that the proxy lives.
+    pub fn beat(&self) {
+        let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed);
+        self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(beat);
+    }
+
+    /// Shows that the proxy has stopped for good, and wakes everyone who sleeps.
+    pub fn beat_down(&self) {
+        self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(HEARTBEAT_DOWN);
+        self.wake_everyone();
+    }
+
+    /// Cancels a launch, or (`false`) clears the mark for the next launch of that number.
+    pub fn set_cancelled(&self, launch: u32, cancelled: bool) {
+        assert!(launch < LAUNCHES, "launch out of range");
+        self.word((offset_of!(SharedHeader, cancel) + launch as usize * 8) as u64).publish(u64::from(cancelled));
+        if cancelled {
+            self.wake_everyone();
+        }
+    }
+
+    /// Wakes every CPU block that sleeps on any flag of this attachment.
+    pub fn wake_everyone(&self) {
+        self.bump_epoch();
+        for slot in 0..self.geometry.sockets {
+            futex::wake_if_parked(self.recv_park(slot));
+            futex::wake_if_parked(self.send_park(slot));
+        }
+        for index in 0..self.geometry.controls {
+            futex::wake_if_parked(self.control_park(index));
+        }
+    }
+
+    fn control(&self, index: u32) -> u64 {
+        assert!(index < self.geometry.controls, "control slot out of range");
+        self.layout.controls + u64::from(index) * size_of::<ControlSlot>() as u64
+    }
+
+    fn control_park(&self, index: u32) -> SharedFlag {
+        self.flag(self.control(index) + offset_of!(ControlSlot, park) as u64)
+    }
+
+    /// Copies the request out of a control slot. Whatever it says is to be checked.
+    #[must_use]
+    pub fn read_request(&self, index: u32) -> Request {
+        let ptr = self.at(self.control(index)).cast::<Request>();
+        // SAFETY: aligned and inside the region. A Request is plain integers, so any bytes a
+        // misbehaving device leaves there are a valid value, torn or not.
+        unsafe { ptr.read_volatile() }
+    }
+
+    /// Writes a reply and publishes its sequence number.
+    pub fn write_reply(&self, index: u32, seq: u64, reply: &Reply) {
+        let offset = self.control(index) + offset_of!(ControlSlot, reply) as u64;
+        let word = self.word(offset + offset_of!(Reply, seq) as u64);
+        let ptr = self.at(offset).cast::<Reply>();
+        let mut reply = *reply;
+        reply.seq = word.peek();
+        // SAFETY: aligned and inside the region; only the proxy writes replies, and the device
+        // reads the body only after it observed `seq`. The old number stays in place meanwhile.
+        unsafe { ptr.write_volatile(reply) };
+        word.publish(seq);
+        futex::wake_if_parked(self.control_park(index));
+    }
+
+    /// The bytes of a ring in the shared region, as raw addresses.
+    ///
+    /// `ring` is an offset that this proxy allocated from the region's ring memory.
+    pub fn span(&self, ring: u64, capacity: u64, position: u64, len: u64) -> RingSpan {
+        assert!(ring >= self.layout.rings && ring + capacity <= self.layout.len, "ring outside the region");
+        RingSpan::new(self.at(ring), capacity, position, len)
+    }
+
+    /// Prepares a slot's line for a new stream or listener.
+    pub fn open_line(&self, slot: u32, generation: u32) {
+        self.landed(slot).set(0);
+        self.released(slot).set(0);
+        self.status(slot).publish(Status::open(generation).0);
+    }
+
+    /// Sets a slot's status and wakes whoever waits there.
+    pub fn set_status(&self, slot: u32, status: Status) {
+        self.status(slot).publish(status.0);
+        self.wake_slot(slot);
+    }
+
+    /// Wakes the CPU blocks that wait on a slot, and the pollers.
+    pub fn wake_slot(&self, slot: u32) {
+        futex::wake_if_parked(self.recv_park(slot));
+        futex::wake_if_parked(self.send_park(slot));
+        self.bump_epoch();
+    }
+}
+
+/// A dense array of words, one writer (the device) and one scanner.
+#[derive(Clone, Copy, Debug)]
+pub struct WordArray {
+    first: Word,
+    len: usize,
+}
+
+impl WordArray {
+    /// Makes an array of the words from `first`.
+    ///
+    /// # Safety
+    /// `len` words from `first` are mapped while the array is used.
+    #[must_use]
+    pub const unsafe fn new(first: Word, len: usize) -> Self {
+        Self { first, len }
+    }
+
+    /// How many words there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Says whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The word at `index`.
+    ///
+    /// # Panics
+    /// When `index` is out of range.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Word {
+        assert!(index < self.len, "word out of range");
+        // SAFETY: within the array (checked), whose memory the constructor's contract covers.
+        unsafe { Word::from_ptr(self.first.as_ptr().wrapping_add(index)) }
+    }
+
+    /// Calls `changed(index, value)` for each word of `first, first + step, ..` below `end` that
+    /// differs from `shadow`, and updates the shadow.
+    ///
+    /// The values are hints; who uses one observes the word again.
+    pub fn scan(
+        &self,
+        shadow: &mut [u64],
+        first: usize,
+        step: usize,
+        end: usize,
+        mut changed: impl FnMut(usize, u64),
+    ) {
+        let end = end.min(self.len).min(shadow.len());
+        let mut index = first;
+        while index < end {
+            let value = self.get(index).peek();
+            if value != shadow[index] {
+                shadow[index] = value;
+                changed(index, value);
+            }
+            index += step;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Ring memory: a buddy allocator over one region's ring area.
+
+use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use std::collections::BTreeSet;
+
+const CLASSES: usize = (MAX_RING_LOG2 - MIN_RING_LOG2 + 1) as usize;
+
+/// Hands out rings of 4 KiB to 16 MiB by size class, from `start` to `start + len` of a region.
+#[derive(Debug)]
+pub struct Slab {
+    start: u64,
+    free: [BTreeSet<u64>; CLASSES],
+    free_bytes: u64,
+}
+
+impl Slab {
+    /// Makes a slab of `len` bytes from offset `start`; what is left over below 4 KiB is not used.
+    #[must_use]
+    pub fn new(start: u64, len: u64) -> Self {
+        let mut slab = Self { start, free: std::array::from_fn(|_| BTreeSet::new()), free_bytes: 0 };
+        let mut at = 0;
+        // Largest aligned blocks first, so that every block's buddy is found by its offset.
+        while len - at >= 1 << MIN_RING_LOG2 {
+            let fits = 63 - (len - at).leading_zeros();
+            let aligned = if at == 0 { u32::from(MAX_RING_LOG2) } else { at.trailing_zeros() };
+            let log2 = fits.min(aligned).min(u32::from(MAX_RING_LOG2));
+            slab.free[log2 as usize - usize::from(MIN_RING_LOG2)].insert(at);
+            slab.free_bytes += 1 << log2;
+            at += 1 << log2;
+        }
+        slab
+    }
+
+    /// Bytes that are free.
+    #[must_use]
+    pub const fn free_bytes(&self) -> u64 {
+        self.free_bytes
+    }
+
+    /// Takes a ring of `1 << log2` bytes and returns its offset in the region; `None` when no block
+    /// of that size is free.
+    pub fn take(&mut self, log2: u8) -> Option<u64> {
+        let class = usize::from(log2.checked_sub(MIN_RING_LOG2)?);
+        let from = (class..CLASSES).find(|&c| !self.free[c].is_empty())?;
+        let at = self.free[from].pop_first()?;
+        // Split down: the lower half goes on, the upper halves stay free.
+        for c in (class..from).rev() {
+            self.free[c].insert(at + (1 << (c + usize::from(MIN_RING_LOG2))));
+        }
+        self.free_bytes -= 1 << log2;
+        Some(self.start + at)
+    }
+
+    /// Gives a ring back.
+    pub fn give(&mut self, offset: u64, log2: u8) {
+        let mut at = offset - self.start;
+        let mut class = usize::from(log2 - MIN_RING_LOG2);
+        self.free_bytes += 1 << log2;
+        while class + 1 < CLASSES {
+            let buddy = at ^ (1 << (class + usize::from(MIN_RING_LOG2)));
+            if !self.free[class].remove(&buddy) {
+                break;
+            }
+            at = at.min(buddy);
+            class += 1;
+        }
+        self.free[class].insert(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_exhausted_slab_says_so_and_recovers() {
+        let mut slab = Slab::new(4096, 64 * 1024);
+        let rings: Vec<u64> = (0..16).map(|_| slab.take(12).expect("free")).collect();
+        assert_eq!((slab.take(12), slab.free_bytes()), (None, 0));
+        rings.into_iter().for_each(|r| slab.give(r, 12));
+        assert_eq!(slab.take(16), Some(4096), "buddies merge into one block again");
+    }
+
+    proptest! {
+        #[test]
+        fn rings_never_overlap_and_all_memory_comes_back(
+            pages in 1u64..600, ops in prop::collection::vec((any::<bool>(), 12u8..=24), 1..200)
+        ) {
+            let mut slab = Slab::new(8192, pages * 4096);
+            let all = slab.free_bytes();
+            let mut held: Vec<(u64, u8)> = Vec::new();
+            for (take, log2) in ops {
+                if take {
+                    if let Some(at) = slab.take(log2) {
+                        let end = at + (1 << log2);
+                        prop_assert!(at >= 8192 && end <= 8192 + pages * 4096);
+                        prop_assert!(held.iter().all(|&(o, l)| end <= o || o + (1 << l) <= at));
+                        held.push((at, log2));
+                    }
+                } else if let Some((at, log2)) = held.pop() {
+                    slab.give(at, log2);
+                }
+            }
+            for (at, log2) in held {
+                slab.give(at, log2);
+            }
+            prop_assert_eq!(slab.free_bytes(), all);
+            prop_assert_eq!(&slab.free, &Slab::new(8192, pages * 4096).free);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Peer: both ends on this host, the sender's ring is the receiver's, and no proxy moves a byte.
+//!
+//! This file is the meeting place: listeners by address, and the connects that wait for an accept.
+//! Where rings and words of a matched pair lie is decided by who owns the memory (the control
+//! plane); the device code does the rest.
+
+use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
+use gpunet_abi::Options;
+use gpunet_abi::options::TransportKind;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+/// Names the connect call of one socket: its slot and generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Slot of the connecting socket.
+    pub slot: u32,
+    /// Its generation.
+    pub generation: u32,
+}
+
+/// A connect that waits in a listener's backlog.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    ticket: Ticket,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    backlog: usize,
+    /// [::] without IPV6_V6ONLY: IPv4 addresses of this host mean it too.
+    dual: bool,
+}
+
+type Listeners = Rc<RefCell<HashMap<SocketAddr, Queue>>>;
+
+/// The peer transport of one attachment.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    listeners: Listeners,
+}
+
+impl Peer {
+    /// An empty meeting place.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The listener that a connect to `to` means: that exact address, or the wildcard of its port
+    /// when the address is one of this host's.
+    fn find(&self, to: SocketAddr) -> Option<SocketAddr> {
+        let listeners = self.listeners.borrow();
+        if listeners.contains_key(&to) {
+            return Some(to);
+        }
+        let v4 = SocketAddr::new(IpAddr::from([0; 4]), to.port());
+        let v6 = SocketAddr::new(IpAddr::from([0; 16]), to.port());
+        let wildcard = if to.is_ipv6() || listeners.get(&v6).is_some_and(|queue| queue.dual) { v6 } else { v4 };
+        let wildcard = if to.is_ipv4() && listeners.contains_key(&v4) { v4 } else { wildcard };
+        (listeners.contains_key(&wildcard) && is_local(to.ip())).then_some(wildcard)
+    }
+
+    /// Takes a connect out of the backlog it waits in; says whether it was there.
+    pub fn withdraw(&self, ticket: Ticket) -> bool {
+        let mut found = false;
+        for queue in self.listeners.borrow_mut().values_mut() {
+            let before = queue.waiting.len();
+            queue.waiting.retain(|w| w.ticket != ticket);
+            found |= queue.waiting.len() != before;
+        }
+        found
+    }
+
+    /// The connects that wait at `addr`; used when its listener closes.
+    #[must_use]
+    pub fn waiting_at(&self, addr: SocketAddr) -> Vec<Ticket> {
+        let listeners = self.listeners.borrow();
+        listeners.get(&addr).map(|q| q.waiting.iter().map(|w| w.ticket).collect()).unwrap_or_default()
+    }
+
+    /// The address of the listener whose backlog a connect to `to` would join.
+    #[must_use]
+    pub fn listener_for(&self, to: SocketAddr) -> Option<SocketAddr> {
+        self.find(to)
+    }
+}
+
+impl Transport for Peer {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Peer
+    }
+
+    fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
+        let mut listeners = self.listeners.borrow_mut();
+        if listeners.contains_key(&bound.addr) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let dual = bound.addr.is_ipv6() && bound.addr.ip().is_unspecified() && !bound.options.has(Options::V6ONLY);
+        let queue = Queue { waiting: VecDeque::new(), backlog: backlog.max(1) as usize, dual };
+        listeners.insert(bound.addr, queue);
+        Ok(Box::new(PeerListening { addr: bound.addr, listeners: self.listeners.clone() }))
+    }
+
+    fn connect(&self, request: Connect) -> Connecting {
+        let Some(addr) = self.find(request.to) else {
+            return Connecting::Elsewhere(request);
+        };
+        let mut listeners = self.listeners.borrow_mut();
+        match listeners.get_mut(&addr) {
+            Some(queue) if queue.waiting.len() < queue.backlog => {
+                queue.waiting.push_back(Waiting { ticket: request.ticket });
+                Connecting::Queued
+            }
+            // A full backlog refuses, as Linux does for Unix-domain sockets.
+            _ => Connecting::Pending(Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })),
+        }
+    }
+}
+
+struct PeerListening {
+    addr: SocketAddr,
+    listeners: Listeners,
+}
+
+impl Listen for PeerListening {
+    fn accept(&mut self) -> io::Result<Accepted> {
+        let mut listeners = self.listeners.borrow_mut();
+        let waiting = listeners.get_mut(&self.addr).and_then(|queue| queue.waiting.pop_front());
+        waiting.map(|w| Accepted::Direct(w.ticket)).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn ready(&self) -> u64 {
+        self.listeners.borrow().get(&self.addr).map_or(0, |queue| queue.waiting.len() as u64)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Drop for PeerListening {
+    fn drop(&mut self) {
+        self.listeners.borrow_mut().remove(&self.addr);
+    }
+}
+
+/// Says whether `ip` is an address of this host: whether a socket can be bound to it.
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tcp;
+
+    fn wish(to: SocketAddr, slot: u32) -> Connect {
+        Connect { to, from: None, options: Options::DEFAULT, ticket: Ticket { slot, generation: 1 } }
+    }
+
+    #[test]
+    fn connects_queue_in_order_and_can_be_withdrawn() {
+        let peer = Peer::new();
+        let bound = tcp::bind("127.0.0.1:0".parse().unwrap(), Options::DEFAULT).unwrap();
+        let addr = bound.addr;
+        assert!(matches!(peer.connect(wish(addr, 1)), Connecting::Elsewhere(_)));
+        let mut listening = peer.listen(&bound, 8).unwrap();
+        for slot in 1..=3 {
+            assert!(matches!(peer.connect(wish(addr, slot)), Connecting::Queued));
+        }
+        assert_eq!(listening.ready(), 3);
+        assert!(peer.withdraw(Ticket { slot: 1, generation: 1 }));
+        assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
+        drop(listening);
+        assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));
+    }
+
+    #[test]
+    fn a_wildcard_listener_answers_for_every_local_address() {
+        let peer = Peer::new();
+        let bound = tcp::bind("0.0.0.0:0".parse().unwrap(), Options::DEFAULT).unwrap();
+        let port = bound.addr.port();
+        let _listening = peer.listen(&bound, 1).unwrap();
+        assert!(peer.listener_for(SocketAddr::from(([127, 0, 0, 9], port))).is_some());
+        assert!(peer.listener_for(SocketAddr::from(([192, 0, 2, 1], port))).is_none(), "not ours");
+    }
+}

@@ -1,0 +1,159 @@
+//! TCP: any program in the world is the other end.
+//!
+//! Ring memory goes to and comes from the kernel by vectored calls, without a buffer between.
+
+#[allow(unsafe_code)]
+mod raw;
+
+use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, StreamIo, Transport};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Options, RingSpan};
+use rustix::event::{PollFd, PollFlags, poll};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The TCP transport.
+#[derive(Debug)]
+pub struct Tcp;
+
+impl Transport for Tcp {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
+        let socket = Socket::from(bound.socket.try_clone()?);
+        socket.listen(backlog.clamp(1, i32::MAX as u32) as i32)?;
+        Ok(Box::new(TcpListening { listener: socket.into(), options: bound.options }))
+    }
+
+    fn connect(&self, request: Connect) -> Connecting {
+        Connecting::Pending(Box::pin(connect(request)))
+    }
+}
+
+/// Takes `addr` for a later listen or connect. Port 0 takes any free port.
+///
+/// # Errors
+/// As socket(2) and bind(2).
+pub fn bind(addr: SocketAddr, options: Options) -> io::Result<Bound> {
+    let socket = new_socket(addr)?;
+    socket.set_reuse_address(options.has(Options::REUSEADDR))?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(options.has(Options::V6ONLY))?;
+    }
+    socket.bind(&addr.into())?;
+    let addr = local_addr(&socket)?;
+    Ok(Bound { socket: socket.into(), addr, options })
+}
+
+fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn local_addr(socket: &Socket) -> io::Result<SocketAddr> {
+    socket.local_addr()?.as_socket().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
+}
+
+async fn connect(request: Connect) -> io::Result<Opened> {
+    let socket = match request.from {
+        Some(bound) => Socket::from(bound),
+        None => new_socket(request.to)?,
+    };
+    let stream = tokio::net::TcpSocket::from_std_stream(socket.into()).connect(request.to).await?;
+    open(stream.into_std()?, &request.options)
+}
+
+fn open(stream: TcpStream, options: &Options) -> io::Result<Opened> {
+    stream.set_nonblocking(true)?;
+    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    let mut io = TcpIo { stream };
+    io.set_options(options)?;
+    Ok(Opened { io: Box::new(io), local, peer })
+}
+
+struct TcpListening {
+    listener: TcpListener,
+    options: Options,
+}
+
+impl Listen for TcpListening {
+    fn accept(&mut self) -> io::Result<Accepted> {
+        loop {
+            match self.listener.accept().and_then(|(stream, _)| open(stream, &self.options)) {
+                Ok(opened) => return Ok(Accepted::Driven(opened)),
+                // The client was gone before it was accepted: the next one is as good.
+                Err(e) if is_aborted(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn ready(&self) -> u64 {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        u64::from(matches!(poll(&mut fds, Some(&none)), Ok(n) if n > 0))
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.listener.as_fd())
+    }
+}
+
+fn is_aborted(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
+    // EINVAL: setsockopt on a connection that was reset meanwhile (seen on some systems).
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | NotConnected)
+        || error.raw_os_error() == Some(libc::EPROTO)
+}
+
+struct TcpIo {
+    stream: TcpStream,
+}
+
+impl StreamIo for TcpIo {
+    fn offer(&mut self, span: RingSpan) -> io::Result<usize> {
+        raw::send(self.stream.as_fd(), span)
+    }
+
+    fn take(&mut self, span: RingSpan) -> io::Result<usize> {
+        raw::recv(self.stream.as_fd(), span)
+    }
+
+    fn discard(&mut self) -> io::Result<usize> {
+        let mut scratch = [0; 16 * 1024];
+        io::Read::read(&mut self.stream, &mut scratch)
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        match self.stream.shutdown(Shutdown::Write) {
+            // The peer reset the connection: the next read or write says so, if anyone cares.
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
+    }
+
+    fn reset(&mut self) {
+        // Fails only on a descriptor that is no socket.
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
+
+    fn set_options(&mut self, options: &Options) -> io::Result<()> {
+        let socket = SockRef::from(&self.stream);
+        socket.set_tcp_nodelay(options.has(Options::NODELAY))?;
+        socket.set_keepalive(options.has(Options::KEEPALIVE))
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        raw::out_queue(self.stream.as_fd())
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,297 @@
+//! A device's sockets, seen from the host.
+
+use crate::attached::{Attached, Stats, Totals};
+use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
+use crate::embed::{Inner, Proxy};
+use crate::message::Message;
+use gpu_usermap::cuda::{CopyError, CudaError, Device, Registration};
+use gpu_usermap::{PinnedRegion, RegionError};
+use gpunet_abi::context::Context;
+use gpunet_abi::layout::{DeviceLayout, LAUNCHES, SHARDS, SharedLayout};
+use gpunet_abi::{MAGIC, VERSION};
+use gpunet_core::memory::SharedMemory;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Why a device could not be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No pinned memory of that size.
+    #[error("cannot make the shared region ({bytes} bytes): {source}; ask for less ring memory in Config")]
+    Region {
+        /// Size asked for.
+        bytes: u64,
+        /// The system's answer.
+        source: RegionError,
+    },
+    /// The region is shorter than its layout.
+    #[error("the shared region is too short for its layout")]
+    Layout,
+    /// CUDA could not register the region.
+    #[error("CUDA cannot register the shared region: {0}")]
+    Register(#[from] gpu_usermap::cuda::RegisterError),
+    /// CUDA could not allocate the device's own memory.
+    #[error("CUDA cannot allocate device memory: {0}")]
+    Cuda(#[from] CudaError),
+    /// CUDA could not copy the launch contexts.
+    #[error("CUDA cannot copy to the device: {0}")]
+    Copy(#[from] CopyError),
+}
+
+/// All launch numbers are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{LAUNCHES} launches are running on this attachment; finish one first")]
+pub struct TooManyLaunches;
+
+/// What happens to the sockets that a finished launch left open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FinishPolicy {
+    /// They stay, for a later kernel on the same device.
+    Keep,
+    /// They are closed in good order: what was accepted is still sent.
+    #[default]
+    Close,
+    /// They are reset.
+    Reset,
+}
+
+/// What a finished launch left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FinishReport {
+    /// Sockets that the launch opened and did not close.
+    pub left_open: usize,
+}
+
+/// How an attachment ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// Bytes that a send accepted and that did not reach the peer's side, over the attachment's
+    /// whole life.
+    pub undelivered: u64,
+    /// Streams that had not ended when the bound was over.
+    pub unfinished: u64,
+}
+
+/// The sockets of one device: its regions and its place in the proxy.
+///
+/// Dropping it closes it. [`Attachment::close`] does the same and reports.
+#[derive(Debug)]
+pub struct Attachment {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    attached: Arc<Attached>,
+    proxy: Arc<Inner>,
+    launches: Mutex<u64>,
+    contexts: u64,
+    /// CUDA's side; `None` for the CPU device.
+    device: Option<Device>,
+    // Dropped last, in this order: the registration before the region it registers (inside
+    // `attached`), the device's own memory before the device.
+    _registration: Option<Registration>,
+    _memory: DeviceMemory,
+}
+
+impl Proxy {
+    /// Attaches the CPU device: kernels run as threads of this process.
+    ///
+    /// # Errors
+    /// [`AttachError::Region`], when there is not enough memory.
+    pub fn attach_cpu(&self) -> Result<Attachment, AttachError> {
+        self.attach(None)
+    }
+
+    /// Attaches a CUDA device: kernels run there as PTX.
+    ///
+    /// # Errors
+    /// [`AttachError`], when memory or registration fails.
+    pub fn attach_cuda(&self, device: &Device) -> Result<Attachment, AttachError> {
+        self.attach(Some(device))
+    }
+
+    fn attach(&self, device: Option<&Device>) -> Result<Attachment, AttachError> {
+        let inner = &self.inner;
+        let geometry = inner.config.geometry(if device.is_some() { inner.config.device_rings } else { 0 });
+        let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
+        let region = PinnedRegion::create("gpunet", shared_layout.len as usize)
+            .map_err(|source| AttachError::Region { bytes: shared_layout.len, source })?;
+        let memory = SharedMemory::format(region.clone(), geometry).ok_or(AttachError::Layout)?;
+        let (registration, own) = match device {
+            Some(device) => {
+                let registration = device.register(region.clone())?;
+                (Some(registration), DeviceMemory::Gpu(device.alloc(device_layout.len as usize)?))
+            }
+            None => (None, DeviceMemory::heap(device_layout.len as usize)),
+        };
+        let shared = registration.as_ref().map_or(region.base().as_ptr() as u64, Registration::device_ptr);
+        let mut doorbells = [-1; SHARDS];
+        if device.is_none() {
+            for (bell, shard) in doorbells.iter_mut().zip(&inner.shards) {
+                *bell = shard.bell.as_raw_fd();
+            }
+        }
+        for launch in 0..LAUNCHES {
+            let context = Context {
+                magic: MAGIC,
+                version: VERSION,
+                launch,
+                sockets: geometry.sockets,
+                controls: geometry.controls,
+                shards: geometry.shards,
+                shared,
+                device: own.address(),
+                shared_layout,
+                device_layout,
+                heartbeat_timeout_ns: inner.config.heartbeat.as_nanos() as u64,
+                doorbells,
+            };
+            let offset = device_layout.contexts as usize + launch as usize * size_of::<Context>();
+            own.write(offset, bytes_of(&context))?;
+        }
+        let attached = Arc::new(Attached {
+            id: inner.next_id(),
+            memory,
+            polled: device.is_some(),
+            totals: Totals::default(),
+        });
+        inner.add(&attached);
+        let shared = Shared {
+            attached,
+            proxy: inner.clone(),
+            launches: Mutex::new(0),
+            contexts: own.address() + device_layout.contexts,
+            device: device.cloned(),
+            _registration: registration,
+            _memory: own,
+        };
+        Ok(Attachment { shared: Arc::new(shared) })
+    }
+}
+
+impl Attachment {
+    /// Says what the device is: "cpu", or the GPU's name.
+    #[must_use]
+    pub fn device_name(&self) -> &str {
+        self.shared.device.as_ref().map_or("cpu", Device::name)
+    }
+
+    /// The CUDA device, unless this is the CPU device.
+    #[must_use]
+    pub fn cuda(&self) -> Option<&Device> {
+        self.shared.device.as_ref()
+    }
+
+    /// Memory for kernels of this device to work in.
+    ///
+    /// # Errors
+    /// [`CudaError`], when the GPU has no such memory.
+    pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, CudaError> {
+        DeviceBuffer::new(self.cuda(), len)
+    }
+
+    /// Takes a launch number: kernels started with its [`LaunchToken::net`] can be cancelled and
+    /// reaped together.
+    ///
+    /// # Errors
+    /// [`TooManyLaunches`], when all 64 are in use.
+    pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
+        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let launch = used.trailing_ones();
+        if launch >= LAUNCHES {
+            return Err(TooManyLaunches);
+        }
+        *used |= 1 << launch;
+        self.shared.attached.memory.set_cancelled(launch, false);
+        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false })
+    }
+
+    /// Totals since the attachment was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.attached.totals.snapshot()
+    }
+
+    /// Closes all sockets in good order, waits until what was accepted is sent (at most the linger
+    /// bound), and gives everything back. Blocks; from async code use a blocking task.
+    ///
+    /// Kernels that still use it are cancelled; their tokens are to be finished before.
+    #[must_use]
+    pub fn close(self) -> CloseReport {
+        let shared = self.shared.clone();
+        drop(self);
+        let stats = shared.attached.totals.snapshot();
+        CloseReport {
+            undelivered: stats.undelivered,
+            unfinished: stats.opened.saturating_sub(stats.closed),
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let (done, wait) = crossbeam_channel::bounded(1);
+        (0..LAUNCHES).for_each(|launch| self.shared.attached.memory.set_cancelled(launch, true));
+        let id = self.shared.attached.id;
+        let sent = self.shared.proxy.messages.send(Message::Detach { device: id, done });
+        // An async context must not be held up: there, the proxy finishes in the background.
+        if sent.is_ok() && tokio::runtime::Handle::try_current().is_err() {
+            let bound = self.shared.proxy.config.linger + Duration::from_secs(5);
+            let _ = wait.recv_timeout(bound);
+        }
+        self.shared.proxy.heart.remove(id);
+    }
+}
+
+/// One launch's number: the right to cancel it and to reap what it leaves.
+///
+/// Dropping it finishes it with [`FinishPolicy::Close`].
+#[derive(Debug)]
+pub struct LaunchToken {
+    launch: u32,
+    shared: Arc<Shared>,
+    finished: bool,
+}
+
+impl LaunchToken {
+    /// The address that kernels of this launch find their sockets by.
+    #[must_use]
+    pub fn context(&self) -> u64 {
+        self.shared.contexts + u64::from(self.launch) * size_of::<Context>() as u64
+    }
+
+    /// Cancels: every call that waits, or would wait, returns ECANCELED. It cannot be undone.
+    pub fn cancel(&self) {
+        self.shared.attached.memory.set_cancelled(self.launch, true);
+    }
+
+    /// Reaps what the launch left. The kernel must have ended.
+    pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
+        self.reap(policy)
+    }
+
+    fn reap(&mut self, policy: FinishPolicy) -> FinishReport {
+        if std::mem::replace(&mut self.finished, true) {
+            return FinishReport::default();
+        }
+        let (done, report) = crossbeam_channel::bounded(1);
+        let device = self.shared.attached.id;
+        let message = Message::FinishLaunch { device, launch: self.launch, policy, done };
+        let _ = self.shared.proxy.messages.send(message);
+        // The control thread answers within a turn; a stopped proxy drops `done`.
+        let report = report.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
+        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        *used &= !(1 << self.launch);
+        report
+    }
+}
+
+impl Drop for LaunchToken {
+    fn drop(&mut self) {
+        self.reap(FinishPolicy::Close);
+    }
+}

@@ -1,0 +1,117 @@
+//! Every setting of a proxy, with its default and the reason for it.
+
+use gpunet_abi::handle::MAX_SOCKETS;
+use gpunet_abi::layout::{Geometry, SHARDS};
+use std::time::Duration;
+
+/// Settings of a proxy and of the attachments made by it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Sockets per attachment, listeners included. Default 4,096; at most 65,536 (a handle's slot
+    /// has 16 bits). A socket costs about 100 bytes of pinned memory beside its rings.
+    pub sockets: u32,
+    /// Control requests in flight per attachment. Default 256: one per resident block of a large
+    /// GPU, and room to spare.
+    pub controls: u32,
+    /// Ring memory per attachment in pinned host memory. Default 256 MiB: 512 streams with two
+    /// rings of the default 256 KiB.
+    pub shared_rings: u64,
+    /// Ring memory per attachment in GPU memory, for streams between two sockets of that GPU.
+    /// Default 256 MiB.
+    pub device_rings: u64,
+    /// Data threads. Default 1: one thread carries a loopback's worth of TCP; at most 16.
+    pub data_threads: usize,
+    /// How long a data thread spins after activity before it sleeps. Default 100 us: longer than a
+    /// GPU block takes to answer, shorter than anyone's time slice. On a machine with fewer than
+    /// four cores the default is 0, since there a spinning thread takes the core its peer needs.
+    pub spin: Duration,
+    /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
+    /// bounds the wait for the first byte after idleness. Default 5 ms (under 1 % of a core).
+    pub latency: Duration,
+    /// A device that sees no sign of life for so long reports ENETDOWN. Default 2 s.
+    pub heartbeat: Duration,
+    /// How long a closed stream may take to flush what was accepted. Default 30 s.
+    pub linger: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            sockets: 4096,
+            controls: 256,
+            shared_rings: 256 << 20,
+            device_rings: 256 << 20,
+            data_threads: 1,
+            spin: if cores < 4 { Duration::ZERO } else { Duration::from_micros(100) },
+            latency: Duration::from_millis(5),
+            heartbeat: Duration::from_secs(2),
+            linger: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A setting that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} = {value}: {expected}")]
+pub struct BadConfig {
+    /// The setting's name.
+    pub setting: &'static str,
+    /// What was given.
+    pub value: u64,
+    /// What would be accepted.
+    pub expected: &'static str,
+}
+
+impl Config {
+    /// A small proxy for tests and small programs: 1,024 sockets and 16 MiB of rings.
+    #[must_use]
+    pub fn small() -> Self {
+        Self { sockets: 1024, shared_rings: 16 << 20, device_rings: 16 << 20, ..Self::default() }
+    }
+
+    /// Checks all settings.
+    ///
+    /// # Errors
+    /// The first [`BadConfig`].
+    pub fn check(&self) -> Result<(), BadConfig> {
+        let rules = [
+            ("sockets", u64::from(self.sockets), 1..=u64::from(MAX_SOCKETS), "1 to 65536"),
+            ("controls", u64::from(self.controls), 1..=4096, "1 to 4096"),
+            ("shared_rings", self.shared_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
+            ("device_rings", self.device_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
+            ("data_threads", self.data_threads as u64, 1..=SHARDS as u64, "1 to 16"),
+            ("heartbeat (ms)", self.heartbeat.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
+            ("latency (us)", self.latency.as_micros() as u64, 1..=1_000_000, "1 us to 1 s"),
+        ];
+        for (setting, value, range, expected) in rules {
+            if !range.contains(&value) {
+                return Err(BadConfig { setting, value, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// The sizes of an attachment's regions. The CPU device needs no device rings.
+    pub(crate) fn geometry(&self, device_rings: u64) -> Geometry {
+        Geometry::new(
+            self.sockets,
+            self.controls,
+            self.data_threads as u32,
+            self.shared_rings,
+            device_rings,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_bad_settings_are_named() {
+        assert_eq!(Config::default().check(), Ok(()));
+        let bad = Config { sockets: 70_000, ..Config::default() }.check().unwrap_err();
+        assert_eq!(bad.to_string(), "sockets = 70000: 1 to 65536");
+    }
+}

@@ -1,0 +1,111 @@
+//! The control plane: everything that is not bytes, on one tokio thread.
+//!
+//! An actor: it owns the books of every attachment and changes them one message at a time. What
+//! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
+//! a message. Files: `books` (who owns which slot), `request` (what the device asks), `listener`,
+//! `stream` (connecting, opening, closing), `pair` (both ends on this device), `reap` (what a
+//! finished launch or a detach leaves).
+
+mod books;
+mod listener;
+mod pair;
+mod reap;
+mod request;
+mod stream;
+
+use crate::message::{Command, Message};
+use crate::pulse::{Pulse, PulseGuard};
+use crate::shard;
+use books::Device;
+use crossbeam_channel::Sender;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+/// How the control plane reaches a data thread.
+#[derive(Clone)]
+pub(crate) struct ShardLink {
+    pub(crate) commands: Sender<Command>,
+    pub(crate) bell: Arc<OwnedFd>,
+}
+
+impl ShardLink {
+    pub(crate) fn send(&self, command: Command) {
+        // A data thread that has ended is the heartbeat's business.
+        let _ = self.commands.send(command);
+        shard::ring(&self.bell);
+    }
+}
+
+/// The control plane's state.
+pub(crate) struct Control {
+    devices: Vec<Option<Device>>,
+    shards: Vec<ShardLink>,
+    messages: UnboundedSender<Message>,
+    linger: Duration,
+}
+
+impl Control {
+    pub(crate) fn new(shards: Vec<ShardLink>, messages: UnboundedSender<Message>, linger: Duration) -> Self {
+        Self { devices: Vec::new(), shards, messages, linger }
+    }
+
+    /// Runs until told to stop.
+    pub(crate) async fn run(mut self, mut inbox: UnboundedReceiver<Message>, pulse: Arc<Pulse>) {
+        let _guard = PulseGuard(pulse.clone());
+        while let Some(message) = inbox.recv().await {
+            match message {
+                Message::Stop => return,
+                Message::Ping => pulse.beat(),
+                message => self.handle(message),
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Request { device, control, seq, request } => {
+                self.handle_request(device, control, seq, &request);
+            }
+            Message::Abandon { device, control, seq } => self.handle_abandon(device, control, seq),
+            Message::Connected { device, control, seq, result } => {
+                self.handle_connected(device, control, seq, result);
+            }
+            Message::ListenerReady { device, slot, generation } => {
+                self.handle_listener_ready(device, slot, generation);
+            }
+            Message::Finished { device, slot, generation, undelivered } => {
+                if undelivered > 0 {
+                    tracing::warn!(slot, undelivered, "closed before everything was delivered");
+                }
+                self.handle_finished(device, slot, generation);
+            }
+            Message::OutQueue { device, control, seq, bytes } => {
+                self.handle_out_queue(device, control, seq, bytes);
+            }
+            Message::Attach(attached) => {
+                let index = attached.id as usize;
+                if self.devices.len() <= index {
+                    self.devices.resize_with(index + 1, || None);
+                }
+                self.devices[index] = Some(Device::new(attached));
+            }
+            Message::FinishLaunch { device, launch, policy, done } => {
+                let _ = done.send(self.finish_launch(device, launch, policy));
+            }
+            Message::Detach { device, done } => self.detach(device, done),
+            Message::DetachTimeout { device } => self.finish_detach(device),
+            Message::Ping | Message::Stop => {}
+        }
+    }
+
+    fn device(&mut self, id: u32) -> Option<&mut Device> {
+        self.devices.get_mut(id as usize)?.as_mut()
+    }
+
+    /// The data thread that serves a slot.
+    fn shard(&self, slot: u32) -> &ShardLink {
+        &self.shards[slot as usize % self.shards.len()]
+    }
+}

@@ -1,0 +1,269 @@
+//! Who owns which slot, ring and control request of an attachment.
+
+use crate::attached::Attached;
+use crate::message::Ring;
+use gpunet_abi::control::{Descriptor, NO_SLOT, Reply};
+use gpunet_abi::entry::OwnWords;
+use gpunet_abi::layout::{DeviceLayout, SocketLine};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_abi::{Error, Options, SockAddr};
+use gpunet_core::slab::Slab;
+use gpunet_core::transport::peer::Peer;
+use gpunet_core::transport::{Bound, Listen};
+use std::collections::{HashMap, VecDeque};
+use std::mem::offset_of;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// One attachment.
+pub(super) struct Device {
+    pub(super) attached: Arc<Attached>,
+    pub(super) slots: Vec<Slot>,
+    /// Requests that have no answer yet, by control slot.
+    pub(super) requests: HashMap<u32, Waiting>,
+    pub(super) shared: Slab,
+    /// Ring memory for streams between two sockets of a GPU; the CPU device uses `shared`.
+    pub(super) local: Option<Slab>,
+    pub(super) peer: Peer,
+    /// Set while the attachment is being closed.
+    pub(super) detaching: Option<crossbeam_channel::Sender<()>>,
+    next_peer_port: u16,
+}
+
+/// One socket slot.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    pub(super) launch: u32,
+    pub(super) role: Role,
+}
+
+/// What a slot is used for.
+#[derive(Default)]
+pub(super) enum Role {
+    /// In the recycling ring, or held by the device and not yet named in a request.
+    #[default]
+    Free,
+    /// An address was taken; no listen or connect yet.
+    Bound(Bound),
+    /// A listener.
+    Listener(Box<Listener>),
+    /// A connect or an accept is under way for it.
+    Opening,
+    /// A stream.
+    Stream(Stream),
+}
+
+/// A listener: one address, several transports.
+pub(super) struct Listener {
+    pub(super) addr: SocketAddr,
+    pub(super) listening: Vec<Box<dyn Listen>>,
+    pub(super) waiters: VecDeque<Waiter>,
+    /// The task that watches the TCP socket, and how to make it watch again.
+    pub(super) watch: Option<(JoinHandle<()>, Arc<Notify>)>,
+    /// Keeps the port.
+    pub(super) bound: Bound,
+}
+
+/// An accept that waits.
+#[derive(Clone, Copy)]
+pub(super) struct Waiter {
+    pub(super) control: u32,
+    pub(super) seq: u64,
+    pub(super) target: u32,
+    pub(super) launch: u32,
+}
+
+/// A stream, driven by a data thread or direct.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) send_ring: Ring,
+    pub(super) recv_ring: Ring,
+    pub(super) linger_ms: i32,
+    /// The device's part is over; the slot comes back when the rest is.
+    pub(super) closed: bool,
+    /// A direct stream's other end.
+    pub(super) partner: Option<u32>,
+    /// A direct stream: bytes sent and consumed at close.
+    pub(super) final_positions: (u64, u64),
+}
+
+/// A request without an answer.
+pub(super) struct Waiting {
+    pub(super) seq: u64,
+    pub(super) launch: u32,
+    pub(super) what: Wait,
+}
+
+/// What a request waits for.
+pub(super) enum Wait {
+    /// A connection at a listener.
+    Accept { listener: u32 },
+    /// A connect over a driven transport.
+    Connect { slot: u32, task: JoinHandle<()>, rings: (Ring, Ring), options: Options },
+    /// A connect in a peer listener's backlog.
+    Queued { slot: u32, options: Options, from: Option<SocketAddr> },
+    /// A data thread's answer.
+    Query,
+}
+
+impl Device {
+    pub(super) fn new(attached: Arc<Attached>) -> Self {
+        let memory = &attached.memory;
+        let (geometry, layout) = (memory.geometry(), memory.layout());
+        let local = attached.polled.then(|| {
+            let device = DeviceLayout::new(geometry);
+            Slab::new(device.rings, geometry.device_rings)
+        });
+        Self {
+            slots: std::iter::repeat_with(Slot::default).take(geometry.sockets as usize).collect(),
+            requests: HashMap::new(),
+            shared: Slab::new(layout.rings, geometry.shared_rings),
+            local,
+            peer: Peer::new(),
+            detaching: None,
+            next_peer_port: 49152,
+            attached,
+        }
+    }
+
+    /// Notes that a request waits.
+    pub(super) fn wait(&mut self, control: u32, seq: u64, launch: u32, what: Wait) {
+        self.requests.insert(control, Waiting { seq, launch, what });
+    }
+
+    /// Says whether the request of that number still waits.
+    pub(super) fn waits(&self, control: u32, seq: u64) -> bool {
+        self.requests.get(&control).is_some_and(|waiting| waiting.seq == seq)
+    }
+
+    /// Answers a control request.
+    pub(super) fn reply(&mut self, control: u32, seq: u64, reply: &Reply) {
+        self.requests.remove(&control);
+        self.attached.memory.write_reply(control, seq, reply);
+    }
+
+    /// Answers a control request with an error, or with plain success.
+    pub(super) fn reply_result(&mut self, control: u32, seq: u64, result: Result<(), Error>) {
+        let errno = result.map_or_else(|e| e.errno() as u32, |()| 0);
+        self.reply(control, seq, &Reply::new(errno, 0));
+    }
+
+    /// Marks a slot as being opened for that generation and launch.
+    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: u32) -> Role {
+        let book = &mut self.slots[slot as usize];
+        (book.generation, book.launch) = (generation, launch);
+        std::mem::replace(&mut book.role, Role::Opening)
+    }
+
+    /// Makes a slot free again.
+    pub(super) fn recycle(&mut self, slot: u32) {
+        let Some(book) = self.slots.get_mut(slot as usize) else { return };
+        book.role = Role::Free;
+        self.attached.memory.recycle(slot);
+    }
+
+    /// Takes the two rings of a driven stream: send, receive.
+    pub(super) fn take_rings(&mut self, options: &Options) -> Option<(Ring, Ring)> {
+        take_pair(&mut self.shared, options.send_log2, options.recv_log2)
+    }
+
+    /// Gives back what [`Device::take_rings`] took.
+    pub(super) fn give_rings(&mut self, rings: (Ring, Ring)) {
+        give_pair(&mut self.shared, rings);
+    }
+
+    /// Takes the two rings of a direct stream.
+    pub(super) fn take_local_rings(&mut self, first: u8, second: u8) -> Option<(Ring, Ring)> {
+        take_pair(self.local.as_mut().unwrap_or(&mut self.shared), first, second)
+    }
+
+    /// Gives the rings of a stream back.
+    pub(super) fn free_stream(&mut self, stream: &Stream) {
+        let slab = match (stream.partner, &mut self.local) {
+            (Some(_), Some(local)) => local,
+            _ => &mut self.shared,
+        };
+        give_pair(slab, (stream.send_ring, stream.recv_ring));
+    }
+
+    /// A port number for the connecting end of a direct stream, which has no TCP socket of its own.
+    pub(super) fn peer_port(&mut self) -> u16 {
+        let port = self.next_peer_port;
+        self.next_peer_port = if port == u16::MAX { 49152 } else { port + 1 };
+        port
+    }
+
+    /// Where the rings and words of a driven stream lie.
+    pub(super) fn driven_descriptor(
+        &self,
+        slot: u32,
+        rings: (Ring, Ring),
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Descriptor {
+        let layout = self.attached.memory.layout();
+        let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
+        let index = u64::from(slot) * 8;
+        Descriptor {
+            transport: TransportKind::Tcp as u32,
+            partner: NO_SLOT,
+            send_ring: Place::new(SHARED, rings.0.offset),
+            recv_ring: Place::new(SHARED, rings.1.offset),
+            published: Place::new(SHARED, layout.published + index),
+            released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
+            landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
+            consumed: Place::new(SHARED, layout.consumed + index),
+            send_log2: u32::from(rings.0.log2),
+            recv_log2: u32::from(rings.1.log2),
+            local: SockAddr::from_std(addrs.0),
+            peer: SockAddr::from_std(addrs.1),
+        }
+    }
+
+    /// Where the rings and words of one end of a direct stream lie: each end polls the words that
+    /// the other end writes.
+    pub(super) fn direct_descriptor(
+        &self,
+        slot: u32,
+        partner: u32,
+        rings: (Ring, Ring),
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Descriptor {
+        let words = DeviceLayout::new(self.attached.memory.geometry()).words;
+        let own = |of: u32, offset: usize| {
+            Place::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
+        };
+        let region = if self.local.is_some() { DEVICE } else { SHARED };
+        Descriptor {
+            transport: TransportKind::Peer as u32,
+            partner,
+            send_ring: Place::new(region, rings.0.offset),
+            recv_ring: Place::new(region, rings.1.offset),
+            published: own(slot, offset_of!(OwnWords, published)),
+            consumed: own(slot, offset_of!(OwnWords, consumed)),
+            landed: own(partner, offset_of!(OwnWords, published)),
+            released: own(partner, offset_of!(OwnWords, consumed)),
+            send_log2: u32::from(rings.0.log2),
+            recv_log2: u32::from(rings.1.log2),
+            local: SockAddr::from_std(addrs.0),
+            peer: SockAddr::from_std(addrs.1),
+        }
+    }
+}
+
+fn take_pair(slab: &mut Slab, first: u8, second: u8) -> Option<(Ring, Ring)> {
+    let a = Ring { offset: slab.take(first)?, log2: first };
+    let Some(offset) = slab.take(second) else {
+        slab.give(a.offset, a.log2);
+        return None;
+    };
+    Some((a, Ring { offset, log2: second }))
+}
+
+fn give_pair(slab: &mut Slab, rings: (Ring, Ring)) {
+    slab.give(rings.0.offset, rings.0.log2);
+    slab.give(rings.1.offset, rings.1.log2);
+}

@@ -1,0 +1,225 @@
+//! Listeners: ready counts, waiting accepts, and who is served next.
+
+use super::Control;
+use super::books::{Listener, Role, Wait, Waiter, Waiting};
+use super::request::{allowed, bound_reply};
+use crate::message::Message;
+use gpunet_abi::control::Request;
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Error, Options};
+use gpunet_core::transport::tcp::Tcp;
+use gpunet_core::transport::{Accepted, Bound, Listen, Transport};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+
+impl Control {
+    pub(super) fn listen(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+        let messages = self.messages.clone();
+        let Some(device) = self.device(device_id) else { return };
+        let slot = request.slot;
+        let Role::Bound(bound) = std::mem::take(&mut device.slots[slot as usize].role) else { return };
+        let (addr, generation) = (bound.addr, request.generation);
+        let opened = listen_on_all(&[&device.peer, &Tcp], &bound, request.backlog).and_then(|listening| {
+            let fd = listening.iter().find_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
+            Ok((listening, fd.transpose()?))
+        });
+        let (listening, fd) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                device.recycle(slot);
+                return device.reply_result(control, seq, Err(crate::errno(&error)));
+            }
+        };
+        let watch = fd.map(|fd| {
+            let rearm = Arc::new(Notify::new());
+            let ready = Message::ListenerReady { device: device_id, slot, generation };
+            (tokio::task::spawn_local(watch(fd, rearm.clone(), messages, ready)), rearm)
+        });
+        let listener = Listener { addr, listening, waiters: VecDeque::new(), watch, bound };
+        device.slots[slot as usize].role = Role::Listener(Box::new(listener));
+        device.attached.memory.open_line(slot, generation);
+        tracing::debug!(slot, %addr, "listening");
+        let reply = bound_reply(device, slot);
+        device.reply(control, seq, &reply);
+    }
+
+    pub(super) fn accept(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+        let Some(device) = self.device(device_id) else { return };
+        let (slot, target, launch) = (request.slot, request.target, request.launch);
+        device.opening(target, request.target_generation, launch);
+        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
+        listener.waiters.push_back(Waiter { control, seq, target, launch });
+        device.wait(control, seq, launch, Wait::Accept { listener: slot });
+        self.serve(device_id, slot);
+        // Still waiting, and not wanted: whoever came before it waits too.
+        let waits = self.device(device_id).is_some_and(|device| device.waits(control, seq));
+        if waits && request.flags & Request::NO_WAIT != 0 {
+            self.cancel(device_id, control, Error::WouldBlock);
+        }
+    }
+
+    pub(super) fn handle_listener_ready(&mut self, device_id: u32, slot: u32, generation: u32) {
+        let Some(device) = self.device(device_id) else { return };
+        if device.slots[slot as usize].generation == generation {
+            self.serve(device_id, slot);
+        }
+    }
+
+    /// Gives waiting connections to waiting accepts, both in order, and shows what is left.
+    pub(super) fn serve(&mut self, device_id: u32, slot: u32) {
+        while self.serve_one(device_id, slot) {}
+        let Some(device) = self.device(device_id) else { return };
+        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
+        let ready: u64 = listener.listening.iter().map(|l| l.ready()).sum();
+        if let Some((_, rearm)) = &listener.watch
+            && listener.listening.iter().all(|l| l.readiness().is_none() || l.ready() == 0)
+        {
+            rearm.notify_one();
+        }
+        let memory = &device.attached.memory;
+        if memory.landed(slot).peek() != ready {
+            memory.landed(slot).publish(ready);
+            memory.wake_slot(slot);
+        }
+    }
+
+    /// Serves the first waiter, if a connection waits; says whether to go on.
+    fn serve_one(&mut self, device_id: u32, slot: u32) -> bool {
+        let Some(device) = self.device(device_id) else { return false };
+        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
+        let Some(&waiter) = listener.waiters.front() else { return false };
+        let options = listener.bound.options;
+        if listener.listening.iter().all(|l| l.ready() == 0) {
+            return false;
+        }
+        // Rings first: a connection that cannot be given rings stays in the backlog.
+        let Some(rings) = device.take_rings(&options) else {
+            self.cancel(device_id, waiter.control, Error::NoBuffers);
+            return true;
+        };
+        let accepted = device.accept_from(slot);
+        if !matches!(accepted, Ok(Accepted::Driven(_))) {
+            device.give_rings(rings);
+        }
+        match accepted {
+            Ok(Accepted::Driven(opened)) => {
+                let request = (waiter.control, waiter.seq);
+                self.open_driven(device_id, request, waiter.target, rings, &options, opened);
+            }
+            Ok(Accepted::Direct(ticket)) => self.pair(device_id, slot, &waiter, ticket),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) => {
+                tracing::warn!(slot, %error, "accept failed");
+                device.recycle(waiter.target);
+                device.reply_result(waiter.control, waiter.seq, Err(crate::errno(&error)));
+            }
+        }
+        true
+    }
+
+    pub(super) fn close_listener(&mut self, device_id: u32, slot: u32) {
+        let Some(device) = self.device(device_id) else { return };
+        let Role::Listener(mut listener) = std::mem::take(&mut device.slots[slot as usize].role) else {
+            return;
+        };
+        if let Some((task, _)) = &listener.watch {
+            task.abort();
+        }
+        let backlog = device.peer.waiting_at(listener.addr);
+        let refused: Vec<u32> = device
+            .requests
+            .iter()
+            .filter(|(_, waiting)| match waiting.what {
+                Wait::Queued { slot, .. } => backlog.iter().any(|ticket| ticket.slot == slot),
+                _ => false,
+            })
+            .map(|(&control, _)| control)
+            .collect();
+        for waiter in std::mem::take(&mut listener.waiters) {
+            device.recycle(waiter.target);
+            device.reply_result(waiter.control, waiter.seq, Err(Error::BadHandle));
+        }
+        drop(listener);
+        device.recycle(slot);
+        for control in refused {
+            self.cancel(device_id, control, Error::ConnectionRefused);
+        }
+    }
+}
+
+impl super::books::Device {
+    /// Takes a connection from the first transport of a listener that has one, and the first waiter
+    /// off its queue unless there is none to take.
+    fn accept_from(&mut self, slot: u32) -> io::Result<Accepted> {
+        let none = || io::Error::from(io::ErrorKind::WouldBlock);
+        let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
+        let mut result = Err(none());
+        for one in &mut listener.listening {
+            result = one.accept();
+            if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+                if let Some(waiter) = listener.waiters.pop_front() {
+                    self.requests.remove(&waiter.control);
+                }
+                break;
+            }
+        }
+        result
+    }
+
+    /// Puts a waiter back at the head of a listener's queue.
+    pub(super) fn wait_first(&mut self, listener_slot: u32, waiter: Waiter) {
+        if let Role::Listener(listener) = &mut self.slots[listener_slot as usize].role {
+            listener.waiters.push_front(waiter);
+            let what = Wait::Accept { listener: listener_slot };
+            let waiting = Waiting { seq: waiter.seq, launch: waiter.launch, what };
+            self.requests.insert(waiter.control, waiting);
+        }
+    }
+}
+
+/// Listens on every transport that the socket may use. TCP holds the port in any case; peer is an
+/// extra unless it is demanded.
+fn listen_on_all(
+    transports: &[&dyn Transport],
+    bound: &Bound,
+    backlog: u32,
+) -> io::Result<Vec<Box<dyn Listen>>> {
+    let Options { transport: option, .. } = bound.options;
+    let mut listening = Vec::new();
+    for transport in transports.iter().filter(|t| allowed(option, t.kind())) {
+        match transport.listen(bound, backlog) {
+            Ok(one) => listening.push(one),
+            Err(error)
+                if transport.kind() == TransportKind::Peer && option == TransportKind::Auto as u8 =>
+            {
+                tracing::info!(addr = %bound.addr, %error, "no peer listener");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(listening)
+}
+
+/// Tells the control plane each time a listener's descriptor becomes readable.
+async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: UnboundedSender<Message>, ready: Message) {
+    let Message::ListenerReady { device, slot, generation } = ready else { return };
+    let fd = match AsyncFd::with_interest(fd, Interest::READABLE) {
+        Ok(fd) => fd,
+        Err(error) => return tracing::error!(slot, %error, "cannot watch a listener"),
+    };
+    while let Ok(mut guard) = fd.readable().await {
+        if messages.send(Message::ListenerReady { device, slot, generation }).is_err() {
+            return;
+        }
+        // The control plane accepts until nothing waits and then asks for the next event. An event
+        // that came meanwhile is newer than `guard`, and clearing this guard does not clear it.
+        rearm.notified().await;
+        guard.clear_ready();
+    }
+}

@@ -1,0 +1,107 @@
+//! What a finished launch leaves behind, and the end of an attachment.
+
+use super::Control;
+use super::books::Role;
+use crate::attachment::{FinishPolicy, FinishReport};
+use crate::message::{Command, Message};
+use gpunet_abi::Error;
+use std::time::Duration;
+
+/// A closed stream drains for two seconds at most; one more for the turns it takes.
+const DRAIN_MARGIN: Duration = Duration::from_secs(3);
+
+impl Control {
+    /// Ends the requests of a launch, and closes or keeps its sockets.
+    pub(super) fn finish_launch(
+        &mut self,
+        device_id: u32,
+        launch: u32,
+        policy: FinishPolicy,
+    ) -> FinishReport {
+        let Some(device) = self.device(device_id) else { return FinishReport::default() };
+        let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
+        let waiting: Vec<u32> = of_launch.map(|(&control, _)| control).collect();
+        for control in waiting {
+            self.cancel(device_id, control, Error::Canceled);
+        }
+        let Some(device) = self.device(device_id) else { return FinishReport::default() };
+        let left: Vec<u32> = (0..device.slots.len() as u32)
+            .filter(|&slot| {
+                let book = &device.slots[slot as usize];
+                let open = match &book.role {
+                    Role::Free | Role::Opening => false,
+                    Role::Stream(stream) => !stream.closed,
+                    Role::Bound(_) | Role::Listener(_) => true,
+                };
+                book.launch == launch && open
+            })
+            .collect();
+        let report = FinishReport { left_open: left.len() };
+        let linger = match policy {
+            FinishPolicy::Keep => return report,
+            FinishPolicy::Close => None,
+            FinishPolicy::Reset => Some(0),
+        };
+        left.into_iter().for_each(|slot| self.close_any(device_id, slot, linger));
+        report
+    }
+
+    fn close_any(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) {
+        let Some(device) = self.device(device_id) else { return };
+        match &device.slots[slot as usize].role {
+            Role::Stream(_) => self.close_stream(device_id, slot, linger_ms),
+            Role::Listener(_) => self.close_listener(device_id, slot),
+            Role::Bound(_) => device.recycle(slot),
+            Role::Free | Role::Opening => {}
+        }
+    }
+
+    /// Closes everything of an attachment; `done` is answered when it is over, at the latest after
+    /// the linger bound.
+    pub(super) fn detach(&mut self, device_id: u32, done: crossbeam_channel::Sender<()>) {
+        let messages = self.messages.clone();
+        let bound = self.linger + DRAIN_MARGIN;
+        let Some(device) = self.device(device_id) else {
+            let _ = done.send(());
+            return;
+        };
+        device.detaching = Some(done);
+        let waiting: Vec<u32> = device.requests.keys().copied().collect();
+        let slots = device.slots.len() as u32;
+        for control in waiting {
+            self.cancel(device_id, control, Error::Canceled);
+        }
+        (0..slots).for_each(|slot| self.close_any(device_id, slot, None));
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(bound).await;
+            let _ = messages.send(Message::DetachTimeout { device: device_id });
+        });
+        self.check_detach(device_id);
+    }
+
+    /// Ends a detach once no stream is left.
+    pub(super) fn check_detach(&mut self, device_id: u32) {
+        let Some(device) = self.device(device_id) else { return };
+        let left = device.slots.iter().any(|slot| matches!(slot.role, Role::Stream(_)));
+        if device.detaching.is_some() && !left {
+            self.finish_detach(device_id);
+        }
+    }
+
+    /// Forgets an attachment: no thread of the proxy touches its memory afterwards.
+    pub(super) fn finish_detach(&mut self, device_id: u32) {
+        let Some(device) = self.devices.get_mut(device_id as usize) else { return };
+        let Some(done) = device.as_mut().and_then(|device| device.detaching.take()) else { return };
+        *device = None;
+        let (ack, acks) = crossbeam_channel::unbounded();
+        for shard in &self.shards {
+            shard.send(Command::Detach { device: device_id, done: ack.clone() });
+        }
+        drop(ack);
+        // The data threads answer within a turn; waiting for them here would hold up the others.
+        tokio::task::spawn_blocking(move || {
+            while acks.recv().is_ok() {}
+            let _ = done.send(());
+        });
+    }
+}

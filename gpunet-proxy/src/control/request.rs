@@ -1,0 +1,181 @@
+//! What the device asks for. Nothing it says is believed before it is checked.
+
+use super::Control;
+use super::books::{Device, Role, Wait};
+use crate::message::Command;
+use gpunet_abi::control::{Op, Query, Reply, Request};
+use gpunet_abi::handle::MAX_GENERATION;
+use gpunet_abi::layout::LAUNCHES;
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Error, SockAddr};
+use gpunet_core::transport::peer::Ticket;
+use gpunet_core::transport::tcp;
+
+impl Control {
+    pub(super) fn handle_request(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+        let Some(device) = self.device(device_id) else { return };
+        let op = match check(device, request) {
+            Ok(op) => op,
+            Err(error) => {
+                tracing::debug!(control, op = request.op, slot = request.slot, %error, "request refused");
+                return device.reply_result(control, seq, Err(error));
+            }
+        };
+        let slot = request.slot;
+        match op {
+            Op::Bind => match bind(device, request) {
+                Ok(()) if request.flags & Request::LISTEN != 0 => {
+                    self.listen(device_id, control, seq, request);
+                }
+                Ok(()) => {
+                    let reply = bound_reply(device, slot);
+                    device.reply(control, seq, &reply);
+                }
+                Err(error) => {
+                    device.recycle(slot);
+                    device.reply_result(control, seq, Err(error));
+                }
+            },
+            Op::Listen => self.listen(device_id, control, seq, request),
+            Op::Connect => self.connect(device_id, control, seq, request),
+            Op::Accept => self.accept(device_id, control, seq, request),
+            Op::Close => {
+                self.close(device_id, request);
+                self.reply_done(device_id, control, seq);
+            }
+            Op::SetOptions => {
+                if let Role::Stream(stream) = &mut device.slots[slot as usize].role {
+                    stream.linger_ms = request.options.linger_ms;
+                    if stream.partner.is_none() {
+                        let options = request.options;
+                        self.shard(slot).send(Command::SetOptions { device: device_id, slot, options });
+                    }
+                }
+                self.reply_done(device_id, control, seq);
+            }
+            Op::Query => {
+                if request.value != Query::OutQueue as u64 {
+                    return device.reply_result(control, seq, Err(Error::InvalidArgument));
+                }
+                device.wait(control, seq, request.launch, Wait::Query);
+                self.shard(slot).send(Command::OutQueue { device: device_id, slot, control, seq });
+            }
+        }
+    }
+
+    fn reply_done(&mut self, device_id: u32, control: u32, seq: u64) {
+        if let Some(device) = self.device(device_id) {
+            device.reply_result(control, seq, Ok(()));
+        }
+    }
+
+    /// The device gave up: answer at once, unless the answer is already out.
+    pub(super) fn handle_abandon(&mut self, device_id: u32, control: u32, seq: u64) {
+        if self.device(device_id).is_some_and(|device| device.waits(control, seq)) {
+            self.cancel(device_id, control, Error::Canceled);
+        }
+    }
+
+    pub(super) fn handle_out_queue(&mut self, device_id: u32, control: u32, seq: u64, bytes: Option<u64>) {
+        let Some(device) = self.device(device_id) else { return };
+        if device.waits(control, seq) {
+            let reply = match bytes {
+                Some(bytes) => Reply::new(0, bytes),
+                None => Reply::new(Error::NotConnected.errno() as u32, 0),
+            };
+            device.reply(control, seq, &reply);
+        }
+    }
+
+    /// Ends a waiting request with an error and frees what it held.
+    pub(super) fn cancel(&mut self, device_id: u32, control: u32, error: Error) {
+        let Some(device) = self.device(device_id) else { return };
+        let Some(waiting) = device.requests.remove(&control) else { return };
+        match waiting.what {
+            Wait::Accept { listener } => {
+                if let Role::Listener(book) = &mut device.slots[listener as usize].role
+                    && let Some(at) = book.waiters.iter().position(|w| w.control == control)
+                    && let Some(waiter) = book.waiters.remove(at)
+                {
+                    device.recycle(waiter.target);
+                }
+            }
+            Wait::Connect { slot, task, rings, .. } => {
+                task.abort();
+                device.give_rings(rings);
+                device.recycle(slot);
+            }
+            Wait::Queued { slot, .. } => {
+                let generation = device.slots[slot as usize].generation;
+                device.peer.withdraw(Ticket { slot, generation });
+                device.recycle(slot);
+            }
+            Wait::Query => {}
+        }
+        device.reply_result(control, waiting.seq, Err(error));
+    }
+}
+
+/// Checks every number of a request that is used as an index or a state.
+fn check(device: &Device, request: &Request) -> Result<Op, Error> {
+    let op = Op::from_raw(request.op).ok_or(Error::Protocol)?;
+    let Some(slot) = device.slots.get(request.slot as usize) else { return Err(Error::Protocol) };
+    if request.launch >= LAUNCHES || request.generation == 0 || request.generation > MAX_GENERATION {
+        return Err(Error::Protocol);
+    }
+    if !request.options.is_valid() {
+        return Err(Error::InvalidArgument);
+    }
+    if device.detaching.is_some() {
+        return Err(Error::NetworkDown);
+    }
+    let known = slot.generation == request.generation;
+    match (op, &slot.role) {
+        (Op::Bind | Op::Connect | Op::Close, Role::Free) => Ok(op),
+        (_, Role::Free) => Err(Error::BadHandle),
+        _ if !known => Err(Error::BadHandle),
+        (Op::Listen | Op::Connect, Role::Bound(_)) => Ok(op),
+        (Op::Connect, Role::Stream(_)) => Err(Error::IsConnected),
+        (Op::Accept, Role::Listener(_)) => {
+            let target = device.slots.get(request.target as usize).ok_or(Error::Protocol)?;
+            let fresh = matches!(target.role, Role::Free)
+                && (1..=MAX_GENERATION).contains(&request.target_generation);
+            if fresh { Ok(op) } else { Err(Error::Protocol) }
+        }
+        (Op::Close, Role::Opening) => Err(Error::Protocol),
+        (Op::Close, Role::Stream(stream)) if stream.closed => Err(Error::BadHandle),
+        (Op::Close, _) => Ok(op),
+        (Op::Query, Role::Stream(stream)) if stream.partner.is_some() => Err(Error::NotSupported),
+        (Op::SetOptions | Op::Query, Role::Stream(_)) => Ok(op),
+        (Op::SetOptions | Op::Query, _) => Err(Error::NotConnected),
+        _ => Err(Error::InvalidArgument),
+    }
+}
+
+/// Takes the request's address for its slot.
+fn bind(device: &mut Device, request: &Request) -> Result<(), Error> {
+    let addr = request.address.to_std().ok_or(Error::FamilyNotSupported)?;
+    let bound = tcp::bind(addr, request.options).map_err(|e| crate::errno(&e))?;
+    device.opening(request.slot, request.generation, request.launch);
+    device.slots[request.slot as usize].role = Role::Bound(bound);
+    Ok(())
+}
+
+/// The answer to bind and listen: the address that was got.
+pub(super) fn bound_reply(device: &Device, slot: u32) -> Reply {
+    let mut reply = Reply::new(0, 0);
+    reply.descriptor.local = match &device.slots[slot as usize].role {
+        Role::Bound(bound) => SockAddr::from_std(bound.addr),
+        Role::Listener(listener) => SockAddr::from_std(listener.addr),
+        _ => SockAddr::NONE,
+    };
+    reply
+}
+
+/// Says whether a socket whose transport option is `option` may use transport `which`.
+pub(super) fn allowed(option: u8, which: TransportKind) -> bool {
+    match TransportKind::from_raw(option) {
+        Some(TransportKind::Auto) | None => true,
+        Some(forced) => forced == which,
+    }
+}

@@ -1,0 +1,202 @@
+//! Streams: connecting, opening, closing.
+
+use super::Control;
+use super::books::{Role, Stream, Wait, Waiting};
+use super::request::allowed;
+use crate::message::{Command, Message, OpenStream, Ring};
+use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Error, Options, Status};
+use gpunet_core::transport::peer::Ticket;
+use gpunet_core::transport::tcp::Tcp;
+use gpunet_core::transport::{Connect, Connecting, Opened, Transport};
+use std::io;
+
+impl Control {
+    /// Connects: a peer of this proxy first, then TCP, as far as the socket's option allows.
+    pub(super) fn connect(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+        let Some(device) = self.device(device_id) else { return };
+        let (slot, options, launch) = (request.slot, request.options, request.launch);
+        let bound = match device.opening(slot, request.generation, launch) {
+            Role::Bound(bound) => Some(bound),
+            _ => None,
+        };
+        let from = bound.as_ref().map(|b| b.addr);
+        let Some(to) = request.address.to_std() else {
+            device.recycle(slot);
+            return device.reply_result(control, seq, Err(Error::FamilyNotSupported));
+        };
+        let ticket = Ticket { slot, generation: request.generation };
+        let wish = Connect { to, from: bound.map(|b| b.socket), options, ticket };
+        let wish = if allowed(options.transport, TransportKind::Peer) {
+            match device.peer.connect(wish) {
+                Connecting::Elsewhere(wish) => Ok(wish),
+                Connecting::Queued => {
+                    device.wait(control, seq, launch, Wait::Queued { slot, options, from });
+                    if let Some(listener) = device.listener_slot(to) {
+                        self.serve(device_id, listener);
+                    }
+                    return;
+                }
+                Connecting::Pending(_) => Err(Error::ConnectionRefused),
+            }
+        } else {
+            Ok(wish)
+        };
+        let attempt = wish.and_then(|wish| {
+            // Peer was demanded, and this proxy holds no such listener.
+            if !allowed(options.transport, TransportKind::Tcp) {
+                return Err(Error::ConnectionRefused);
+            }
+            let rings = device.take_rings(&options).ok_or(Error::NoBuffers)?;
+            Ok((rings, Tcp.connect(wish)))
+        });
+        match attempt {
+            Ok((rings, Connecting::Pending(attempt))) => {
+                let messages = self.messages.clone();
+                let task = tokio::task::spawn_local(async move {
+                    let result = attempt.await;
+                    let _ = messages.send(Message::Connected { device: device_id, control, seq, result });
+                });
+                let Some(device) = self.device(device_id) else { return };
+                device.wait(control, seq, launch, Wait::Connect { slot, task, rings, options });
+            }
+            Ok((rings, _)) => {
+                device.give_rings(rings);
+                device.recycle(slot);
+                device.reply_result(control, seq, Err(Error::ConnectionRefused));
+            }
+            Err(error) => {
+                device.recycle(slot);
+                device.reply_result(control, seq, Err(error));
+            }
+        }
+    }
+
+    pub(super) fn handle_connected(
+        &mut self,
+        device_id: u32,
+        control: u32,
+        seq: u64,
+        result: io::Result<Opened>,
+    ) {
+        let Some(device) = self.device(device_id) else { return };
+        if !device.waits(control, seq) {
+            return; // given up meanwhile; the connection closes as `result` is dropped
+        }
+        let opened = match result {
+            Ok(opened) => opened,
+            Err(error) => return self.cancel(device_id, control, crate::errno(&error)),
+        };
+        if let Some(Waiting { what: Wait::Connect { slot, rings, options, .. }, .. }) =
+            device.requests.remove(&control)
+        {
+            self.open_driven(device_id, (control, seq), slot, rings, &options, opened);
+        }
+    }
+
+    /// Hands an open connection to its data thread and answers the request that waits for it.
+    pub(super) fn open_driven(
+        &mut self,
+        device_id: u32,
+        (control, seq): (u32, u64),
+        slot: u32,
+        rings: (Ring, Ring),
+        options: &Options,
+        opened: Opened,
+    ) {
+        let shard = self.shard(slot).clone();
+        let Some(device) = self.device(device_id) else { return };
+        let book = &mut device.slots[slot as usize];
+        let generation = book.generation;
+        let (send_ring, recv_ring) = rings;
+        book.role = Role::Stream(Stream {
+            send_ring,
+            recv_ring,
+            linger_ms: options.linger_ms,
+            closed: false,
+            partner: None,
+            final_positions: (0, 0),
+        });
+        device.attached.memory.open_line(slot, generation);
+        let mut reply = Reply::new(0, 0);
+        reply.descriptor = device.driven_descriptor(slot, rings, (opened.local, opened.peer));
+        let stream = OpenStream { generation, io: opened.io, send_ring, recv_ring };
+        shard.send(Command::Open { device: device_id, slot, stream });
+        device.reply(control, seq, &reply);
+    }
+
+    /// Closes whatever stands in the request's slot.
+    pub(super) fn close(&mut self, device_id: u32, request: &Request) {
+        let slot = request.slot;
+        let Some(device) = self.device(device_id) else { return };
+        match &mut device.slots[slot as usize].role {
+            Role::Stream(stream) => {
+                stream.final_positions = (request.send_position, request.recv_position);
+                self.close_stream(device_id, slot, None);
+            }
+            Role::Listener(_) => self.close_listener(device_id, slot),
+            Role::Free | Role::Bound(_) => {
+                device.slots[slot as usize].generation = request.generation;
+                device.recycle(slot);
+            }
+            Role::Opening => {}
+        }
+    }
+
+    /// Closes a stream; `linger_ms` overrides the socket's own.
+    pub(super) fn close_stream(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) {
+        let default_linger = self.linger.as_nanos() as u64;
+        let shard = self.shard(slot).clone();
+        let Some(device) = self.device(device_id) else { return };
+        let Role::Stream(stream) = &mut device.slots[slot as usize].role else { return };
+        if std::mem::replace(&mut stream.closed, true) {
+            return;
+        }
+        let linger_ms = linger_ms.unwrap_or(stream.linger_ms);
+        if stream.partner.is_some() {
+            return self.close_direct(device_id, slot, linger_ms);
+        }
+        let linger_ns = u64::try_from(linger_ms).map_or(default_linger, |ms| ms * 1_000_000);
+        shard.send(Command::Close { device: device_id, slot, linger_ns });
+    }
+
+    /// Closes one end of a direct stream; rings and slots come back when both ends are closed.
+    fn close_direct(&mut self, device_id: u32, slot: u32, linger_ms: i32) {
+        let Some(device) = self.device(device_id) else { return };
+        let Role::Stream(ours) = device.slots[slot as usize].role else { return };
+        let Some(partner) = ours.partner else { return };
+        let book = &device.slots[partner as usize];
+        let Role::Stream(theirs) = book.role else { return };
+        if !theirs.closed {
+            // The device said FIN in its words; a reset, or a kernel that is gone, said nothing.
+            let status = Status::open(book.generation);
+            let status = if linger_ms == 0 {
+                status.with_error(Error::ConnectionReset)
+            } else {
+                status.with(Status::EOF | Status::NO_SEND)
+            };
+            return device.attached.memory.set_status(partner, status);
+        }
+        let lost = ours.final_positions.0.saturating_sub(theirs.final_positions.1)
+            + theirs.final_positions.0.saturating_sub(ours.final_positions.1);
+        device.free_stream(&ours);
+        device.attached.totals.close(lost);
+        device.attached.totals.close(0);
+        device.recycle(slot);
+        device.recycle(partner);
+        self.check_detach(device_id);
+    }
+
+    /// A data thread is done with a stream: rings and slot come back.
+    pub(super) fn handle_finished(&mut self, device_id: u32, slot: u32, generation: u32) {
+        let Some(device) = self.device(device_id) else { return };
+        let book = &device.slots[slot as usize];
+        let Role::Stream(stream) = book.role else { return };
+        if book.generation == generation {
+            device.free_stream(&stream);
+            device.recycle(slot);
+            self.check_detach(device_id);
+        }
+    }
+}

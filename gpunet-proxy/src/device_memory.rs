@@ -1,0 +1,168 @@
+//! The device's own memory: GPU memory, or the heap for the CPU device.
+
+use gpu_usermap::cuda::{CopyError, Device, GpuBuffer};
+use gpunet_device::Buffer;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Memory that kernels of one device use.
+#[derive(Debug)]
+pub(crate) enum DeviceMemory {
+    Heap(Heap),
+    Gpu(GpuBuffer),
+}
+
+/// Page-aligned, zeroed heap memory.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: plain memory; who writes where is settled by the rules of the rings and words in it.
+unsafe impl Send for Heap {}
+// SAFETY: as above: no method reads or writes through `&self` but `Heap::copy_*`, whose callers own
+// the bytes they name.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    fn new(len: usize) -> Self {
+        // 4096-aligned and not empty: the layout is valid for every length a program can ask for.
+        let layout = Layout::from_size_align(len.max(1), 4096).unwrap_or_else(|_| {
+            panic!("{len} bytes of device memory are more than the address space")
+        });
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        Self { base, layout }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and freed once.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+impl DeviceMemory {
+    pub(crate) fn heap(len: usize) -> Self {
+        Self::Heap(Heap::new(len))
+    }
+
+    /// The address in the device's address space.
+    pub(crate) fn address(&self) -> u64 {
+        match self {
+            Self::Heap(heap) => heap.base.as_ptr() as u64,
+            Self::Gpu(buffer) => buffer.ptr(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Heap(heap) => heap.layout.size(),
+            Self::Gpu(buffer) => buffer.len(),
+        }
+    }
+
+    /// Copies `bytes` to `offset`.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
+        match self {
+            Self::Heap(heap) => {
+                assert!(offset + bytes.len() <= heap.layout.size(), "write past the end");
+                // SAFETY: the range lies inside the allocation (checked), and a caller writes only
+                // where no kernel works at that time.
+                let to = unsafe { heap.base.as_ptr().add(offset) };
+                // SAFETY: as above; `bytes` is the caller's and cannot overlap a private allocation.
+                unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                Ok(())
+            }
+            Self::Gpu(buffer) => buffer.device().write(buffer, offset, bytes),
+        }
+    }
+
+    /// Copies from `offset` into `bytes`.
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
+        match self {
+            Self::Heap(heap) => {
+                assert!(offset + bytes.len() <= heap.layout.size(), "read past the end");
+                // SAFETY: the range lies inside the allocation (checked); a caller reads only where
+                // no kernel works at that time.
+                let from = unsafe { heap.base.as_ptr().add(offset) };
+                // SAFETY: as above.
+                unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+                Ok(())
+            }
+            Self::Gpu(buffer) => buffer.device().read(buffer, offset, bytes),
+        }
+    }
+}
+
+/// The bytes of a plain structure for the device.
+pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: any `T: Copy` can be viewed as bytes for a copy to the device; this is used for
+    // `#[repr(C)]` structures without padding that is read.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Memory for kernels to work in: message buffers, results. Zeroed.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    memory: DeviceMemory,
+}
+
+impl DeviceBuffer {
+    pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, gpu_usermap::cuda::CudaError> {
+        let memory = match device {
+            Some(device) => DeviceMemory::Gpu(device.alloc(len)?),
+            None => DeviceMemory::heap(len),
+        };
+        Ok(Self { memory })
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Says whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The buffer as kernels take it.
+    ///
+    /// # Safety
+    /// The kernels that are given it end before this value is dropped, and no two groups use the
+    /// same bytes at a time unless both only send them.
+    #[must_use]
+    pub unsafe fn buffer(&self) -> Buffer {
+        // SAFETY: the memory is mapped in the device's address space while `self` lives; the rest
+        // is the caller's promise.
+        unsafe { Buffer::from_raw_parts(self.memory.address() as *mut u8, self.len()) }
+    }
+
+    /// Copies `bytes` to `offset`. No kernel may be using these bytes.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// When the range is not inside the buffer.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
+        self.memory.write(offset, bytes)
+    }
+
+    /// Copies from `offset` into `bytes`. No kernel may be writing these bytes.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// When the range is not inside the buffer.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
+        self.memory.read(offset, bytes)
+    }
+}

@@ -1,0 +1,173 @@
+//! Starting and stopping a proxy inside a program.
+
+use crate::attached::Attached;
+use crate::config::{BadConfig, Config};
+use crate::control::{Control, ShardLink};
+use crate::message::{Command, Message};
+use crate::pulse::{Heart, Pulse, Worker};
+use crate::shard::{self, Shard, ShardSetup};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Why a proxy could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError {
+    /// A setting cannot be.
+    #[error("bad setting: {0}")]
+    Config(#[from] BadConfig),
+    /// The operating system refused a thread, an epoll set or an eventfd.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A running proxy. Clones share it; it stops when the last clone and the last attachment are gone.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// The proxy's threads and how to reach them.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) messages: UnboundedSender<Message>,
+    pub(crate) shards: Vec<ShardLink>,
+    pub(crate) heart: Arc<Heart>,
+    next_id: AtomicU32,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Starts a proxy in this process.
+///
+/// It runs on threads of its own (data threads, one control thread with a private tokio runtime,
+/// one heartbeat thread), so it works with and without a runtime of the caller's.
+///
+/// # Errors
+/// [`EmbedError`], when a setting cannot be or the system refuses a thread.
+///
+/// # Examples
+/// ```
+/// let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+/// let attachment = proxy.attach_cpu()?;
+/// assert_eq!(attachment.close().undelivered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
+    config.check()?;
+    let start = |what| move |source| EmbedError::Start { what, source };
+    let (messages, inbox) = tokio::sync::mpsc::unbounded_channel();
+    let mut workers = Vec::new();
+    let mut shards = Vec::new();
+    let mut threads = Vec::new();
+    for index in 0..config.data_threads {
+        let (commands, receiver) = crossbeam_channel::unbounded();
+        let bell = Arc::new(shard::new_bell().map_err(start("an eventfd"))?);
+        let pulse = Arc::new(Pulse::default());
+        let setup = ShardSetup {
+            index,
+            shards: config.data_threads,
+            spin: config.spin,
+            latency: config.latency,
+            commands: receiver,
+            control: messages.clone(),
+            bell: bell.clone(),
+            pulse: pulse.clone(),
+        };
+        let shard = Shard::new(setup).map_err(start("an epoll set"))?;
+        let prod = { let bell = bell.clone(); Box::new(move || shard::ring(&bell)) };
+        workers.push(Worker { name: format!("data thread {index}"), pulse, prod });
+        shards.push(ShardLink { commands, bell });
+        threads.push(spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(start("the control plane's runtime"))?;
+    let pulse = Arc::new(Pulse::default());
+    let ping = messages.clone();
+    let prod = Box::new(move || drop(ping.send(Message::Ping)));
+    workers.push(Worker { name: "control thread".to_owned(), pulse: pulse.clone(), prod });
+    let (links, own, linger) = (shards.clone(), messages.clone(), config.linger);
+    let control = move || {
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, Control::new(links, own, linger).run(inbox, pulse));
+    };
+    threads.push(spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?);
+    let heart = Arc::new(Heart::default());
+    let (beating, period) = (heart.clone(), config.heartbeat / 8);
+    let beat = move || beating.run(period, &workers);
+    threads.push(spawn("gpunet-heartbeat".to_owned(), beat).map_err(start("the heartbeat thread"))?);
+    let inner = Inner {
+        config,
+        messages,
+        shards,
+        heart,
+        next_id: AtomicU32::new(0),
+        threads: Mutex::new(threads),
+    };
+    Ok(Proxy { inner: Arc::new(inner) })
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).spawn(body)
+}
+
+impl Proxy {
+    /// The settings it runs with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Stops the proxy at once, without flushing: every socket of every attachment reports
+    /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
+    pub fn abort(&self) {
+        self.inner.stop();
+    }
+}
+
+impl Inner {
+    pub(crate) fn next_id(&self) -> u32 {
+        // Ordering: Relaxed; the number only has to differ.
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, attached: &Arc<Attached>) {
+        self.heart.add(attached.clone());
+        let _ = self.messages.send(Message::Attach(attached.clone()));
+        for shard in &self.shards {
+            shard.send(Command::Attach(attached.clone()));
+        }
+    }
+
+    fn stop(&self) {
+        for shard in &self.shards {
+            shard.send(Command::Stop);
+        }
+        let _ = self.messages.send(Message::Stop);
+        self.heart.stop();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A worker's panic was already reported, and its sockets said ENETDOWN.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // All threads end within a turn: nothing is left to flush once the attachments are closed.
+        self.stop();
+    }
+}

@@ -1,0 +1,207 @@
+//! Running kernels: as PTX on a GPU, as thread blocks on the CPU.
+
+use crate::attachment::{Attachment, FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
+use gpu_usermap::cuda::{
+    self, CoResidencyError, CopyError, CudaError, LaunchSpec, LoadModuleError, Module, SymbolError,
+};
+use gpunet_device::{Kernel, Net, cpu};
+use std::time::Duration;
+
+/// The kernels that an attachment can run: a loaded module on a GPU, nothing on the CPU, where
+/// kernels are ordinary functions.
+#[derive(Clone, Debug)]
+pub struct Program {
+    module: Option<Module>,
+}
+
+/// Why a kernel was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// All launch numbers are in use.
+    #[error(transparent)]
+    TooMany(#[from] TooManyLaunches),
+    /// A launch of no blocks or no threads.
+    #[error("a launch needs at least one block and one thread, at most 1024 threads: {blocks} x {threads}")]
+    Empty {
+        /// Blocks asked for.
+        blocks: u32,
+        /// Threads per block asked for.
+        threads: u32,
+    },
+    /// The program was loaded for another kind of device.
+    #[error("the program was loaded for another device; load it with this attachment")]
+    WrongProgram,
+    /// The module has no such entry.
+    #[error("kernel entry: {0}")]
+    Entry(#[from] SymbolError),
+    /// The kernels that must run at the same time do not fit on the GPU together.
+    #[error("{0}")]
+    NotCoResident(#[from] CoResidencyError),
+    /// CUDA refused the launch.
+    #[error("launch: {0}")]
+    Cuda(#[from] cuda::LaunchError),
+}
+
+/// How a kernel failed.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// CUDA reports a fault; all sockets of the device were reset.
+    #[error("the kernel failed: {0}")]
+    Cuda(#[from] CudaError),
+    /// A CPU thread block panicked.
+    #[error("a thread block panicked: {0}")]
+    Panicked(#[from] cpu::BlockPanicked),
+}
+
+#[derive(Debug)]
+enum Running {
+    Cpu(cpu::Launch),
+    Cuda(cuda::Launch),
+}
+
+/// A running kernel and its launch token.
+#[derive(Debug)]
+pub struct Launch {
+    running: Running,
+    token: LaunchToken,
+}
+
+impl LaunchToken {
+    /// What kernels of this launch take to use their sockets.
+    #[must_use]
+    pub fn net(&self) -> Net {
+        // SAFETY: the attachment wrote a Context for this launch number at that address of the
+        // device's memory, and the token keeps the attachment's memory alive.
+        unsafe { Net::from_raw(self.context()) }
+    }
+}
+
+impl Attachment {
+    /// Loads PTX on the attachment's GPU; on the CPU device there is nothing to load.
+    ///
+    /// # Errors
+    /// [`LoadModuleError`] with the assembler's log.
+    pub fn load(&self, ptx: &str) -> Result<Program, LoadModuleError> {
+        let module = self.cuda().map(|device| device.load_module(ptx)).transpose()?;
+        Ok(Program { module })
+    }
+
+    /// Points a module's C functions (the `gpunet_attachment` global) at the sockets of `token`.
+    ///
+    /// # Errors
+    /// [`CopyError`], when the module has no such global or CUDA fails.
+    pub fn bind(&self, module: &Module, token: &LaunchToken) -> Result<(), CopyError> {
+        module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
+    }
+
+    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same
+    /// time, together with what runs already. Kernels that wait for each other must.
+    ///
+    /// # Errors
+    /// [`LaunchError::NotCoResident`], which says how many blocks would fit.
+    pub fn check_co_resident(&self, program: &Program, shapes: &[(&str, u32, u32)]) -> Result<(), LaunchError> {
+        let Some(device) = self.cuda() else { return Ok(()) };
+        let specs = shapes
+            .iter()
+            .map(|&(entry, blocks, threads)| spec(program, entry, blocks, threads, Vec::new()))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(device.check_co_resident(&specs)?)
+    }
+
+    /// Starts `blocks` thread blocks of `threads` threads of the kernel that `kernel` makes.
+    ///
+    /// # Safety
+    /// The buffers and addresses in the kernel's parameters are valid on this device until the
+    /// kernel ends, and used as their types demand.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; nothing was started then.
+    pub unsafe fn launch<K: Kernel>(
+        &self,
+        program: &Program,
+        blocks: u32,
+        threads: u32,
+        kernel: impl FnOnce(Net) -> K,
+    ) -> Result<Launch, LaunchError> {
+        if blocks == 0 || threads == 0 || threads > 1024 {
+            return Err(LaunchError::Empty { blocks, threads });
+        }
+        let token = self.token()?;
+        let kernel = kernel(token.net());
+        let running = match self.cuda() {
+            None => Running::Cpu(cpu::launch(blocks, threads, kernel)),
+            Some(device) => {
+                // SAFETY: a kernel is plain data for the device (`Kernel: Copy`).
+                let params = vec![unsafe { cuda::param(kernel) }];
+                let spec = spec(program, K::ENTRY, blocks, threads, params)?;
+                // SAFETY: the entry named `K::ENTRY` takes one `K` by value (`kernel_entry!`), and
+                // the caller answers for what the parameters point to.
+                Running::Cuda(unsafe { device.launch(&[spec]) }?)
+            }
+        };
+        Ok(Launch { running, token })
+    }
+}
+
+fn spec(
+    program: &Program,
+    entry: &str,
+    blocks: u32,
+    threads: u32,
+    params: Vec<Vec<u8>>,
+) -> Result<LaunchSpec, LaunchError> {
+    let module = program.module.as_ref().ok_or(LaunchError::WrongProgram)?;
+    let function = module.function(entry)?;
+    Ok(LaunchSpec { function, grid: (blocks, 1, 1), block: (threads, 1, 1), shared_bytes: 0, params })
+}
+
+impl Launch {
+    /// Says whether the kernel has ended.
+    ///
+    /// # Errors
+    /// [`KernelError`], when it failed.
+    pub fn is_finished(&self) -> Result<bool, KernelError> {
+        match &self.running {
+            Running::Cpu(launch) => Ok(launch.is_finished()),
+            Running::Cuda(launch) => Ok(launch.is_finished()?),
+        }
+    }
+
+    /// Waits at most `limit` for the kernel to end; says whether it did.
+    ///
+    /// # Errors
+    /// [`KernelError`], when it failed.
+    pub fn wait_timeout(&self, limit: Duration) -> Result<bool, KernelError> {
+        match &self.running {
+            Running::Cuda(launch) => Ok(launch.wait_timeout(limit)?),
+            Running::Cpu(launch) => {
+                let start = std::time::Instant::now();
+                while !launch.is_finished() {
+                    if start.elapsed() >= limit {
+                        return Ok(false);
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Cancels the kernel's waits; see [`LaunchToken::cancel`].
+    pub fn cancel(&self) {
+        self.token.cancel();
+    }
+
+    /// Waits for the kernel to end and reaps what it left. A failed kernel's sockets are reset.
+    ///
+    /// # Errors
+    /// [`KernelError`], when it failed.
+    pub fn finish(self, policy: FinishPolicy) -> Result<FinishReport, KernelError> {
+        let result = match self.running {
+            Running::Cpu(launch) => launch.wait().map_err(KernelError::from),
+            Running::Cuda(launch) => launch.wait().map_err(KernelError::from),
+        };
+        let report = self.token.finish(if result.is_ok() { policy } else { FinishPolicy::Reset });
+        result.map(|()| report)
+    }
+}

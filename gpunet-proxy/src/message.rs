@@ -1,0 +1,77 @@
+//! What the proxy's threads say to each other.
+
+use crate::attached::Attached;
+use crate::attachment::{FinishPolicy, FinishReport};
+use crossbeam_channel::Sender;
+use gpunet_abi::Options;
+use gpunet_abi::control::Request;
+use gpunet_core::transport::{Opened, StreamIo};
+use std::io;
+use std::sync::Arc;
+
+/// To a data thread.
+pub(crate) enum Command {
+    /// Serve this attachment's words.
+    Attach(Arc<Attached>),
+    /// Stop serving it; answers once nothing of it is touched any more.
+    Detach { device: u32, done: Sender<()> },
+    /// Drive a new stream.
+    Open { device: u32, slot: u32, stream: OpenStream },
+    /// The device closed the stream, or it is reaped.
+    Close { device: u32, slot: u32, linger_ns: u64 },
+    /// Change an open stream's options.
+    SetOptions { device: u32, slot: u32, options: Options },
+    /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
+    OutQueue { device: u32, slot: u32, control: u32, seq: u64 },
+    /// End the thread.
+    Stop,
+}
+
+/// A stream as the control plane hands it to a data thread.
+pub(crate) struct OpenStream {
+    pub(crate) generation: u32,
+    pub(crate) io: Box<dyn StreamIo>,
+    pub(crate) send_ring: Ring,
+    pub(crate) recv_ring: Ring,
+}
+
+/// A ring in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    pub(crate) offset: u64,
+    pub(crate) log2: u8,
+}
+
+impl Ring {
+    pub(crate) const fn capacity(self) -> u64 {
+        1 << self.log2
+    }
+}
+
+/// To the control thread.
+pub(crate) enum Message {
+    /// A control slot holds a new request.
+    Request { device: u32, control: u32, seq: u64, request: Box<Request> },
+    /// The device gave up waiting for that request.
+    Abandon { device: u32, control: u32, seq: u64 },
+    /// A connect attempt ended.
+    Connected { device: u32, control: u32, seq: u64, result: io::Result<Opened> },
+    /// A listener's descriptor became readable.
+    ListenerReady { device: u32, slot: u32, generation: u32 },
+    /// A data thread is done with a stream.
+    Finished { device: u32, slot: u32, generation: u32, undelivered: u64 },
+    /// The answer to [`Command::OutQueue`].
+    OutQueue { device: u32, control: u32, seq: u64, bytes: Option<u64> },
+    /// A new attachment.
+    Attach(Arc<Attached>),
+    /// A launch ended: reap what it left.
+    FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Sender<FinishReport> },
+    /// Close everything of an attachment and forget it.
+    Detach { device: u32, done: Sender<()> },
+    /// The bound of a detach is over.
+    DetachTimeout { device: u32 },
+    /// Still there?
+    Ping,
+    /// End the thread.
+    Stop,
+}

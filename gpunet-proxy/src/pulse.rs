@@ -1,0 +1,111 @@
+//! Signs of life: each worker counts its turns, and the heartbeat thread looks.
+
+use crate::attached::Attached;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// One worker's sign of life.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    turns: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Pulse {
+    // Ordering: Relaxed; only "did it change since I last looked" matters, seconds apart.
+    pub(crate) fn beat(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+/// Marks the worker as ended when it is dropped: by return or by panic.
+pub(crate) struct PulseGuard(pub(crate) Arc<Pulse>);
+
+impl Drop for PulseGuard {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A worker as the heartbeat thread sees it.
+pub(crate) struct Worker {
+    pub(crate) name: String,
+    pub(crate) pulse: Arc<Pulse>,
+    /// Makes the worker take a turn.
+    pub(crate) prod: Box<dyn Fn() + Send>,
+}
+
+/// What the heartbeat thread shares with the proxy.
+#[derive(Debug, Default)]
+pub(crate) struct Heart {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    devices: Vec<Arc<Attached>>,
+}
+
+impl Heart {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere does not make the list of devices wrong.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, device: Arc<Attached>) {
+        self.lock().devices.push(device);
+    }
+
+    pub(crate) fn remove(&self, id: u32) {
+        self.lock().devices.retain(|device| device.id != id);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.lock().stop = true;
+        self.wake.notify_all();
+    }
+
+    /// Beats for all devices every `period` while every worker takes turns; says "down" once one
+    /// has ended, or when told to stop.
+    pub(crate) fn run(&self, period: Duration, workers: &[Worker]) {
+        let mut seen: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
+        loop {
+            for worker in workers {
+                (worker.prod)();
+            }
+            let guard = self.lock();
+            let (state, _) = self
+                .wake
+                .wait_timeout_while(guard, period, |state| !state.stop)
+                .unwrap_or_else(PoisonError::into_inner);
+            let ended = workers.iter().find(|w| w.pulse.ended());
+            if let (Some(worker), false) = (ended, state.stop) {
+                tracing::error!(worker = worker.name, "a proxy thread ended: sockets report ENETDOWN");
+            }
+            if state.stop || ended.is_some() {
+                state.devices.iter().for_each(|device| device.memory.beat_down());
+                if state.stop {
+                    return;
+                }
+                continue;
+            }
+            let turns: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
+            // A worker that did not answer is stuck: no beat, and devices draw their conclusion.
+            if turns.iter().zip(&seen).all(|(now, before)| now != before) {
+                state.devices.iter().for_each(|device| device.memory.beat());
+            }
+            seen = turns;
+        }
+    }
+}

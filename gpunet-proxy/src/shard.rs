@@ -1,0 +1,392 @@
+//! A data thread: scan words, drive state machines, move bytes.
+//!
+//! One turn: commands, network events, words, ready streams, timers. Each ready stream gets a
+//! budget per turn, so that no stream starves another. Files: this one holds the loop, `stream`
+//! drives one stream, `sleep` decides when to spin and when to sleep.
+
+mod sleep;
+mod stream;
+
+pub(crate) use stream::errno;
+
+use crate::attached::Attached;
+use crate::message::{Command, Message, OpenStream};
+use crate::pulse::{Pulse, PulseGuard};
+use crossbeam_channel::Receiver;
+use gpunet_abi::{Error, Options, StreamWord};
+use gpunet_core::memory::WordArray;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use sleep::Idle;
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stream::{Pumped, Stream};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// The eventfd's key in the epoll set.
+const BELL: u64 = u64::MAX;
+
+/// What a data thread is given.
+pub(crate) struct ShardSetup {
+    pub(crate) index: usize,
+    pub(crate) shards: usize,
+    pub(crate) spin: Duration,
+    pub(crate) latency: Duration,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) control: UnboundedSender<Message>,
+    pub(crate) bell: Arc<OwnedFd>,
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+/// Makes the eventfd that wakes a data thread.
+pub(crate) fn new_bell() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)
+}
+
+/// Wakes the data thread that sleeps on `bell`.
+pub(crate) fn ring(bell: &OwnedFd) {
+    // Fails only when the counter is full, and then it is rung already.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// One attachment as a data thread sees it.
+struct Device {
+    attached: Arc<Attached>,
+    published: WordArray,
+    consumed: WordArray,
+    requests: WordArray,
+    abandons: WordArray,
+    seen_published: Vec<u64>,
+    seen_consumed: Vec<u64>,
+    seen_requests: Vec<u64>,
+    seen_abandons: Vec<u64>,
+    streams: Vec<Option<Box<Stream>>>,
+    /// One more than the highest slot with a stream: the end of the scan.
+    end: usize,
+}
+
+impl Device {
+    fn new(attached: Arc<Attached>) -> Self {
+        let memory = &attached.memory;
+        let (sockets, controls) =
+            (memory.geometry().sockets as usize, memory.geometry().controls as usize);
+        Self {
+            published: memory.published_words(),
+            consumed: memory.consumed_words(),
+            requests: memory.request_words(),
+            abandons: memory.abandon_words(),
+            seen_published: vec![0; sockets],
+            seen_consumed: vec![0; sockets],
+            seen_requests: vec![0; controls],
+            seen_abandons: vec![0; controls],
+            streams: std::iter::repeat_with(|| None).take(sockets).collect(),
+            end: 0,
+            attached,
+        }
+    }
+}
+
+/// The state of a data thread.
+pub(crate) struct Shard {
+    setup: ShardSetup,
+    epoll: OwnedFd,
+    started: Instant,
+    devices: Vec<Option<Device>>,
+    ready: VecDeque<(u32, u32)>,
+    deadlines: BTreeSet<(u64, u32, u32)>,
+    idle: Idle,
+    stop: bool,
+}
+
+impl Shard {
+    pub(crate) fn new(setup: ShardSetup) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*setup.bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let idle = Idle::new(setup.spin, setup.latency);
+        Ok(Self {
+            setup,
+            epoll,
+            started: Instant::now(),
+            devices: Vec::new(),
+            ready: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            idle,
+            stop: false,
+        })
+    }
+
+    /// Runs until told to stop.
+    pub(crate) fn run(mut self) {
+        let _guard = PulseGuard(self.setup.pulse.clone());
+        sleep::sharpen_timers();
+        while !self.stop {
+            self.turn();
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn turn(&mut self) {
+        self.setup.pulse.beat();
+        let mut busy = self.take_commands();
+        busy |= self.scan();
+        busy |= self.pump();
+        busy |= self.poll_network(Duration::ZERO);
+        busy |= self.pump();
+        self.expire();
+        if busy || !self.ready.is_empty() {
+            self.idle.active(Instant::now());
+            return;
+        }
+        let polled = self.devices.iter().flatten().any(|device| device.attached.polled);
+        if let Some(limit) = self.idle.sleep_for(Instant::now(), polled) {
+            self.sleep(limit);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed.
+    fn sleep(&mut self, limit: Duration) {
+        let now = self.now();
+        let until_deadline =
+            self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
+        let limit = until_deadline.map_or(limit, |d| d.min(limit));
+        let flags: Vec<_> = self
+            .devices
+            .iter()
+            .flatten()
+            .map(|device| device.attached.memory.sleeping(self.setup.index))
+            .collect();
+        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of
+        // all of them: flags, fence, look again, sleep.
+        use gpunet_abi::park::{ParkFlag, SharedFlag};
+        flags.iter().for_each(|flag| flag.store(true));
+        SharedFlag::fence();
+        if !self.scan() && self.setup.commands.is_empty() {
+            self.poll_network(limit);
+        }
+        flags.iter().for_each(|flag| flag.store(false));
+    }
+
+    fn take_commands(&mut self) -> bool {
+        let mut busy = false;
+        while let Ok(command) = self.setup.commands.try_recv() {
+            busy = true;
+            self.handle_command(command);
+        }
+        busy
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        match command {
+            Command::Attach(attached) => {
+                let index = attached.id as usize;
+                if self.devices.len() <= index {
+                    self.devices.resize_with(index + 1, || None);
+                }
+                self.devices[index] = Some(Device::new(attached));
+            }
+            Command::Detach { device, done } => {
+                if let Some(place) = self.devices.get_mut(device as usize) {
+                    *place = None;
+                }
+                self.ready.retain(|&(d, _)| d != device);
+                self.deadlines.retain(|&(_, d, _)| d != device);
+                let _ = done.send(());
+            }
+            Command::Open { device, slot, stream } => self.open(device, slot, stream),
+            Command::Close { device, slot, linger_ns } => {
+                let now = self.now();
+                let Some((attached, stream)) = self.stream(device, slot) else { return };
+                stream.observe_words(attached, slot);
+                stream.connection.handle_close(now, linger_ns);
+                self.enqueue(device, slot);
+            }
+            Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
+            Command::OutQueue { device, slot, control, seq } => {
+                let bytes = self
+                    .stream(device, slot)
+                    .map(|(_, stream)| stream.connection.unsent() + stream.io.unacknowledged());
+                let _ = self.setup.control.send(Message::OutQueue { device, control, seq, bytes });
+            }
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn stream(&mut self, device: u32, slot: u32) -> Option<(&Attached, &mut Stream)> {
+        let device = self.devices.get_mut(device as usize)?.as_mut()?;
+        let stream = device.streams.get_mut(slot as usize)?.as_deref_mut()?;
+        Some((&device.attached, stream))
+    }
+
+    fn set_options(&mut self, device: u32, slot: u32, options: &Options) {
+        if let Some((_, stream)) = self.stream(device, slot)
+            && let Err(error) = stream.io.set_options(options)
+        {
+            tracing::debug!(slot, %error, "socket options not applied");
+        }
+    }
+
+    fn open(&mut self, device_id: u32, slot: u32, opened: OpenStream) {
+        let Some(Some(device)) = self.devices.get_mut(device_id as usize) else { return };
+        let key = epoll::EventData::new_u64(u64::from(device_id) << 32 | u64::from(slot));
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        let added = epoll::add(&self.epoll, opened.io.readiness(), key, flags);
+        let mut stream = Box::new(Stream::new(opened));
+        if let Err(error) = added {
+            tracing::warn!(slot, %error, "cannot watch a connection");
+            stream.fail(&device.attached, slot, Error::NoBuffers);
+        }
+        let index = slot as usize;
+        // Words of the slot's earlier life must not look new, nor those of this one look seen.
+        device.seen_published[index] = u64::MAX;
+        device.seen_consumed[index] = u64::MAX;
+        device.streams[index] = Some(stream);
+        device.end = device.end.max(index + 1);
+        device.attached.totals.open();
+        self.enqueue(device_id, slot);
+    }
+
+    fn enqueue(&mut self, device: u32, slot: u32) {
+        if let Some((_, stream)) = self.stream(device, slot)
+            && !std::mem::replace(&mut stream.queued, true)
+        {
+            self.ready.push_back((device, slot));
+        }
+    }
+
+    /// Looks at every word a device writes; queues the streams whose words changed and hands
+    /// control requests on.
+    fn scan(&mut self) -> bool {
+        let mut busy = false;
+        let Self { devices, ready, setup, .. } = self;
+        for device in devices.iter_mut().flatten() {
+            let id = device.attached.id;
+            let Device { published, consumed, seen_published, seen_consumed, streams, end, .. } = device;
+            let mut changed = |index: usize, _| {
+                if let Some(stream) = streams[index].as_deref_mut() {
+                    busy = true;
+                    if !std::mem::replace(&mut stream.queued, true) {
+                        ready.push_back((id, index as u32));
+                    }
+                }
+            };
+            published.scan(seen_published, setup.index, setup.shards, *end, &mut changed);
+            consumed.scan(seen_consumed, setup.index, setup.shards, *end, &mut changed);
+            if setup.index == 0 {
+                busy |= scan_requests(device, &setup.control);
+            }
+        }
+        busy
+    }
+
+    /// Takes network events, waiting for them at most `limit`.
+    fn poll_network(&mut self, limit: Duration) -> bool {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let mut busy = false;
+        if !limit.is_zero() {
+            sleep::wait_readable(self.epoll.as_fd(), limit);
+        }
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&none)) else { return false };
+        for event in events.iter() {
+            busy = true;
+            let key = event.data.u64();
+            if key == BELL {
+                let _ = rustix::io::read(&*self.setup.bell, &mut [0u8; 8]);
+                continue;
+            }
+            let (device, slot) = ((key >> 32) as u32, key as u32);
+            let flags = event.flags;
+            let ended = flags
+                .intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            if let Some((_, stream)) = self.stream(device, slot) {
+                stream.ended |= ended;
+                stream.connection.handle_ready(
+                    ended || flags.contains(epoll::EventFlags::IN),
+                    ended || flags.contains(epoll::EventFlags::OUT),
+                );
+                self.enqueue(device, slot);
+            }
+        }
+        busy
+    }
+
+    /// Drives each stream that was ready when the call began, once.
+    fn pump(&mut self) -> bool {
+        let count = self.ready.len();
+        for _ in 0..count {
+            let Some((device_id, slot)) = self.ready.pop_front() else { break };
+            let now = self.now();
+            let Some(Some(device)) = self.devices.get_mut(device_id as usize) else { continue };
+            let Some(stream) = device.streams[slot as usize].as_deref_mut() else { continue };
+            stream.queued = false;
+            match stream.pump(&device.attached, slot, now) {
+                Pumped::Idle => {
+                    if let Some(at) = stream.connection.deadline() {
+                        self.deadlines.insert((at, device_id, slot));
+                    }
+                }
+                Pumped::More => {
+                    stream.queued = true;
+                    self.ready.push_back((device_id, slot));
+                }
+                Pumped::Finished { undelivered } => {
+                    let generation = stream.generation;
+                    device.streams[slot as usize] = None;
+                    while device.end > 0 && device.streams[device.end - 1].is_none() {
+                        device.end -= 1;
+                    }
+                    device.attached.totals.close(undelivered);
+                    let message = Message::Finished { device: device_id, slot, generation, undelivered };
+                    let _ = self.setup.control.send(message);
+                }
+            }
+        }
+        count > 0
+    }
+
+    fn expire(&mut self) {
+        let Some(&(first, ..)) = self.deadlines.first() else { return };
+        let now = self.now();
+        if first > now {
+            return;
+        }
+        while let Some(&(at, device, slot)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            self.enqueue(device, slot);
+        }
+    }
+}
+
+fn scan_requests(device: &mut Device, control: &UnboundedSender<Message>) -> bool {
+    let mut busy = false;
+    let id = device.attached.id;
+    let memory = &device.attached.memory;
+    device.requests.scan(&mut device.seen_requests, 0, 1, usize::MAX, |index, _| {
+        busy = true;
+        let seq = device.requests.get(index).observe();
+        let request = Box::new(memory.read_request(index as u32));
+        let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
+    });
+    device.abandons.scan(&mut device.seen_abandons, 0, 1, usize::MAX, |index, seq| {
+        busy = true;
+        let _ = control.send(Message::Abandon { device: id, control: index as u32, seq });
+    });
+    busy
+}
+
+/// Reads a stream word.
+fn observe(words: WordArray, slot: u32) -> StreamWord {
+    StreamWord(words.get(slot as usize).observe())
+}

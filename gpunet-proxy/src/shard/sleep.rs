@@ -1,0 +1,88 @@
+//! When a data thread spins, and when and how long it sleeps.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time.
+const FIRST_SLEEP: Duration = Duration::from_micros(50);
+/// Sleep of a thread that every change wakes (no GPU attached): only a bound against surprises.
+const EVENT_SLEEP: Duration = Duration::from_secs(1);
+
+/// Decides between spinning and sleeping.
+#[derive(Debug)]
+pub(super) struct Idle {
+    spin: Duration,
+    latency: Duration,
+    last_active: Instant,
+    next_sleep: Duration,
+}
+
+impl Idle {
+    pub(super) fn new(spin: Duration, latency: Duration) -> Self {
+        Self { spin, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
+    }
+
+    /// Notes that something was done.
+    pub(super) fn active(&mut self, now: Instant) {
+        self.last_active = now;
+        self.next_sleep = FIRST_SLEEP.min(self.latency);
+    }
+
+    /// How long to sleep now; `None`: spin on. `polled`: a GPU is attached, whose stores nothing
+    /// announces, so sleeps start short and double up to the latency bound. The network, a doorbell
+    /// and commands end any sleep.
+    pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
+        let idle = now.saturating_duration_since(self.last_active);
+        if idle < self.spin {
+            return None;
+        }
+        if !polled {
+            return Some(EVENT_SLEEP);
+        }
+        let sleep = self.next_sleep;
+        // The bound is "wake within 100 us in the 10 ms after activity": grow only past that.
+        if idle > Duration::from_millis(10) {
+            self.next_sleep = (sleep * 2).min(self.latency);
+        }
+        Some(sleep)
+    }
+}
+
+/// Lets short sleeps of this thread end on time: the default timer slack is 50 us.
+pub(super) fn sharpen_timers() {
+    // Fails only on a kernel without timer slack, where sleeps are merely longer.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
+}
+
+/// Waits until `fd` is readable, at most `limit`.
+pub(super) fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) {
+    let limit = rustix::time::Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    // An interrupted wait is a short one.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spins_first_then_sleeps_longer_and_longer_up_to_the_bound() {
+        let mut idle = Idle::new(Duration::from_micros(100), Duration::from_millis(5));
+        let start = Instant::now();
+        idle.active(start);
+        assert_eq!(idle.sleep_for(start + Duration::from_micros(99), true), None);
+        assert_eq!(idle.sleep_for(start + Duration::from_micros(101), true), Some(FIRST_SLEEP));
+        assert_eq!(idle.sleep_for(start + Duration::from_millis(9), true), Some(FIRST_SLEEP));
+        let mut longest = Duration::ZERO;
+        for ms in 11..40 {
+            longest = idle.sleep_for(start + Duration::from_millis(ms), true).unwrap();
+        }
+        assert_eq!(longest, Duration::from_millis(5));
+        idle.active(start + Duration::from_millis(41));
+        assert_eq!(idle.sleep_for(start + Duration::from_millis(42), true), Some(FIRST_SLEEP));
+    }
+}

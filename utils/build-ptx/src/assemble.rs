@@ -1,0 +1,167 @@
+//! Runs the real PTX assembler, `ptxas`, and reports what each kernel costs.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{self, RunError};
+
+/// GPU generations that the shipped PTX is assembled for: A100, H100/H200, B200.
+pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_90", "sm_100"];
+
+/// The package on PyPI that carries `ptxas`, and the version used where no CUDA toolkit is installed.
+pub const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
+/// See [`PTXAS_PACKAGE`]. CUDA 13.0 is the one the measurements of this project were made with.
+pub const PTXAS_VERSION: &str = "13.0.88";
+
+/// Why a PTX file was not assembled.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// `ptxas` is nowhere and could not be fetched.
+    #[error(
+        "no ptxas on PATH or in /usr/local/cuda/bin, and {PTXAS_PACKAGE} {PTXAS_VERSION} could not be installed from PyPI:\n{0}\n\
+         Install the CUDA toolkit, or python3 with pip and access to a package index."
+    )]
+    NoPtxas(RunError),
+    /// The package did not hold what it should.
+    #[error("{PTXAS_PACKAGE} {PTXAS_VERSION} holds no bin/ptxas")]
+    EmptyPackage,
+    /// `ptxas` rejected the text.
+    #[error("ptxas rejects the PTX for {arch}: {source}")]
+    Rejected {
+        /// GPU generation.
+        arch: String,
+        /// Its words.
+        source: RunError,
+    },
+    /// A scratch file could not be written.
+    #[error("cannot write {path}: {source}", path = .path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// What one kernel needs on one GPU generation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Kernel name.
+    pub kernel: String,
+    /// GPU generation.
+    pub arch: String,
+    /// Registers per thread.
+    pub registers: String,
+    /// Bytes of stack per thread.
+    pub stack: String,
+    /// Bytes stored to and loaded from spill space.
+    pub spills: (String, String),
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (stores, loads) = &self.spills;
+        let Self { kernel, arch, registers, stack, .. } = self;
+        write!(
+            f,
+            "{kernel} on {arch}: {registers} registers, {stack} bytes stack, spills {stores} bytes stored, {loads} bytes loaded"
+        )
+    }
+}
+
+/// Finds `ptxas`: on PATH, in the CUDA toolkit's usual place, or fetched into `private` from PyPI.
+///
+/// # Errors
+/// It is nowhere and cannot be fetched.
+pub fn find_ptxas(private: &Path) -> Result<PathBuf, AssembleError> {
+    let home = private.join(format!("{PTXAS_PACKAGE}-{PTXAS_VERSION}"));
+    for candidate in ["ptxas".into(), PathBuf::from("/usr/local/cuda/bin/ptxas")] {
+        if run::output(Command::new(&candidate).arg("--version")).is_ok() {
+            return Ok(candidate);
+        }
+    }
+    if let Some(found) = in_package(&home) {
+        return Ok(found);
+    }
+    eprintln!("No CUDA toolkit found; fetching {PTXAS_PACKAGE} {PTXAS_VERSION} from PyPI for its ptxas.");
+    let partial = private.join(format!("ptxas-partial-{}", std::process::id()));
+    let wanted = format!("{PTXAS_PACKAGE}=={PTXAS_VERSION}");
+    let options = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"];
+    let installed = run::output(Command::new("python3").args(options).arg(&partial).arg(&wanted));
+    // Another process may have been faster; then its copy serves.
+    let moved = installed.map(|_| fs::rename(&partial, &home));
+    let _ = fs::remove_dir_all(&partial);
+    moved.map_err(AssembleError::NoPtxas)?.ok();
+    in_package(&home).ok_or(AssembleError::EmptyPackage)
+}
+
+/// The wheel's layout names the CUDA generation: nvidia/cu13/bin/ptxas.
+fn in_package(home: &Path) -> Option<PathBuf> {
+    let generations = fs::read_dir(home.join("nvidia")).ok()?;
+    generations.filter_map(Result::ok).map(|dir| dir.path().join("bin/ptxas")).find(|path| path.is_file())
+}
+
+/// Assembles `ptx` for every architecture and returns one line's worth of figures per kernel and architecture.
+///
+/// # Errors
+/// `ptxas` rejects the text.
+pub fn assemble(ptxas: &Path, ptx: &str, scratch: &Path) -> Result<Vec<Usage>, AssembleError> {
+    let input = scratch.join(format!("assemble-{}.ptx", std::process::id()));
+    let write = || fs::create_dir_all(scratch).and_then(|()| fs::write(&input, ptx));
+    write().map_err(|source| AssembleError::File { path: input.clone(), source })?;
+    let mut usages = Vec::new();
+    let mut result = Ok(());
+    for arch in ARCHITECTURES {
+        let mut command = Command::new(ptxas);
+        command.arg("-v").arg(format!("-arch={arch}")).arg(&input).args(["-o", "/dev/null"]);
+        match run::output(&mut command) {
+            Ok(output) => usages.extend(usage(arch, &String::from_utf8_lossy(&output.stderr))),
+            Err(source) => result = result.and(Err(AssembleError::Rejected { arch: (*arch).into(), source })),
+        }
+    }
+    let _ = fs::remove_file(&input);
+    result.map(|()| usages)
+}
+
+/// Reads what `ptxas -v` prints: the entry's name, then its properties, then its registers.
+fn usage(arch: &str, report: &str) -> Vec<Usage> {
+    let mut found = Vec::new();
+    let mut current = Usage::default();
+    let mut own_properties = false;
+    for line in report.lines() {
+        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
+            let kernel = rest.split('\'').next().unwrap_or_default().to_owned();
+            current = Usage { kernel, arch: arch.to_owned(), ..Usage::default() };
+        } else if let Some(name) = line.split("Function properties for ").nth(1) {
+            own_properties = name.trim() == current.kernel;
+        } else if line.contains("bytes stack frame") && own_properties {
+            let mut numbers =
+                line.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty()).map(str::to_owned);
+            let mut next = || numbers.next().unwrap_or_default();
+            current.stack = next();
+            current.spills = (next(), next());
+        } else if let Some(rest) = line.split("Used ").nth(1).filter(|_| !current.kernel.is_empty()) {
+            current.registers = rest.split(' ').next().unwrap_or_default().to_owned();
+            found.push(std::mem::take(&mut current));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_is_read() {
+        let report = "ptxas info    : 119 bytes gmem\n\
+            ptxas info    : Compiling entry function 'k' for 'sm_90'\n\
+            ptxas info    : Function properties for k\n    8 bytes stack frame, 4 bytes spill stores, 2 bytes spill loads\n\
+            ptxas info    : Used 16 registers, used 1 barriers\n\
+            ptxas info    : Function properties for f\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
+        let lines: Vec<_> = usage("sm_90", report).iter().map(ToString::to_string).collect();
+        assert_eq!(lines, ["k on sm_90: 16 registers, 8 bytes stack, spills 4 bytes stored, 2 bytes loaded"]);
+    }
+}

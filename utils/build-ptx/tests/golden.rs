@@ -1,0 +1,119 @@
+//! Pins the shared-memory instructions of the shipped PTX. Needs nothing but `cargo test`: it reads the checked-in files.
+//!
+//! A missing file is a failure. `cargo run -p gpunet-build-ptx` makes them.
+
+use std::path::{Path, PathBuf};
+
+use gpunet_build_ptx::lint;
+use gpunet_build_ptx::shipped::{self, SHIPPED};
+use gpunet_build_ptx::text::{Function, Module};
+
+fn root() -> PathBuf {
+    shipped::workspace_root(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .expect("this package lies in the gpunet workspace")
+}
+
+fn read(output: &str) -> String {
+    let path = root().join(output);
+    std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{output}: {error}; make it with `cargo run -p gpunet-build-ptx`"))
+}
+
+fn device() -> Module {
+    Module::parse(&read("gpunet-device/ptx/gpunet_device.ptx"))
+}
+
+fn opcodes<'a>(functions: &[&'a Function]) -> Vec<&'a str> {
+    functions.iter().flat_map(|f| &f.instructions).map(|i| i.opcode.as_str()).collect()
+}
+
+/// Whether `opcode` is `head`, in any state space, on 64 bits.
+fn is_u64(opcode: &str, head: &str) -> bool {
+    opcode
+        .strip_prefix(head)
+        .is_some_and(|rest| matches!(rest, ".b64" | ".u64" | ".global.b64" | ".global.u64"))
+}
+
+#[test]
+fn every_shipped_file_meets_every_lint() {
+    for shipped in SHIPPED {
+        let findings = lint::run(&read(shipped.output), &[]);
+        let text: Vec<_> = findings.iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{}:\n{}", shipped.output, text.join("\n"));
+    }
+}
+
+#[test]
+fn every_shipped_file_holds_visible_functions_for_the_oldest_gpu() {
+    for shipped in SHIPPED {
+        let text = read(shipped.output);
+        assert!(
+            Module::parse(&text).functions.iter().any(|f| f.visible),
+            "{} exports nothing",
+            shipped.output
+        );
+        assert!(
+            text.lines().any(|line| line.trim() == ".target sm_80"),
+            "{} is not for sm_80",
+            shipped.output
+        );
+    }
+}
+
+#[test]
+fn gsend_and_grecv_publish_by_a_system_scope_release_store() {
+    let module = device();
+    for call in ["gsend", "grecv"] {
+        let reached = module.reachable(call);
+        assert!(!reached.is_empty(), "the PTX exports no {call}");
+        assert!(
+            opcodes(&reached).iter().any(|op| is_u64(op, "st.release.sys")),
+            "{call} publishes no 64-bit word by st.release.sys"
+        );
+    }
+}
+
+#[test]
+fn gsend_and_grecv_observe_by_a_system_scope_acquire_load() {
+    let module = device();
+    for call in ["gsend", "grecv"] {
+        let reached = module.reachable(call);
+        assert!(!reached.is_empty(), "the PTX exports no {call}");
+        assert!(
+            opcodes(&reached).iter().any(|op| is_u64(op, "ld.acquire.sys")),
+            "{call} observes no 64-bit word by ld.acquire.sys"
+        );
+    }
+}
+
+#[test]
+fn block_calls_meet_at_unaligned_barriers() {
+    let module = device();
+    for call in ["gsend", "grecv"] {
+        let reached = module.reachable(call);
+        let found = opcodes(&reached);
+        assert!(found.contains(&"barrier.sync"), "{call} has no barrier.sync");
+    }
+}
+
+#[test]
+fn every_ordered_access_has_system_scope() {
+    for shipped in SHIPPED {
+        let module = Module::parse(&read(shipped.output));
+        for function in &module.functions {
+            for i in &function.instructions {
+                let parts: Vec<_> = i.opcode.split('.').collect();
+                let ordered = matches!(parts[0], "ld" | "st" | "fence")
+                    && parts.iter().any(|p| matches!(*p, "acquire" | "release" | "sc" | "acq_rel"));
+                assert!(
+                    !ordered || parts.contains(&"sys"),
+                    "{}: line {}: `{}` in {}",
+                    shipped.output,
+                    i.line,
+                    i.opcode,
+                    function.name
+                );
+            }
+        }
+    }
+}

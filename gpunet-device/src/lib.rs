@@ -1,1 +1,58 @@
-//! Placeholder.
+//! Sockets for GPU kernels: the device side.
+//!
+//! A kernel's thread block (or warp, or thread) listens, accepts, connects, sends, receives, polls
+//! and closes. Kernels are written once, generic over [`Group`], and run as PTX on a GPU or as CPU
+//! thread blocks.
+//!
+//! | layer | modules |
+//! |---|---|
+//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`] |
+//! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
+//! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
+//! | below | `net` (addresses), `slots` (the device's books), `request` (control slots), `wait` (waits that end), `platform` (what differs between GPU and CPU) |
+//! | C | `capi`: the GPUnet-named functions, exported from the PTX (feature `capi`) |
+//!
+//! Data never passes through a control request: a send is a copy and one published word, a receive
+//! one observed word and a copy.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
+
+pub mod buffer;
+pub mod copy;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod cpu;
+pub mod group;
+pub mod kernel;
+pub mod listener;
+mod net;
+mod outcome;
+#[cfg(target_arch = "nvptx64")]
+mod panic;
+mod platform;
+pub mod poll;
+pub mod recv;
+mod request;
+pub mod send;
+mod slots;
+pub mod stream;
+mod wait;
+
+pub use buffer::{Buffer, Source};
+pub use gpunet_abi as abi;
+pub use gpunet_abi::options::TransportKind;
+pub use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr};
+pub use group::Group;
+pub use kernel::Kernel;
+pub use listener::Listener;
+pub use net::Net;
+pub use poll::{PollFd, PollSet, poll};
+pub use recv::RecvHalf;
+pub use send::SendHalf;
+pub use stream::{Shutdown, Stream};
+
+/// Nanoseconds of the device's monotonic clock, for measuring within one device.
+#[inline(always)]
+#[must_use]
+pub fn now_ns() -> u64 {
+    platform::now_ns()
+}

@@ -37,6 +37,9 @@ pub enum LaunchError {
     /// The kernels that must run at the same time do not fit on the GPU together.
     #[error("{0}")]
     NotCoResident(#[from] CoResidencyError),
+    /// The operating system refused a thread for a CPU block.
+    #[error("cannot start a thread block: {0}")]
+    Threads(#[from] std::io::Error),
     /// CUDA refused the launch.
     #[error("launch: {0}")]
     Cuda(#[from] cuda::LaunchError),
@@ -129,7 +132,7 @@ impl Attachment {
         let token = self.token()?;
         let kernel = kernel(token.net());
         let running = match self.cuda() {
-            None => Running::Cpu(cpu::launch(blocks, threads, kernel)),
+            None => Running::Cpu(cpu::launch(blocks, threads, kernel)?),
             Some(device) => {
                 // SAFETY: a kernel is plain data for the device (`Kernel: Copy`).
                 let params = vec![unsafe { cuda::param(kernel) }];

@@ -22,6 +22,8 @@ mod embed;
 mod launch;
 mod message;
 mod pulse;
+#[allow(unsafe_code)]
+mod readiness;
 mod shard;
 
 pub use attached::Stats;

@@ -1,5 +1,6 @@
 //! The device's own books: one entry per socket slot, in device memory, never shared.
 
+use crate::control::NO_SLOT;
 use crate::{Options, SockAddr};
 
 /// What a slot is used for.
@@ -82,6 +83,26 @@ pub struct Entry {
 const _: () = assert!(size_of::<Entry>() == 256);
 
 impl Entry {
+    /// The entry of a slot that was just taken.
+    #[must_use]
+    pub const fn fresh(options: Options) -> Self {
+        const NONE: Direction = Direction { base: 0, capacity: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
+        Self {
+            state: 0,
+            send_lock: 0,
+            recv_lock: 0,
+            partner: NO_SLOT,
+            send: NONE,
+            recv: NONE,
+            options,
+            local: SockAddr::NONE,
+            peer: SockAddr::NONE,
+            transport: 0,
+            error: 0,
+            reserved: 0,
+        }
+    }
+
     /// Packs kind and generation.
     #[must_use]
     pub const fn pack(kind: Kind, generation: u32) -> u32 {

@@ -32,7 +32,7 @@ pub mod word;
 
 pub use addr::SockAddr;
 pub use context::Context;
-pub use errno::Error;
+pub use errno::{Error, Result};
 pub use handle::Handle;
 pub use options::Options;
 pub use place::Place;

@@ -13,8 +13,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -209,7 +207,7 @@ fn listen_on_all(
 /// Tells the control plane each time a listener's descriptor becomes readable.
 async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: UnboundedSender<Message>, ready: Message) {
     let Message::ListenerReady { device, slot, generation } = ready else { return };
-    let fd = match AsyncFd::with_interest(fd, Interest::READABLE) {
+    let fd = match crate::readiness::watch(fd) {
         Ok(fd) => fd,
         Err(error) => return tracing::error!(slot, %error, "cannot watch a listener"),
     };

@@ -1,0 +1,361 @@
+//! The command line.
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use gpunet_abi::options::TransportKind;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+use std::{fmt, io};
+
+const EXAMPLES: &str = "\
+Examples:
+  gpunet-echo                                  the demonstration: server and clients, tcp and then peer
+  gpunet-echo --json --size 64,64K --count 500 the same, shorter, as one JSON object
+  gpunet-echo server 0.0.0.0:7777              serve everyone; then: printf hello | nc HOST 7777
+  gpunet-echo server [::]:0 --blocks 16        IPv6 and IPv4, a free port (it is printed), 16 thread blocks
+  gpunet-echo client HOST:7777 --connections 8 load any echo server and check its answers
+  gpunet-echo --device cuda:1                  run the kernels on the second GPU
+  gpunet-echo probe                            what this machine offers, and why something is not used
+
+Exit codes: 0 good, 1 something failed or differed, 2 bad command line, 130 interrupted (a server that is
+interrupted has done its work: 0).";
+
+/// Echo over sockets for kernels.
+///
+/// Without a command it starts a proxy, an echo server kernel and echo client kernels in this process, sends
+/// messages of several sizes over several connections, checks every byte that comes back, first over tcp, then
+/// over the in-process peer transport, and prints a table. Kernels run on a GPU when there is one, else as CPU
+/// thread blocks.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gpunet-echo",
+    version,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to run; the demonstration if left out.
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    demo: DemoArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs an echo server kernel until Ctrl-C.
+    #[command(after_help = EXAMPLES)]
+    Server(ServerArgs),
+    /// Runs echo client kernels against a server, any TCP echo server.
+    #[command(after_help = EXAMPLES)]
+    Client(ClientArgs),
+    /// Prints what this machine offers, and why something is not used.
+    Probe,
+}
+
+/// What to run.
+#[derive(Debug)]
+pub enum Job {
+    /// Both halves in this process.
+    Demo(DemoArgs),
+    /// The server alone.
+    Server(ServerArgs),
+    /// The clients alone.
+    Client(ClientArgs),
+    /// [`gpu_usermap::probe()`].
+    Probe,
+}
+
+/// Where kernels run.
+#[derive(Clone, Debug, Args)]
+pub struct DeviceArgs {
+    /// Where kernels run: auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub device: DeviceChoice,
+    /// Threads per thread block [default: 256 on a GPU, 1 on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is sent.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// Message sizes in bytes, with K or M if you like; several with commas.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64,1K,16K,256K,1M", value_parser = size)]
+    pub size: Vec<u64>,
+    /// Messages per connection [default: by size, 1500 of 64 bytes, 8 of 1 MiB].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Connections at the same time.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub connections: u32,
+}
+
+/// The demonstration.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Transport; auto runs everything over tcp and then over peer.
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
+    pub transport: Transport,
+    /// Thread blocks of the server, which share the connections [default: one per connection, at most 16 on a GPU
+    /// and the number of cores on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub blocks: Option<u32>,
+}
+
+/// The server.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArgs {
+    /// Address to listen on, IPv4 or IPv6; port 0 takes a free one.
+    #[arg(default_value = "127.0.0.1:7777", value_name = "ADDR")]
+    pub addr: Endpoint,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Transport: auto or tcp (peer needs both ends in one process).
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    pub transport: Transport,
+    /// Thread blocks that share the connections [default: 16 on a GPU, the number of cores on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub blocks: Option<u32>,
+    /// Connections at the same time, over all blocks; more wait in the backlog.
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub connections: u32,
+}
+
+/// The clients.
+#[derive(Clone, Debug, Args)]
+pub struct ClientArgs {
+    /// The server: IP:PORT or NAME:PORT.
+    #[arg(value_name = "ADDR")]
+    pub addr: Endpoint,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Transport: auto or tcp (peer needs both ends in one process).
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    pub transport: Transport,
+    /// Thread blocks; with fewer than connections, each block takes several, one after another [default: one per
+    /// connection].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub blocks: Option<u32>,
+}
+
+/// `--device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU if there is one, else the CPU.
+    Auto,
+    /// CPU thread blocks.
+    Cpu,
+    /// That GPU.
+    Cuda(u32),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected auto, cpu, cuda or cuda:N".to_owned();
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let ordinal = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                ordinal.parse().map(Self::Cuda).map_err(|_| wrong())
+            }
+        }
+    }
+}
+
+/// `--transport`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// The proxy chooses.
+    Auto,
+    /// TCP.
+    Tcp,
+    /// Shared rings, in one process.
+    Peer,
+}
+
+impl Transport {
+    /// The socket option.
+    pub fn kind(self) -> TransportKind {
+        match self {
+            Self::Auto => TransportKind::Auto,
+            Self::Tcp => TransportKind::Tcp,
+            Self::Peer => TransportKind::Peer,
+        }
+    }
+}
+
+/// HOST:PORT, well-formed and not yet looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(String);
+
+impl FromStr for Endpoint {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "expected HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:7777";
+        let (host, port) = text.rsplit_once(':').ok_or(wrong)?;
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(wrong);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Endpoint {
+    /// Looks the name up: at least one address, in the resolver's order.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let found: Vec<_> = self.0.to_socket_addrs()?.collect();
+        if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn remote_transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "auto" => Ok(Transport::Auto),
+        "tcp" => Ok(Transport::Tcp),
+        "peer" => Err("peer needs both ends in one process: run gpunet-echo without a command".to_owned()),
+        _ => Err("expected auto or tcp".to_owned()),
+    }
+}
+
+/// Largest message: two buffers of this size per block must fit in memory.
+const LARGEST: u64 = 256 << 20;
+
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let scale = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        _ => return Err("expected a number of bytes, with K or M if you like".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "expected a number of bytes, with K or M if you like")?;
+    match number.checked_mul(1 << scale) {
+        Some(bytes @ 1..=LARGEST) => Ok(bytes),
+        _ => Err("expected 1 to 256M".to_owned()),
+    }
+}
+
+impl LoadArgs {
+    /// Messages per connection of that size: enough for a steady figure, few enough that the whole
+    /// demonstration takes some seconds on two cores.
+    pub fn count_for(&self, size: u64) -> u64 {
+        self.count.unwrap_or(((8 << 20) / size).clamp(8, 1500))
+    }
+}
+
+/// Why the command line was not followed.
+#[derive(Debug)]
+pub enum Refusal {
+    /// `--help` or `--version`: the text.
+    Text(clap::Error),
+    /// One line that says what is wrong.
+    Wrong(String),
+}
+
+/// Reads the command line.
+pub fn parse<I>(args: I) -> Result<Job, Refusal>
+where
+    I: IntoIterator,
+    I::Item: Into<std::ffi::OsString> + Clone,
+{
+    let cli = Cli::try_parse_from(args).map_err(refusal)?;
+    Ok(match cli.command {
+        None => Job::Demo(cli.demo),
+        Some(Command::Server(args)) => Job::Server(args),
+        Some(Command::Client(args)) => Job::Client(args),
+        Some(Command::Probe) => Job::Probe,
+    })
+}
+
+/// Makes one line of clap's message: its first paragraph without the word in front.
+fn refusal(error: clap::Error) -> Refusal {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return Refusal::Text(error);
+    }
+    let text = error.to_string();
+    let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+    let line = first.collect::<Vec<_>>().join(" ");
+    Refusal::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(args: &[&str]) -> String {
+        let args = std::iter::once("gpunet-echo").chain(args.iter().copied());
+        match parse(args) {
+            Err(Refusal::Wrong(line)) => line,
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn sizes_take_units_and_have_bounds() {
+        assert_eq!((size("64"), size("1K"), size("16KiB")), (Ok(64), Ok(1024), Ok(16_384)));
+        assert_eq!((size("3M"), size("256M")), (Ok(3 << 20), Ok(256 << 20)));
+        for text in ["", "0", "K", "257M", "1G", "-1", "1.5K", "99999999999999999999", "18014398509481984K"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_are_named_as_cuda_names_them() {
+        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
+        assert_eq!("cuda:3".parse(), Ok(DeviceChoice::Cuda(3)));
+        assert!("cuda:".parse::<DeviceChoice>().is_err());
+        assert!("gpu".parse::<DeviceChoice>().is_err());
+    }
+
+    #[test]
+    fn every_refusal_is_one_line_that_names_the_reason() {
+        for (args, word) in [
+            (&["--size", "0"][..], "1 to 256M"),
+            (&["--frobnicate"], "--frobnicate"),
+            (&["client"], "<ADDR>"),
+            (&["client", "nowhere"], "HOST:PORT"),
+            (&["server", "127.0.0.1:99999"], "HOST:PORT"),
+            (&["server", "--transport", "peer"], "one process"),
+            (&["--transport", "rdma"], "rdma"),
+            (&["--threads", "1025"], "1025"),
+            (&["--blocks", "0"], "0"),
+            (&["--count", "-3"], "-3"),
+            (&["--json", "server"], "--json"),
+            (&["serve"], "serve"),
+        ] {
+            let line = wrong(args);
+            assert!(line.contains(word) && !line.contains('\n'), "{args:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn examples_in_the_help_are_valid() {
+        for line in EXAMPLES.lines().filter(|line| line.starts_with("  gpunet-echo")) {
+            let command = line.trim().split("  ").next().unwrap_or_default().replace("HOST", "127.0.0.1");
+            let command = command.split(" the same").next().unwrap_or_default().split(" load ").next().unwrap_or_default();
+            assert!(parse(command.split_whitespace()).is_ok(), "{command}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A progress bar, for people who wait.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Work that takes less needs no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Shows how far the runs are, on stderr, if that is a terminal and it takes longer than a second.
+pub struct Progress {
+    start: Instant,
+    bar: ProgressBar,
+    total: u64,
+    before: u64,
+    shown: bool,
+}
+
+impl Progress {
+    /// A bar over `total` messages. `quiet` never shows it.
+    pub fn new(total: u64, quiet: bool) -> Self {
+        let visible = !quiet && std::io::stderr().is_terminal();
+        let bar = if visible {
+            ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden())
+        } else {
+            ProgressBar::hidden()
+        };
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} messages  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        // Already "shown" where it is never to be: nothing will reveal it.
+        Self { start: Instant::now(), bar, total, before: 0, shown: !visible }
+    }
+
+    /// Says which run is under way.
+    pub fn run(&self, label: String) {
+        self.bar.set_message(label);
+    }
+
+    /// Sets how many messages of the present run are done.
+    pub fn set(&mut self, done: u64) {
+        if !self.shown && self.start.elapsed() > PATIENCE {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.shown = true;
+        }
+        self.bar.set_position((self.before + done).min(self.total));
+    }
+
+    /// Counts the present run, of `messages`, as done.
+    pub fn finish_run(&mut self, messages: u64) {
+        self.set(messages);
+        self.before += messages;
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // The table follows; the bar must not stand in it.
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,56 @@
+//! Help, and command lines that are refused.
+
+use crate::process::{run, texts};
+
+#[test]
+fn a_bad_command_line_gets_one_line_and_code_2() {
+    for (args, word) in [
+        (&["--frobnicate"][..], "--frobnicate"),
+        (&["--size", "many"], "many"),
+        (&["--size", "0"], "1 to 256M"),
+        (&["--device", "abacus"], "abacus"),
+        (&["--threads", "4096"], "4096"),
+        (&["--connections", "0"], "0"),
+        (&["--transport", "pigeon"], "pigeon"),
+        (&["client"], "ADDR"),
+        (&["client", "no-port"], "no-port"),
+        (&["client", "127.0.0.1:1", "--transport", "peer"], "one process"),
+        (&["server", "127.0.0.1:70000"], "127.0.0.1:70000"),
+        (&["server", "127.0.0.1:0", "--count", "3"], "--count"),
+        (&["serve"], "serve"),
+    ] {
+        let output = run(args);
+        let (out, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {err}");
+        assert!(out.is_empty(), "{args:?}: {out}");
+        assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
+        assert!(err.starts_with("gpunet-echo: ") && err.contains(word) && err.contains("--help"), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    for args in [&["--help"][..], &["server", "--help"], &["client", "--help"]] {
+        let output = run(args);
+        let (out, _) = texts(&output);
+        assert!(output.status.success());
+        assert!(out.contains("Examples:") && out.contains("nc HOST"), "{out}");
+        assert!(out.contains("--device") && out.contains("--json"), "{out}");
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_named_with_the_reason() {
+    let output = run(&["--device", "cuda:99"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert!(err.contains("cuda:99") && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn probe_says_what_there_is() {
+    let output = run(&["probe"]);
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{err}");
+    assert!(out.contains("CUDA"), "{out}");
+}

@@ -1,0 +1,15 @@
+//! The built program, end to end: no GPU, no root, no network beyond loopback.
+//!
+//! | module | what is run |
+//! |---|---|
+//! | `demo` | `gpunet-echo --device cpu`, both transports |
+//! | `server` | `gpunet-echo server` against std's TcpStream, nc and socat |
+//! | `client` | `gpunet-echo client` against a plain TCP echo server, and against servers that fail |
+//! | `command_line` | help, and command lines that are refused |
+//! | `process` | starting, stopping and reading the program |
+
+mod client;
+mod command_line;
+mod demo;
+mod process;
+mod server;

@@ -1,0 +1,243 @@
+//! `gpunet-echo server` against peers that are not gpunet.
+
+use crate::process::{Server, json, run, texts};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(addr).expect("the server takes connections");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
+    stream
+}
+
+/// Sends, shuts down writing, and reads until the end.
+fn exchange(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(addr);
+    stream.write_all(bytes).expect("the server reads");
+    stream.shutdown(Shutdown::Write).expect("a connected stream can be shut down");
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).expect("the server ends the connection in good order");
+    back
+}
+
+fn noise(len: usize, mut state: u32) -> Vec<u8> {
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn hello_comes_back_and_the_end_too() {
+    let server = Server::start(&["127.0.0.1:0"]);
+    assert_eq!(exchange(server.addr, b"hello"), b"hello");
+    assert_eq!(exchange(server.addr, b""), b"");
+    let (status, totals) = server.stop();
+    assert!(status.success(), "{status:?}");
+    assert!(totals.contains("2 connections") && totals.contains("5 bytes"), "{totals}");
+}
+
+#[test]
+fn more_than_any_ring_holds_comes_back_to_a_peer_that_reads_late() {
+    let server = Server::start(&["127.0.0.1:0"]);
+    let bytes = noise(5_000_000, 1);
+    let stream = connect(server.addr);
+    let mut write = stream.try_clone().unwrap();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || {
+        write.write_all(&sent).unwrap();
+        write.shutdown(Shutdown::Write).unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let mut back = Vec::new();
+    (&stream).read_to_end(&mut back).unwrap();
+    writer.join().unwrap();
+    assert!(back == bytes, "{} bytes back", back.len());
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn a_peer_that_never_reads_holds_up_no_other() {
+    let server = Server::start(&["127.0.0.1:0", "--blocks", "1"]);
+    let stuck = connect(server.addr);
+    stuck.set_nonblocking(true).unwrap();
+    let (junk, mut idle) = (noise(1 << 16, 2), 0);
+    // Until nothing fits any more, anywhere between here and here.
+    while idle < 20 {
+        match (&stuck).write(&junk) {
+            Ok(_) => idle = 0,
+            Err(_) => {
+                idle += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    for _ in 0..20 {
+        assert_eq!(exchange(server.addr, b"hello"), b"hello");
+    }
+    drop(stuck);
+    assert_eq!(exchange(server.addr, b"still there"), b"still there");
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn a_peer_that_resets_leaves_the_others_alone() {
+    let server = Server::start(&["127.0.0.1:0", "--blocks", "1"]);
+    let mut other = connect(server.addr);
+    other.write_all(b"before").unwrap();
+    for _ in 0..20 {
+        let mut rude = connect(server.addr);
+        rude.write_all(&noise(100_000, 3)).unwrap();
+        // Unread input makes this a reset.
+        std::thread::sleep(Duration::from_millis(10));
+        drop(rude);
+    }
+    other.write_all(b" and after").unwrap();
+    other.shutdown(Shutdown::Write).unwrap();
+    let mut back = String::new();
+    other.read_to_string(&mut back).unwrap();
+    assert_eq!(back, "before and after");
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn two_hundred_connections_are_served_at_once() {
+    let server = Server::start(&["127.0.0.1:0", "--blocks", "3"]);
+    let mut streams: Vec<_> = (0..200).map(|_| connect(server.addr)).collect();
+    for round in 0..3u32 {
+        for (at, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(&noise(700, 1000 * round + at as u32)).unwrap();
+        }
+        // Every one of them is open and has its answer before any of them ends; last come, first read.
+        for (at, stream) in streams.iter_mut().enumerate().rev() {
+            let mut back = vec![0; 700];
+            stream.read_exact(&mut back).unwrap_or_else(|error| panic!("connection {at}: {error}"));
+            assert!(back == noise(700, 1000 * round + at as u32), "connection {at}");
+        }
+    }
+    for mut stream in streams {
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+    }
+    let (status, totals) = server.stop();
+    assert!(status.success() && totals.contains("200 connections"), "{totals}");
+}
+
+#[test]
+fn more_connections_than_the_server_takes_wait_for_their_turn() {
+    let server = Server::start(&["127.0.0.1:0", "--blocks", "2", "--connections", "4"]);
+    let first: Vec<_> = (0..4).map(|_| connect(server.addr)).collect();
+    for stream in &first {
+        let (mut stream, mut back) = (stream, [0; 2]);
+        stream.write_all(b"in").unwrap();
+        stream.read_exact(&mut back).unwrap();
+    }
+    let mut late = connect(server.addr);
+    late.write_all(b"late").unwrap();
+    late.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(late.read(&mut [0; 4]).is_err(), "all places are taken");
+    drop(first);
+    late.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut back = [0; 4];
+    late.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"late");
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn five_hundred_short_connections_leave_nothing_behind() {
+    // Fewer places than connections: a place that leaked would be missed.
+    let server = Server::start(&["127.0.0.1:0", "--connections", "16"]);
+    let _idle = connect(server.addr);
+    for at in 0..500u32 {
+        let bytes = noise(1 + at as usize % 3000, at);
+        assert!(exchange(server.addr, &bytes) == bytes, "connection {at}");
+    }
+    let (status, totals) = server.stop();
+    assert!(status.success() && totals.contains("501 connections") && totals.contains("0 errors"), "{totals}");
+}
+
+#[test]
+fn ipv6_works_like_ipv4() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("NOT RUN: this machine has no IPv6 loopback");
+        return;
+    }
+    let server = Server::start(&["[::1]:0"]);
+    assert!(server.addr.is_ipv6());
+    assert_eq!(exchange(server.addr, b"hello"), b"hello");
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn the_client_kernel_is_a_good_peer_from_another_process() {
+    let server = Server::start(&["127.0.0.1:0"]);
+    let addr = server.addr.to_string();
+    let report = json(&["client", &addr, "--json", "--device", "cpu", "--size", "64,300000", "--count", "10"]);
+    assert_eq!((&report["errors"], &report["messages"]), (&0.into(), &80.into()), "{report}");
+    let (status, totals) = server.stop();
+    assert!(status.success() && totals.contains("8 connections"), "{totals}");
+}
+
+#[test]
+fn a_taken_port_is_said_clearly() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let output = run(&["server", &addr, "--device", "cpu"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert!(err.contains("address in use") && err.contains(&addr) && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn an_interrupted_server_lets_go_of_idle_connections() {
+    let server = Server::start(&["127.0.0.1:0"]);
+    let mut idle: Vec<_> = (0..10).map(|_| connect(server.addr)).collect();
+    for stream in &mut idle {
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    let (status, totals) = server.stop();
+    assert_eq!(status.code(), Some(0));
+    assert!(totals.contains("10 connections") && totals.contains("10 bytes"), "{totals}");
+}
+
+/// Runs a foreign client with "hello" on its standard input.
+fn foreign(program: &str, args: &[&str]) -> Option<String> {
+    let child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = child else {
+        eprintln!("NOT RUN: {program} is not installed");
+        return None;
+    };
+    child.stdin.take().expect("piped").write_all(b"hello").expect("the program reads");
+    let output = crate::process::finish(child);
+    Some(texts(&output).0)
+}
+
+#[test]
+fn nc_gets_its_bytes_back_while_others_idle() {
+    let server = Server::start(&["127.0.0.1:0", "--blocks", "1"]);
+    let _idle: Vec<_> = (0..30).map(|_| connect(server.addr)).collect();
+    let port = server.addr.port().to_string();
+    // -N: shut down writing at the end of the input, as `printf hello | nc -N` does.
+    if let Some(back) = foreign("nc", &["-N", "127.0.0.1", &port]) {
+        assert_eq!(back, "hello");
+    }
+    // Without -N nc waits for the server's end; -q 1 makes it leave by itself.
+    if let Some(back) = foreign("nc", &["-q", "1", "127.0.0.1", &port]) {
+        assert_eq!(back, "hello");
+    }
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn socat_gets_its_bytes_back() {
+    let server = Server::start(&["127.0.0.1:0"]);
+    if let Some(back) = foreign("socat", &["-", &format!("TCP:{}", server.addr)]) {
+        assert_eq!(back, "hello");
+    }
+    assert!(server.stop().0.success());
+}

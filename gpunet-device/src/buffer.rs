@@ -1,0 +1,111 @@
+//! Memory that a whole group uses together.
+
+/// A run of bytes in the device's memory, shared by all lanes of a group.
+///
+/// A `&mut [u8]` cannot be what many lanes hold at a time, so socket calls take this: a raw address
+/// and a length, `Copy`, fit for kernel parameters. Who makes one vouches for the memory once.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Buffer {
+    ptr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address and a length; `from_raw_parts`' contract speaks of all lanes and threads.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Makes a buffer of `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    /// The bytes stay mapped in the device's address space while any copy of the value is used.
+    /// While one group receives into them nobody else uses them; while groups send them nobody
+    /// writes them.
+    #[must_use]
+    #[inline(always)]
+    pub const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
+        Self { ptr, len }
+    }
+
+    /// The first byte's address.
+    #[must_use]
+    #[inline(always)]
+    pub const fn as_ptr(self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Says whether there are no bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The first `len` bytes, or all if there are fewer.
+    #[must_use]
+    #[inline(always)]
+    pub const fn first(self, len: usize) -> Self {
+        Self { ptr: self.ptr, len: if len < self.len { len } else { self.len } }
+    }
+
+    /// What follows the first `len` bytes; empty if there are no more.
+    #[must_use]
+    #[inline(always)]
+    pub const fn skip(self, len: usize) -> Self {
+        let len = if len < self.len { len } else { self.len };
+        Self { ptr: self.ptr.wrapping_add(len), len: self.len - len }
+    }
+
+    /// `len` bytes from `start`, cut to what is there.
+    #[must_use]
+    #[inline(always)]
+    pub const fn slice(self, start: usize, len: usize) -> Self {
+        self.skip(start).first(len)
+    }
+}
+
+/// Bytes to send: a [`Buffer`], or bytes that never change.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    pub(crate) ptr: *const u8,
+    pub(crate) len: usize,
+}
+
+impl Source {
+    /// What follows the first `len` bytes.
+    #[inline(always)]
+    pub(crate) const fn skip(self, len: usize) -> Self {
+        let len = if len < self.len { len } else { self.len };
+        Self { ptr: self.ptr.wrapping_add(len), len: self.len - len }
+    }
+}
+
+impl From<Buffer> for Source {
+    #[inline(always)]
+    fn from(buffer: Buffer) -> Self {
+        Self { ptr: buffer.ptr, len: buffer.len }
+    }
+}
+
+impl From<&'static [u8]> for Source {
+    #[inline(always)]
+    fn from(bytes: &'static [u8]) -> Self {
+        Self { ptr: bytes.as_ptr(), len: bytes.len() }
+    }
+}
+
+impl<const N: usize> From<&'static [u8; N]> for Source {
+    #[inline(always)]
+    fn from(bytes: &'static [u8; N]) -> Self {
+        Self { ptr: bytes.as_ptr(), len: N }
+    }
+}

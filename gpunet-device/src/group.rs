@@ -1,0 +1,50 @@
+//! Who makes a call together: a thread block, a warp, a thread.
+
+#[cfg(target_arch = "nvptx64")]
+pub mod nvptx;
+#[cfg(target_arch = "nvptx64")]
+pub use nvptx::{Thread, ThreadBlock, Warp};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod lanes;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod solo;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use {lanes::Lanes, solo::Solo};
+
+/// Threads that make every call together, in the sense of CUDA's cooperative groups.
+///
+/// # Cooperation
+/// Every socket call is group-collective: all lanes call it, in the same order, with the same
+/// arguments, and all get the same result. So are [`Group::sync`], [`Group::broadcast`] and
+/// [`Group::sum`].
+pub trait Group {
+    /// The warp this lane belongs to, as a group of its own.
+    type Warp: Group;
+    /// This lane alone, as a group of its own.
+    type Thread: Group;
+
+    /// This lane's number, from 0.
+    fn rank(&self) -> u32;
+    /// How many lanes there are.
+    fn size(&self) -> u32;
+    /// Which group of its kind this is in the launch, from 0.
+    fn index(&self) -> u32;
+    /// How many groups of its kind the launch has.
+    fn count(&self) -> u32;
+    /// Waits for all lanes; what each wrote before is visible to all after.
+    fn sync(&self);
+    /// Gives every lane the value of lane 0. Also a [`Group::sync`].
+    fn broadcast(&self, value: u64) -> u64;
+    /// Gives every lane the sum of all lanes' values. Also a [`Group::sync`].
+    fn sum(&self, value: u32) -> u32;
+    /// Says whether this is lane 0, in a way the optimiser cannot see through: it would otherwise
+    /// thread the test through the following barriers and duplicate them.
+    fn is_leader(&self) -> bool {
+        crate::platform::opaque(self.rank() == 0)
+    }
+    /// This lane's warp.
+    fn warp(&self) -> Self::Warp;
+    /// This lane alone.
+    fn thread(&self) -> Self::Thread;
+}

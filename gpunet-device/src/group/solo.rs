@@ -1,0 +1,49 @@
+//! One CPU thread that is a whole group.
+
+use super::Group;
+
+/// A group of one lane: a CPU thread block, warp or thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Solo {
+    index: u32,
+    count: u32,
+}
+
+impl Solo {
+    /// The group number `index` of `count`.
+    #[must_use]
+    pub const fn new(index: u32, count: u32) -> Self {
+        Self { index, count }
+    }
+}
+
+impl Group for Solo {
+    type Warp = Self;
+    type Thread = Self;
+
+    fn rank(&self) -> u32 {
+        0
+    }
+    fn size(&self) -> u32 {
+        1
+    }
+    fn index(&self) -> u32 {
+        self.index
+    }
+    fn count(&self) -> u32 {
+        self.count
+    }
+    fn sync(&self) {}
+    fn broadcast(&self, value: u64) -> u64 {
+        value
+    }
+    fn sum(&self, value: u32) -> u32 {
+        value
+    }
+    fn warp(&self) -> Self {
+        *self
+    }
+    fn thread(&self) -> Self {
+        *self
+    }
+}

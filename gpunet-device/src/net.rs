@@ -1,0 +1,223 @@
+//! The kernel's way to its sockets, and every address derived from it.
+
+use core::mem::offset_of;
+use gpunet_abi::context::Context;
+use gpunet_abi::control::ControlSlot;
+use gpunet_abi::entry::{Entry, OwnWords};
+use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
+use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_abi::{MAGIC, Status, VERSION, Word};
+
+/// What a kernel is handed to use sockets: the address of its launch's [`Context`].
+///
+/// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Net(u64);
+
+impl Net {
+    /// Makes the handle of the context at that device address; 0 means "no attachment".
+    ///
+    /// # Safety
+    /// A [`Context`] lies at `address`, and it and the regions it names stay mapped while any
+    /// socket call uses this value.
+    #[must_use]
+    #[inline(always)]
+    pub const unsafe fn from_raw(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// The context's address.
+    #[must_use]
+    #[inline(always)]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Says whether an attachment of this version stands behind the handle.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_attached(self) -> bool {
+        self.0 != 0 && self.context().magic == MAGIC && self.context().version == VERSION
+    }
+
+    /// The context, copied field by field as needed: it lies in the device's own memory and does
+    /// not change while a kernel runs.
+    #[inline(always)]
+    pub(crate) fn context<'a>(self) -> &'a Context {
+        // SAFETY: `from_raw`'s contract. No other agent writes a context while kernels use it, so
+        // a reference is allowed here (and is never a kernel parameter).
+        unsafe { &*(self.0 as *const Context) }
+    }
+
+    #[inline(always)]
+    fn shared(self, offset: u64) -> *mut u8 {
+        (self.context().shared + offset) as *mut u8
+    }
+
+    #[inline(always)]
+    fn device(self, offset: u64) -> *mut u8 {
+        (self.context().device + offset) as *mut u8
+    }
+
+    #[inline(always)]
+    fn shared_word(self, offset: u64) -> Word {
+        // SAFETY: a word of the layout, inside the mapped shared region, 8-byte aligned.
+        unsafe { Word::from_ptr(self.shared(offset).cast()) }
+    }
+
+    /// The address of `len` bytes at `place`; `None` unless they lie inside the region.
+    #[inline(always)]
+    pub(crate) fn resolve(self, place: Place, len: u64) -> Option<u64> {
+        let context = self.context();
+        let (base, size) = match place.region() {
+            SHARED => (context.shared, context.shared_layout.len),
+            DEVICE => (context.device, context.device_layout.len),
+            _ => return None,
+        };
+        let inside = place.offset() <= size && len <= size - place.offset();
+        if inside { Some(base + place.offset()) } else { None }
+    }
+
+    #[inline(always)]
+    fn line(self, slot: u32) -> u64 {
+        self.context().shared_layout.lines + slot as u64 * size_of::<SocketLine>() as u64
+    }
+
+    /// `published` of a proxy-driven socket, which this device writes.
+    #[inline(always)]
+    pub(crate) fn published(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.published + slot as u64 * 8)
+    }
+
+    /// `consumed` of a proxy-driven socket, which this device writes.
+    #[inline(always)]
+    pub(crate) fn consumed(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.consumed + slot as u64 * 8)
+    }
+
+    /// A listener's ready count (a stream's `landed`), which the proxy writes.
+    #[inline(always)]
+    pub(crate) fn ready(self, slot: u32) -> Word {
+        self.shared_word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
+    }
+
+    /// The status of a socket, unless the word speaks of another generation.
+    #[inline(always)]
+    pub(crate) fn status(self, slot: u32, generation: u32) -> Option<Status> {
+        let word = self.shared_word(self.line(slot) + offset_of!(SocketLine, status) as u64);
+        let status = Status(word.peek());
+        if status.is_set() && status.generation() == generation { Some(status) } else { None }
+    }
+
+    /// The flag on which a CPU block waits for data.
+    #[inline(always)]
+    pub(crate) fn recv_park(self, slot: u32) -> *mut u32 {
+        self.shared(self.line(slot) + offset_of!(SocketLine, recv_park) as u64).cast()
+    }
+
+    /// The flag on which a CPU block waits for space.
+    #[inline(always)]
+    pub(crate) fn send_park(self, slot: u32) -> *mut u32 {
+        self.shared(self.line(slot) + offset_of!(SocketLine, send_park) as u64).cast()
+    }
+
+    /// Not 0 once the host cancelled this launch.
+    #[inline(always)]
+    pub(crate) fn cancel(self) -> Word {
+        let offset = offset_of!(SharedHeader, cancel) as u64 + self.context().launch as u64 * 8;
+        self.shared_word(offset)
+    }
+
+    /// The proxy's sign of life.
+    #[inline(always)]
+    pub(crate) fn heartbeat(self) -> Word {
+        self.shared_word(offset_of!(SharedHeader, heartbeat) as u64)
+    }
+
+    /// Counts changes a poll could wait for.
+    #[inline(always)]
+    pub(crate) fn epoch(self) -> Word {
+        self.shared_word(offset_of!(SharedHeader, epoch) as u64)
+    }
+
+    /// How many CPU blocks sleep on the epoch.
+    #[inline(always)]
+    pub(crate) fn pollers(self) -> *mut u32 {
+        self.shared(offset_of!(SharedHeader, pollers) as u64).cast()
+    }
+
+    /// The sleeping flag and the doorbell of the data thread that serves a slot.
+    #[inline(always)]
+    pub(crate) fn data_thread(self, slot: u32) -> (*mut u32, i32) {
+        let context = self.context();
+        let shard = (slot % context.shards) as usize;
+        let flag = self.shared((offset_of!(SharedHeader, sleeping) + shard * 64) as u64).cast();
+        let doorbell = match context.doorbells.get(shard) {
+            Some(&fd) => fd,
+            None => -1,
+        };
+        (flag, doorbell)
+    }
+
+    /// Slots that the proxy has made free so far.
+    #[inline(always)]
+    pub(crate) fn reclaimed(self) -> Word {
+        self.shared_word(offset_of!(SharedHeader, reclaimed) as u64)
+    }
+
+    /// Entry `index` of the recycling ring.
+    #[inline(always)]
+    pub(crate) fn reclaim_cell(self, index: u64) -> *const u32 {
+        self.shared(self.context().shared_layout.reclaim + index * 4) as *const u32
+    }
+
+    /// A control slot's request sequence, which this device writes.
+    #[inline(always)]
+    pub(crate) fn request(self, control: u32) -> Word {
+        self.shared_word(self.context().shared_layout.requests + control as u64 * 8)
+    }
+
+    /// A control slot's abandon sequence, which this device writes.
+    #[inline(always)]
+    pub(crate) fn abandon(self, control: u32) -> Word {
+        self.shared_word(self.context().shared_layout.abandons + control as u64 * 8)
+    }
+
+    /// A control slot.
+    #[inline(always)]
+    pub(crate) fn control(self, control: u32) -> *mut ControlSlot {
+        let offset = self.context().shared_layout.controls + control as u64 * size_of::<ControlSlot>() as u64;
+        self.shared(offset).cast()
+    }
+
+    /// 1 while a group of this device holds the control slot.
+    #[inline(always)]
+    pub(crate) fn claim(self, control: u32) -> *mut u32 {
+        self.device(self.context().device_layout.claims + control as u64 * 4).cast()
+    }
+
+    /// The control slot's last sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(self, control: u32) -> *mut u64 {
+        self.device(self.context().device_layout.sequences + control as u64 * 8).cast()
+    }
+
+    /// Slots that this device has taken so far.
+    #[inline(always)]
+    pub(crate) fn taken(self) -> *mut u64 {
+        self.device(offset_of!(DeviceHeader, taken) as u64).cast()
+    }
+
+    /// The device's book entry of a slot.
+    #[inline(always)]
+    pub(crate) fn entry(self, slot: u32) -> *mut Entry {
+        self.device(self.context().device_layout.entries + slot as u64 * size_of::<Entry>() as u64).cast()
+    }
+
+    /// The words a socket writes when its other end is a socket of this device.
+    #[inline(always)]
+    pub(crate) fn own_words(self, slot: u32) -> *mut OwnWords {
+        self.device(self.context().device_layout.words + slot as u64 * size_of::<OwnWords>() as u64).cast()
+    }
+}

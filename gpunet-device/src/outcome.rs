@@ -1,0 +1,34 @@
+//! A leader's result in one 64-bit word, to be broadcast to its group.
+
+use gpunet_abi::{Error, Result};
+
+/// Marks an error; positions have 62 bits and FIN, and handles 31, so no value has it.
+const FAILED: u64 = 1 << 63;
+
+/// Packs a result.
+#[inline(always)]
+pub(crate) fn pack(result: Result<u64>) -> u64 {
+    match result {
+        Ok(value) => value & !FAILED,
+        Err(error) => FAILED | error.errno() as u32 as u64,
+    }
+}
+
+/// Unpacks a result.
+///
+/// # Errors
+/// The packed one.
+#[inline(always)]
+pub(crate) fn unpack(word: u64) -> Result<u64> {
+    if word & FAILED == 0 { Ok(word) } else { Err(Error::from_errno(word as u32 as i32)) }
+}
+
+/// Runs `body` on the group's leader and gives every lane its result.
+///
+/// # Errors
+/// The leader's.
+#[inline(always)]
+pub(crate) fn by_leader<G: crate::Group>(g: &G, body: impl FnOnce() -> Result<u64>) -> Result<u64> {
+    let word = if g.is_leader() { pack(body()) } else { 0 };
+    unpack(g.broadcast(word))
+}

@@ -1,0 +1,13 @@
+//! What differs between the GPU and the CPU: time, waiting, waking, vector accesses.
+//!
+//! Both files define the same functions, so nothing above asks which one it is.
+
+#[cfg(target_arch = "nvptx64")]
+mod nvptx;
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use nvptx::*;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod cpu;
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) use cpu::*;

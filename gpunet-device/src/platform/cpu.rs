@@ -1,0 +1,148 @@
+//! The CPU device: waiters spin a little and then sleep on futexes; publishers wake them.
+
+use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Looks at a word before a waiter goes to sleep. On a machine with few cores spinning only takes
+/// the core from whom it waits for.
+static SPINS: LazyLock<u32> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 4 { 16 } else { 4096 }
+});
+/// Longest sleep: cancel and heartbeat are looked at this often even if no wake-up comes.
+const MAX_SLEEP: Duration = Duration::from_millis(200);
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Nanoseconds of a monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    START.elapsed().as_nanos() as u64
+}
+
+/// Waiters sleep when nothing comes.
+pub(crate) const MAY_SLEEP: bool = true;
+
+/// How many looks at the position word come between two looks at status, cancel and heartbeat.
+pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
+
+/// Waits a little; after enough rounds sleeps on `flag` unless `changed`.
+pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, changed: impl FnOnce() -> bool) {
+    if round < *SPINS {
+        std::hint::spin_loop();
+        return;
+    }
+    // SAFETY: callers pass a park flag of their attachment's shared region, which stays mapped for
+    // as long as kernels may use it.
+    let flag = unsafe { SharedFlag::from_ptr(flag) };
+    park(&flag, changed, || futex_wait(flag, 1, limit_ns));
+}
+
+/// Sleeps while the 32 bits at `word` are `expected`: for pollers, whose count of sleepers and word
+/// are two things.
+pub(crate) fn sleep_on(word: *mut u32, expected: u32, limit_ns: u64) {
+    // SAFETY: as in `pause`.
+    futex_wait(unsafe { SharedFlag::from_ptr(word) }, expected, limit_ns);
+}
+
+fn futex_wait(flag: SharedFlag, expected: u32, limit_ns: u64) {
+    let limit = Duration::from_nanos(limit_ns).min(MAX_SLEEP);
+    let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    // SAFETY: FUTEX_WAIT reads the mapped flag and the timespec on this stack.
+    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAIT, expected, &raw const limit) };
+}
+
+fn futex_wake(flag: SharedFlag) {
+    // SAFETY: FUTEX_WAKE dereferences nothing.
+    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// Wakes who sleeps on `flag`, after a word was published.
+pub(crate) fn wake(flag: *mut u32) {
+    // SAFETY: as in `pause`.
+    let flag = unsafe { SharedFlag::from_ptr(flag) };
+    if must_wake(&flag) {
+        flag.store(false);
+        futex_wake(flag);
+    }
+}
+
+/// Wakes the pollers of this attachment, if any sleep: moves the epoch on.
+pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
+    // SAFETY: as in `pause`.
+    let count = unsafe { SharedFlag::from_ptr(pollers) };
+    if must_wake(&count) {
+        // SAFETY: as in `pause`; CPUs alone change the epoch of a CPU attachment.
+        let word = unsafe { AtomicU64::from_ptr(epoch) };
+        // Ordering: Release, pairs with the Acquire load of the epoch in `poll`.
+        word.fetch_add(1, Ordering::Release);
+        // SAFETY: as in `pause`; the epoch's low half is the futex (little-endian).
+        futex_wake(unsafe { SharedFlag::from_ptr(epoch.cast()) });
+    }
+}
+
+/// Counts this thread among the sleeping pollers (`true`) or takes it out.
+pub(crate) fn count_poller(pollers: *mut u32, enter: bool) {
+    // SAFETY: as in `pause`; only CPU blocks of this process change the count.
+    let count = unsafe { std::sync::atomic::AtomicU32::from_ptr(pollers) };
+    // Ordering: SeqCst, pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of
+    // poller and publisher sees the other.
+    if enter {
+        count.fetch_add(1, Ordering::SeqCst);
+    } else {
+        count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Rings a data thread's eventfd if it sleeps, after a word was published.
+pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
+    // SAFETY: as in `pause`.
+    let flag = unsafe { SharedFlag::from_ptr(sleeping) };
+    if must_wake(&flag) {
+        let one = 1u64;
+        // SAFETY: writes eight bytes from this stack to the eventfd. A closed descriptor fails
+        // harmlessly; the proxy keeps it open while the attachment lives.
+        unsafe { libc::write(doorbell, (&raw const one).cast(), 8) };
+    }
+}
+
+/// Sixteen bytes, loaded and stored at once where the machine can.
+pub(crate) type Chunk = [u64; 2];
+
+/// Loads sixteen bytes.
+///
+/// # Safety
+/// `ptr` is 16-byte aligned and readable.
+#[inline(always)]
+pub(crate) unsafe fn load_chunk(ptr: *const u8) -> Chunk {
+    // SAFETY: the caller's contract.
+    unsafe { ptr.cast::<Chunk>().read() }
+}
+
+/// Stores sixteen bytes.
+///
+/// # Safety
+/// `ptr` is 16-byte aligned and writable.
+#[inline(always)]
+pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
+    // SAFETY: the caller's contract.
+    unsafe { ptr.cast::<Chunk>().write(chunk) }
+}
+
+/// Copies everything by the one lane there is.
+///
+/// # Safety
+/// As `ptr::copy_nonoverlapping`.
+#[inline(always)]
+pub(crate) unsafe fn copy_alone(dst: *mut u8, src: *const u8, len: usize) -> bool {
+    // SAFETY: the caller's contract.
+    unsafe { src.copy_to_nonoverlapping(dst, len) };
+    true
+}
+
+/// Hides a value from the optimiser; nothing to hide on the CPU.
+#[inline(always)]
+pub(crate) fn opaque(value: bool) -> bool {
+    value
+}

@@ -1,0 +1,91 @@
+//! The GPU: waiters spin, nobody is woken, and vector accesses are inline assembly.
+
+use core::arch::asm;
+
+/// Nanoseconds of the GPU's global timer.
+#[inline(always)]
+pub(crate) fn now_ns() -> u64 {
+    let t: u64;
+    // SAFETY: reads a special register. Not `pure`: it is to be read again each time.
+    unsafe { asm!("mov.u64 {t}, %globaltimer;", t = out(reg64) t, options(nomem, nostack)) };
+    t
+}
+
+/// Waiters never sleep.
+pub(crate) const MAY_SLEEP: bool = false;
+
+/// How many looks at the position word come between two looks at status, cancel and heartbeat: 16
+/// loads of pinned memory take 19 us, of GPU memory about 5 us.
+pub(crate) const SLOW_CHECK_EVERY: u32 = 16;
+
+/// A GPU waiter never sleeps.
+#[inline(always)]
+pub(crate) fn pause(_round: u32, _flag: *mut u32, _limit_ns: u64, _changed: impl FnOnce() -> bool) {}
+
+/// A GPU poller never sleeps.
+#[inline(always)]
+pub(crate) fn sleep_on(_word: *mut u32, _expected: u32, _limit_ns: u64) {}
+
+/// A GPU publisher wakes nobody.
+#[inline(always)]
+pub(crate) fn wake(_flag: *mut u32) {}
+
+/// A GPU publisher wakes nobody.
+#[inline(always)]
+pub(crate) fn wake_pollers(_pollers: *mut u32, _epoch: *mut u64) {}
+
+/// A GPU poller never sleeps.
+#[inline(always)]
+pub(crate) fn count_poller(_pollers: *mut u32, _enter: bool) {}
+
+/// A GPU rings no doorbell: the data thread looks.
+#[inline(always)]
+pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
+
+/// Sixteen bytes in two registers.
+pub(crate) type Chunk = [u64; 2];
+
+/// Loads sixteen bytes by one instruction; rustc would split the access in two.
+///
+/// # Safety
+/// `ptr` is 16-byte aligned and readable.
+#[inline(always)]
+pub(crate) unsafe fn load_chunk(ptr: *const u8) -> Chunk {
+    let (a, b);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("ld.v2.b64 {{{a}, {b}}}, [{p}];", a = out(reg64) a, b = out(reg64) b, p = in(reg64) ptr, options(nostack))
+    };
+    [a, b]
+}
+
+/// Stores sixteen bytes by one instruction.
+///
+/// # Safety
+/// `ptr` is 16-byte aligned and writable.
+#[inline(always)]
+pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("st.v2.b64 [{p}], {{{a}, {b}}};", a = in(reg64) chunk[0], b = in(reg64) chunk[1], p = in(reg64) ptr, options(nostack))
+    };
+}
+
+/// One lane has no faster way than the others: rustc makes `copy_nonoverlapping` a byte loop here.
+///
+/// # Safety
+/// None needed: it does nothing.
+#[inline(always)]
+pub(crate) unsafe fn copy_alone(_dst: *mut u8, _src: *const u8, _len: usize) -> bool {
+    false
+}
+
+/// Hides a value from the optimiser, which would otherwise thread jumps through barriers and copy
+/// them into both arms of a leader's `if`.
+#[inline(always)]
+pub(crate) fn opaque(value: bool) -> bool {
+    let mut x = u32::from(value);
+    // SAFETY: an empty statement that claims to change a register.
+    unsafe { asm!("/* opaque {x} */", x = inout(reg32) x, options(nomem, nostack, preserves_flags)) };
+    x != 0
+}

@@ -1,0 +1,305 @@
+//! The receiving half of a stream.
+
+use crate::copy::copy_out_of_ring;
+use crate::outcome::by_leader;
+use crate::send::{notify, ring_end};
+use crate::slots::{self, Half};
+use crate::wait::{Patience, Vigil};
+use crate::{Buffer, Group, Net, platform};
+use gpunet_abi::entry::Direction;
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::ring::Consumer;
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan, Status};
+
+/// The receiving half of a stream. One group uses it at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvHalf {
+    pub(crate) net: Net,
+    pub(crate) handle: Handle,
+    pub(crate) consumer: Consumer,
+    partner: u32,
+    patience: Patience,
+    /// The last position that was announced. Announcing costs a system-scope release, so it is
+    /// done when a quarter of the ring is consumed, and before any wait. It cannot deadlock: a
+    /// sender waits for one free byte only, and a full ring of which less than a quarter is
+    /// consumed still has data that this half will read.
+    announced: u64,
+}
+
+impl RecvHalf {
+    /// The half as the device's books have it. All lanes.
+    #[inline(always)]
+    pub(crate) fn load(net: Net, handle: Handle, d: &Direction, partner: u32, options: &Options) -> Self {
+        let position = StreamWord(d.position);
+        // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
+        let mut consumer = unsafe { Consumer::new(ring_end(d), position.position(), d.seen) };
+        if position.fin() {
+            consumer.finish();
+        }
+        let patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
+        // 0 is a safe guess: at worst the position is announced once more than needed.
+        Self { net, handle, consumer, partner, patience, announced: 0 }
+    }
+
+    pub(crate) fn set_patience(&mut self, options: &Options) {
+        self.patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
+    }
+
+    /// Receives up to `buffer.len()` bytes; returns how many, and 0 at the end of the stream.
+    ///
+    /// It waits for the first byte only. A non-blocking stream does not wait.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same buffer and get the same result; on return every lane sees
+    /// all bytes.
+    ///
+    /// # Errors
+    /// ConnectionReset; TimedOut; WouldBlock; Canceled; NetworkDown; Protocol. What came before an
+    /// error is received first.
+    #[inline(always)]
+    pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.recv_with(g, buffer, self.patience, false)
+    }
+
+    /// As [`RecvHalf::recv`], without waiting.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::recv`]; WouldBlock when nothing has come.
+    #[inline(always)]
+    pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.recv_with(g, buffer, Patience::None, false)
+    }
+
+    /// As [`RecvHalf::recv`], waiting at most `timeout_ns` nanoseconds (0: without limit).
+    ///
+    /// # Errors
+    /// As [`RecvHalf::recv`].
+    #[inline(always)]
+    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
+        self.recv_with(g, buffer, Patience::Ns(timeout_ns), false)
+    }
+
+    /// Fills the whole buffer, waiting as often as needed; returns fewer bytes only when the stream
+    /// ends first.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::recv`]; some bytes may have been received then.
+    #[inline(always)]
+    pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        let patience = match self.patience {
+            Patience::None => Patience::Ns(0),
+            limited => limited,
+        };
+        let mut have = 0;
+        while have < buffer.len() {
+            match self.recv_with(g, buffer.skip(have), patience, false)? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        Ok(have)
+    }
+
+    #[inline(always)]
+    pub(crate) fn recv_with<G: Group>(
+        &mut self,
+        g: &G,
+        buffer: Buffer,
+        patience: Patience,
+        keep: bool,
+    ) -> Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if !self.await_data(g, patience)? {
+            return Ok(0);
+        }
+        let span = self.consumer.span(buffer.len() as u64);
+        // SAFETY: the span is what has landed, and the buffer is writable by its constructor's
+        // contract.
+        unsafe { copy_out_of_ring(g, buffer.as_ptr(), span) };
+        self.pop(g, if keep { 0 } else { span.len() as u64 });
+        Ok(span.len())
+    }
+
+    /// Makes sure that bytes are available; false at the end of the stream. All lanes.
+    #[inline(always)]
+    fn await_data<G: Group>(&mut self, g: &G, patience: Patience) -> Result<bool> {
+        if self.consumer.available() > 0 {
+            return Ok(true);
+        }
+        if self.consumer.ended() || self.consumer.finished() {
+            return Ok(false);
+        }
+        let word = StreamWord(by_leader(g, || self.await_landed(patience))?);
+        // Waiting announced everything; noting it on all lanes keeps them equal.
+        self.announced = self.consumer.position();
+        if self.consumer.accept(word).is_err() {
+            if g.is_leader() {
+                slots::set_error(self.net, self.handle, Error::Protocol);
+            }
+            return Err(Error::Protocol);
+        }
+        Ok(self.consumer.available() > 0)
+    }
+
+    /// Moves past `len` bytes that all lanes have read. Begins with a barrier.
+    #[inline(always)]
+    fn pop<G: Group>(&mut self, g: &G, len: u64) {
+        // All lanes have read the ring before the sender may learn that it is free, and every lane
+        // sees the whole buffer.
+        g.sync();
+        self.consumer.advance(len);
+        let due = self.consumer.position() - self.announced >= self.consumer.capacity() / 4;
+        if g.is_leader() {
+            self.keep();
+            if due {
+                self.announce();
+            }
+        }
+        if due {
+            self.announced = self.consumer.position();
+        }
+    }
+
+    fn keep(&self) {
+        let (position, seen) = (self.consumer.word().0, self.consumer.landed());
+        slots::store_positions(self.net, self.handle.slot(), Half::Recv, position, seen);
+    }
+
+    fn announce(&self) {
+        self.consumer.announce();
+        notify(self.net, self.handle.slot(), self.partner, Half::Recv);
+    }
+
+    /// The leader's part: the first word that says something new, or why there will be none.
+    fn await_landed(&self, patience: Patience) -> Result<u64> {
+        let useful = |word: StreamWord| word.position() > self.consumer.landed() || word.fin() || word.err();
+        let word = self.consumer.look();
+        if self.consumer.position() != self.announced {
+            self.announce();
+        }
+        if useful(word) {
+            return self.verdict(word);
+        }
+        let status = || self.net.status(self.handle.slot(), self.handle.generation());
+        let limit = match patience {
+            Patience::Ns(limit) => limit,
+            Patience::None => {
+                return match status() {
+                    Some(status) => self.last_words(status).unwrap_or(Err(Error::WouldBlock)),
+                    None => Err(Error::WouldBlock),
+                };
+            }
+        };
+        let mut vigil = Vigil::new(self.net, limit);
+        let park = self.net.recv_park(self.handle.slot());
+        loop {
+            let word = self.consumer.look();
+            if useful(word) {
+                return self.verdict(word);
+            }
+            if vigil.due() {
+                if let Some(result) = status().and_then(|status| self.last_words(status)) {
+                    return result;
+                }
+                vigil.look()?;
+            }
+            let remaining = vigil.remaining_ns();
+            platform::pause(vigil.rounds(), park, remaining, || {
+                useful(self.consumer.look()) || status().is_some_and(|status| self.says_end(status))
+            });
+        }
+    }
+
+    /// Data first; a writer that gave up is a reset after it.
+    fn verdict(&self, word: StreamWord) -> Result<u64> {
+        if word.err() && word.position() <= self.consumer.landed() {
+            return Err(Error::ConnectionReset);
+        }
+        Ok(if word.err() { StreamWord::at(word.position()).0 } else { word.0 })
+    }
+
+    fn says_end(&self, status: Status) -> bool {
+        status.error().is_some() || status.has(Status::EOF)
+    }
+
+    /// What a status means for this half: data that landed before it, then the end or the error.
+    fn last_words(&self, status: Status) -> Option<Result<u64>> {
+        if !self.says_end(status) {
+            return None;
+        }
+        // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
+        // before it is visible to the look that follows.
+        core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+        let word = self.consumer.look();
+        if word.position() > self.consumer.landed() {
+            return Some(self.verdict(StreamWord::at(word.position())));
+        }
+        Some(match status.error() {
+            Some(error) => Err(error),
+            None => Ok(StreamWord::at(word.position()).with_fin().0),
+        })
+    }
+
+    /// Shows up to `len` received bytes in place (zero copy), waiting for the first; an empty span
+    /// at the end of the stream.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same span.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::recv`].
+    pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.await_data(g, self.patience)?;
+        Ok(self.consumer.span(len as u64))
+    }
+
+    /// Gives the first `len` bytes of the peeked span back to the sender.
+    ///
+    /// # Cooperation
+    /// All lanes call it, each after its own reads.
+    pub fn release<G: Group>(&mut self, g: &G, len: usize) {
+        self.pop(g, len as u64);
+    }
+
+    /// Wants no more (SHUT_RD): receives return 0, and what still comes is thrown away.
+    ///
+    /// # Cooperation
+    /// All lanes call it.
+    pub fn shutdown<G: Group>(&mut self, g: &G) {
+        if self.consumer.finished() {
+            return;
+        }
+        self.consumer.finish();
+        let unread = self.consumer.available();
+        self.consumer.advance(unread);
+        g.sync();
+        if g.is_leader() {
+            self.keep();
+            self.announce();
+        }
+        self.announced = self.consumer.position();
+    }
+
+    /// Bytes that can be received without waiting (FIONREAD), by a fresh look.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
+    ///
+    /// # Errors
+    /// Protocol.
+    pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
+        let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0 & !gpunet_abi::position::ERR))?);
+        if self.consumer.accept(word).is_err() {
+            return Err(Error::Protocol);
+        }
+        Ok(self.consumer.available() as usize)
+    }
+
+    /// Bytes received so far.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.consumer.position()
+    }
+}

@@ -1,0 +1,167 @@
+//! Control requests: claim a control slot, post, wait for the answer.
+
+use crate::wait::{Patience, Vigil};
+use crate::{Net, platform, slots};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, Ordering};
+use gpunet_abi::control::{ControlSlot, Op, Reply, Request};
+use gpunet_abi::{Error, Handle, Options, Result, Word};
+
+/// A claimed control slot. While it is held, a request can be posted without fail.
+pub(crate) struct Claim {
+    net: Net,
+    index: u32,
+    deaf: bool,
+}
+
+/// Longest wait for the answer to a close, which the proxy gives within a turn.
+const CLOSE_LIMIT_NS: u64 = 10_000_000_000;
+
+impl Claim {
+    /// Claims a control slot, waiting for one if all are taken. By one lane.
+    ///
+    /// # Errors
+    /// WouldBlock or TimedOut when all stay taken; Canceled; NetworkDown.
+    pub(crate) fn take(net: Net, near: u32, patience: Patience, deaf: bool) -> Result<Self> {
+        if !net.is_attached() {
+            return Err(Error::NetworkDown);
+        }
+        let controls = net.context().controls;
+        let mut vigil = Vigil::new(net, if let Patience::Ns(ns) = patience { ns } else { 0 }).deaf_if(deaf);
+        loop {
+            vigil.look()?;
+            let mut probe = 0;
+            while probe < controls {
+                let index = (near + probe) % controls;
+                // Ordering: Acquire, pairs with the Release store in `release`: the last holder's
+                // sequence number is visible.
+                if claim_word(net, index).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                {
+                    return Ok(Self { net, index, deaf });
+                }
+                probe += 1;
+            }
+            if patience == Patience::None {
+                return Err(Error::WouldBlock);
+            }
+        }
+    }
+
+    /// Gives the claim back.
+    pub(crate) fn release(self) {
+        // Ordering: Release, pairs with the Acquire exchange in `take`.
+        claim_word(self.net, self.index).store(0, Ordering::Release);
+    }
+
+    /// Posts a request and waits for its answer.
+    ///
+    /// When the wait ends early, the request is abandoned, and the proxy then answers at once: with
+    /// what was reached after all, or with an error that is replaced by the wait's own.
+    ///
+    /// # Errors
+    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. After NetworkDown the control slot is
+    /// never used again: the proxy may still write to it.
+    pub(crate) fn post(self, request: &Request, limit_ns: u64) -> Result<Reply> {
+        let (net, index) = (self.net, self.index);
+        let sequence = net.sequence(index);
+        // SAFETY: the claim makes this thread the only one that touches the slot's sequence.
+        let seq = unsafe { sequence.read_volatile() } + 1;
+        // SAFETY: as above.
+        unsafe { sequence.write_volatile(seq) };
+        let slot = net.control(index);
+        // SAFETY: inside the region, aligned; only the claim's holder writes requests.
+        unsafe { (&raw mut (*slot).request).write_volatile(*request) };
+        net.request(index).publish(seq);
+        let (sleeping, doorbell) = net.data_thread(0);
+        platform::ring_doorbell(sleeping, doorbell);
+
+        // SAFETY: the address of the reply's first word, inside the region.
+        let reply_seq = unsafe { Word::from_ptr(&raw mut (*slot).reply.seq) };
+        let park = slot.cast::<u8>().wrapping_add(offset_of!(ControlSlot, park)).cast::<u32>();
+        let mut vigil = Vigil::new(net, limit_ns).deaf_if(self.deaf);
+        let mut given_up = None;
+        // Pairs with the publish of `seq` in the proxy's `write_reply`.
+        while reply_seq.observe() != seq {
+            if vigil.due() {
+                match (vigil.look(), given_up) {
+                    (Err(Error::NetworkDown), _) => return Err(Error::NetworkDown),
+                    (Err(error), None) => {
+                        given_up = Some(error);
+                        net.abandon(index).publish(seq);
+                        platform::ring_doorbell(sleeping, doorbell);
+                    }
+                    _ => {}
+                }
+            }
+            let limit = if given_up.is_some() { u64::MAX } else { vigil.remaining_ns() };
+            platform::pause(vigil.rounds(), park, limit, || reply_seq.observe() == seq);
+        }
+        // SAFETY: inside the region; the proxy published the sequence number after the body and
+        // leaves it alone until the next request.
+        let reply = unsafe { (&raw const (*slot).reply).read_volatile() };
+        self.release();
+        match (reply.errno, given_up) {
+            (0, _) => Ok(reply),
+            (_, Some(error)) => Err(error),
+            (errno, None) => Err(Error::from_errno(errno as i32)),
+        }
+    }
+}
+
+fn claim_word<'a>(net: Net, index: u32) -> &'a AtomicU32 {
+    // SAFETY: in the table of claims in device memory, aligned, only atomically accessed.
+    unsafe { AtomicU32::from_ptr(net.claim(index)) }
+}
+
+/// Posts a request about an existing socket. By one lane.
+///
+/// # Errors
+/// As [`Claim::take`] and [`Claim::post`].
+pub(crate) fn call(net: Net, request: &Request, limit_ns: u64) -> Result<Reply> {
+    Claim::take(net, request.slot, Patience::Ns(limit_ns), false)?.post(request, limit_ns)
+}
+
+/// Posts the close of a socket, also for a launch that was cancelled. By one lane.
+///
+/// # Errors
+/// As [`call`], but never Canceled.
+pub(crate) fn call_close(net: Net, request: &Request) -> Result<Reply> {
+    let limit = Patience::Ns(CLOSE_LIMIT_NS);
+    Claim::take(net, request.slot, limit, true)?.post(request, CLOSE_LIMIT_NS)
+}
+
+/// Takes a fresh slot and posts a request that opens it. By one lane.
+///
+/// # Errors
+/// As [`Claim::take`], [`slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
+pub(crate) fn open(
+    net: Net,
+    near: u32,
+    options: &Options,
+    patience: Patience,
+    make: impl FnOnce(Handle) -> Request,
+) -> Result<(Handle, Reply)> {
+    // First the control slot, which may have to be waited for; then the socket slot; then posting,
+    // which cannot fail: so no slot is ever lost.
+    let claim = Claim::take(net, near, patience, false)?;
+    let handle = match slots::take(net, options) {
+        Ok(handle) => handle,
+        Err(error) => {
+            claim.release();
+            return Err(error);
+        }
+    };
+    let limit = if let Patience::Ns(ns) = patience { ns } else { 0 };
+    match claim.post(&make(handle), limit) {
+        Ok(reply) => Ok((handle, reply)),
+        Err(error) => {
+            slots::set_state(net, handle, gpunet_abi::entry::Kind::Free);
+            Err(error)
+        }
+    }
+}
+
+/// A request of operation `op` about `handle` by this launch.
+pub(crate) fn new(net: Net, op: Op, handle: Handle) -> Request {
+    Request::new(op, handle.slot(), handle.generation(), net.context().launch)
+}

@@ -1,0 +1,297 @@
+//! The sending half of a stream.
+
+use crate::buffer::Source;
+use crate::copy::copy_into_ring;
+use crate::outcome::by_leader;
+use crate::slots::{self, Half};
+use crate::wait::{Patience, Vigil};
+use crate::{Group, Net, platform};
+use gpunet_abi::control::NO_SLOT;
+use gpunet_abi::entry::Direction;
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::ring::{Producer, RingEnd};
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan, Status, Word};
+
+/// Bytes published at a time. Larger: fewer system-scope releases (1.7 us each on an H200 while a
+/// chunk's stores arrive); smaller: the other end starts earlier.
+pub const PUBLISH_CHUNK: u64 = 128 * 1024;
+
+/// The sending half of a stream. One group uses it at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct SendHalf {
+    pub(crate) net: Net,
+    pub(crate) handle: Handle,
+    pub(crate) producer: Producer,
+    partner: u32,
+    patience: Patience,
+}
+
+/// The ring's end that a direction in the books describes.
+pub(crate) fn ring_end(d: &Direction) -> RingEnd {
+    // SAFETY: addresses that `slots::open` checked against the regions; they stay mapped while the
+    // attachment lives.
+    let (mine, theirs) =
+        unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
+    RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs }
+}
+
+impl SendHalf {
+    /// The half as the device's books have it. All lanes.
+    #[inline(always)]
+    pub(crate) fn load(net: Net, handle: Handle, d: &Direction, partner: u32, options: &Options) -> Self {
+        let position = StreamWord(d.position);
+        // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
+        let mut producer = unsafe { Producer::new(ring_end(d), position.position(), d.seen) };
+        if position.fin() {
+            producer.set_finished();
+        }
+        let patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
+        Self { net, handle, producer, partner, patience }
+    }
+
+    pub(crate) fn set_patience(&mut self, options: &Options) {
+        self.patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
+    }
+
+    /// Sends bytes: copies them into the ring and publishes. Returns how many.
+    ///
+    /// At least one, and fewer than asked for when the ring is full: partial sends are normal, and
+    /// [`SendHalf::send_all`] loops. A return means "in the ring", not "delivered". A long send
+    /// publishes as it goes. A non-blocking stream does not wait.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same source and get the same result; the source may be reused
+    /// at once.
+    ///
+    /// # Errors
+    /// BrokenPipe after shutdown, or when the peer reads no more; ConnectionReset; TimedOut;
+    /// WouldBlock; Canceled; NetworkDown; Protocol.
+    #[inline(always)]
+    pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
+        self.send_with(g, source.into(), self.patience)
+    }
+
+    /// As [`SendHalf::send`], without waiting.
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`]; WouldBlock when the ring is full.
+    #[inline(always)]
+    pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
+        self.send_with(g, source.into(), Patience::None)
+    }
+
+    /// As [`SendHalf::send`], waiting at most `timeout_ns` nanoseconds (0: without limit).
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`].
+    #[inline(always)]
+    pub fn send_timeout<G: Group>(
+        &mut self,
+        g: &G,
+        source: impl Into<Source>,
+        timeout_ns: u64,
+    ) -> Result<usize> {
+        self.send_with(g, source.into(), Patience::Ns(timeout_ns))
+    }
+
+    /// Sends all bytes, waiting as often as needed (on a non-blocking stream too).
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`]; some of the bytes may have been sent then.
+    #[inline(always)]
+    pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
+        let mut rest = source.into();
+        let patience = match self.patience {
+            Patience::None => Patience::Ns(0),
+            limited => limited,
+        };
+        while rest.len > 0 {
+            let n = self.send_with(g, rest, patience)?;
+            rest = rest.skip(n);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn send_with<G: Group>(&mut self, g: &G, source: Source, patience: Patience) -> Result<usize> {
+        if self.producer.finished() || self.producer.reader_left() {
+            return Err(Error::BrokenPipe);
+        }
+        let mut sent = 0;
+        while sent < source.len {
+            let want = (source.len - sent) as u64;
+            let want = if want < PUBLISH_CHUNK { want } else { PUBLISH_CHUNK };
+            if self.producer.free() < want {
+                // Once something is sent, only take the space that is there already.
+                let patience = if sent == 0 && self.producer.free() == 0 { patience } else { Patience::None };
+                match self.refresh(g, patience) {
+                    Ok(()) => {}
+                    Err(_) if sent > 0 || self.producer.free() > 0 => {}
+                    Err(error) => return Err(error),
+                }
+                if self.producer.free() == 0 || self.producer.reader_left() {
+                    break;
+                }
+            }
+            let span = self.producer.span(want);
+            // SAFETY: the span is free space of this half's ring, and `source` is readable by its
+            // constructor's contract.
+            unsafe { copy_into_ring(g, span, source.ptr.wrapping_add(sent)) };
+            sent += span.len();
+            self.push(g, span.len() as u64);
+        }
+        if sent == 0 && source.len > 0 { Err(Error::BrokenPipe) } else { Ok(sent) }
+    }
+
+    /// Publishes `len` bytes that the lanes have written. Begins with a barrier.
+    #[inline(always)]
+    fn push<G: Group>(&mut self, g: &G, len: u64) {
+        // The barrier and the leader's release store together publish what all lanes wrote.
+        g.sync();
+        self.producer.advance(len);
+        if g.is_leader() {
+            self.announce();
+        }
+    }
+
+    /// Publishes the position, keeps it in the books and wakes who waits for it. By one lane.
+    fn announce(&self) {
+        self.producer.announce();
+        let (position, seen) = (self.producer.word().0, self.producer.released());
+        slots::store_positions(self.net, self.handle.slot(), Half::Send, position, seen);
+        notify(self.net, self.handle.slot(), self.partner, Half::Send);
+    }
+
+    /// Looks for free space, waiting for it if `patience` says so. All lanes.
+    fn refresh<G: Group>(&mut self, g: &G, patience: Patience) -> Result<()> {
+        let word = by_leader(g, || self.await_space(patience))?;
+        self.believe(g, StreamWord(word))
+    }
+
+    fn believe<G: Group>(&mut self, g: &G, word: StreamWord) -> Result<()> {
+        match self.producer.accept(word) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                if g.is_leader() {
+                    slots::set_error(self.net, self.handle, Error::Protocol);
+                }
+                Err(Error::Protocol)
+            }
+        }
+    }
+
+    /// The leader's part: the first word with free space, or why there will be none.
+    fn await_space(&self, patience: Patience) -> Result<u64> {
+        let useful =
+            |word: StreamWord| word.position() > self.producer.released() || word.fin() || word.err();
+        let mut word = self.producer.look();
+        self.check_status()?;
+        if useful(word) {
+            return Ok(err_as_fin(word));
+        }
+        let Patience::Ns(limit) = patience else { return Err(Error::WouldBlock) };
+        let mut vigil = Vigil::new(self.net, limit);
+        let park = self.net.send_park(self.handle.slot());
+        loop {
+            word = self.producer.look();
+            if useful(word) {
+                return Ok(err_as_fin(word));
+            }
+            if vigil.due() {
+                self.check_status()?;
+                vigil.look()?;
+            }
+            let remaining = vigil.remaining_ns();
+            platform::pause(vigil.rounds(), park, remaining, || {
+                useful(self.producer.look()) || self.check_status().is_err()
+            });
+        }
+    }
+
+    fn check_status(&self) -> Result<()> {
+        match self.net.status(self.handle.slot(), self.handle.generation()) {
+            None => Ok(()),
+            Some(status) => match status.error() {
+                Some(error) => Err(error),
+                None if status.has(Status::NO_SEND) => Err(Error::BrokenPipe),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Reserves up to `len` bytes of ring space to write in place (zero copy): at least one.
+    ///
+    /// The span is the caller's until [`SendHalf::commit`] or the next call on this half. It never
+    /// waits for more than one byte: a peer may hold back up to a quarter of the ring.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same span.
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`]; InvalidArgument for `len` 0.
+    pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        if len == 0 {
+            return Err(Error::InvalidArgument);
+        }
+        if self.producer.finished() || self.producer.reader_left() {
+            return Err(Error::BrokenPipe);
+        }
+        if self.producer.free() < len as u64 {
+            let patience = if self.producer.free() == 0 { self.patience } else { Patience::None };
+            match self.refresh(g, patience) {
+                Err(error) if self.producer.free() == 0 => return Err(error),
+                _ => {}
+            }
+            if self.producer.reader_left() {
+                return Err(Error::BrokenPipe);
+            }
+        }
+        Ok(self.producer.span(len as u64))
+    }
+
+    /// Publishes the first `len` bytes of the reserved span.
+    ///
+    /// # Cooperation
+    /// All lanes call it, each after its own writes.
+    pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
+        self.push(g, len as u64);
+    }
+
+    /// Ends the stream in this direction (SHUT_WR): the peer reads end-of-stream after the data.
+    ///
+    /// # Cooperation
+    /// All lanes call it.
+    pub fn shutdown<G: Group>(&mut self, g: &G) {
+        if !self.producer.finished() {
+            self.producer.finish();
+            self.push(g, 0);
+        }
+    }
+
+    /// Bytes sent so far.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.producer.position()
+    }
+}
+
+/// A reader that gave up reads no more, as far as a sender cares.
+#[inline(always)]
+fn err_as_fin(word: StreamWord) -> u64 {
+    if word.err() { StreamWord::at(word.position()).with_fin().0 } else { word.0 }
+}
+
+/// Tells whoever advances the other side of a half that its word has changed. By one lane.
+#[inline(always)]
+pub(crate) fn notify(net: Net, slot: u32, partner: u32, half: Half) {
+    if partner == NO_SLOT {
+        let (sleeping, doorbell) = net.data_thread(slot);
+        platform::ring_doorbell(sleeping, doorbell);
+    } else {
+        platform::wake(match half {
+            Half::Send => net.recv_park(partner),
+            Half::Recv => net.send_park(partner),
+        });
+        platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
+    }
+}

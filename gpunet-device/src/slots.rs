@@ -1,0 +1,214 @@
+//! The device's socket slots: taken here, given back by the proxy.
+//!
+//! The recycling ring in shared memory holds the free slots in order. The device takes the next one
+//! by compare-exchange on a counter in its own memory; the proxy, which alone knows when a close is
+//! finished, pushes slots back. The counters never repeat, so there is no ABA.
+
+use crate::Net;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use gpunet_abi::control::{Descriptor, NO_SLOT};
+use gpunet_abi::entry::{Direction, Entry, Kind, OwnWords};
+use gpunet_abi::handle::next_generation;
+use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use gpunet_abi::place::Place;
+use gpunet_abi::{Error, Handle, Options, Result, SockAddr, Word};
+
+/// Takes a free slot and prepares its entry and words. By one lane.
+///
+/// # Errors
+/// TooManySockets, when none is free.
+pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
+    // SAFETY: the counter lies in this device's memory; only its threads touch it, atomically.
+    let taken = unsafe { AtomicU64::from_ptr(net.taken()) };
+    // Ordering: Relaxed; the exchange below decides, and the entry it wins is made visible by the
+    // proxy's publish of `reclaimed`.
+    let mut ticket = taken.load(Ordering::Relaxed);
+    let slot = loop {
+        // Pairs with the publish in the proxy's `recycle`: the ring cells below it are visible.
+        if ticket >= net.reclaimed().observe() {
+            return Err(Error::TooManySockets);
+        }
+        // Ordering: AcqRel among this device's threads, so that who takes a slot sees what the
+        // thread that used it last wrote to its entry.
+        match taken.compare_exchange(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                let cell = net.reclaim_cell(ticket % net.context().sockets as u64);
+                // SAFETY: inside the ring; the proxy wrote it before it published `reclaimed`.
+                break unsafe { AtomicU32::from_ptr(cell.cast_mut()) }.load(Ordering::Relaxed);
+            }
+            Err(now) => ticket = now,
+        }
+    };
+    if slot >= net.context().sockets {
+        return Err(Error::Protocol);
+    }
+    let entry = net.entry(slot);
+    // SAFETY: inside the table; the slot is this thread's now.
+    let old = unsafe { (&raw const (*entry).state).read_volatile() };
+    let generation = next_generation(Entry::generation(old));
+    let handle = Handle::new(slot, generation);
+    let fresh = Entry::fresh(*options);
+    // SAFETY: as above.
+    unsafe { entry.write_volatile(fresh) };
+    set_state(net, handle, Kind::Fresh);
+    // The words this device writes start at 0 before any request names the slot.
+    net.published(slot).set(0);
+    net.consumed(slot).set(0);
+    let (published, consumed) = own_words(net.own_words(slot));
+    published.set(0);
+    consumed.set(0);
+    Ok(handle)
+}
+
+fn own_words(words: *mut OwnWords) -> (Word, Word) {
+    // SAFETY: two aligned words of the table in device memory.
+    unsafe { (Word::from_ptr(&raw mut (*words).published), Word::from_ptr(&raw mut (*words).consumed)) }
+}
+
+/// Sets what a slot is used for.
+pub(crate) fn set_state(net: Net, handle: Handle, kind: Kind) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table, aligned; atomically accessed by this device's threads only.
+    let state = unsafe { AtomicU32::from_ptr(&raw mut (*entry).state) };
+    // Ordering: Release, pairs with the Acquire load in `kind_of` by another group of this device
+    // that was handed the handle.
+    state.store(Entry::pack(kind, handle.generation()), Ordering::Release);
+}
+
+/// What the handle's slot is used for.
+///
+/// # Errors
+/// BadHandle, when the slot is free, out of range, or of another generation.
+#[inline(always)]
+pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
+    if handle.slot() >= net.context().sockets {
+        return Err(Error::BadHandle);
+    }
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table (checked), aligned; atomically accessed.
+    let state = unsafe { AtomicU32::from_ptr(&raw mut (*entry).state) };
+    // Ordering: Acquire, pairs with the Release store in `set_state`.
+    let state = state.load(Ordering::Acquire);
+    match Entry::kind(state) {
+        Kind::Free => Err(Error::BadHandle),
+        kind if Entry::generation(state) == handle.generation() => Ok(kind),
+        _ => Err(Error::BadHandle),
+    }
+}
+
+/// Enters an open stream in the device's books, after checking that its rings and words lie inside
+/// the regions.
+///
+/// # Errors
+/// Protocol, when the proxy's descriptor cannot be.
+pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor) -> Result<()> {
+    let entry = net.entry(handle.slot());
+    let send = direction(net, d.send_ring, d.send_log2, d.published, d.released)?;
+    let recv = direction(net, d.recv_ring, d.recv_log2, d.consumed, d.landed)?;
+    if d.partner != NO_SLOT && d.partner >= net.context().sockets {
+        return Err(Error::Protocol);
+    }
+    // SAFETY: this thread opens the slot; nobody else uses the entry yet.
+    let mut book = unsafe { entry.read_volatile() };
+    book.send = send;
+    book.recv = recv;
+    book.partner = d.partner;
+    book.local = d.local;
+    book.peer = d.peer;
+    book.transport = d.transport;
+    // SAFETY: as above.
+    unsafe { entry.write_volatile(book) };
+    set_state(net, handle, Kind::Stream);
+    Ok(())
+}
+
+fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Result<Direction> {
+    if log2 < MIN_RING_LOG2 as u32 || log2 > MAX_RING_LOG2 as u32 {
+        return Err(Error::Protocol);
+    }
+    let capacity = 1u64 << log2;
+    match (net.resolve(ring, capacity), net.resolve(mine, 8), net.resolve(theirs, 8)) {
+        (Some(base), Some(mine), Some(theirs)) if mine % 8 == 0 && theirs % 8 == 0 => {
+            Ok(Direction { base, capacity, mine, theirs, position: 0, seen: 0 })
+        }
+        _ => Err(Error::Protocol),
+    }
+}
+
+/// A copy of the slot's entry. The handle was checked by [`kind_of`].
+#[inline(always)]
+pub(crate) fn book(net: Net, handle: Handle) -> Entry {
+    // SAFETY: inside the table; the entry is plain integers in this device's memory, and groups
+    // that share it use different fields (send and receive direction).
+    unsafe { net.entry(handle.slot()).read_volatile() }
+}
+
+/// Stores the options of a socket.
+pub(crate) fn set_options(net: Net, handle: Handle, options: &Options) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table; plain integers.
+    unsafe { (&raw mut (*entry).options).write_volatile(*options) };
+}
+
+/// Stores the addresses of a bound socket.
+pub(crate) fn set_local(net: Net, handle: Handle, local: SockAddr) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table; plain integers.
+    unsafe { (&raw mut (*entry).local).write_volatile(local) };
+}
+
+/// Keeps an error for SO_ERROR.
+pub(crate) fn set_error(net: Net, handle: Handle, error: Error) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table; a plain integer.
+    unsafe { (&raw mut (*entry).error).write_volatile(error.errno() as u32) };
+}
+
+/// Which half of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    Send,
+    Recv,
+}
+
+/// Keeps a half's positions for the next call by handle, a later launch, or the C functions.
+#[inline(always)]
+pub(crate) fn store_positions(net: Net, slot: u32, half: Half, position: u64, seen: u64) {
+    let entry = net.entry(slot);
+    let (p, s) = match half {
+        // SAFETY: field addresses inside the table's entry.
+        Half::Send => unsafe { (&raw mut (*entry).send.position, &raw mut (*entry).send.seen) },
+        // SAFETY: as above.
+        Half::Recv => unsafe { (&raw mut (*entry).recv.position, &raw mut (*entry).recv.seen) },
+    };
+    // SAFETY: plain integers of the half that the calling group owns.
+    unsafe {
+        p.write(position);
+        s.write(seen);
+    }
+}
+
+/// Takes a half of a stream for one C call; says whether it was free.
+pub(crate) fn lock(net: Net, slot: u32, half: Half) -> bool {
+    // Ordering: Acquire, pairs with the Release store in `unlock` by the group that had it before:
+    // its stored positions are visible.
+    lock_of(net, slot, half).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Gives a half back.
+pub(crate) fn unlock(net: Net, slot: u32, half: Half) {
+    // Ordering: Release, pairs with the Acquire exchange in `lock`.
+    lock_of(net, slot, half).store(0, Ordering::Release);
+}
+
+fn lock_of<'a>(net: Net, slot: u32, half: Half) -> &'a AtomicU32 {
+    let entry = net.entry(slot);
+    let ptr = match half {
+        // SAFETY: field address inside the table's entry.
+        Half::Send => unsafe { &raw mut (*entry).send_lock },
+        // SAFETY: as above.
+        Half::Recv => unsafe { &raw mut (*entry).recv_lock },
+    };
+    // SAFETY: aligned, in device memory that outlives every kernel, only atomically accessed.
+    unsafe { AtomicU32::from_ptr(ptr) }
+}

@@ -1,0 +1,359 @@
+//! A connected stream: connect, both halves together, close.
+
+use crate::buffer::Source;
+use crate::outcome::by_leader;
+use crate::recv::RecvHalf;
+use crate::request;
+use crate::send::SendHalf;
+use crate::slots;
+use crate::wait::Patience;
+use crate::{Buffer, Group, Net};
+use gpunet_abi::control::{Op, Query};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr};
+
+/// Which direction to shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// No more will be received.
+    Read,
+    /// No more will be sent: the peer reads end-of-stream after the data.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// A connected stream.
+///
+/// All lanes of a group hold equal values. Dropping one does nothing: a stream lives until
+/// [`Stream::close`], also across launches, and is found again by its [`Handle`].
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    send: SendHalf,
+    recv: RecvHalf,
+}
+
+impl Stream {
+    /// Connects to `addr`.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same arguments and get the same stream.
+    ///
+    /// # Errors
+    /// ConnectionRefused, NetworkUnreachable, HostUnreachable, TimedOut, TooManySockets, NoBuffers,
+    /// Canceled, NetworkDown, or another errno of connect(2).
+    pub fn connect<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<Self> {
+        Self::connect_with(g, net, addr, Options::DEFAULT)
+    }
+
+    /// Connects to `addr` with options: ring sizes, transport, timeouts and so on.
+    ///
+    /// # Errors
+    /// As [`Stream::connect`]; InvalidArgument for options that cannot be.
+    pub fn connect_with<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Self> {
+        let patience = Patience::Ns(options.send_timeout_ns);
+        let raw = by_leader(g, || {
+            let near = g.index();
+            let (handle, reply) = request::open(net, near, &options, patience, |handle| {
+                let mut request = request::new(net, Op::Connect, handle);
+                (request.options, request.address) = (options, addr);
+                request
+            })?;
+            slots::open(net, handle, &reply.descriptor)?;
+            Ok(handle.raw() as u64)
+        })?;
+        Self::of(net, raw)
+    }
+
+    /// As [`Stream::connect`], giving up after `timeout_ns` nanoseconds.
+    ///
+    /// # Errors
+    /// As [`Stream::connect`].
+    pub fn connect_timeout<G: Group>(g: &G, net: Net, addr: SockAddr, timeout_ns: u64) -> Result<Self> {
+        let options = Options::DEFAULT.with_timeouts(timeout_ns, 0);
+        let mut stream = Self::connect_with(g, net, addr, options)?;
+        stream.set_local_options(g, Options::DEFAULT);
+        Ok(stream)
+    }
+
+    /// The stream that a handle names: from the C functions, another block, or an earlier launch.
+    /// The caller's group becomes the one that uses it.
+    ///
+    /// # Errors
+    /// BadHandle when it is stale; NotConnected when it is no stream.
+    pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
+        g.sync();
+        match slots::kind_of(net, handle)? {
+            Kind::Stream => Ok(Self::load(net, handle)),
+            _ => Err(Error::NotConnected),
+        }
+    }
+
+    /// The stream in the books under a handle that the leader has just opened. After a barrier.
+    pub(crate) fn of(net: Net, raw: u64) -> Result<Self> {
+        match Handle::from_raw(raw as i32) {
+            Some(handle) => Ok(Self::load(net, handle)),
+            None => Err(Error::Protocol),
+        }
+    }
+
+    pub(crate) fn load(net: Net, handle: Handle) -> Self {
+        let book = slots::book(net, handle);
+        Self {
+            send: SendHalf::load(net, handle, &book.send, book.partner, &book.options),
+            recv: RecvHalf::load(net, handle, &book.recv, book.partner, &book.options),
+        }
+    }
+
+    /// Separates the halves, for two groups or two parts of a program. They still share the handle;
+    /// [`Stream::join`] puts them together again to close.
+    #[must_use]
+    pub const fn split(self) -> (SendHalf, RecvHalf) {
+        (self.send, self.recv)
+    }
+
+    /// Puts two halves together again; `None` when they are of different streams.
+    #[must_use]
+    pub fn join(send: SendHalf, recv: RecvHalf) -> Option<Self> {
+        if send.handle == recv.handle { Some(Self { send, recv }) } else { None }
+    }
+
+    /// The sending half.
+    pub const fn sender(&mut self) -> &mut SendHalf {
+        &mut self.send
+    }
+
+    /// The receiving half.
+    pub const fn receiver(&mut self) -> &mut RecvHalf {
+        &mut self.recv
+    }
+
+    /// The stream's handle, good until it is closed.
+    #[must_use]
+    pub const fn handle(&self) -> Handle {
+        self.send.handle
+    }
+
+    /// See [`SendHalf::send`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
+        self.send.send(g, source)
+    }
+
+    /// See [`SendHalf::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
+        self.send.try_send(g, source)
+    }
+
+    /// See [`SendHalf::send_timeout`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn send_timeout<G: Group>(
+        &mut self,
+        g: &G,
+        source: impl Into<Source>,
+        timeout_ns: u64,
+    ) -> Result<usize> {
+        self.send.send_timeout(g, source, timeout_ns)
+    }
+
+    /// See [`SendHalf::send_all`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
+        self.send.send_all(g, source)
+    }
+
+    /// See [`RecvHalf::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.recv.recv(g, buffer)
+    }
+
+    /// See [`RecvHalf::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.recv.try_recv(g, buffer)
+    }
+
+    /// See [`RecvHalf::recv_timeout`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
+        self.recv.recv_timeout(g, buffer, timeout_ns)
+    }
+
+    /// See [`RecvHalf::recv_exact`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.recv.recv_exact(g, buffer)
+    }
+
+    /// See [`SendHalf::reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.send.reserve(g, len)
+    }
+
+    /// See [`SendHalf::commit`].
+    pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
+        self.send.commit(g, len);
+    }
+
+    /// See [`RecvHalf::peek`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.recv.peek(g, len)
+    }
+
+    /// See [`RecvHalf::release`].
+    pub fn release<G: Group>(&mut self, g: &G, len: usize) {
+        self.recv.release(g, len);
+    }
+
+    /// See [`RecvHalf::available`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
+        self.recv.available(g)
+    }
+
+    /// Ends one direction or both; the other goes on.
+    ///
+    /// # Cooperation
+    /// All lanes call it.
+    pub fn shutdown<G: Group>(&mut self, g: &G, how: Shutdown) {
+        if how != Shutdown::Read {
+            self.send.shutdown(g);
+        }
+        if how != Shutdown::Write {
+            self.recv.shutdown(g);
+        }
+    }
+
+    /// Closes the stream. What was sent before still goes out, bounded by linger; the call returns
+    /// once the close is queued.
+    ///
+    /// # Cooperation
+    /// All lanes call it.
+    ///
+    /// # Errors
+    /// BadHandle when it is closed already; NetworkDown.
+    pub fn close<G: Group>(mut self, g: &G) -> Result<()> {
+        g.sync();
+        if slots::kind_of(self.send.net, self.handle())? != Kind::Stream {
+            return Err(Error::BadHandle);
+        }
+        self.send.shutdown(g);
+        self.recv.shutdown(g);
+        let (net, handle) = (self.send.net, self.handle());
+        let (sent, consumed) = (self.send.position(), self.recv.position());
+        by_leader(g, || close(net, handle, sent, consumed))?;
+        Ok(())
+    }
+
+    /// The other end's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> SockAddr {
+        slots::book(self.send.net, self.handle()).peer
+    }
+
+    /// This end's address.
+    #[must_use]
+    pub fn local_addr(&self) -> SockAddr {
+        slots::book(self.send.net, self.handle()).local
+    }
+
+    /// The socket's options.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        slots::book(self.send.net, self.handle()).options
+    }
+
+    /// Changes options of the open stream: flags, timeouts, linger. Ring sizes and transport stay.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same options.
+    ///
+    /// # Errors
+    /// InvalidArgument; NetworkDown.
+    pub fn set_options<G: Group>(&mut self, g: &G, options: Options) -> Result<()> {
+        let net = self.send.net;
+        let handle = self.handle();
+        by_leader(g, || {
+            let mut request = request::new(net, Op::SetOptions, handle);
+            request.options = options;
+            request::call(net, &request, 0).map(|_| 0)
+        })?;
+        self.set_local_options(g, options);
+        Ok(())
+    }
+
+    fn set_local_options<G: Group>(&mut self, g: &G, options: Options) {
+        if g.is_leader() {
+            slots::set_options(self.send.net, self.handle(), &options);
+        }
+        g.sync();
+        self.send.set_patience(&options);
+        self.recv.set_patience(&options);
+    }
+
+    /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ).
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
+    ///
+    /// # Errors
+    /// NotConnected; NetworkDown.
+    pub fn out_queue<G: Group>(&mut self, g: &G) -> Result<u64> {
+        let (net, handle) = (self.send.net, self.handle());
+        let book = slots::book(net, handle);
+        by_leader(g, || {
+            if book.partner != gpunet_abi::control::NO_SLOT {
+                // A direct stream: what the other end has not consumed.
+                let word = StreamWord(self.send.producer.look().0);
+                return Ok(self.send.position().saturating_sub(word.position()));
+            }
+            let mut request = request::new(net, Op::Query, handle);
+            request.value = Query::OutQueue as u64;
+            request::call(net, &request, 0).map(|reply| reply.value)
+        })
+    }
+}
+
+/// Posts the close of a socket and frees its entry. By one lane.
+pub(crate) fn close(net: Net, handle: Handle, sent: u64, consumed: u64) -> Result<u64> {
+    slots::set_state(net, handle, Kind::Free);
+    let mut request = request::new(net, Op::Close, handle);
+    (request.send_position, request.recv_position) = (sent, consumed);
+    // A cancelled launch closes too.
+    request::call_close(net, &request).map(|_| 0)
+}

@@ -22,7 +22,7 @@ const CHUNK: usize = 16;
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else writes
 /// either meanwhile.
-#[inline(always)]
+#[inline(never)]
 pub unsafe fn copy(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's contract.
     if lanes == 1 && unsafe { platform::copy_alone(dst, src, len) } {

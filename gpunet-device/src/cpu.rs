@@ -58,7 +58,11 @@ pub fn launch<K: Kernel>(blocks: u32, threads: u32, kernel: K) -> std::io::Resul
         }
         for (rank, lane) in Lanes::group(block, blocks, threads).into_iter().enumerate() {
             let name = format!("gpunet-block-{block}.{rank}");
-            handles.push(spawn(name, &running, move || kernel.run(&lane))?);
+            let body = move || {
+                lane.enter();
+                kernel.run(&lane);
+            };
+            handles.push(spawn(name, &running, body)?);
         }
     }
     Ok(Launch { threads: handles, running })

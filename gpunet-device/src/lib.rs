@@ -28,6 +28,7 @@ mod net;
 mod outcome;
 #[cfg(target_arch = "nvptx64")]
 mod panic;
+mod plain;
 mod platform;
 pub mod poll;
 pub mod recv;

@@ -37,6 +37,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::bind`].
+    #[inline(never)]
     pub fn bind_with<G: Group>(
         g: &G,
         net: Net,
@@ -68,10 +69,12 @@ impl Listener {
     /// BadHandle when it is stale; InvalidArgument when it does not listen.
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         g.sync();
-        match slots::kind_of(net, handle)? {
-            Kind::Listener => Ok(Self { net, handle }),
+        // One lane decides for all: another group may be closing it just now.
+        by_leader(g, || match slots::kind_of(net, handle)? {
+            Kind::Listener => Ok(0),
             _ => Err(Error::InvalidArgument),
-        }
+        })?;
+        Ok(Self { net, handle })
     }
 
     /// Accepts a connection, waiting for one (as long as the receive timeout says).
@@ -83,7 +86,7 @@ impl Listener {
     /// BadHandle when the listener was closed; TooManySockets; NoBuffers (the connection stays in
     /// the backlog); TimedOut; WouldBlock; Canceled; NetworkDown.
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
-        let options = slots::book(self.net, self.handle).options;
+        let options = slots::options(self.net, self.handle);
         self.accept_with(g, Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
     }
 
@@ -103,6 +106,7 @@ impl Listener {
         self.accept_with(g, Patience::None)
     }
 
+    #[inline(never)]
     fn accept_with<G: Group>(&self, g: &G, patience: Patience) -> Result<Stream> {
         let (net, listener) = (self.net, self.handle);
         let raw = by_leader(g, || {
@@ -113,7 +117,7 @@ impl Listener {
             if patience == Patience::None && net.ready(listener.slot()).observe() == 0 {
                 return Err(Error::WouldBlock);
             }
-            let options = slots::book(net, listener).options.with_flag(Options::NONBLOCK, false);
+            let options = slots::options(net, listener).with_flag(Options::NONBLOCK, false);
             let (handle, reply) = request::open(net, g.index(), &options, patience, |target| {
                 let mut request = request::new(net, Op::Accept, listener);
                 (request.target, request.target_generation) = (target.slot(), target.generation());
@@ -145,10 +149,10 @@ impl Listener {
     ///
     /// # Errors
     /// BadHandle when it is closed already; NetworkDown.
+    #[inline(never)]
     pub fn close<G: Group>(self, g: &G) -> Result<()> {
         g.sync();
-        slots::kind_of(self.net, self.handle)?;
-        by_leader(g, || close(self.net, self.handle, 0, 0))?;
+        by_leader(g, || close(self.net, self.handle, Kind::Listener, 0, 0))?;
         Ok(())
     }
 }

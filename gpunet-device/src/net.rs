@@ -151,7 +151,7 @@ impl Net {
     #[inline(always)]
     pub(crate) fn data_thread(self, slot: u32) -> (*mut u32, i32) {
         let context = self.context();
-        let shard = (slot % context.shards) as usize;
+        let shard = slot.checked_rem(context.shards).unwrap_or(0) as usize;
         let flag = self.shared((offset_of!(SharedHeader, sleeping) + shard * 64) as u64).cast();
         let doorbell = match context.doorbells.get(shard) {
             Some(&fd) => fd,

@@ -1,11 +1,12 @@
 //! Waiting for one of many sockets.
 
+mod readiness;
+
+use crate::outcome::by_leader;
 use crate::wait::Vigil;
-use crate::{Group, Net, platform, slots};
-use gpunet_abi::control::NO_SLOT;
-use gpunet_abi::entry::Kind;
-use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Result, Status, Word};
+use crate::{Group, Net, platform};
+use gpunet_abi::{Error, Result};
+use readiness::Look;
 
 /// There is data, or a connection to accept, or the end of the stream.
 pub const POLLIN: i16 = 1;
@@ -17,12 +18,14 @@ pub const POLLERR: i16 = 8;
 pub const POLLHUP: i16 = 16;
 /// The handle is stale.
 pub const POLLNVAL: i16 = 32;
+/// The peer will send no more.
+pub const POLLRDHUP: i16 = 0x2000;
 
 /// One socket to watch: Linux's `struct pollfd`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PollFd {
-    /// A [`Handle`] as C carries it; a negative one is passed over.
+    /// A [`crate::Handle`] as C carries it; a negative one is passed over.
     pub handle: i32,
     /// What is asked for.
     pub events: i16,
@@ -97,107 +100,120 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
-    let limit = if timeout_ns > 0 { timeout_ns as u64 } else { 0 };
-    let mut vigil = Vigil::new(net, limit);
     g.sync();
-    let mut rescan = true;
-    let mut epoch = 0;
+    let mut rest = Rest::new(net, timeout_ns);
+    let result = wait(g, net, set, timeout_ns == 0, &mut rest);
+    if g.is_leader() {
+        rest.end();
+    }
+    result
+}
+
+fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Rest) -> Result<usize> {
+    // Nothing was looked at yet: any epoch is a new one.
+    let mut epoch = None;
+    let mut direct = 0;
     loop {
-        // One word says whether any proxy-driven socket changed; sockets of direct streams have
-        // their words in this device's memory, where looking is cheap, and are read every time.
+        // One word says whether any proxy-driven socket changed; it is read before the sockets are,
+        // so a change during the scan leads to another. Sockets of direct streams have their words
+        // in this device's memory, where looking is cheap, and are read every time.
         let now = g.broadcast(if g.is_leader() { net.epoch().observe() } else { 0 });
-        rescan |= now != epoch;
-        epoch = now;
-        let ready = scan(g, net, set, rescan);
-        rescan = false;
-        if ready > 0 || timeout_ns == 0 {
+        let all = platform::MAY_SLEEP || epoch != Some(now);
+        epoch = Some(now);
+        let (ready, found_direct) = scan(g, net, set, all);
+        if all {
+            direct = g.sum(found_direct);
+        }
+        if ready > 0 {
             return Ok(ready as usize);
         }
-        let over = if g.is_leader() && vigil.due() { vigil.look() } else { Ok(()) };
-        match crate::outcome::by_leader(g, || over.map(|()| 0)) {
+        // One lane rests for all, and tells them why it woke.
+        let woke = by_leader(g, || rest.take(now, direct > 0, only_look).map(|()| 0));
+        match woke {
             Ok(_) => {}
             Err(Error::TimedOut) => return Ok(0),
             Err(error) => return Err(error),
         }
-        if platform::MAY_SLEEP && vigil.rounds() > 4 {
-            // Park: count in, look once more, sleep on the epoch as it was before that look.
-            if g.is_leader() {
-                platform::count_poller(net.pollers(), true);
-            }
-            let before = g.broadcast(if g.is_leader() { net.epoch().observe() } else { 0 });
-            let ready = scan(g, net, set, true);
-            if g.is_leader() {
-                if ready == 0 {
-                    platform::sleep_on(net.epoch().as_ptr().cast(), before as u32, vigil.remaining_ns());
-                }
-                platform::count_poller(net.pollers(), false);
-            }
-            rescan = true;
-        }
     }
 }
 
-/// Looks at the sockets of a set, lanes side by side; returns how many are ready.
-fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> u32 {
-    let mut ready = 0;
+/// Looks at the sockets of a set, lanes side by side. Returns how many are ready (of all lanes), and
+/// how many of this lane's are direct streams.
+fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> (u32, u32) {
+    let (mut ready, mut direct) = (0, 0);
     let mut index = g.rank() as usize;
     while index < set.len() {
         let mut fd = set.get(index);
-        if fd.handle >= 0 {
-            if let Some(found) = look(net, fd, all) {
-                fd.revents = found;
-                set.set(index, fd);
+        match readiness::look(net, fd, all) {
+            Look::Skipped => {}
+            Look::Found { revents, is_direct } => {
+                ready += u32::from(revents != 0);
+                direct += u32::from(is_direct);
+                if all || revents != 0 {
+                    fd.revents = revents;
+                    set.set(index, fd);
+                }
             }
-            ready += u32::from(set.get(index).revents != 0);
-        } else {
-            fd.revents = 0;
-            set.set(index, fd);
         }
         index += g.size() as usize;
     }
-    g.sum(ready)
+    (g.sum(ready), direct)
 }
 
-/// What is true of one socket; `None` for a proxy-driven one when only direct ones are to be looked
-/// at.
-fn look(net: Net, fd: PollFd, all: bool) -> Option<i16> {
-    let Some(handle) = Handle::from_raw(fd.handle) else { return Some(POLLNVAL) };
-    let Ok(kind) = slots::kind_of(net, handle) else { return Some(POLLNVAL) };
-    let book = slots::book(net, handle);
-    if !all && (kind != Kind::Stream || book.partner == NO_SLOT) {
-        return None;
+/// How the leader passes the time between two scans.
+struct Rest {
+    net: Net,
+    vigil: Vigil,
+    counted: bool,
+}
+
+/// Scans before a CPU poller goes to sleep.
+const SCANS_BEFORE_SLEEP: u32 = 4;
+
+impl Rest {
+    fn new(net: Net, timeout_ns: i64) -> Self {
+        let limit = if timeout_ns > 0 { timeout_ns as u64 } else { 0 };
+        Self { net, vigil: Vigil::new(net, limit), counted: false }
     }
-    let slot = handle.slot();
-    if kind == Kind::Listener {
-        let ready = net.ready(slot).observe() > 0;
-        return Some(if ready { POLLIN & fd.events } else { 0 });
+
+    /// Waits until another scan is worth it. `epoch` is what it was before the last scan, and
+    /// `direct` says that sockets are watched whose changes no epoch tells (to a GPU).
+    ///
+    /// # Errors
+    /// TimedOut; Canceled; NetworkDown.
+    fn take(&mut self, epoch: u64, direct: bool, only_look: bool) -> Result<()> {
+        if only_look {
+            // One who asks again and again must hear of cancel too.
+            return self.vigil.look().and(Err(Error::TimedOut));
+        }
+        loop {
+            if self.vigil.due() {
+                self.vigil.look()?;
+            }
+            if platform::MAY_SLEEP {
+                if self.counted {
+                    // The scan that has just ended began after this thread counted itself in.
+                    platform::sleep_on(
+                        self.net.epoch().as_ptr().cast(),
+                        epoch as u32,
+                        self.vigil.remaining_ns(),
+                    );
+                } else if self.vigil.rounds() > SCANS_BEFORE_SLEEP {
+                    platform::count_poller(self.net.pollers(), true);
+                    self.counted = true;
+                }
+                return Ok(());
+            }
+            if direct || self.net.epoch().observe() != epoch {
+                return Ok(());
+            }
+        }
     }
-    if kind != Kind::Stream {
-        return Some(POLLHUP);
+
+    fn end(&mut self) {
+        if self.counted {
+            platform::count_poller(self.net.pollers(), false);
+            self.counted = false;
+        }
     }
-    let status = net.status(slot, handle.generation());
-    let mut found = 0;
-    // SAFETY: addresses that `slots::open` checked; mapped while the attachment lives.
-    let (landed, released) = unsafe {
-        (Word::from_ptr(book.recv.theirs as *mut u64), Word::from_ptr(book.send.theirs as *mut u64))
-    };
-    let (landed, released) = (StreamWord(landed.observe()), StreamWord(released.observe()));
-    let (sent, received) = (StreamWord(book.send.position), StreamWord(book.recv.position));
-    let ended = landed.fin() || received.fin() || status.is_some_and(|s| s.has(Status::EOF));
-    if landed.position() > received.position() || ended {
-        found |= POLLIN;
-    }
-    let unread = sent.position().saturating_sub(released.position());
-    let reader_left = released.fin() || status.is_some_and(|s| s.has(Status::NO_SEND));
-    if unread < book.send.capacity || reader_left {
-        found |= POLLOUT;
-    }
-    found &= fd.events;
-    if landed.err() || released.err() || status.is_some_and(|s| s.error().is_some()) {
-        found |= POLLERR;
-    }
-    if ended && sent.fin() {
-        found |= POLLHUP;
-    }
-    Some(found)
 }

@@ -1,15 +1,14 @@
 //! The receiving half of a stream.
 
 use crate::copy::copy_out_of_ring;
-use crate::outcome::by_leader;
+use crate::outcome::{by_leader, unpack};
 use crate::send::{notify, ring_end};
 use crate::slots::{self, Half};
-use crate::wait::{Patience, Vigil};
-use crate::{Buffer, Group, Net, platform};
-use gpunet_abi::entry::Direction;
+use crate::wait::{Patience, await_word};
+use crate::{Buffer, Group, Net};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan, Status};
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
 
 /// The receiving half of a stream. One group uses it at a time.
 #[derive(Clone, Copy, Debug)]
@@ -19,26 +18,31 @@ pub struct RecvHalf {
     pub(crate) consumer: Consumer,
     partner: u32,
     patience: Patience,
-    /// The last position that was announced. Announcing costs a system-scope release, so it is
-    /// done when a quarter of the ring is consumed, and before any wait. It cannot deadlock: a
-    /// sender waits for one free byte only, and a full ring of which less than a quarter is
-    /// consumed still has data that this half will read.
+    /// The last position that was announced, as the leader knows it; other lanes may have an older
+    /// one, with which they would only announce sooner. Announcing costs a system-scope release, so
+    /// it is done when a quarter of the ring is consumed, and when a wait begins. It cannot
+    /// deadlock: a sender waits for one free byte only, and a full ring of which less than a quarter
+    /// is consumed still has data that this half will read.
     announced: u64,
 }
 
 impl RecvHalf {
     /// The half as the device's books have it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle, d: &Direction, partner: u32, options: &Options) -> Self {
+    pub(crate) fn load(net: Net, handle: Handle, options: &Options) -> Self {
+        let (d, partner) = slots::half(net, handle, Half::Recv);
         let position = StreamWord(d.position);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut consumer = unsafe { Consumer::new(ring_end(d), position.position(), d.seen) };
+        let mut consumer = unsafe { Consumer::new(ring_end(&d), position.position(), d.seen) };
         if position.fin() {
             consumer.finish();
         }
+        if position.err() {
+            consumer.fail();
+        }
         let patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
-        // 0 is a safe guess: at worst the position is announced once more than needed.
-        Self { net, handle, consumer, partner, patience, announced: 0 }
+        let announced = slots::announced(net, handle).peek();
+        Self { net, handle, consumer, partner, patience, announced }
     }
 
     pub(crate) fn set_patience(&mut self, options: &Options) {
@@ -100,7 +104,7 @@ impl RecvHalf {
         Ok(have)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn recv_with<G: Group>(
         &mut self,
         g: &G,
@@ -109,7 +113,7 @@ impl RecvHalf {
         keep: bool,
     ) -> Result<usize> {
         if buffer.is_empty() {
-            return Ok(0);
+            return by_leader(g, || slots::kind_of(self.net, self.handle).map(|_| 0)).map(|_| 0);
         }
         if !self.await_data(g, patience)? {
             return Ok(0);
@@ -125,20 +129,21 @@ impl RecvHalf {
     /// Makes sure that bytes are available; false at the end of the stream. All lanes.
     #[inline(always)]
     fn await_data<G: Group>(&mut self, g: &G, patience: Patience) -> Result<bool> {
+        if self.consumer.failed() {
+            return Err(Error::Protocol);
+        }
         if self.consumer.available() > 0 {
+            // Lanes may still read what an earlier call put into the buffer.
+            g.sync();
             return Ok(true);
         }
         if self.consumer.ended() || self.consumer.finished() {
             return Ok(false);
         }
-        let word = StreamWord(by_leader(g, || self.await_landed(patience))?);
-        // Waiting announced everything; noting it on all lanes keeps them equal.
-        self.announced = self.consumer.position();
+        let word = if g.is_leader() { self.await_landed(patience) } else { 0 };
+        let word = StreamWord(unpack(g.broadcast(word))?);
         if self.consumer.accept(word).is_err() {
-            if g.is_leader() {
-                slots::set_error(self.net, self.handle, Error::Protocol);
-            }
-            return Err(Error::Protocol);
+            return Err(self.violated(g));
         }
         Ok(self.consumer.available() > 0)
     }
@@ -150,16 +155,23 @@ impl RecvHalf {
         // sees the whole buffer.
         g.sync();
         self.consumer.advance(len);
-        let due = self.consumer.position() - self.announced >= self.consumer.capacity() / 4;
         if g.is_leader() {
             self.keep();
-            if due {
+            if self.consumer.position() - self.announced >= self.consumer.capacity() / 4 {
                 self.announce();
             }
         }
-        if due {
-            self.announced = self.consumer.position();
+    }
+
+    #[cold]
+    fn violated<G: Group>(&mut self, g: &G) -> Error {
+        self.consumer.fail();
+        if g.is_leader() {
+            slots::set_error(self.net, self.handle, Error::Protocol);
+            self.keep();
+            self.announce();
         }
+        Error::Protocol
     }
 
     fn keep(&self) {
@@ -167,79 +179,32 @@ impl RecvHalf {
         slots::store_positions(self.net, self.handle.slot(), Half::Recv, position, seen);
     }
 
-    fn announce(&self) {
+    fn announce(&mut self) {
         self.consumer.announce();
+        self.announced = self.consumer.position();
+        slots::announced(self.net, self.handle).set(self.announced);
         notify(self.net, self.handle.slot(), self.partner, Half::Recv);
     }
 
-    /// The leader's part: the first word that says something new, or why there will be none.
-    fn await_landed(&self, patience: Patience) -> Result<u64> {
-        let useful = |word: StreamWord| word.position() > self.consumer.landed() || word.fin() || word.err();
+    /// The leader's part: the first word that says something new, or why there will be none, packed.
+    #[inline(always)]
+    fn await_landed(&mut self, patience: Patience) -> u64 {
         let word = self.consumer.look();
+        if word.position() > self.consumer.landed() && !word.err() {
+            return word.0;
+        }
+        // While nothing comes anyway: the release takes about a microsecond.
         if self.consumer.position() != self.announced {
             self.announce();
         }
-        if useful(word) {
-            return self.verdict(word);
-        }
-        let status = || self.net.status(self.handle.slot(), self.handle.generation());
-        let limit = match patience {
-            Patience::Ns(limit) => limit,
-            Patience::None => {
-                return match status() {
-                    Some(status) => self.last_words(status).unwrap_or(Err(Error::WouldBlock)),
-                    None => Err(Error::WouldBlock),
-                };
-            }
-        };
-        let mut vigil = Vigil::new(self.net, limit);
-        let park = self.net.recv_park(self.handle.slot());
-        loop {
-            let word = self.consumer.look();
-            if useful(word) {
-                return self.verdict(word);
-            }
-            if vigil.due() {
-                if let Some(result) = status().and_then(|status| self.last_words(status)) {
-                    return result;
-                }
-                vigil.look()?;
-            }
-            let remaining = vigil.remaining_ns();
-            platform::pause(vigil.rounds(), park, remaining, || {
-                useful(self.consumer.look()) || status().is_some_and(|status| self.says_end(status))
-            });
-        }
-    }
-
-    /// Data first; a writer that gave up is a reset after it.
-    fn verdict(&self, word: StreamWord) -> Result<u64> {
-        if word.err() && word.position() <= self.consumer.landed() {
-            return Err(Error::ConnectionReset);
-        }
-        Ok(if word.err() { StreamWord::at(word.position()).0 } else { word.0 })
-    }
-
-    fn says_end(&self, status: Status) -> bool {
-        status.error().is_some() || status.has(Status::EOF)
-    }
-
-    /// What a status means for this half: data that landed before it, then the end or the error.
-    fn last_words(&self, status: Status) -> Option<Result<u64>> {
-        if !self.says_end(status) {
-            return None;
-        }
-        // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
-        // before it is visible to the look that follows.
-        core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
-        let word = self.consumer.look();
-        if word.position() > self.consumer.landed() {
-            return Some(self.verdict(StreamWord::at(word.position())));
-        }
-        Some(match status.error() {
-            Some(error) => Err(error),
-            None => Ok(StreamWord::at(word.position()).with_fin().0),
-        })
+        await_word(
+            self.net,
+            self.handle,
+            Half::Recv,
+            self.consumer.theirs(),
+            self.consumer.landed(),
+            patience,
+        )
     }
 
     /// Shows up to `len` received bytes in place (zero copy), waiting for the first; an empty span
@@ -279,7 +244,6 @@ impl RecvHalf {
             self.keep();
             self.announce();
         }
-        self.announced = self.consumer.position();
     }
 
     /// Bytes that can be received without waiting (FIONREAD), by a fresh look.
@@ -292,7 +256,7 @@ impl RecvHalf {
     pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
         let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0 & !gpunet_abi::position::ERR))?);
         if self.consumer.accept(word).is_err() {
-            return Err(Error::Protocol);
+            return Err(self.violated(g));
         }
         Ok(self.consumer.available() as usize)
     }

@@ -1,7 +1,7 @@
 //! Control requests: claim a control slot, post, wait for the answer.
 
 use crate::wait::{Patience, Vigil};
-use crate::{Net, platform, slots};
+use crate::{Net, plain, platform, slots};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::control::{ControlSlot, Op, Reply, Request};
@@ -22,6 +22,7 @@ impl Claim {
     ///
     /// # Errors
     /// WouldBlock or TimedOut when all stay taken; Canceled; NetworkDown.
+    #[inline(never)]
     pub(crate) fn take(net: Net, near: u32, patience: Patience, deaf: bool) -> Result<Self> {
         if !net.is_attached() {
             return Err(Error::NetworkDown);
@@ -44,6 +45,7 @@ impl Claim {
             if patience == Patience::None {
                 return Err(Error::WouldBlock);
             }
+            platform::breathe();
         }
     }
 
@@ -61,6 +63,7 @@ impl Claim {
     /// # Errors
     /// The proxy's errno, TimedOut, Canceled, or NetworkDown. After NetworkDown the control slot is
     /// never used again: the proxy may still write to it.
+    #[inline(never)]
     pub(crate) fn post(self, request: &Request, limit_ns: u64) -> Result<Reply> {
         let (net, index) = (self.net, self.index);
         let sequence = net.sequence(index);
@@ -70,7 +73,7 @@ impl Claim {
         unsafe { sequence.write_volatile(seq) };
         let slot = net.control(index);
         // SAFETY: inside the region, aligned; only the claim's holder writes requests.
-        unsafe { (&raw mut (*slot).request).write_volatile(*request) };
+        unsafe { plain::store(&raw mut (*slot).request, request) };
         net.request(index).publish(seq);
         let (sleeping, doorbell) = net.data_thread(0);
         platform::ring_doorbell(sleeping, doorbell);
@@ -98,7 +101,7 @@ impl Claim {
         }
         // SAFETY: inside the region; the proxy published the sequence number after the body and
         // leaves it alone until the next request.
-        let reply = unsafe { (&raw const (*slot).reply).read_volatile() };
+        let reply = unsafe { plain::load(&raw const (*slot).reply) };
         self.release();
         match (reply.errno, given_up) {
             (0, _) => Ok(reply),
@@ -117,6 +120,7 @@ fn claim_word<'a>(net: Net, index: u32) -> &'a AtomicU32 {
 ///
 /// # Errors
 /// As [`Claim::take`] and [`Claim::post`].
+#[inline(never)]
 pub(crate) fn call(net: Net, request: &Request, limit_ns: u64) -> Result<Reply> {
     Claim::take(net, request.slot, Patience::Ns(limit_ns), false)?.post(request, limit_ns)
 }
@@ -125,6 +129,7 @@ pub(crate) fn call(net: Net, request: &Request, limit_ns: u64) -> Result<Reply> 
 ///
 /// # Errors
 /// As [`call`], but never Canceled.
+#[inline(never)]
 pub(crate) fn call_close(net: Net, request: &Request) -> Result<Reply> {
     let limit = Patience::Ns(CLOSE_LIMIT_NS);
     Claim::take(net, request.slot, limit, true)?.post(request, CLOSE_LIMIT_NS)
@@ -155,7 +160,7 @@ pub(crate) fn open(
     match claim.post(&make(handle), limit) {
         Ok(reply) => Ok((handle, reply)),
         Err(error) => {
-            slots::set_state(net, handle, gpunet_abi::entry::Kind::Free);
+            slots::retire(net, handle, gpunet_abi::entry::Kind::Fresh);
             Err(error)
         }
     }

@@ -2,15 +2,15 @@
 
 use crate::buffer::Source;
 use crate::copy::copy_into_ring;
-use crate::outcome::by_leader;
+use crate::outcome::{by_leader, unpack};
 use crate::slots::{self, Half};
-use crate::wait::{Patience, Vigil};
+use crate::wait::{Patience, await_word};
 use crate::{Group, Net, platform};
 use gpunet_abi::control::NO_SLOT;
 use gpunet_abi::entry::Direction;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::{Producer, RingEnd};
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan, Status, Word};
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan, Word};
 
 /// Bytes published at a time. Larger: fewer system-scope releases (1.7 us each on an H200 while a
 /// chunk's stores arrive); smaller: the other end starts earlier.
@@ -38,12 +38,16 @@ pub(crate) fn ring_end(d: &Direction) -> RingEnd {
 impl SendHalf {
     /// The half as the device's books have it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle, d: &Direction, partner: u32, options: &Options) -> Self {
+    pub(crate) fn load(net: Net, handle: Handle, options: &Options) -> Self {
+        let (d, partner) = slots::half(net, handle, Half::Send);
         let position = StreamWord(d.position);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut producer = unsafe { Producer::new(ring_end(d), position.position(), d.seen) };
+        let mut producer = unsafe { Producer::new(ring_end(&d), position.position(), d.seen) };
         if position.fin() {
             producer.set_finished();
+        }
+        if position.err() {
+            producer.fail();
         }
         let patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
         Self { net, handle, producer, partner, patience }
@@ -112,10 +116,13 @@ impl SendHalf {
         Ok(())
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn send_with<G: Group>(&mut self, g: &G, source: Source, patience: Patience) -> Result<usize> {
-        if self.producer.finished() || self.producer.reader_left() {
-            return Err(Error::BrokenPipe);
+        // Lanes may have written the source just now.
+        g.sync();
+        self.check()?;
+        if source.len == 0 {
+            return self.check_handle(g);
         }
         let mut sent = 0;
         while sent < source.len {
@@ -140,7 +147,25 @@ impl SendHalf {
             sent += span.len();
             self.push(g, span.len() as u64);
         }
-        if sent == 0 && source.len > 0 { Err(Error::BrokenPipe) } else { Ok(sent) }
+        if sent == 0 { Err(Error::BrokenPipe) } else { Ok(sent) }
+    }
+
+    /// Says why nothing can be sent any more, by what is known already.
+    #[inline(always)]
+    fn check(&self) -> Result<()> {
+        if self.producer.failed() {
+            return Err(Error::Protocol);
+        }
+        if self.producer.finished() || self.producer.reader_left() {
+            return Err(Error::BrokenPipe);
+        }
+        Ok(())
+    }
+
+    /// A call that moves nothing still says whether the handle is dead.
+    #[cold]
+    fn check_handle<G: Group>(&self, g: &G) -> Result<usize> {
+        by_leader(g, || slots::kind_of(self.net, self.handle).map(|_| 0)).map(|_| 0)
     }
 
     /// Publishes `len` bytes that the lanes have written. Begins with a barrier.
@@ -163,60 +188,38 @@ impl SendHalf {
     }
 
     /// Looks for free space, waiting for it if `patience` says so. All lanes.
+    #[inline(always)]
     fn refresh<G: Group>(&mut self, g: &G, patience: Patience) -> Result<()> {
-        let word = by_leader(g, || self.await_space(patience))?;
-        self.believe(g, StreamWord(word))
+        let word = if g.is_leader() { self.await_space(patience) } else { 0 };
+        let word = unpack(g.broadcast(word))?;
+        if self.producer.accept(StreamWord(word)).is_err() {
+            return Err(self.violated(g));
+        }
+        Ok(())
     }
 
-    fn believe<G: Group>(&mut self, g: &G, word: StreamWord) -> Result<()> {
-        match self.producer.accept(word) {
-            Ok(()) => Ok(()),
-            Err(_) => {
-                if g.is_leader() {
-                    slots::set_error(self.net, self.handle, Error::Protocol);
-                }
-                Err(Error::Protocol)
-            }
-        }
+    /// The leader's part: the first word with free space, or why there will be none, packed. It
+    /// looks at the status first: a sender with room left would else not learn of a failure.
+    #[inline(always)]
+    fn await_space(&self, patience: Patience) -> u64 {
+        await_word(
+            self.net,
+            self.handle,
+            Half::Send,
+            self.producer.theirs(),
+            self.producer.released(),
+            patience,
+        )
     }
 
-    /// The leader's part: the first word with free space, or why there will be none.
-    fn await_space(&self, patience: Patience) -> Result<u64> {
-        let useful =
-            |word: StreamWord| word.position() > self.producer.released() || word.fin() || word.err();
-        let mut word = self.producer.look();
-        self.check_status()?;
-        if useful(word) {
-            return Ok(err_as_fin(word));
+    #[cold]
+    fn violated<G: Group>(&mut self, g: &G) -> Error {
+        self.producer.fail();
+        if g.is_leader() {
+            slots::set_error(self.net, self.handle, Error::Protocol);
+            self.announce();
         }
-        let Patience::Ns(limit) = patience else { return Err(Error::WouldBlock) };
-        let mut vigil = Vigil::new(self.net, limit);
-        let park = self.net.send_park(self.handle.slot());
-        loop {
-            word = self.producer.look();
-            if useful(word) {
-                return Ok(err_as_fin(word));
-            }
-            if vigil.due() {
-                self.check_status()?;
-                vigil.look()?;
-            }
-            let remaining = vigil.remaining_ns();
-            platform::pause(vigil.rounds(), park, remaining, || {
-                useful(self.producer.look()) || self.check_status().is_err()
-            });
-        }
-    }
-
-    fn check_status(&self) -> Result<()> {
-        match self.net.status(self.handle.slot(), self.handle.generation()) {
-            None => Ok(()),
-            Some(status) => match status.error() {
-                Some(error) => Err(error),
-                None if status.has(Status::NO_SEND) => Err(Error::BrokenPipe),
-                None => Ok(()),
-            },
-        }
+        Error::Protocol
     }
 
     /// Reserves up to `len` bytes of ring space to write in place (zero copy): at least one.
@@ -233,9 +236,7 @@ impl SendHalf {
         if len == 0 {
             return Err(Error::InvalidArgument);
         }
-        if self.producer.finished() || self.producer.reader_left() {
-            return Err(Error::BrokenPipe);
-        }
+        self.check()?;
         if self.producer.free() < len as u64 {
             let patience = if self.producer.free() == 0 { self.patience } else { Patience::None };
             match self.refresh(g, patience) {
@@ -273,12 +274,6 @@ impl SendHalf {
     pub const fn position(&self) -> u64 {
         self.producer.position()
     }
-}
-
-/// A reader that gave up reads no more, as far as a sender cares.
-#[inline(always)]
-fn err_as_fin(word: StreamWord) -> u64 {
-    if word.err() { StreamWord::at(word.position()).with_fin().0 } else { word.0 }
 }
 
 /// Tells whoever advances the other side of a half that its word has changed. By one lane.

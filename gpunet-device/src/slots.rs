@@ -4,7 +4,7 @@
 //! by compare-exchange on a counter in its own memory; the proxy, which alone knows when a close is
 //! finished, pushes slots back. The counters never repeat, so there is no ABA.
 
-use crate::Net;
+use crate::{Net, plain};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::control::{Descriptor, NO_SLOT};
 use gpunet_abi::entry::{Direction, Entry, Kind, OwnWords};
@@ -17,12 +17,17 @@ use gpunet_abi::{Error, Handle, Options, Result, SockAddr, Word};
 ///
 /// # Errors
 /// TooManySockets, when none is free.
+#[inline(never)]
 pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     // SAFETY: the counter lies in this device's memory; only its threads touch it, atomically.
     let taken = unsafe { AtomicU64::from_ptr(net.taken()) };
     // Ordering: Relaxed; the exchange below decides, and the entry it wins is made visible by the
     // proxy's publish of `reclaimed`.
     let mut ticket = taken.load(Ordering::Relaxed);
+    let sockets = u64::from(net.context().sockets);
+    if sockets == 0 {
+        return Err(Error::TooManySockets);
+    }
     let slot = loop {
         // Pairs with the publish in the proxy's `recycle`: the ring cells below it are visible.
         if ticket >= net.reclaimed().observe() {
@@ -32,7 +37,7 @@ pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
         // thread that used it last wrote to its entry.
         match taken.compare_exchange(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                let cell = net.reclaim_cell(ticket % net.context().sockets as u64);
+                let cell = net.reclaim_cell(ticket % sockets);
                 // SAFETY: inside the ring; the proxy wrote it before it published `reclaimed`.
                 break unsafe { AtomicU32::from_ptr(cell.cast_mut()) }.load(Ordering::Relaxed);
             }
@@ -49,7 +54,7 @@ pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     let handle = Handle::new(slot, generation);
     let fresh = Entry::fresh(*options);
     // SAFETY: as above.
-    unsafe { entry.write_volatile(fresh) };
+    unsafe { plain::store(entry, &fresh) };
     set_state(net, handle, Kind::Fresh);
     // The words this device writes start at 0 before any request names the slot.
     net.published(slot).set(0);
@@ -66,6 +71,7 @@ fn own_words(words: *mut OwnWords) -> (Word, Word) {
 }
 
 /// Sets what a slot is used for.
+#[inline(never)]
 pub(crate) fn set_state(net: Net, handle: Handle, kind: Kind) {
     let entry = net.entry(handle.slot());
     // SAFETY: inside the table, aligned; atomically accessed by this device's threads only.
@@ -75,11 +81,26 @@ pub(crate) fn set_state(net: Net, handle: Handle, kind: Kind) {
     state.store(Entry::pack(kind, handle.generation()), Ordering::Release);
 }
 
+/// Frees the entry of a socket that is `kind`, before or after the proxy took the slot back; says
+/// whether this call did it. Of several that close one handle, one wins; and an entry that another
+/// group has taken anew meanwhile is left alone.
+#[inline(never)]
+pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> bool {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table, aligned; atomically accessed by this device's threads only.
+    let state = unsafe { AtomicU32::from_ptr(&raw mut (*entry).state) };
+    let (from, to) =
+        (Entry::pack(kind, handle.generation()), Entry::pack(Kind::Free, handle.generation()));
+    // Ordering: AcqRel, pairs with itself in another group and with `set_state` of who takes the slot
+    // next: exactly one of two closes sees `from`.
+    state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
 /// What the handle's slot is used for.
 ///
 /// # Errors
 /// BadHandle, when the slot is free, out of range, or of another generation.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
     if handle.slot() >= net.context().sockets {
         return Err(Error::BadHandle);
@@ -101,6 +122,7 @@ pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
 ///
 /// # Errors
 /// Protocol, when the proxy's descriptor cannot be.
+#[inline(never)]
 pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor) -> Result<()> {
     let entry = net.entry(handle.slot());
     let send = direction(net, d.send_ring, d.send_log2, d.published, d.released)?;
@@ -109,7 +131,7 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor) -> Result<()> {
         return Err(Error::Protocol);
     }
     // SAFETY: this thread opens the slot; nobody else uses the entry yet.
-    let mut book = unsafe { entry.read_volatile() };
+    let mut book = unsafe { plain::load(entry) };
     book.send = send;
     book.recv = recv;
     book.partner = d.partner;
@@ -117,7 +139,7 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor) -> Result<()> {
     book.peer = d.peer;
     book.transport = d.transport;
     // SAFETY: as above.
-    unsafe { entry.write_volatile(book) };
+    unsafe { plain::store(entry, &book) };
     set_state(net, handle, Kind::Stream);
     Ok(())
 }
@@ -136,25 +158,58 @@ fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Re
 }
 
 /// A copy of the slot's entry. The handle was checked by [`kind_of`].
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn book(net: Net, handle: Handle) -> Entry {
     // SAFETY: inside the table; the entry is plain integers in this device's memory, and groups
     // that share it use different fields (send and receive direction).
-    unsafe { net.entry(handle.slot()).read_volatile() }
+    unsafe { plain::load(net.entry(handle.slot())) }
+}
+
+/// One half of a stream as the books have it, and the other end's slot.
+#[inline(always)]
+pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, u32) {
+    let entry = net.entry(handle.slot());
+    let direction = match half {
+        // SAFETY: field address inside the table's entry.
+        Half::Send => unsafe { &raw const (*entry).send },
+        // SAFETY: as above.
+        Half::Recv => unsafe { &raw const (*entry).recv },
+    };
+    // SAFETY: the half belongs to the calling group, so nobody writes it now.
+    let direction = unsafe { plain::load(direction) };
+    // SAFETY: inside the entry; written when the stream was opened.
+    let partner = unsafe { (&raw const (*entry).partner).read_volatile() };
+    (direction, partner)
+}
+
+/// The options of a socket.
+#[inline(always)]
+pub(crate) fn options(net: Net, handle: Handle) -> Options {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry; written word by word.
+    unsafe { plain::load(&raw const (*entry).options) }
+}
+
+/// The word that keeps what was last announced of the receiving half.
+#[inline(always)]
+pub(crate) fn announced(net: Net, handle: Handle) -> Word {
+    let entry = net.entry(handle.slot());
+    // SAFETY: an aligned word inside the table's entry.
+    unsafe { Word::from_ptr(&raw mut (*entry).announced) }
 }
 
 /// Stores the options of a socket.
 pub(crate) fn set_options(net: Net, handle: Handle, options: &Options) {
     let entry = net.entry(handle.slot());
     // SAFETY: inside the table; plain integers.
-    unsafe { (&raw mut (*entry).options).write_volatile(*options) };
+    unsafe { plain::store(&raw mut (*entry).options, options) };
 }
 
 /// Stores the addresses of a bound socket.
 pub(crate) fn set_local(net: Net, handle: Handle, local: SockAddr) {
     let entry = net.entry(handle.slot());
     // SAFETY: inside the table; plain integers.
-    unsafe { (&raw mut (*entry).local).write_volatile(local) };
+    unsafe { plain::store(&raw mut (*entry).local, &local) };
 }
 
 /// Keeps an error for SO_ERROR.

@@ -51,6 +51,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::connect`]; InvalidArgument for options that cannot be.
+    #[inline(never)]
     pub fn connect_with<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Self> {
         let patience = Patience::Ns(options.send_timeout_ns);
         let raw = by_leader(g, || {
@@ -84,10 +85,12 @@ impl Stream {
     /// BadHandle when it is stale; NotConnected when it is no stream.
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         g.sync();
-        match slots::kind_of(net, handle)? {
-            Kind::Stream => Ok(Self::load(net, handle)),
+        // One lane decides for all: another group may be closing it just now.
+        by_leader(g, || match slots::kind_of(net, handle)? {
+            Kind::Stream => Ok(0),
             _ => Err(Error::NotConnected),
-        }
+        })?;
+        Ok(Self::load(net, handle))
     }
 
     /// The stream in the books under a handle that the leader has just opened. After a barrier.
@@ -98,12 +101,10 @@ impl Stream {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
-        let book = slots::book(net, handle);
-        Self {
-            send: SendHalf::load(net, handle, &book.send, book.partner, &book.options),
-            recv: RecvHalf::load(net, handle, &book.recv, book.partner, &book.options),
-        }
+        let options = slots::options(net, handle);
+        Self { send: SendHalf::load(net, handle, &options), recv: RecvHalf::load(net, handle, &options) }
     }
 
     /// Separates the halves, for two groups or two parts of a program. They still share the handle;
@@ -267,16 +268,19 @@ impl Stream {
     ///
     /// # Errors
     /// BadHandle when it is closed already; NetworkDown.
+    #[inline(never)]
     pub fn close<G: Group>(mut self, g: &G) -> Result<()> {
         g.sync();
-        if slots::kind_of(self.send.net, self.handle())? != Kind::Stream {
-            return Err(Error::BadHandle);
-        }
+        let (net, handle) = (self.send.net, self.handle());
+        // One lane decides for all: another group may be closing it just now.
+        by_leader(g, || match slots::kind_of(net, handle)? {
+            Kind::Stream => Ok(0),
+            _ => Err(Error::BadHandle),
+        })?;
         self.send.shutdown(g);
         self.recv.shutdown(g);
-        let (net, handle) = (self.send.net, self.handle());
         let (sent, consumed) = (self.send.position(), self.recv.position());
-        by_leader(g, || close(net, handle, sent, consumed))?;
+        by_leader(g, || close(net, handle, Kind::Stream, sent, consumed))?;
         Ok(())
     }
 
@@ -295,7 +299,7 @@ impl Stream {
     /// The socket's options.
     #[must_use]
     pub fn options(&self) -> Options {
-        slots::book(self.send.net, self.handle()).options
+        slots::options(self.send.net, self.handle())
     }
 
     /// Changes options of the open stream: flags, timeouts, linger. Ring sizes and transport stay.
@@ -350,8 +354,11 @@ impl Stream {
 }
 
 /// Posts the close of a socket and frees its entry. By one lane.
-pub(crate) fn close(net: Net, handle: Handle, sent: u64, consumed: u64) -> Result<u64> {
-    slots::set_state(net, handle, Kind::Free);
+#[inline(never)]
+pub(crate) fn close(net: Net, handle: Handle, kind: Kind, sent: u64, consumed: u64) -> Result<u64> {
+    if !slots::retire(net, handle, kind) {
+        return Err(Error::BadHandle);
+    }
     let mut request = request::new(net, Op::Close, handle);
     (request.send_position, request.recv_position) = (sent, consumed);
     // A cancelled launch closes too.

@@ -1,8 +1,11 @@
 //! Waiting that always ends: what the leader looks at beside the word it waits for.
 
+use crate::outcome::pack;
+use crate::slots::Half;
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
-use gpunet_abi::{Error, Result};
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::{Error, Handle, Result, Status, Word};
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl Vigil {
     /// Canceled, NetworkDown or TimedOut.
     #[inline(always)]
     pub(crate) fn look(&mut self) -> Result<()> {
-        if !self.deaf && self.net.cancel().peek() != 0 {
+        if platform::is_abandoned() || (!self.deaf && self.net.cancel().peek() != 0) {
             return Err(Error::Canceled);
         }
         let now = platform::now_ns();
@@ -95,5 +98,112 @@ impl Vigil {
     #[inline(always)]
     pub(crate) fn remaining_ns(&self) -> u64 {
         self.deadline.saturating_sub(self.last_look)
+    }
+}
+
+/// Waits until the other end's word of a half moves past `seen`, ends, or the half fails; returns
+/// the word or the error, packed for a broadcast. By one lane.
+///
+/// One function for both halves and all groups, kept out of line: a wait is not hurried by a call,
+/// and kernels stay small enough for 1,024 threads.
+#[inline(never)]
+pub(crate) fn await_word(
+    net: Net,
+    handle: Handle,
+    half: Half,
+    theirs: Word,
+    seen: u64,
+    patience: Patience,
+) -> u64 {
+    pack(wait_for(&Wait { net, handle, half, theirs, seen }, patience))
+}
+
+struct Wait {
+    net: Net,
+    handle: Handle,
+    half: Half,
+    theirs: Word,
+    seen: u64,
+}
+
+fn wait_for(wait: &Wait, patience: Patience) -> Result<u64> {
+    let limit = match patience {
+        Patience::Ns(limit) => limit,
+        Patience::None => {
+            if let Some(word) = wait.news() {
+                return wait.verdict(word);
+            }
+            // One who asks again and again must hear of cancel too.
+            let over = Vigil::new(wait.net, 0).look();
+            return wait.last_words().unwrap_or(over.and(Err(Error::WouldBlock)));
+        }
+    };
+    let mut vigil = Vigil::new(wait.net, limit);
+    let park = match wait.half {
+        Half::Send => wait.net.send_park(wait.handle.slot()),
+        Half::Recv => wait.net.recv_park(wait.handle.slot()),
+    };
+    loop {
+        if let Some(word) = wait.news() {
+            return wait.verdict(word);
+        }
+        if vigil.due() {
+            if let Some(result) = wait.last_words() {
+                return result;
+            }
+            vigil.look()?;
+        }
+        let remaining = vigil.remaining_ns();
+        platform::pause(vigil.rounds(), park, remaining, || wait.news().is_some() || wait.ended().is_some());
+    }
+}
+
+impl Wait {
+    /// The other end's word, if it says something new.
+    #[inline(always)]
+    fn news(&self) -> Option<StreamWord> {
+        let word = StreamWord(self.theirs.observe());
+        if word.position() != self.seen || word.fin() || word.err() { Some(word) } else { None }
+    }
+
+    /// What a word that says something new means: data first, then the end or the failure.
+    fn verdict(&self, word: StreamWord) -> Result<u64> {
+        match (word.err(), self.half) {
+            (false, _) => Ok(word.0),
+            // A reader that gave up reads no more, as far as a sender cares.
+            (true, Half::Send) => Ok(StreamWord::at(word.position()).with_fin().0),
+            (true, Half::Recv) if word.position() != self.seen => Ok(StreamWord::at(word.position()).0),
+            (true, Half::Recv) => Err(Error::ConnectionReset),
+        }
+    }
+
+    /// The status, if it concerns this half.
+    fn ended(&self) -> Option<Status> {
+        let flag = match self.half {
+            Half::Send => Status::NO_SEND,
+            Half::Recv => Status::EOF,
+        };
+        self.net
+            .status(self.handle.slot(), self.handle.generation())
+            .filter(|status| status.error().is_some() || status.has(flag))
+    }
+
+    /// What the status means for this half, if anything: what landed before it comes first.
+    fn last_words(&self) -> Option<Result<u64>> {
+        let status = self.ended()?;
+        // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
+        // before it is visible to the look that follows.
+        core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+        if self.half == Half::Recv
+            && let Some(word) = self.news()
+            && word.position() != self.seen
+        {
+            return Some(self.verdict(word));
+        }
+        Some(match (status.error(), self.half) {
+            (Some(error), _) => Err(error),
+            (None, Half::Send) => Err(Error::BrokenPipe),
+            (None, Half::Recv) => Ok(StreamWord::at(self.seen).with_fin().0),
+        })
     }
 }

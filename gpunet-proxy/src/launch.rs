@@ -80,12 +80,13 @@ impl LaunchToken {
 }
 
 impl Attachment {
-    /// Loads PTX on the attachment's GPU; on the CPU device there is nothing to load.
+    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads (it decides how many
+    /// registers a thread may use); on the CPU device there is nothing to load.
     ///
     /// # Errors
     /// [`LoadModuleError`] with the assembler's log.
-    pub fn load(&self, ptx: &str) -> Result<Program, LoadModuleError> {
-        let module = self.cuda().map(|device| device.load_module(ptx)).transpose()?;
+    pub fn load(&self, ptx: &str, threads: u32) -> Result<Program, LoadModuleError> {
+        let module = self.cuda().map(|device| device.load_module_for(ptx, threads)).transpose()?;
         Ok(Program { module })
     }
 

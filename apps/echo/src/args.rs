@@ -87,7 +87,7 @@ pub struct LoadArgs {
     /// Message sizes in bytes, with K or M if you like; several with commas.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64,1K,16K,256K,1M", value_parser = size)]
     pub size: Vec<u64>,
-    /// Messages per connection [default: by size, 1500 of 64 bytes, 8 of 1 MiB].
+    /// Messages per connection [default: by size, 8000 of 64 bytes, 64 of 1 MiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Connections at the same time.
@@ -261,7 +261,7 @@ impl LoadArgs {
     /// Messages per connection of that size: enough for a steady figure, few enough that the whole
     /// demonstration takes some seconds on two cores.
     pub fn count_for(&self, size: u64) -> u64 {
-        self.count.unwrap_or(((8 << 20) / size).clamp(8, 1500))
+        self.count.unwrap_or(((64 << 20) / size).clamp(48, 8000))
     }
 }
 

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
+use std::io::Write;
 
 /// Everything a demonstration or a client did.
 #[derive(Clone, Debug, Serialize)]
@@ -86,14 +87,20 @@ impl Report {
 
     /// Prints it to stdout, in the one form or the other.
     pub fn print(&self, json: bool) {
-        if json { print_json(self) } else { print!("{self}") }
+        if json { print_json(self) } else { print(self) }
     }
+}
+
+/// Prints to stdout. When nobody reads it any more, nobody is left to tell.
+pub fn print(text: &impl fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Prints one JSON object.
 pub fn print_json(value: &impl Serialize) {
     // These structures have only string keys and finite numbers, which JSON has.
-    println!("{}", serde_json::to_string(value).unwrap_or_default());
+    print(&format_args!("{}\n", serde_json::to_string(value).unwrap_or_default()));
 }
 
 const HEADINGS: [&str; 10] = [

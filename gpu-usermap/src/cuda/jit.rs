@@ -42,11 +42,24 @@ impl Device {
     /// # Errors
     /// [`LoadModuleError::Refused`] carries the assembler's log.
     pub fn load_module(&self, ptx: &str) -> Result<Module, LoadModuleError> {
+        self.load_text(ptx, None)
+    }
+
+    /// As [`Device::load_module`], with code that blocks of `threads` threads can run: the assembler keeps each thread's
+    /// registers within its share of the multiprocessor's.
+    ///
+    /// # Errors
+    /// As [`Device::load_module`].
+    pub fn load_module_for(&self, ptx: &str, threads: u32) -> Result<Module, LoadModuleError> {
+        self.load_text(ptx, Some(threads))
+    }
+
+    fn load_text(&self, ptx: &str, threads: Option<u32>) -> Result<Module, LoadModuleError> {
         let ptx = c_string("the module", ptx.as_bytes())?;
         let handle = self.agent().run(move |context| {
             let mut log = LinkLog::new();
             // SAFETY: NUL-terminated PTX text that outlives the call.
-            let loaded = unsafe { context.driver().module_load(ptx.as_ptr().cast(), &mut log) };
+            let loaded = unsafe { context.driver().module_load(ptx.as_ptr().cast(), threads, &mut log) };
             loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text(), source })
         })??;
         Ok(Module::new(self.clone(), handle))
@@ -91,7 +104,7 @@ fn link_and_load(
     let mut load_log = LinkLog::new();
     let loaded = linked_image(context, link, texts).and_then(|image| {
         // SAFETY: the linker's complete cubin, alive until `link_destroy`; the driver copies it.
-        unsafe { driver.module_load(image, &mut load_log) }
+        unsafe { driver.module_load(image, None, &mut load_log) }
     });
     // SAFETY: made above, used no more.
     if let Err(error) = unsafe { driver.link_destroy(link) } {

@@ -45,7 +45,7 @@ pub struct Direction {
     pub mine: u64,
     /// Address of the word the other end writes.
     pub theirs: u64,
-    /// Bytes moved so far, with FIN once this end finished.
+    /// Bytes moved so far, with FIN once this end finished and ERR once it gave up.
     pub position: u64,
     /// The other end's position as last believed.
     pub seen: u64,
@@ -77,7 +77,9 @@ pub struct Entry {
     pub transport: u32,
     /// The errno that SO_ERROR reports once.
     pub error: u32,
-    reserved: u64,
+    /// Bytes consumed as last announced; `recv.position` may be ahead of it.
+    pub announced: u64,
+    reserved: [u64; 4],
 }
 
 const _: () = assert!(size_of::<Entry>() == 256);
@@ -99,7 +101,8 @@ impl Entry {
             peer: SockAddr::NONE,
             transport: 0,
             error: 0,
-            reserved: 0,
+            announced: 0,
+            reserved: [0; 4],
         }
     }
 

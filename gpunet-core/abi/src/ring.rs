@@ -34,6 +34,7 @@ pub struct Producer {
     released: u64,
     reader_left: bool,
     finished: bool,
+    failed: bool,
 }
 
 impl Producer {
@@ -45,7 +46,14 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const unsafe fn new(end: RingEnd, position: u64, released: u64) -> Self {
-        Self { end, position, released, reader_left: false, finished: false }
+        Self { end, position, released, reader_left: false, finished: false, failed: false }
+    }
+
+    /// The word that the other end writes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn theirs(&self) -> Word {
+        self.end.theirs
     }
 
     /// Observes what the other end consumed. One lane looks; all lanes [`Producer::accept`].
@@ -141,12 +149,26 @@ impl Producer {
         self.end.mine.publish(self.word().0);
     }
 
+    /// Marks that this end gives up (ERR), because the other wrote what cannot be. All lanes.
+    #[inline(always)]
+    pub const fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// Says whether [`Producer::fail`] was called.
+    #[inline(always)]
+    #[must_use]
+    pub const fn failed(&self) -> bool {
+        self.failed
+    }
+
     /// The word that [`Producer::announce`] publishes.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
         let word = StreamWord::at(self.position);
-        if self.finished { word.with_fin() } else { word }
+        let word = if self.finished { word.with_fin() } else { word };
+        if self.failed { word.with_err() } else { word }
     }
 }
 
@@ -159,6 +181,7 @@ pub struct Consumer {
     ended: bool,
     broken: bool,
     finished: bool,
+    failed: bool,
 }
 
 impl Consumer {
@@ -169,7 +192,14 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const unsafe fn new(end: RingEnd, position: u64, landed: u64) -> Self {
-        Self { end, position, landed, ended: false, broken: false, finished: false }
+        Self { end, position, landed, ended: false, broken: false, finished: false, failed: false }
+    }
+
+    /// The word that the other end writes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn theirs(&self) -> Word {
+        self.end.theirs
     }
 
     /// Observes what has landed. One lane looks; all lanes [`Consumer::accept`].
@@ -268,11 +298,25 @@ impl Consumer {
         self.end.mine.publish(self.word().0);
     }
 
+    /// Marks that this end gives up (ERR), because the other wrote what cannot be. All lanes.
+    #[inline(always)]
+    pub const fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// Says whether [`Consumer::fail`] was called.
+    #[inline(always)]
+    #[must_use]
+    pub const fn failed(&self) -> bool {
+        self.failed
+    }
+
     /// The word that [`Consumer::announce`] publishes.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
         let word = StreamWord::at(self.position);
-        if self.finished { word.with_fin() } else { word }
+        let word = if self.finished { word.with_fin() } else { word };
+        if self.failed { word.with_err() } else { word }
     }
 }

@@ -56,7 +56,8 @@ impl Futex {
 #[test]
 fn a_parked_waiter_is_always_woken() {
     loom::model(|| {
-        let shared = Arc::new((AtomicU64::new(0), Flag(AtomicU32::new(0)), Futex::new(), UnsafeCell::new(0u8)));
+        let shared =
+            Arc::new((AtomicU64::new(0), Flag(AtomicU32::new(0)), Futex::new(), UnsafeCell::new(0u8)));
         let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {

@@ -1,8 +1,8 @@
 //! CPU threads that form a group, with a real barrier: for tests of what lanes do together.
 
 use super::{Group, Solo};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::platform;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Lanes of a warp, as on every NVIDIA GPU.
@@ -15,55 +15,64 @@ pub struct Lanes {
     size: u32,
     index: u32,
     count: u32,
-    shared: Arc<Shared>,
-    warp: Arc<Shared>,
-    turn: Cell<usize>,
+    shared: Arc<Meeting>,
+    warp: Arc<Meeting>,
 }
 
-/// What the lanes of a group share.
+/// Where the lanes of a group meet: every collective is one meeting, at which lane 0 leaves a value
+/// and each lane adds one.
 #[derive(Debug)]
-struct Shared {
+struct Meeting {
     size: u32,
-    state: Mutex<(u32, u64)>,
+    state: Mutex<State>,
     wake: Condvar,
-    poisoned: AtomicBool,
-    // Two of each, used in turns: a lane that is late to read one turn's value has passed the
-    // barrier of the next turn before the slot is written again.
-    value: [AtomicU64; 2],
-    sums: [AtomicU64; 2],
+    poisoned: Arc<AtomicBool>,
 }
 
-impl Shared {
-    fn new(size: u32) -> Arc<Self> {
-        Arc::new(Self {
-            size,
-            state: Mutex::new((0, 0)),
-            wake: Condvar::new(),
-            poisoned: AtomicBool::new(false),
-            value: [const { AtomicU64::new(0) }; 2],
-            sums: [const { AtomicU64::new(0) }; 2],
-        })
+#[derive(Debug, Default)]
+struct State {
+    arrived: u32,
+    turn: u64,
+    value: u64,
+    sum: u64,
+    /// Of the last complete meeting. It stays until all lanes have come to the next, and so until
+    /// the last of them has read it.
+    result: (u64, u64),
+}
+
+impl Meeting {
+    fn new(size: u32, poisoned: &Arc<AtomicBool>) -> Arc<Self> {
+        let (state, wake) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { size, state, wake, poisoned: poisoned.clone() })
     }
 
-    fn sync(&self) {
+    fn meet(&self, value: Option<u64>, add: u64) -> (u64, u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = state.1;
-        state.0 += 1;
-        if state.0 == self.size {
-            *state = (0, turn + 1);
+        let turn = state.turn;
+        state.arrived += 1;
+        state.value = value.unwrap_or(state.value);
+        state.sum += add;
+        if state.arrived == self.size {
+            state.result = (state.value, state.sum);
+            (state.arrived, state.sum, state.turn) = (0, 0, turn + 1);
             self.wake.notify_all();
-            return;
+            return state.result;
         }
-        while state.1 == turn && !self.poisoned.load(Ordering::Relaxed) {
+        // Ordering: Relaxed; set under the same lock.
+        while state.turn == turn && !self.poisoned.load(Ordering::Relaxed) {
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        let (result, met) = (state.result, state.turn != turn);
         drop(state);
-        assert!(!self.poisoned.load(Ordering::Relaxed), "another lane of this group panicked");
+        assert!(met, "another lane of this group panicked");
+        result
     }
 
     fn poison(&self) {
         // Under the lock, so that no waiter misses it between its check and its wait.
         let guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ordering: Relaxed; the lock orders it, and a waiter for the network only looks now and
+        // then.
         self.poisoned.store(true, Ordering::Relaxed);
         drop(guard);
         self.wake.notify_all();
@@ -74,9 +83,11 @@ impl Lanes {
     /// Makes the `size` lanes of group `index` of `count`; each goes to a thread of its own.
     #[must_use]
     pub fn group(index: u32, count: u32, size: u32) -> Vec<Self> {
-        let shared = Shared::new(size);
-        let warps: Vec<_> =
-            (0..size.div_ceil(WARP)).map(|warp| Shared::new((size - warp * WARP).min(WARP))).collect();
+        let poisoned = Arc::new(AtomicBool::new(false));
+        let shared = Meeting::new(size, &poisoned);
+        let warps: Vec<_> = (0..size.div_ceil(WARP))
+            .map(|warp| Meeting::new((size - warp * WARP).min(WARP), &poisoned))
+            .collect();
         let lane = |rank: u32| Self {
             rank,
             size,
@@ -84,15 +95,13 @@ impl Lanes {
             count,
             shared: shared.clone(),
             warp: warps[(rank / WARP) as usize].clone(),
-            turn: Cell::new(0),
         };
         (0..size).map(lane).collect()
     }
 
-    fn next_turn(&self) -> usize {
-        let turn = self.turn.get();
-        self.turn.set(turn ^ 1);
-        turn
+    /// Makes waits of the calling thread end when another lane of this group panics.
+    pub(crate) fn enter(&self) {
+        platform::end_waits_on(self.shared.poisoned.clone());
     }
 }
 
@@ -122,28 +131,13 @@ impl Group for Lanes {
         self.count
     }
     fn sync(&self) {
-        self.shared.sync();
+        self.shared.meet(None, 0);
     }
-    // Ordering: Relaxed throughout; the barrier's mutex orders the accesses.
     fn broadcast(&self, value: u64) -> u64 {
-        let slot = &self.shared.value[self.next_turn()];
-        if self.rank == 0 {
-            slot.store(value, Ordering::Relaxed);
-        }
-        self.sync();
-        slot.load(Ordering::Relaxed)
+        self.shared.meet((self.rank == 0).then_some(value), 0).0
     }
     fn sum(&self, value: u32) -> u32 {
-        let turn = self.next_turn();
-        self.shared.sums[turn].fetch_add(u64::from(value), Ordering::Relaxed);
-        self.sync();
-        let sum = self.shared.sums[turn].load(Ordering::Relaxed);
-        self.sync();
-        if self.rank == 0 {
-            self.shared.sums[turn].store(0, Ordering::Relaxed);
-        }
-        self.sync();
-        sum as u32
+        self.shared.meet(None, u64::from(value)).1 as u32
     }
     fn warp(&self) -> Self {
         let warps = self.size.div_ceil(WARP);
@@ -154,7 +148,6 @@ impl Group for Lanes {
             count: self.count * warps,
             shared: self.warp.clone(),
             warp: self.warp.clone(),
-            turn: Cell::new(0),
         }
     }
     fn thread(&self) -> Solo {
@@ -191,9 +184,12 @@ mod tests {
     #[test]
     fn warps_of_a_group_work_apart() {
         run(33, |lane| {
-            let warp = lane.warp();
-            assert_eq!(warp.size(), if lane.rank() < 32 { 32 } else { 1 });
-            assert_eq!(warp.broadcast(u64::from(warp.index())), u64::from(lane.rank() / 32));
+            for round in 0..50 {
+                // A new value each time, as a kernel may ask for its warp anew at each call.
+                let warp = lane.warp();
+                assert_eq!(warp.size(), if lane.rank() < 32 { 32 } else { 1 });
+                assert_eq!(warp.broadcast(round + u64::from(warp.index())), round + u64::from(lane.rank() / 32));
+            }
             assert_eq!(lane.thread().index(), lane.rank());
         });
     }

@@ -1,8 +1,9 @@
 //! The CPU device: waiters spin a little and then sleep on futexes; publishers wake them.
 
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// Looks at a word before a waiter goes to sleep. On a machine with few cores spinning only takes
@@ -26,6 +27,27 @@ pub(crate) const MAY_SLEEP: bool = true;
 
 /// How many looks at the position word come between two looks at status, cancel and heartbeat.
 pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
+
+thread_local! {
+    static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Makes this thread's waits end once `abandoned` is set: its group has lost a lane.
+pub(crate) fn end_waits_on(abandoned: Arc<AtomicBool>) {
+    ABANDONED.set(Some(abandoned));
+}
+
+/// Says whether this thread's group has lost a lane, so that nobody is left to hear of what it
+/// waits for.
+pub(crate) fn is_abandoned() -> bool {
+    // Ordering: Relaxed; a sign to stop, which brings no data.
+    ABANDONED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
+}
+
+/// Lets others run, between two looks for which there is no flag to sleep on.
+pub(crate) fn breathe() {
+    std::thread::yield_now();
+}
 
 /// Waits a little; after enough rounds sleeps on `flag` unless `changed`.
 pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, changed: impl FnOnce() -> bool) {
@@ -86,10 +108,11 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
 pub(crate) fn count_poller(pollers: *mut u32, enter: bool) {
     // SAFETY: as in `pause`; only CPU blocks of this process change the count.
     let count = unsafe { std::sync::atomic::AtomicU32::from_ptr(pollers) };
-    // Ordering: SeqCst, pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of
+    // Ordering: SeqCst, with a fence before the poller looks at words: pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of
     // poller and publisher sees the other.
     if enter {
         count.fetch_add(1, Ordering::SeqCst);
+        SharedFlag::fence();
     } else {
         count.fetch_sub(1, Ordering::SeqCst);
     }

@@ -18,6 +18,19 @@ pub(crate) const MAY_SLEEP: bool = false;
 /// loads of pinned memory take 19 us, of GPU memory about 5 us.
 pub(crate) const SLOW_CHECK_EVERY: u32 = 16;
 
+/// A GPU's groups lose no lane: a trap ends the whole grid.
+#[inline(always)]
+pub(crate) fn is_abandoned() -> bool {
+    false
+}
+
+/// Waits some nanoseconds between two looks at a word that many groups want.
+#[inline(always)]
+pub(crate) fn breathe() {
+    // SAFETY: suspends the thread for a short time.
+    unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 200u32, options(nomem, nostack)) };
+}
+
 /// A GPU waiter never sleeps.
 #[inline(always)]
 pub(crate) fn pause(_round: u32, _flag: *mut u32, _limit_ns: u64, _changed: impl FnOnce() -> bool) {}

@@ -126,8 +126,11 @@ fn is_aligned_barrier(i: &Instruction) -> bool {
 
 fn is_non_coherent(i: &Instruction) -> bool {
     let parts = parts(i);
+    // A constant of the program (rustc names them `anon_$_...`), addressed by its name, is no one's to
+    // write; every shared address is in a register.
+    let constant = i.operands.contains("[anon_$_");
     // `ldu` is the older form of the same load.
-    parts[0] == "ldu" || (parts[0] == "ld" && parts.contains(&"nc"))
+    !constant && (parts[0] == "ldu" || (parts[0] == "ld" && parts.contains(&"nc")))
 }
 
 fn is_read_modify_write(i: &Instruction) -> bool {

@@ -7,7 +7,7 @@ use super::Driver;
 use crate::cuda::error::CudaError;
 use crate::cuda::raw::constants::{
     FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, JIT_INPUT_PTX,
-    SUCCESS,
+    JIT_THREADS_PER_BLOCK, SUCCESS,
 };
 use crate::cuda::raw::{CUdeviceptr, FunctionHandle, LinkHandle, ModuleHandle, StreamHandle};
 
@@ -44,13 +44,18 @@ impl Driver {
     pub(in crate::cuda) unsafe fn module_load(
         &self,
         image: *const c_void,
+        threads: Option<u32>,
         log: &mut LinkLog,
     ) -> Result<ModuleHandle, CudaError> {
-        let (mut names, mut values) = log.options();
+        let ([text, size], [text_at, size_at]) = log.options();
+        let mut names = [text, size, JIT_THREADS_PER_BLOCK];
+        // The assembler also writes back how many threads it achieved; the slot is ours.
+        let mut values = [text_at, size_at, ptr::without_provenance_mut(threads.unwrap_or(0) as usize)];
+        let count = if threads.is_some() { 3 } else { 2 };
         let mut module = ModuleHandle::NULL;
-        // SAFETY: the caller's promise for `image`; two options with two values, whose buffer outlives the call.
+        // SAFETY: the caller's promise for `image`; `count` options with as many values, whose buffer outlives the call.
         let code = unsafe {
-            (self.api.module_load_data)(&mut module, image, 2, names.as_mut_ptr(), values.as_mut_ptr())
+            (self.api.module_load_data)(&mut module, image, count, names.as_mut_ptr(), values.as_mut_ptr())
         };
         self.check("cuModuleLoadDataEx", code)?;
         Ok(module)

@@ -21,6 +21,7 @@ pub(crate) const RANGE_HANDLE_DMA_BUF_FD: c_uint = 1;
 
 pub(crate) const LOADING_MODE_LAZY: c_uint = 2;
 
+pub(crate) const JIT_THREADS_PER_BLOCK: c_uint = 1;
 pub(crate) const JIT_ERROR_LOG_BUFFER: c_uint = 5;
 pub(crate) const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
 pub(crate) const JIT_INPUT_PTX: c_uint = 1;
@@ -68,6 +69,7 @@ mod tests {
             sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as u32
         );
         assert_eq!(LOADING_MODE_LAZY, sys::CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING as u32);
+        assert_eq!(JIT_THREADS_PER_BLOCK, Jit::CU_JIT_THREADS_PER_BLOCK as u32);
         assert_eq!(JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER as u32);
         assert_eq!(JIT_ERROR_LOG_BUFFER_SIZE_BYTES, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as u32);
         assert_eq!(JIT_INPUT_PTX, sys::CUjitInputType::CU_JIT_INPUT_PTX as u32);

@@ -1,0 +1,302 @@
+//! The echo server: any number of connections per block, none of which holds up another.
+//!
+//! A block polls the listener and its connections. What a connection received is sent back straight
+//! from its receive ring (peek, send, release), so what cannot be sent yet simply stays in that ring:
+//! there is no buffer per connection, and the peer of a slow reader is slowed down by the ring itself.
+
+use crate::record::Served;
+use crate::table::Table;
+use gpunet_device::poll::{POLLERR, POLLIN, POLLOUT, poll};
+use gpunet_device::{
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, PollFd, PollSet, Result, Stream, now_ns,
+};
+
+/// How long a block with one connection waits for that one alone before it polls everything.
+///
+/// Polling costs a look at the proxy's epoch (on a GPU a bus round trip, 1.2 us); waiting for one
+/// stream of the same GPU costs none. It is the accepted streams' receive timeout (see `OPTIONS`),
+/// and at most this long is a second connection kept waiting.
+pub const ATTENTION_NS: u64 = 2_000_000;
+
+/// Bytes echoed on one connection before the next one has its turn.
+const TURN: usize = 256 * 1024;
+
+/// A block with connections leaves a new one to idler blocks for so long per connection it has.
+const COURTESY_NS: u64 = 20_000;
+
+/// Pause before the next accept when there is no memory or no slot for it.
+const EXHAUSTED_NS: u64 = 10_000_000;
+
+/// A block that is never idle looks this often whether it is to stop.
+const STOP_CHECK_NS: u64 = 10_000_000;
+
+/// Serves echo connections until it is cancelled.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct EchoServer {
+    /// The launch's sockets.
+    pub net: Net,
+    /// [`EchoServer::table_bytes`] for each block, 16-aligned.
+    pub tables: Buffer,
+    /// A [`Served`] record for each block.
+    pub records: Buffer,
+    /// The listener's handle.
+    pub listener: i32,
+    /// Connections per block.
+    pub room: u32,
+}
+
+impl EchoServer {
+    /// Memory that each block needs.
+    #[must_use]
+    pub const fn table_bytes(room: u32) -> usize {
+        Table::bytes(room as usize)
+    }
+}
+
+impl Kernel for EchoServer {
+    const ENTRY: &'static str = "gpunet_echo_server";
+
+    fn run<G: Group>(self, g: &G) {
+        let block = g.index() as usize;
+        let bytes = Self::table_bytes(self.room);
+        let table = Table::new(g, self.tables.slice(block * bytes, bytes), self.room as usize);
+        let mut server = Block { net: self.net, table, listener: None, hold_until: 0, served: Served::default() };
+        if let Err(error) = server.run(g, self.listener) {
+            server.served.stopped = error.errno();
+        }
+        if g.is_leader() {
+            server.served.store(self.records.skip(block * Served::NUMBERS * crate::record::NUMBER));
+        }
+    }
+}
+
+/// One block of the server. Equal on all lanes.
+struct Block {
+    net: Net,
+    table: Table,
+    /// The listener while it is watched.
+    listener: Option<Handle>,
+    /// Not 0: when to accept what waits, unless another block has taken it.
+    hold_until: u64,
+    served: Served,
+}
+
+/// How a turn of one connection ended.
+#[derive(PartialEq)]
+enum Turn {
+    /// Everything that had come was sent back.
+    Dry,
+    /// There is more to send back than fits now.
+    Full,
+    /// There is more, but the others have their turn.
+    Over,
+    /// The peer ended its stream, and it has everything.
+    Ended,
+}
+
+impl Block {
+    /// Serves until a call says that it is over: Canceled, NetworkDown, or the listener was closed.
+    fn run<G: Group>(&mut self, g: &G, listener: i32) -> Result<()> {
+        let Some(handle) = Handle::from_raw(listener) else { return Err(Error::BadHandle) };
+        let listener = Listener::from_handle(g, self.net, handle)?;
+        let mut now = g.broadcast(now_ns());
+        let mut checked = now;
+        loop {
+            let timeout = self.choose(g, handle, now);
+            let mut ready = poll(g, self.net, self.table.all(), timeout)?;
+            now = g.broadcast(now_ns());
+            if ready == 0 {
+                checked = now;
+            } else if now - checked > STOP_CHECK_NS {
+                self.check_stop(g)?;
+                checked = now;
+            }
+            if self.listener.is_some() {
+                if self.table.listener_ready() {
+                    ready -= 1;
+                    self.accept(g, &listener, now)?;
+                } else {
+                    // Another block took it.
+                    self.hold_until = 0;
+                }
+            }
+            self.serve(g, ready, now);
+        }
+    }
+
+    /// Decides whether to watch the listener, and how long to wait.
+    fn choose<G: Group>(&mut self, g: &G, listener: Handle, now: u64) -> i64 {
+        let held = self.hold_until > now;
+        let watch = if self.table.has_room() && !held { Some(listener) } else { None };
+        if watch != self.listener {
+            self.listener = watch;
+            self.table.watch_listener(g, watch);
+        }
+        if held { (self.hold_until - now) as i64 } else { -1 }
+    }
+
+    /// Accepts the connection that waits, or leaves it to idler blocks for a moment.
+    fn accept<G: Group>(&mut self, g: &G, listener: &Listener, now: u64) -> Result<()> {
+        if self.hold_until == 0 && self.table.len() > 0 && g.count() > 1 {
+            self.hold_until = now + self.table.len() as u64 * COURTESY_NS;
+            return Ok(());
+        }
+        self.hold_until = 0;
+        match listener.try_accept(g) {
+            Ok(stream) => {
+                self.served.connections += 1;
+                self.table.add(g, stream.handle());
+            }
+            Err(Error::WouldBlock) => {}
+            Err(error @ (Error::Canceled | Error::NetworkDown | Error::BadHandle | Error::InvalidArgument)) => {
+                return Err(error);
+            }
+            // Out of rings or slots: the connection waits in the backlog until one is free. Anything
+            // else is that connection's own end.
+            Err(error) => {
+                if !matches!(error, Error::NoBuffers | Error::TooManySockets) {
+                    self.fail(error);
+                }
+                self.hold_until = now + EXHAUSTED_NS;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each of the `ready` connections its turn.
+    fn serve<G: Group>(&mut self, g: &G, mut ready: usize, now: u64) {
+        // From the end, because a connection that is removed is replaced by the last one.
+        let mut index = self.table.len();
+        while ready > 0 && index > 0 {
+            index -= 1;
+            let fd = self.table.get(index);
+            if fd.revents == 0 {
+                continue;
+            }
+            ready -= 1;
+            let Some(handle) = Handle::from_raw(fd.handle) else { continue };
+            let result = match Stream::from_handle(g, self.net, handle) {
+                Ok(stream) => self.serve_one(g, stream, index, fd, now),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                self.fail(error);
+                self.table.remove(g, index);
+            }
+        }
+    }
+
+    /// The turn of one connection; an error is its end.
+    fn serve_one<G: Group>(
+        &mut self,
+        g: &G,
+        mut stream: Stream,
+        index: usize,
+        fd: PollFd,
+        now: u64,
+    ) -> Result<()> {
+        loop {
+            match self.echo(g, &mut stream, fd.revents & POLLERR != 0) {
+                Ok(Turn::Ended) => {
+                    self.table.remove(g, index);
+                    // Shuts down writing, after what was sent.
+                    if let Err(error) = stream.close(g) {
+                        self.fail(error);
+                    }
+                    return Ok(());
+                }
+                // Alone with this connection: wait for its next message here.
+                Ok(Turn::Dry) if self.table.len() == 1 && g.broadcast(now_ns()) - now < ATTENTION_NS => {
+                    match stream.peek(g, 1) {
+                        Ok(_) => {}
+                        // Also when it is to stop: the next poll says so again.
+                        Err(Error::TimedOut | Error::Canceled) => break,
+                        Err(error) => return self.give_up(g, stream, error),
+                    }
+                }
+                Ok(turn) => {
+                    let wanted = if turn == Turn::Full { POLLOUT } else { POLLIN };
+                    if wanted != fd.events {
+                        self.table.set(g, index, stream.handle().raw(), wanted);
+                    }
+                    return Ok(());
+                }
+                Err(error) => return self.give_up(g, stream, error),
+            }
+        }
+        if fd.events != POLLIN {
+            self.table.set(g, index, stream.handle().raw(), POLLIN);
+        }
+        Ok(())
+    }
+
+    /// Sends back what has come. Called when something has, so it does not wait.
+    fn echo<G: Group>(&mut self, g: &G, stream: &mut Stream, failed: bool) -> Result<Turn> {
+        let mut moved = 0;
+        loop {
+            let span = match stream.peek(g, TURN) {
+                Ok(span) => span,
+                // Nothing came within the receive timeout, unless it is the connection's own ETIMEDOUT.
+                Err(Error::TimedOut) if !failed => return Ok(Turn::Dry),
+                Err(error) => return Err(error),
+            };
+            if span.is_empty() {
+                return Ok(Turn::Ended);
+            }
+            // The part up to the ring's end; the rest, if any, is the first part of the next look. One
+            // place that sends keeps the kernel small: a copy is a thousand lines of PTX.
+            let piece = span.first;
+            let sent = match stream.try_send(g, peeked(piece.ptr, piece.len)) {
+                Ok(sent) => sent,
+                Err(Error::WouldBlock) => 0,
+                Err(error) => return Err(error),
+            };
+            stream.release(g, sent);
+            self.served.bytes += sent as u64;
+            moved += sent;
+            if sent < piece.len {
+                return Ok(Turn::Full);
+            }
+            if moved >= TURN {
+                return Ok(Turn::Over);
+            }
+            if stream.available(g)? == 0 {
+                return Ok(Turn::Dry);
+            }
+        }
+    }
+
+    /// Closes a stream that failed.
+    fn give_up<G: Group>(&mut self, g: &G, stream: Stream, error: Error) -> Result<()> {
+        // The first error tells more than that of the close.
+        let _ = stream.close(g);
+        Err(error)
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.served.errors += 1;
+        self.served.last_errno = error.errno();
+    }
+
+    /// Polls nothing, for a moment: that notices a cancel, which calls that need not wait do not.
+    fn check_stop<G: Group>(&self, g: &G) -> Result<()> {
+        poll(g, self.net, nothing(), 1).map(|_| ())
+    }
+}
+
+/// Bytes of a receive ring, to be sent from where they are.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn peeked(ptr: *mut u8, len: usize) -> Buffer {
+    // SAFETY: a piece of a peeked span: mapped while the stream is open, and nobody writes it until
+    // it is released, which happens after the send.
+    unsafe { Buffer::from_raw_parts(ptr, len) }
+}
+
+#[inline(always)]
+#[allow(unsafe_code)]
+fn nothing() -> PollSet {
+    // SAFETY: no entries.
+    unsafe { PollSet::from_raw_parts(core::ptr::without_provenance_mut(16), 0) }
+}

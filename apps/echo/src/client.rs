@@ -1,0 +1,69 @@
+//! The clients alone, against any echo server.
+
+use crate::args::ClientArgs;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::kernels::{ClientMemory, Kernels, Load};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::run::{Outturn, RING, complain, run};
+use gpunet_abi::Options;
+use std::net::SocketAddr;
+
+/// Runs the clients.
+pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+    let wanted = &args.load;
+    let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
+    let mut addrs = args.addr.resolve().map_err(resolve)?;
+    let blocks = args.blocks.unwrap_or(wanted.connections).min(wanted.connections);
+    let kernels = Kernels::open(&args.device, wanted.connections, RING)?;
+    kernels.check(0, blocks)?;
+    let mut memory = kernels.client_memory(blocks, wanted)?;
+    let mut progress = Progress::new(wanted.messages(), args.device.json);
+    let options = Options::DEFAULT.with_rings(RING, RING).with_transport(args.transport.kind());
+
+    let mut runs = Vec::new();
+    let mut interrupted = false;
+    for &size in &wanted.size {
+        let load = wanted.load(size, options);
+        let (back, outturn) = reach(&kernels, memory, &load, &mut addrs, interrupt, &mut progress)?;
+        memory = back;
+        progress.finish_run(load.messages());
+        complain(&outturn.complaints);
+        runs.push(outturn.run);
+        interrupted = outturn.interrupted;
+        // Nothing was there for the first size, so nothing will be for the others.
+        if interrupted || outturn.unreachable {
+            break;
+        }
+    }
+    drop(progress);
+    let report = Report::new(kernels.device_name(), runs, 0, interrupted);
+    drop(memory);
+    let closed = kernels.close();
+    if closed.undelivered > 0 && report.errors == 0 && !interrupted {
+        eprintln!("gpunet-echo: {} bytes were not delivered", closed.undelivered);
+    }
+    Ok(report)
+}
+
+/// Runs one size against the first address that answers, and forgets those that do not: a name may
+/// stand for an IPv6 and an IPv4 address of which one is served.
+fn reach(
+    kernels: &Kernels,
+    mut memory: ClientMemory,
+    load: &Load,
+    addrs: &mut Vec<SocketAddr>,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Result<(ClientMemory, Outturn), Error> {
+    loop {
+        let load = Load { addr: addrs[0], ..*load };
+        let (back, outturn) = run(kernels, memory, &load, "tcp", interrupt, progress)?;
+        if !outturn.unreachable || outturn.interrupted || addrs.len() == 1 {
+            return Ok((back, outturn));
+        }
+        addrs.remove(0);
+        memory = back;
+    }
+}

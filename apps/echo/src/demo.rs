@@ -1,0 +1,71 @@
+//! Both halves in this process, over tcp and then over peer.
+
+use crate::args::{DemoArgs, Transport};
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::kernels::{Kernels, Load, end_server};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::run::{RING, complain, run};
+use gpunet_abi::Options;
+use gpunet_echo_kernel::ATTENTION_NS;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Server blocks at most, unless asked for: more connections than these share blocks.
+const BLOCKS: u32 = 16;
+
+/// Runs the demonstration.
+pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+    let wanted = &args.load;
+    let connections = wanted.connections;
+    let transports = match args.transport {
+        Transport::Auto => vec![(Transport::Tcp, "tcp"), (Transport::Peer, "peer")],
+        Transport::Tcp => vec![(Transport::Tcp, "tcp")],
+        Transport::Peer => vec![(Transport::Peer, "peer")],
+    };
+    let blocks = args.blocks.unwrap_or(connections.min(BLOCKS));
+    // Both ends of each stream are on this device.
+    let kernels = Kernels::open(&args.device, 2 * connections, RING)?;
+    kernels.check(blocks, connections)?;
+    // All memory before the server runs: allocating beside a waiting kernel is best avoided.
+    let memory = kernels.client_memory(connections, wanted)?;
+    let mut memory = kernels.warm_up(memory)?;
+    let options = Options::DEFAULT.with_rings(RING, RING);
+    let listen = options.with_transport(args.transport.kind()).with_timeouts(0, ATTENTION_NS);
+    let bound = kernels.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), listen)?;
+    // Any block can take all connections, in case the others are slow to wake.
+    let server = kernels.serve(bound, blocks, connections)?;
+
+    let messages = wanted.messages().saturating_mul(transports.len() as u64);
+    let mut progress = Progress::new(messages, args.device.json);
+    let mut runs = Vec::new();
+    let mut interrupted = false;
+    let steps = transports.iter().flat_map(|&step| wanted.size.iter().map(move |&size| (step, size)));
+    for ((transport, name), size) in steps {
+        let load = wanted.load(size, options.with_transport(transport.kind()));
+        let load = Load { addr: bound.addr, ..load };
+        let (back, outturn) = run(&kernels, memory, &load, name, interrupt, &mut progress)?;
+        memory = back;
+        progress.finish_run(load.messages());
+        complain(&outturn.complaints);
+        runs.push(outturn.run);
+        interrupted = outturn.interrupted;
+        if interrupted {
+            break;
+        }
+    }
+    drop(progress);
+    let served = end_server(server)?;
+    if served.stopped != 0 {
+        eprintln!("gpunet-echo: {}", Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
+    }
+    // A connection that the clients were cancelled out of may look broken to the server.
+    let server_errors = if interrupted { 0 } else { served.errors + u64::from(served.stopped != 0) };
+    let report = Report::new(kernels.device_name(), runs, server_errors, interrupted);
+    drop(memory);
+    let closed = kernels.close();
+    if closed.undelivered > 0 && !interrupted {
+        eprintln!("gpunet-echo: {} bytes were not delivered", closed.undelivered);
+    }
+    Ok(report)
+}

@@ -1,0 +1,84 @@
+//! Why the program cannot do what it was asked to do.
+
+use crate::report::bytes;
+use gpu_usermap::RegionError;
+use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError, RegisterError};
+use gpunet_proxy::{AttachError, EmbedError, KernelError, LaunchError};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Everything that ends the program early. A connection that fails does not; it is counted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused a thread or signal handlers.
+    #[error("cannot take signals: {0}")]
+    Signals(io::Error),
+    /// A name does not resolve.
+    #[error("{name}: {source}")]
+    Resolve {
+        /// HOST:PORT as given.
+        name: String,
+        /// The resolver's answer.
+        source: io::Error,
+    },
+    /// The GPU that was asked for cannot be used.
+    #[error("cuda:{ordinal} cannot be used: {reason}")]
+    NoGpu {
+        /// Which one.
+        ordinal: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The server's address cannot be listened on.
+    #[error("cannot listen on {addr}: {error}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// The errno.
+        error: gpunet_abi::Error,
+    },
+    /// Message buffers would not fit.
+    #[error("{blocks} blocks with two buffers of {} need {}; use a smaller --size or fewer --connections", bytes(*.size), bytes(*.total))]
+    TooMuchMemory {
+        /// Thread blocks.
+        blocks: u32,
+        /// Bytes of a message.
+        size: u64,
+        /// Bytes of all.
+        total: u64,
+    },
+    /// The server's kernel ended, though nobody ended it.
+    #[error("the server stopped: {0}")]
+    ServerStopped(gpunet_abi::Error),
+    /// A kernel did not end after it was cancelled.
+    #[error("the kernel did not end within {0:?} after it was cancelled")]
+    Stuck(Duration),
+    /// The proxy.
+    #[error("cannot start the proxy: {0}")]
+    Embed(#[from] EmbedError),
+    /// Its attachment.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The PTX.
+    #[error("cannot load the kernels: {0}")]
+    Load(#[from] LoadModuleError),
+    /// A launch.
+    #[error("cannot start the kernels: {0}")]
+    Launch(#[from] LaunchError),
+    /// A kernel.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// Device memory.
+    #[error("cannot allocate device memory: {0}")]
+    Memory(#[from] CudaError),
+    /// Copies from and to it.
+    #[error("cannot copy device memory: {0}")]
+    Copy(#[from] CopyError),
+    /// The memory for progress reports.
+    #[error("cannot make pinned memory: {0}")]
+    Region(#[from] RegionError),
+    /// The same, on a GPU.
+    #[error("cannot register pinned memory: {0}")]
+    Register(#[from] RegisterError),
+}

@@ -1,0 +1,354 @@
+//! Starting kernels and reading what they leave.
+//!
+//! Everything unsafe of the host side is here (and in `ticks`): a launch hands out addresses, and
+//! who launches answers for what they point to. [`Work`] keeps that memory until its kernel has
+//! ended, so the rest of the program cannot get it wrong.
+#![allow(unsafe_code)]
+
+use crate::args::{DeviceArgs, LoadArgs};
+use crate::device;
+use crate::error::Error;
+use crate::ticks::Ticks;
+use gpunet_abi::{Handle, Options};
+use gpunet_echo_kernel::record::{Driven, Listening, NUMBER, Served};
+use gpunet_echo_kernel::{EchoClient, EchoListen, EchoServer};
+use gpunet_proxy::device::Kernel;
+use gpunet_proxy::{
+    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, KernelError, Launch, Program,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
+const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
+
+/// Threads of a block on a GPU: 256 lanes keep PCIe full (reference/measured-h200.md).
+const GPU_THREADS: u32 = 256;
+
+/// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
+pub const STUCK: Duration = Duration::from_secs(15);
+
+/// Connections that may wait to be accepted; the system cuts it to its own limit.
+const BACKLOG: u32 = 1024;
+
+/// A device with its sockets and the kernels.
+pub struct Kernels {
+    program: Program,
+    attachment: Attachment,
+    threads: u32,
+}
+
+/// A running kernel and the memory it uses.
+pub struct Work<M> {
+    launch: Option<Launch>,
+    memory: Option<M>,
+}
+
+impl<M> Work<M> {
+    fn new(launch: Launch, memory: M) -> Self {
+        Self { launch: Some(launch), memory: Some(memory) }
+    }
+
+    /// The kernel's memory, of which only what the kernel does not use may be touched.
+    pub fn memory(&self) -> Option<&M> {
+        self.memory.as_ref()
+    }
+
+    /// Says whether the kernel has ended.
+    pub fn is_finished(&self) -> Result<bool, KernelError> {
+        self.launch.as_ref().map_or(Ok(true), Launch::is_finished)
+    }
+
+    /// Waits for the end, at most `limit`; says whether it came.
+    pub fn wait(&self, limit: Duration) -> Result<bool, KernelError> {
+        self.launch.as_ref().map_or(Ok(true), |launch| launch.wait_timeout(limit))
+    }
+
+    /// Ends every wait of the kernel.
+    pub fn cancel(&self) {
+        if let Some(launch) = &self.launch {
+            launch.cancel();
+        }
+    }
+
+    /// Waits for the end and gives the memory back. Sockets it left open are closed, or kept.
+    fn finish(mut self, policy: FinishPolicy) -> Result<Option<M>, KernelError> {
+        if let Some(launch) = self.launch.take() {
+            launch.finish(policy)?;
+        }
+        Ok(self.memory.take())
+    }
+}
+
+impl<M> Drop for Work<M> {
+    fn drop(&mut self) {
+        let Some(launch) = self.launch.take() else { return };
+        launch.cancel();
+        // An error means that the kernel has ended too.
+        if let Ok(false) = launch.wait_timeout(STUCK) {
+            // Its memory must not be freed, so nothing can be put in order any more.
+            eprintln!("gpunet-echo: {}", Error::Stuck(STUCK));
+            std::process::exit(1);
+        }
+        let _ = launch.finish(FinishPolicy::Close);
+    }
+}
+
+/// A bound listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    handle: Handle,
+    /// Where it listens, with the port it got.
+    pub addr: SocketAddr,
+}
+
+/// What the server's kernel uses.
+pub struct ServerMemory {
+    tables: DeviceBuffer,
+    records: DeviceBuffer,
+    blocks: u32,
+}
+
+/// What the clients' kernel uses; good for several runs.
+pub struct ClientMemory {
+    work: DeviceBuffer,
+    records: DeviceBuffer,
+    samples: DeviceBuffer,
+    /// Messages done, while it runs.
+    pub ticks: Ticks,
+    blocks: u32,
+}
+
+/// What one run of the clients sends where.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// The server.
+    pub addr: SocketAddr,
+    /// Options of the connections.
+    pub options: Options,
+    /// Bytes per message.
+    pub size: u64,
+    /// Messages per connection.
+    pub count: u64,
+    /// Connections.
+    pub connections: u32,
+    /// Round-trip times kept of each connection.
+    pub samples_each: u64,
+}
+
+impl Load {
+    /// Messages of all connections.
+    pub fn messages(&self) -> u64 {
+        self.count.saturating_mul(self.connections.into())
+    }
+}
+
+impl Kernels {
+    /// Starts a proxy with room for `streams` streams at a time, attaches the device and loads the
+    /// kernels.
+    pub fn open(args: &DeviceArgs, streams: u32, ring: u64) -> Result<Self, Error> {
+        // Two rings a stream, a quarter more for streams that are still closing, and some.
+        let rings = u64::from(streams) * 2 * ring;
+        let rings = rings + rings / 4 + (8 << 20);
+        let sockets = (streams * 2 + 64).min(1 << 16);
+        let config = Config { sockets, shared_rings: rings, device_rings: rings, ..Config::default() };
+        let proxy = gpunet_proxy::embed(config)?;
+        let attachment = device::attach(&proxy, args.device)?;
+        let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
+        let program = attachment.load(PTX, threads)?;
+        Ok(Self { program, attachment, threads })
+    }
+
+    /// "cpu", or the GPU's name.
+    pub fn device_name(&self) -> String {
+        self.attachment.device_name().to_owned()
+    }
+
+    /// Says whether kernels run on a GPU.
+    pub fn on_gpu(&self) -> bool {
+        self.attachment.cuda().is_some()
+    }
+
+    /// Checks that a server of so many blocks and clients of so many run at the same time: each
+    /// would wait for the other for ever otherwise.
+    pub fn check(&self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
+        let shapes = [
+            (EchoServer::ENTRY, server_blocks, self.threads),
+            (EchoClient::ENTRY, client_blocks, self.threads),
+        ];
+        let needed: Vec<_> = shapes.into_iter().filter(|(_, blocks, _)| *blocks > 0).collect();
+        Ok(self.attachment.check_co_resident(&self.program, &needed)?)
+    }
+
+    /// Binds a listener.
+    pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
+        let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
+        // SAFETY: `Work` keeps the record until the kernel has ended, and one block uses it.
+        let buffer = unsafe { record.buffer() };
+        // SAFETY: the only address is that of `buffer`.
+        let launch = unsafe {
+            self.attachment.launch(&self.program, 1, self.threads, |net| EchoListen {
+                net,
+                record: buffer,
+                addr: addr.into(),
+                options,
+                backlog: BACKLOG,
+                reserved: 0,
+            })
+        }?;
+        let record = Work::new(launch, record).finish(FinishPolicy::Keep)?;
+        let record = match record {
+            Some(record) => Listening::from_numbers(rows(&record, 1)?.pop().unwrap_or_default()),
+            None => Listening::from_numbers([0; Listening::NUMBERS]),
+        };
+        match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
+            (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
+            (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
+            (errno, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::from_errno(errno) }),
+        }
+    }
+
+    /// Starts the server: `blocks` blocks with room for `room` connections each.
+    pub fn serve(&self, bound: Bound, blocks: u32, room: u32) -> Result<Work<ServerMemory>, Error> {
+        let memory = ServerMemory {
+            tables: self.attachment.alloc(EchoServer::table_bytes(room) * blocks as usize)?,
+            records: self.attachment.alloc(Served::NUMBERS * NUMBER * blocks as usize)?,
+            blocks,
+        };
+        // SAFETY: `Work` keeps both until the kernel has ended; each block uses its own part.
+        let (tables, records) = unsafe { (memory.tables.buffer(), memory.records.buffer()) };
+        // SAFETY: the only addresses are those of the two buffers, which are page-aligned and as
+        // large as the kernel's documentation says.
+        let launch = unsafe {
+            self.attachment.launch(&self.program, blocks, self.threads, |net| EchoServer {
+                net,
+                tables,
+                records,
+                listener: bound.handle.raw(),
+                room,
+            })
+        }?;
+        Ok(Work::new(launch, memory))
+    }
+
+    /// Memory for clients of `blocks` blocks, enough for each of the wanted sizes.
+    pub fn client_memory(&self, blocks: u32, wanted: &LoadArgs) -> Result<ClientMemory, Error> {
+        const LIMIT: u64 = 8 << 30;
+        let size = wanted.size.iter().copied().max().unwrap_or(1);
+        let total = EchoClient::work_bytes(size) as u64 * u64::from(blocks);
+        if total > LIMIT {
+            return Err(Error::TooMuchMemory { blocks, size, total });
+        }
+        let samples_each = wanted.size.iter().map(|&size| wanted.samples_each(size)).max().unwrap_or(1);
+        let connections = wanted.connections as usize;
+        Ok(ClientMemory {
+            work: self.attachment.alloc(total as usize)?,
+            records: self.attachment.alloc(Driven::NUMBERS * NUMBER * connections)?,
+            samples: self.attachment.alloc(NUMBER * samples_each as usize * connections)?,
+            ticks: Ticks::new(self.attachment.cuda(), blocks)?,
+            blocks,
+        })
+    }
+
+    /// Starts the clients.
+    pub fn drive(&self, mut memory: ClientMemory, load: &Load) -> Result<Work<ClientMemory>, Error> {
+        clear(&mut memory.records)?;
+        clear(&mut memory.samples)?;
+        memory.ticks.reset();
+        // SAFETY: `Work` keeps all four until the kernel has ended; each block uses its own part of
+        // the first and the last, and its own connections' parts of the others.
+        let (work, records, samples, ticks) = unsafe {
+            (memory.work.buffer(), memory.records.buffer(), memory.samples.buffer(), memory.ticks.buffer())
+        };
+        // SAFETY: the only addresses are those of the four buffers, which are page-aligned;
+        // `client_memory` made them for at least this load.
+        let launch = unsafe {
+            self.attachment.launch(&self.program, memory.blocks, self.threads, |net| EchoClient {
+                net,
+                work,
+                records,
+                samples,
+                ticks,
+                addr: load.addr.into(),
+                options: load.options,
+                size: load.size,
+                count: load.count,
+                samples_each: load.samples_each,
+                connections: load.connections,
+                reserved: 0,
+            })
+        }?;
+        Ok(Work::new(launch, memory))
+    }
+
+    /// Lets a GPU make room for the largest kernel's stack. Later, beside a kernel that waits, the
+    /// driver would wait for that kernel first, for ever.
+    pub fn warm_up(&self, memory: ClientMemory) -> Result<ClientMemory, Error> {
+        if !self.on_gpu() {
+            return Ok(memory);
+        }
+        let nothing = SocketAddr::from(([127, 0, 0, 1], 1));
+        let load =
+            Load { addr: nothing, options: Options::DEFAULT, size: 1, count: 0, connections: 0, samples_each: 0 };
+        let work = self.drive(memory, &load)?;
+        let (memory, ..) = end_clients(work, &load)?;
+        Ok(memory)
+    }
+
+    /// Stops the device's sockets and the proxy.
+    pub fn close(self) -> CloseReport {
+        drop(self.program);
+        self.attachment.close()
+    }
+}
+
+/// Stops the server and sums up its blocks. Blocks that stopped by themselves say why.
+pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
+    work.cancel();
+    if !work.wait(STUCK)? {
+        return Err(Error::Stuck(STUCK));
+    }
+    let Some(memory) = work.finish(FinishPolicy::Close)? else { return Ok(Served::default()) };
+    let mut total = Served::default();
+    for row in rows(&memory.records, memory.blocks as usize)? {
+        let block = Served::from_numbers(row);
+        total.connections += block.connections;
+        total.bytes += block.bytes;
+        total.errors += block.errors;
+        total.last_errno = if block.last_errno != 0 { block.last_errno } else { total.last_errno };
+        let cancelled = block.stopped == gpunet_abi::Error::Canceled.errno();
+        total.stopped = if cancelled { total.stopped } else { block.stopped };
+    }
+    Ok(total)
+}
+
+/// Reads what clients that have ended left: a record for each connection, and the samples of all.
+pub fn end_clients(
+    work: Work<ClientMemory>,
+    load: &Load,
+) -> Result<(ClientMemory, Vec<Driven>, Vec<u64>), Error> {
+    let Some(memory) = work.finish(FinishPolicy::Close)? else {
+        // Only a `Work` that was finished before has no memory, and finishing consumes it.
+        return Err(Error::Stuck(Duration::ZERO));
+    };
+    let records = rows(&memory.records, load.connections as usize)?;
+    let samples = rows::<1>(&memory.samples, load.connections as usize * load.samples_each as usize)?;
+    let samples = samples.into_iter().map(|[ns]| ns).filter(|ns| *ns != 0).collect();
+    Ok((memory, records.into_iter().map(Driven::from_numbers).collect(), samples))
+}
+
+fn clear(buffer: &mut DeviceBuffer) -> Result<(), Error> {
+    Ok(buffer.write(0, &vec![0; buffer.len()])?)
+}
+
+/// Reads rows of `N` numbers.
+fn rows<const N: usize>(buffer: &DeviceBuffer, count: usize) -> Result<Vec<[u64; N]>, Error> {
+    let mut bytes = vec![0; count * N * NUMBER];
+    buffer.read(0, &mut bytes)?;
+    let number = |at: usize| {
+        let mut number = [0; NUMBER];
+        number.copy_from_slice(&bytes[at * NUMBER..][..NUMBER]);
+        u64::from_ne_bytes(number)
+    };
+    Ok((0..count).map(|row| std::array::from_fn(|column| number(row * N + column))).collect())
+}

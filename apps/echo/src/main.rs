@@ -1,0 +1,77 @@
+//! `gpunet-echo`: an echo server and echo clients that run as kernels.
+//!
+//! | step | modules |
+//! |---|---|
+//! | what is wanted | `args` (command line), `interrupt` (Ctrl-C) |
+//! | the three programs | `demo` (both halves in this process), `server`, `client` |
+//! | what they share | `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
+//!
+//! The kernels themselves are in the package gpunet-echo-kernel; for a GPU their PTX is in `ptx/`.
+#![deny(unsafe_code)]
+
+mod args;
+mod client;
+mod demo;
+mod device;
+mod error;
+mod interrupt;
+mod kernels;
+mod progress;
+mod report;
+mod run;
+mod server;
+mod ticks;
+
+use args::{Job, Refusal};
+use error::Error;
+use interrupt::{INTERRUPTED, Interrupt};
+use report::Report;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// The exit code of a command line that cannot be followed.
+const BAD_COMMAND_LINE: u8 = 2;
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args_os()) {
+        Err(Refusal::Text(text)) => {
+            // Nobody is left to tell when stdout is closed.
+            let _ = text.print();
+            ExitCode::SUCCESS
+        }
+        Err(Refusal::Wrong(line)) => {
+            eprintln!("gpunet-echo: {line} (try --help)");
+            ExitCode::from(BAD_COMMAND_LINE)
+        }
+        Ok(job) => dispatch(&job).unwrap_or_else(|error| {
+            eprintln!("gpunet-echo: {error}");
+            ExitCode::FAILURE
+        }),
+    }
+}
+
+fn dispatch(job: &Job) -> Result<ExitCode, Error> {
+    // GPUNET_LOG=debug shows what the proxy does.
+    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let interrupt = Interrupt::install().map_err(Error::Signals)?;
+    match job {
+        Job::Probe => {
+            report::print(&gpu_usermap::probe());
+            Ok(ExitCode::SUCCESS)
+        }
+        Job::Server(args) => server::run_server(args, &interrupt).map(|()| ExitCode::SUCCESS),
+        Job::Demo(args) => demo::run_demo(args, &interrupt).map(|report| finish(&report, args.device.json)),
+        Job::Client(args) => client::run_client(args, &interrupt).map(|report| finish(&report, args.device.json)),
+    }
+}
+
+/// Prints the report; the exit code says whether all was well.
+fn finish(report: &Report, json: bool) -> ExitCode {
+    report.print(json);
+    match report {
+        Report { errors: 1.., .. } => ExitCode::FAILURE,
+        Report { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
+        _ => ExitCode::SUCCESS,
+    }
+}

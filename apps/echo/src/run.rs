@@ -1,0 +1,217 @@
+//! One run of the clients: one transport, one size.
+
+use crate::args::LoadArgs;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::kernels::{ClientMemory, Kernels, Load, STUCK, Work, end_clients};
+use crate::progress::Progress;
+use crate::report::{Rtt, Run, bytes};
+use gpunet_abi::Options;
+use gpunet_echo_kernel::record::{Driven, Outcome};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+/// Kernels' own waits end after this (connect, send, receive).
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Clients that finish no message for so long are cancelled. Longer than [`TIMEOUT`], which is to
+/// strike first, and longer than the largest message takes anywhere.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// Ring of each direction: the device library's default.
+pub const RING: u64 = 256 << 10;
+
+/// Nobody's address; whoever runs a load sets the real one.
+const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+impl LoadArgs {
+    /// What the kernel does for messages of that size.
+    pub fn load(&self, size: u64, options: Options) -> Load {
+        let limit = TIMEOUT.as_nanos() as u64;
+        Load {
+            addr: NOWHERE,
+            options: options.with_timeouts(limit, limit),
+            size,
+            count: self.count_for(size),
+            connections: self.connections,
+            samples_each: self.samples_each(size),
+        }
+    }
+
+    /// Messages of all sizes and connections.
+    pub fn messages(&self) -> u64 {
+        let each = self.size.iter().map(|&size| self.count_for(size)).fold(0, u64::saturating_add);
+        each.saturating_mul(self.connections.into())
+    }
+
+    /// Round-trip times kept of each connection: at most a million of all together.
+    pub fn samples_each(&self, size: u64) -> u64 {
+        let places = (1 << 20) / u64::from(self.connections);
+        places.clamp(1, 1 << 16).min(self.count_for(size))
+    }
+}
+
+/// What came of a run.
+pub struct Outturn {
+    /// The figures.
+    pub run: Run,
+    /// Nobody could connect.
+    pub unreachable: bool,
+    /// Ctrl-C ended it.
+    pub interrupted: bool,
+    /// One line for each connection that failed.
+    pub complaints: Vec<String>,
+}
+
+/// Runs the clients once and waits for their end.
+pub fn run(
+    kernels: &Kernels,
+    memory: ClientMemory,
+    load: &Load,
+    transport: &'static str,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Result<(ClientMemory, Outturn), Error> {
+    progress.run(format!("{transport}, {}", bytes(load.size)));
+    let work = kernels.drive(memory, load)?;
+    let interrupted = watch(&work, interrupt, progress)?;
+    let (memory, records, samples) = end_clients(work, load)?;
+    let outturn = sum_up(load, transport, &records, samples, interrupted);
+    Ok((memory, outturn))
+}
+
+/// Waits for the end of the clients, and brings it about when somebody presses Ctrl-C or nothing
+/// moves any more. Says whether it was Ctrl-C.
+fn watch(work: &Work<ClientMemory>, interrupt: &Interrupt, progress: &mut Progress) -> Result<bool, Error> {
+    let mut moved = (0, Instant::now());
+    while !work.wait(Duration::from_millis(50))? {
+        let done = work.memory().map_or(0, |memory| memory.ticks.total());
+        progress.set(done);
+        if done != moved.0 {
+            moved = (done, Instant::now());
+        }
+        if interrupt.asked() || moved.1.elapsed() > STALLED {
+            work.cancel();
+            return if work.wait(STUCK)? { Ok(interrupt.asked()) } else { Err(Error::Stuck(STUCK)) };
+        }
+    }
+    Ok(interrupt.asked())
+}
+
+fn sum_up(
+    load: &Load,
+    transport: &'static str,
+    records: &[Driven],
+    samples: Vec<u64>,
+    interrupted: bool,
+) -> Outturn {
+    let messages: u64 = records.iter().map(|record| record.messages).sum();
+    let connected = records.iter().filter(|record| record.started_ns != 0);
+    let started = connected.clone().map(|record| record.started_ns).min().unwrap_or(0);
+    let ended = records.iter().map(|record| record.ended_ns).max().unwrap_or(0);
+    let failed = records.iter().enumerate().filter(|(_, record)| is_failure(record, interrupted));
+    let complaints: Vec<_> = failed
+        .map(|(at, record)| format!("{transport}, {}, connection {at}: {}", bytes(load.size), explain(record, load)))
+        .collect();
+    let nanoseconds = ended.saturating_sub(started);
+    let run = Run {
+        transport,
+        size: load.size,
+        connections: connected.count() as u64,
+        messages,
+        bytes_verified: messages * load.size,
+        errors: complaints.len() as u64,
+        rtt_us: Rtt::of(samples),
+        // Bytes per nanosecond are 10^9 bytes per second.
+        gigabytes_per_second: (messages * load.size) as f64 / nanoseconds.max(1) as f64,
+    };
+    let unreachable = records.iter().all(|record| record.outcome == Outcome::Connect);
+    Outturn { run, unreachable, interrupted, complaints }
+}
+
+/// What Ctrl-C ended has not failed.
+fn is_failure(record: &Driven, interrupted: bool) -> bool {
+    let canceled = gpunet_abi::Error::Canceled.errno() as u64;
+    match record.outcome {
+        Outcome::Good => false,
+        Outcome::NotRun => !interrupted,
+        Outcome::Connect | Outcome::Send | Outcome::Recv => !(interrupted && record.detail == canceled),
+        Outcome::Ended | Outcome::Differs | Outcome::Extra => true,
+    }
+}
+
+fn explain(record: &Driven, load: &Load) -> String {
+    let (done, detail) = (record.messages, record.detail);
+    let error = || {
+        let error = gpunet_abi::Error::from_errno(detail as i32);
+        match error {
+            gpunet_abi::Error::Other(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+            known => known.to_string(),
+        }
+    };
+    match record.outcome {
+        Outcome::Good => "good".to_owned(),
+        Outcome::NotRun => "was not tried".to_owned(),
+        Outcome::Connect => format!("cannot connect to {}: {}", load.addr, error()),
+        Outcome::Send => format!("send failed after {done} messages: {}", error()),
+        Outcome::Recv => format!("receive failed after {done} messages: {}", error()),
+        Outcome::Ended => format!("the server ended the stream {detail} bytes into message {done}"),
+        Outcome::Differs => format!("byte {detail} of message {done} came back changed"),
+        Outcome::Extra => format!("{detail} bytes came back that were never sent"),
+    }
+}
+
+/// Prints complaints, the first few in full.
+pub fn complain(complaints: &[String]) {
+    const SHOWN: usize = 5;
+    complaints.iter().take(SHOWN).for_each(|line| eprintln!("gpunet-echo: {line}"));
+    if complaints.len() > SHOWN {
+        eprintln!("gpunet-echo: and {} more connections", complaints.len() - SHOWN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpunet_abi::Error;
+
+    fn load() -> Load {
+        let addr = "127.0.0.1:9".parse().unwrap();
+        Load { addr, options: Options::DEFAULT, size: 100, count: 10, connections: 2, samples_each: 10 }
+    }
+
+    fn good(started_ns: u64, ended_ns: u64) -> Driven {
+        Driven { outcome: Outcome::Good, detail: 0, messages: 10, started_ns, ended_ns }
+    }
+
+    #[test]
+    fn throughput_is_from_the_first_start_to_the_last_end() {
+        let outturn = sum_up(&load(), "tcp", &[good(1000, 2000), good(1500, 3000)], vec![5000; 20], false);
+        assert_eq!((outturn.run.messages, outturn.run.bytes_verified, outturn.run.errors), (20, 2000, 0));
+        assert!((outturn.run.gigabytes_per_second - 1.0).abs() < 1e-9);
+        assert!(!outturn.unreachable && outturn.complaints.is_empty());
+    }
+
+    #[test]
+    fn failures_are_explained_and_interruptions_are_none() {
+        let mut cut = good(1, 2);
+        (cut.outcome, cut.detail) = (Outcome::Recv, Error::Canceled.errno() as u64);
+        assert_eq!(sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], true).run.errors, 0);
+        let outturn = sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], false);
+        assert_eq!(outturn.complaints, ["tcp, 100 B, connection 0: receive failed after 10 messages: canceled by the host"]);
+        let refused =
+            Driven { outcome: Outcome::Connect, detail: Error::ConnectionRefused.errno() as u64, ..Driven::default() };
+        let outturn = sum_up(&load(), "tcp", &[refused, refused], vec![], false);
+        assert!(outturn.unreachable);
+        assert_eq!(outturn.run.connections, 0);
+        assert!(outturn.complaints[1].ends_with("connection 1: cannot connect to 127.0.0.1:9: connection refused"));
+    }
+
+    #[test]
+    fn samples_are_bounded() {
+        let args = |connections, count| LoadArgs { size: vec![64], count: Some(count), connections };
+        assert_eq!(args(4, 100).samples_each(64), 100);
+        assert_eq!(args(4, u64::MAX).samples_each(64), 1 << 16);
+        assert_eq!(args(16_384, u64::MAX).samples_each(64), 64);
+    }
+}

@@ -1,0 +1,101 @@
+//! The server alone, until Ctrl-C.
+
+use crate::args::ServerArgs;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::kernels::{Bound, Kernels, end_server};
+use crate::report::{grouped, print, print_json};
+use gpunet_abi::Options;
+use gpunet_echo_kernel::ATTENTION_NS;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Blocks on a GPU, unless asked for.
+const GPU_BLOCKS: u32 = 16;
+
+/// Ring memory for all connections, divided among them: 256 KiB rings for 256 connections.
+const RINGS: u64 = 128 << 20;
+
+/// What a server did.
+#[derive(Serialize)]
+struct Totals {
+    device: String,
+    listening: String,
+    connections: u64,
+    bytes: u64,
+    errors: u64,
+    undelivered: u64,
+}
+
+/// Serves until Ctrl-C, and prints the totals.
+pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error> {
+    let ring = ring(args.connections);
+    let kernels = Kernels::open(&args.device, args.connections, ring)?;
+    let blocks = args.blocks.unwrap_or(if kernels.on_gpu() { GPU_BLOCKS } else { cores() });
+    kernels.check(blocks, 0)?;
+    let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
+    let bound = listen(&kernels, args, options.with_timeouts(0, ATTENTION_NS))?;
+    let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
+    let greeting = format!("listening on {}", bound.addr);
+    // Stdout belongs to the one object.
+    if args.device.json { eprintln!("{greeting}") } else { print(&format_args!("{greeting}\n")) }
+
+    while !interrupt.asked() && !work.is_finished()? {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let served = end_server(work)?;
+    if served.stopped != 0 {
+        return Err(Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
+    }
+    let device = kernels.device_name();
+    let totals = Totals {
+        device,
+        listening: bound.addr.to_string(),
+        connections: served.connections,
+        bytes: served.bytes,
+        errors: served.errors,
+        undelivered: kernels.close().undelivered,
+    };
+    if args.device.json {
+        print_json(&totals);
+    } else {
+        print(&format_args!(
+            "served {} connections, {} bytes sent back, {} errors, {} bytes not delivered\n",
+            grouped(totals.connections),
+            grouped(totals.bytes),
+            grouped(totals.errors),
+            grouped(totals.undelivered),
+        ));
+    }
+    Ok(())
+}
+
+/// Listens on the first of the name's addresses that can be listened on.
+fn listen(kernels: &Kernels, args: &ServerArgs, options: Options) -> Result<Bound, Error> {
+    let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
+    let mut addrs = args.addr.resolve().map_err(resolve)?.into_iter();
+    // `resolve` gives at least one.
+    let first = addrs.next().ok_or_else(|| resolve(std::io::ErrorKind::NotFound.into()))?;
+    addrs.fold(kernels.listen(first, options), |found, addr| found.or_else(|_| kernels.listen(addr, options)))
+}
+
+/// A ring's size: a power of two, at most the default, at least 16 KiB.
+fn ring(connections: u32) -> u64 {
+    let share = RINGS / u64::from(connections) / 2;
+    (1 << share.max(1).ilog2()).clamp(16 << 10, 256 << 10)
+}
+
+/// As many blocks as can run at a time, and two, so that one can serve while the other accepts.
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_shrink_as_connections_grow() {
+        assert_eq!([1, 256, 257, 1024, 16_384].map(ring), [256 << 10, 256 << 10, 128 << 10, 64 << 10, 16 << 10]);
+    }
+}

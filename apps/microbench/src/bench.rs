@@ -1,0 +1,175 @@
+//! The device under test: attach, launch, collect.
+
+use gpu_usermap::PinnedRegion;
+use gpu_usermap::cuda::{Cuda, Registration};
+use gpunet_bench_kernel::{Results, failed};
+use gpunet_device::abi::Word;
+use gpunet_device::{Buffer, Error, Kernel, Net};
+use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, Program, embed};
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PTX: &str = include_str!("../ptx/gpunet_bench_kernel.ptx");
+/// A kernel that takes longer than this has hung.
+const LIMIT: Duration = Duration::from_secs(60);
+
+type Outcome<T> = Result<T, Box<dyn StdError>>;
+
+/// The device under test.
+pub struct Bench {
+    attachment: Attachment,
+    /// The kernels for blocks of up to 256 and up to 1,024 threads.
+    programs: [Program; 2],
+    pub quick: bool,
+}
+
+/// Memory that a kernel and this program use together.
+pub struct Pinned {
+    region: Arc<PinnedRegion>,
+    registration: Option<Registration>,
+}
+
+impl Pinned {
+    /// The address for the device.
+    pub fn device(&self, offset: usize) -> *mut u8 {
+        let base =
+            self.registration.as_ref().map_or(self.region.base().as_ptr() as u64, Registration::device_ptr);
+        (base as usize + offset) as *mut u8
+    }
+
+    /// The address for this program.
+    pub fn host(&self, offset: usize) -> *mut u8 {
+        self.region.base().as_ptr().wrapping_add(offset)
+    }
+
+    /// A word, for this program.
+    pub fn word(&self, offset: usize) -> Word {
+        assert!(offset + 8 <= self.region.len());
+        // SAFETY: inside the region, which lives as long as `self`; used within its user's scope.
+        unsafe { Word::from_ptr(self.host(offset).cast()) }
+    }
+
+    /// Copies between two parts of the region, as a peer on the CPU would.
+    pub fn copy(&self, to: usize, from: usize, len: usize) {
+        assert!(to + len <= self.region.len() && from + len <= self.region.len());
+        // SAFETY: inside the region (checked); the hand-off words say whose turn it is.
+        unsafe { self.host(from).copy_to(self.host(to), len) };
+    }
+}
+
+/// What a launch runs on: its own memory.
+pub struct Job {
+    memory: DeviceBuffer,
+    results: DeviceBuffer,
+}
+
+impl Job {
+    /// The message memory.
+    pub fn buffer(&self) -> Buffer {
+        // SAFETY: a job outlives its launch (`Bench::finish` takes both), and the kernels divide the
+        // buffer among their blocks.
+        unsafe { self.memory.buffer() }
+    }
+
+    /// The result words.
+    pub fn results(&self) -> Results {
+        // SAFETY: as `buffer`; allocations are aligned for u64.
+        let ptr = unsafe { self.results.buffer() };
+        // SAFETY: as above.
+        unsafe { Results::new(ptr.as_ptr().cast(), self.results.len() / 8) }
+    }
+
+    /// The result words, once the launch has ended.
+    pub fn words(&self) -> Outcome<Vec<u64>> {
+        let mut bytes = vec![0; self.results.len()];
+        self.results.read(0, &mut bytes)?;
+        Ok(bytes.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default())).collect())
+    }
+}
+
+impl Bench {
+    /// Opens the device that the command line names.
+    pub fn open(device: &str, quick: bool) -> Outcome<Self> {
+        let proxy = embed(Config::default())?;
+        let cuda = match device {
+            "cpu" => None,
+            "auto" => Cuda::load().ok().map(|cuda| cuda.device(0)).transpose()?,
+            "cuda" => Some(Cuda::load()?.device(0)?),
+            other => match other.strip_prefix("cuda:").map(str::parse) {
+                Some(Ok(ordinal)) => Some(Cuda::load()?.device(ordinal)?),
+                _ => return Err(format!("--device {other}: expected cpu, cuda or cuda:N").into()),
+            },
+        };
+        let attachment = match &cuda {
+            Some(device) => proxy.attach_cuda(device)?,
+            None => proxy.attach_cpu()?,
+        };
+        let programs = [attachment.load(PTX, 256)?, attachment.load(PTX, 1024)?];
+        Ok(Self { attachment, programs, quick })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        self.attachment.device_name()
+    }
+
+    /// Says whether it is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.attachment.cuda().is_some()
+    }
+
+    /// How many blocks can be told to wait for each other.
+    pub fn processors(&self) -> u32 {
+        self.attachment.cuda().map_or(4, |device| device.multiprocessors())
+    }
+
+    /// Memory for a launch: message bytes and result words.
+    pub fn job(&self, bytes: usize, words: usize) -> Outcome<Job> {
+        Ok(Job { memory: self.attachment.alloc(bytes.max(64))?, results: self.attachment.alloc(words * 8)? })
+    }
+
+    /// Memory shared with the device.
+    pub fn pinned(&self, bytes: usize) -> Outcome<Pinned> {
+        let region = PinnedRegion::create("gpunet-bench", bytes)?;
+        let registration = self.attachment.cuda().map(|d| d.register(region.clone())).transpose()?;
+        Ok(Pinned { region, registration })
+    }
+
+    /// Starts a kernel.
+    pub fn start<K: Kernel>(
+        &self,
+        blocks: u32,
+        threads: u32,
+        kernel: impl FnOnce(Net) -> K,
+    ) -> Outcome<Launch> {
+        let program = &self.programs[usize::from(threads > 256)];
+        // SAFETY: kernels of this program use the memory of a `Job` or `Pinned`, which `finish` and
+        // the callers keep until the launch has ended.
+        Ok(unsafe { self.attachment.launch(program, blocks, threads, kernel) }?)
+    }
+
+    /// Waits for a kernel; one that hangs is cancelled and reported.
+    pub fn finish(&self, launch: Launch, job: &Job) -> Outcome<Vec<u64>> {
+        let start = Instant::now();
+        let ended = launch.wait_timeout(LIMIT)?;
+        if !ended {
+            launch.cancel();
+        }
+        launch.finish(FinishPolicy::Close)?;
+        if !ended {
+            return Err(format!("the kernel hung: cancelled after {:?}", start.elapsed()).into());
+        }
+        job.words()
+    }
+
+    /// The errno in the first of these words that holds one.
+    pub fn no_failure(words: &[u64]) -> Outcome<()> {
+        match words.iter().find_map(|&word| failed(word)) {
+            Some(errno) => {
+                Err(format!("the kernel reports: {} (errno {errno})", Error::from_errno(errno)).into())
+            }
+            None => Ok(()),
+        }
+    }
+}

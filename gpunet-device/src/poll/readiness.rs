@@ -1,0 +1,158 @@
+//! What is true of one socket that is polled.
+
+use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
+use crate::slots::{self, Half};
+use crate::Net;
+use gpunet_abi::control::NO_SLOT;
+use gpunet_abi::entry::Kind;
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::{Handle, Status, Word};
+
+/// What a look at one entry of a set gave.
+pub(super) enum Look {
+    /// A proxy-driven socket, and only direct ones were to be looked at.
+    Skipped,
+    /// The entry's `revents`, and whether it is a direct stream.
+    Found { revents: i16, is_direct: bool },
+}
+
+/// Looks at one entry; at proxy-driven sockets only when `all` says so.
+pub(super) fn look(net: Net, fd: PollFd, all: bool) -> Look {
+    let found = |revents| Look::Found { revents, is_direct: false };
+    if fd.handle < 0 {
+        return found(0);
+    }
+    let Some(handle) = Handle::from_raw(fd.handle) else { return found(POLLNVAL) };
+    let Ok(kind) = slots::kind_of(net, handle) else { return found(POLLNVAL) };
+    match kind {
+        Kind::Stream => {}
+        _ if !all => return Look::Skipped,
+        Kind::Listener => {
+            let ready = net.ready(handle.slot()).observe() > 0;
+            return found(if ready { POLLIN & fd.events } else { 0 });
+        }
+        // Neither connected nor listening, as Linux has it.
+        _ => return found((POLLOUT & fd.events) | POLLHUP),
+    }
+    let (send, partner) = slots::half(net, handle, Half::Send);
+    let is_direct = partner != NO_SLOT;
+    if !all && !is_direct {
+        return Look::Skipped;
+    }
+    let (recv, _) = slots::half(net, handle, Half::Recv);
+    // SAFETY: an address that `slots::open` checked; mapped while the attachment lives.
+    let landed = unsafe { Word::from_ptr(recv.theirs as *mut u64) };
+    // SAFETY: as above.
+    let released = unsafe { Word::from_ptr(send.theirs as *mut u64) };
+    let ends = Ends {
+        sent: StreamWord(send.position),
+        released: StreamWord(released.observe()),
+        received: StreamWord(recv.position),
+        landed: StreamWord(landed.observe()),
+        send_capacity: send.capacity,
+        recv_capacity: recv.capacity,
+        status: net.status(handle.slot(), handle.generation()),
+    };
+    Look::Found { revents: ends.revents(fd.events), is_direct }
+}
+
+/// The four words of a stream and its status.
+struct Ends {
+    sent: StreamWord,
+    released: StreamWord,
+    received: StreamWord,
+    landed: StreamWord,
+    send_capacity: u64,
+    recv_capacity: u64,
+    status: Option<Status>,
+}
+
+impl Ends {
+    fn revents(&self, events: i16) -> i16 {
+        let flagged = |flag| self.status.is_some_and(|status| status.has(flag));
+        let ended = self.landed.fin() || self.received.fin() || flagged(Status::EOF);
+        let mut found = 0;
+        if self.landed.position() > self.received.position() || ended {
+            found |= POLLIN;
+        }
+        if ended {
+            found |= POLLRDHUP;
+        }
+        let unread = self.sent.position().saturating_sub(self.released.position());
+        let reader_left = self.released.fin() || self.sent.fin() || flagged(Status::NO_SEND);
+        if unread < self.send_capacity || reader_left {
+            found |= POLLOUT;
+        }
+        found &= events;
+        let impossible = unread > self.send_capacity
+            || self.landed.position().saturating_sub(self.received.position()) > self.recv_capacity;
+        let gave_up = [self.landed, self.released, self.sent, self.received].iter().any(|word| word.err());
+        if impossible || gave_up || self.status.is_some_and(|status| status.error().is_some()) {
+            found |= POLLERR;
+        }
+        if ended && self.sent.fin() {
+            found |= POLLHUP;
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpunet_abi::Error;
+
+    const ALL: i16 = POLLIN | POLLOUT;
+
+    fn idle() -> Ends {
+        Ends {
+            sent: StreamWord::at(100),
+            released: StreamWord::at(100),
+            received: StreamWord::at(50),
+            landed: StreamWord::at(50),
+            send_capacity: 4096,
+            recv_capacity: 4096,
+            status: None,
+        }
+    }
+
+    #[test]
+    fn an_idle_stream_can_only_send() {
+        assert_eq!(idle().revents(ALL), POLLOUT);
+        assert_eq!(idle().revents(POLLIN), 0);
+    }
+
+    #[test]
+    fn data_and_the_end_are_readable() {
+        assert_eq!(Ends { landed: StreamWord::at(51), ..idle() }.revents(POLLIN), POLLIN);
+        let ended = Ends { landed: StreamWord::at(50).with_fin(), ..idle() };
+        assert_eq!(ended.revents(POLLIN), POLLIN);
+        assert_eq!(ended.revents(POLLRDHUP), POLLRDHUP);
+    }
+
+    #[test]
+    fn a_full_ring_cannot_be_sent_to() {
+        let full = Ends { sent: StreamWord::at(100 + 4096), ..idle() };
+        assert_eq!(full.revents(ALL), 0);
+        let left = Ends { released: StreamWord::at(100).with_fin(), ..full };
+        assert_eq!(left.revents(ALL), POLLOUT);
+    }
+
+    #[test]
+    fn a_failure_is_told_unasked() {
+        let status = Some(Status::open(1).with_error(Error::ConnectionReset));
+        assert_eq!(Ends { status, ..idle() }.revents(0), POLLERR);
+        assert_eq!(Ends { landed: StreamWord::at(50).with_err(), ..idle() }.revents(0), POLLERR);
+        assert_eq!(Ends { landed: StreamWord::at(9999), ..idle() }.revents(0), POLLERR);
+    }
+
+    #[test]
+    fn both_ends_gone_is_a_hang_up() {
+        let over = Ends {
+            sent: StreamWord::at(100).with_fin(),
+            landed: StreamWord::at(50).with_fin(),
+            ..idle()
+        };
+        assert_eq!(over.revents(0), POLLHUP);
+    }
+}

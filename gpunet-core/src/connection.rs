@@ -11,7 +11,10 @@
 //!
 //! Flushing sends what the device published before it closed, bounded by linger. Draining waits for
 //! the peer's end of stream: a TCP close with unread input would send RST and destroy data that was
-//! accepted for delivery.
+//! accepted for delivery. While the peer has not acknowledged everything it goes on, up to linger.
+//!
+//! A transport that takes nothing more may still hold what the peer sent before: that is received
+//! first, and only then is the error told.
 
 use crate::flow::{RecvFlow, SendFlow};
 use gpunet_abi::position::Violation;
@@ -19,6 +22,8 @@ use gpunet_abi::{Error, StreamWord};
 
 /// How long a closed stream waits for the peer's end of stream, in nanoseconds.
 pub const DRAIN_NS: u64 = 2_000_000_000;
+/// After that, how often it is asked whether the peer has acknowledged everything.
+const SETTLE_NS: u64 = 250_000_000;
 
 /// What the driver is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,9 @@ pub enum Action {
     },
     /// Read and throw away, then [`Connection::handle_eof`] or [`Connection::handle_recv_blocked`].
     Discard,
+    /// Ask the transport what the peer has not acknowledged, then
+    /// [`Connection::handle_unacknowledged`].
+    Settle,
     /// Close the transport (with a reset if it says so) and forget the connection.
     Finish(Outcome),
     /// Nothing until the next input.
@@ -53,7 +61,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Bytes that were accepted from the device and not handed to the transport.
-    pub undelivered: u64,
+    pub unsent: u64,
     /// Reset the transport instead of closing it in good order.
     pub reset: bool,
 }
@@ -62,7 +70,8 @@ pub struct Outcome {
 enum Phase {
     Open,
     Flushing { until: u64 },
-    Draining { until: u64 },
+    /// Until the peer's end of stream, or `until` if all is acknowledged by then; `limit` ends it.
+    Draining { until: u64, limit: u64 },
     Failed,
     Done(Outcome),
 }
@@ -75,6 +84,8 @@ pub struct Connection {
     phase: Phase,
     readable: bool,
     writable: bool,
+    /// Why the transport takes nothing more; told once what it still holds was received.
+    send_error: Option<Error>,
 }
 
 impl Connection {
@@ -87,6 +98,7 @@ impl Connection {
             phase: Phase::Open,
             readable: true,
             writable: true,
+            send_error: None,
         }
     }
 
@@ -131,8 +143,8 @@ impl Connection {
     /// Notes that the transport was told of the end of sending.
     pub const fn handle_shutdown(&mut self, now: u64) {
         self.send.handle_shutdown();
-        if let Phase::Flushing { .. } = self.phase {
-            self.phase = Phase::Draining { until: now + DRAIN_NS };
+        if let Phase::Flushing { until } = self.phase {
+            self.phase = draining(now, until);
         }
     }
 
@@ -151,6 +163,45 @@ impl Connection {
         self.readable = false;
     }
 
+    /// Notes that the transport failed while sending. What the peer sent before is still received:
+    /// the driver goes on, and when the transport gives nothing more it passes
+    /// [`Connection::pending_error`] to [`Connection::handle_error`].
+    ///
+    /// Returns the error to report at once, when there is nothing left to receive.
+    pub const fn handle_send_error(&mut self, error: Error) -> Option<Error> {
+        match self.phase {
+            Phase::Open if !self.recv.is_ended() && !self.recv.reader_left() => {
+                self.send_error = Some(error);
+                self.readable = true;
+                None
+            }
+            _ => self.handle_error(error),
+        }
+    }
+
+    /// Why the transport takes nothing more, if that is still to be told.
+    #[must_use]
+    pub const fn pending_error(&self) -> Option<Error> {
+        match self.phase {
+            Phase::Open => self.send_error,
+            _ => None,
+        }
+    }
+
+    /// Notes how many bytes the peer has not acknowledged, at a time when draining could end.
+    pub const fn handle_unacknowledged(&mut self, now: u64, bytes: u64) {
+        if let Phase::Draining { until, limit } = self.phase {
+            self.phase = if bytes == 0 {
+                Phase::Done(Outcome { unsent: 0, reset: false })
+            } else if now >= limit {
+                Phase::Done(Outcome { unsent: 0, reset: true })
+            } else {
+                let next = until.saturating_add(SETTLE_NS);
+                Phase::Draining { until: if next < limit { next } else { limit }, limit }
+            };
+        }
+    }
+
     /// Ends the stream with an error of the transport, or of the device (EPROTO).
     ///
     /// Returns the error to report in the socket's status; `None` when the device is past caring.
@@ -161,7 +212,7 @@ impl Connection {
                 Some(error)
             }
             Phase::Flushing { .. } | Phase::Draining { .. } => {
-                self.phase = Phase::Done(Outcome { undelivered: self.send.pending().1, reset: true });
+                self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
                 None
             }
             Phase::Failed | Phase::Done(_) => None,
@@ -172,16 +223,14 @@ impl Connection {
     /// for at most `linger` nanoseconds; 0 resets the connection.
     pub const fn handle_close(&mut self, now: u64, linger: u64) {
         match self.phase {
-            Phase::Open if linger > 0 => {
+            Phase::Open if linger > 0 && self.send_error.is_none() => {
                 self.send.finish();
-                self.phase = if self.send.is_shut() {
-                    Phase::Draining { until: now + DRAIN_NS }
-                } else {
-                    Phase::Flushing { until: now.saturating_add(linger) }
-                };
+                let until = now.saturating_add(linger);
+                self.phase =
+                    if self.send.is_shut() { draining(now, until) } else { Phase::Flushing { until } };
             }
             Phase::Open | Phase::Failed => {
-                self.phase = Phase::Done(Outcome { undelivered: self.send.pending().1, reset: true });
+                self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
             }
             _ => {}
         }
@@ -191,7 +240,7 @@ impl Connection {
     #[must_use]
     pub const fn deadline(&self) -> Option<u64> {
         match self.phase {
-            Phase::Flushing { until } | Phase::Draining { until } => Some(until),
+            Phase::Flushing { until } | Phase::Draining { until, .. } => Some(until),
             _ => None,
         }
     }
@@ -214,23 +263,26 @@ impl Connection {
             },
             Phase::Flushing { until } => {
                 if now >= until {
-                    return Action::Finish(Outcome { undelivered: self.send.pending().1, reset: true });
+                    return Action::Finish(Outcome { unsent: self.send.pending().1, reset: true });
                 }
                 match self.sending() {
                     Action::Idle => self.discarding(),
                     action => action,
                 }
             }
-            Phase::Draining { until } => {
-                if self.recv.is_ended() || now >= until {
-                    return Action::Finish(Outcome { undelivered: 0, reset: false });
+            Phase::Draining { until, .. } => {
+                if self.recv.is_ended() {
+                    return Action::Finish(Outcome { unsent: 0, reset: false });
                 }
-                self.discarding()
+                if now >= until { Action::Settle } else { self.discarding() }
             }
         }
     }
 
     const fn sending(&self) -> Action {
+        if self.send_error.is_some() {
+            return Action::Idle;
+        }
         let (position, len) = self.send.pending();
         if len > 0 && self.writable {
             Action::Send { position, len }
@@ -254,86 +306,11 @@ impl Connection {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open() -> Connection {
-        Connection::new(4096, 4096)
-    }
-
-    #[test]
-    fn bytes_go_out_and_come_in_as_the_transport_allows() {
-        let mut c = open();
-        assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
-        c.handle_recv_blocked();
-        assert_eq!(c.poll_action(0), Action::Idle);
-        c.handle_published(StreamWord::at(100)).unwrap();
-        assert_eq!(c.poll_action(0), Action::Send { position: 0, len: 100 });
-        assert_eq!(c.handle_sent(60), StreamWord::at(60));
-        c.handle_send_blocked();
-        assert_eq!(c.poll_action(0), Action::Idle);
-        c.handle_ready(false, true);
-        assert_eq!(c.poll_action(0), Action::Send { position: 60, len: 40 });
-    }
-
-    #[test]
-    fn close_flushes_shuts_down_drains_and_ends() {
-        let mut c = open();
-        c.handle_published(StreamWord::at(10).with_fin()).unwrap();
-        c.handle_close(0, 1000);
-        assert_eq!(c.poll_action(1), Action::Send { position: 0, len: 10 });
-        c.handle_sent(10);
-        assert_eq!(c.poll_action(1), Action::ShutdownWrite);
-        c.handle_shutdown(5);
-        assert_eq!(c.poll_action(6), Action::Discard);
-        c.handle_recv_blocked();
-        assert_eq!((c.poll_action(6), c.deadline()), (Action::Idle, Some(5 + DRAIN_NS)));
-        c.handle_eof();
-        assert_eq!(c.poll_action(7), Action::Finish(Outcome { undelivered: 0, reset: false }));
-    }
-
-    #[test]
-    fn a_peer_that_never_reads_is_reset_when_linger_ends_and_the_loss_is_reported() {
-        let mut c = open();
-        c.handle_published(StreamWord::at(10)).unwrap();
-        c.handle_close(0, 1000);
-        c.handle_send_blocked();
-        c.handle_recv_blocked();
-        assert_eq!(c.poll_action(999), Action::Idle);
-        assert_eq!(c.poll_action(1000), Action::Finish(Outcome { undelivered: 10, reset: true }));
-    }
-
-    #[test]
-    fn linger_zero_resets_at_once() {
-        let mut c = open();
-        c.handle_published(StreamWord::at(3)).unwrap();
-        c.handle_close(0, 0);
-        assert_eq!(c.poll_action(0), Action::Finish(Outcome { undelivered: 3, reset: true }));
-    }
-
-    #[test]
-    fn an_error_is_told_once_and_the_slot_waits_for_close() {
-        let mut c = open();
-        assert_eq!(c.handle_error(Error::ConnectionReset), Some(Error::ConnectionReset));
-        assert_eq!(c.handle_error(Error::BrokenPipe), None);
-        assert_eq!(c.poll_action(0), Action::Idle);
-        c.handle_close(0, 1000);
-        assert!(matches!(c.poll_action(0), Action::Finish(Outcome { reset: true, .. })));
-    }
-
-    #[test]
-    fn half_close_keeps_the_other_direction_running() {
-        let mut c = open();
-        c.handle_published(StreamWord::at(0).with_fin()).unwrap();
-        assert_eq!(c.poll_action(0), Action::ShutdownWrite);
-        c.handle_shutdown(0);
-        assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
-        c.handle_received(4096);
-        assert_eq!(c.poll_action(0), Action::Idle, "ring full");
-        c.handle_consumed(StreamWord::at(4000)).unwrap();
-        assert_eq!(c.poll_action(0), Action::Receive { position: 4096, len: 4000 });
-        c.handle_eof();
-        assert_eq!(c.poll_action(0), Action::Idle);
-    }
+/// Draining from `now` on, which `limit` ends if the peer does not acknowledge what it was sent.
+const fn draining(now: u64, limit: u64) -> Phase {
+    let until = now.saturating_add(DRAIN_NS);
+    Phase::Draining { until, limit: if limit > until { limit } else { until } }
 }
+
+#[cfg(test)]
+mod tests;

@@ -159,7 +159,7 @@ mod tests {
             let (mut send, mut recv) = (SendFlow::new(64), RecvFlow::new(64));
             for word in words {
                 // Small and huge values alike, with and without marks.
-                for value in [word, word % 200, word % 200 | gpunet_abi::position::FIN] {
+                for value in [word, word % 200, (word % 200) | gpunet_abi::position::FIN] {
                     let _ = send.handle_published(StreamWord(value));
                     let _ = recv.handle_consumed(StreamWord(value));
                     prop_assert!(send.pending().1 <= 64);

@@ -210,6 +210,14 @@ impl SharedMemory {
         }
     }
 
+    /// Cancels every launch.
+    pub fn cancel_all(&self) {
+        for launch in 0..LAUNCHES {
+            self.word((offset_of!(SharedHeader, cancel) + launch as usize * 8) as u64).publish(1);
+        }
+        self.wake_everyone();
+    }
+
     /// Wakes every CPU block that sleeps on any flag of this attachment.
     pub fn wake_everyone(&self) {
         self.bump_epoch();

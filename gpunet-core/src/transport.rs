@@ -32,6 +32,9 @@ pub trait Transport {
 
 /// A listening socket of one transport.
 pub trait Listen {
+    /// Which transport it is.
+    fn kind(&self) -> TransportKind;
+
     /// Takes the connection that has waited longest.
     ///
     /// # Errors
@@ -132,7 +135,8 @@ pub trait StreamIo: Send {
     /// As setsockopt(2).
     fn set_options(&mut self, options: &Options) -> io::Result<()>;
 
-    /// Bytes taken by [`StreamIo::offer`] that the peer has not acknowledged.
+    /// Bytes taken by [`StreamIo::offer`] that the peer has not acknowledged; the end of the stream
+    /// does not count.
     fn unacknowledged(&self) -> u64;
 
     /// The descriptor whose readiness tells when to try again.

@@ -18,6 +18,8 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 
 pub mod buffer;
+#[cfg(all(target_arch = "nvptx64", feature = "capi"))]
+mod capi;
 pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
@@ -31,6 +33,7 @@ mod panic;
 mod plain;
 mod platform;
 pub mod poll;
+pub mod posix;
 pub mod recv;
 mod request;
 pub mod send;

@@ -133,7 +133,7 @@ impl Listener {
     /// The address it listens at, with the port that was got.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        slots::book(self.net, self.handle).local
+        slots::local(self.net, self.handle)
     }
 
     /// The listener's handle, good until it is closed.

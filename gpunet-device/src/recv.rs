@@ -33,7 +33,7 @@ impl RecvHalf {
         let (d, partner) = slots::half(net, handle, Half::Recv);
         let position = StreamWord(d.position);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut consumer = unsafe { Consumer::new(ring_end(&d), position.position(), d.seen) };
+        let mut consumer = unsafe { Consumer::new(ring_end(&d, partner), position.position(), d.seen) };
         if position.fin() {
             consumer.finish();
         }
@@ -197,14 +197,7 @@ impl RecvHalf {
         if self.consumer.position() != self.announced {
             self.announce();
         }
-        await_word(
-            self.net,
-            self.handle,
-            Half::Recv,
-            self.consumer.theirs(),
-            self.consumer.landed(),
-            patience,
-        )
+        await_word(self.net, self.handle, Half::Recv, self.consumer.end(), self.consumer.landed(), patience)
     }
 
     /// Shows up to `len` received bytes in place (zero copy), waiting for the first; an empty span

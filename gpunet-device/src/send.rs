@@ -27,12 +27,12 @@ pub struct SendHalf {
 }
 
 /// The ring's end that a direction in the books describes.
-pub(crate) fn ring_end(d: &Direction) -> RingEnd {
+pub(crate) fn ring_end(d: &Direction, partner: u32) -> RingEnd {
     // SAFETY: addresses that `slots::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =
         unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
-    RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs }
+    RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs, near: partner != NO_SLOT }
 }
 
 impl SendHalf {
@@ -42,7 +42,7 @@ impl SendHalf {
         let (d, partner) = slots::half(net, handle, Half::Send);
         let position = StreamWord(d.position);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut producer = unsafe { Producer::new(ring_end(&d), position.position(), d.seen) };
+        let mut producer = unsafe { Producer::new(ring_end(&d, partner), position.position(), d.seen) };
         if position.fin() {
             producer.set_finished();
         }
@@ -133,7 +133,9 @@ impl SendHalf {
                 let patience = if sent == 0 && self.producer.free() == 0 { patience } else { Patience::None };
                 match self.refresh(g, patience) {
                     Ok(()) => {}
-                    Err(_) if sent > 0 || self.producer.free() > 0 => {}
+                    // No more space just now: what there is will do.
+                    Err(Error::WouldBlock) if sent > 0 || self.producer.free() > 0 => {}
+                    Err(_) if sent > 0 => break,
                     Err(error) => return Err(error),
                 }
                 if self.producer.free() == 0 || self.producer.reader_left() {
@@ -202,14 +204,7 @@ impl SendHalf {
     /// looks at the status first: a sender with room left would else not learn of a failure.
     #[inline(always)]
     fn await_space(&self, patience: Patience) -> u64 {
-        await_word(
-            self.net,
-            self.handle,
-            Half::Send,
-            self.producer.theirs(),
-            self.producer.released(),
-            patience,
-        )
+        await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), patience)
     }
 
     #[cold]
@@ -240,8 +235,8 @@ impl SendHalf {
         if self.producer.free() < len as u64 {
             let patience = if self.producer.free() == 0 { self.patience } else { Patience::None };
             match self.refresh(g, patience) {
-                Err(error) if self.producer.free() == 0 => return Err(error),
-                _ => {}
+                Err(Error::WouldBlock) if self.producer.free() > 0 => {}
+                refreshed => refreshed?,
             }
             if self.producer.reader_left() {
                 return Err(Error::BrokenPipe);

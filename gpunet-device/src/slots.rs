@@ -4,7 +4,7 @@
 //! by compare-exchange on a counter in its own memory; the proxy, which alone knows when a close is
 //! finished, pushes slots back. The counters never repeat, so there is no ABA.
 
-use crate::{Net, plain};
+use crate::{Net, plain, platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::control::{Descriptor, NO_SLOT};
 use gpunet_abi::entry::{Direction, Entry, Kind, OwnWords};
@@ -89,8 +89,7 @@ pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> bool {
     let entry = net.entry(handle.slot());
     // SAFETY: inside the table, aligned; atomically accessed by this device's threads only.
     let state = unsafe { AtomicU32::from_ptr(&raw mut (*entry).state) };
-    let (from, to) =
-        (Entry::pack(kind, handle.generation()), Entry::pack(Kind::Free, handle.generation()));
+    let (from, to) = (Entry::pack(kind, handle.generation()), Entry::pack(Kind::Free, handle.generation()));
     // Ordering: AcqRel, pairs with itself in another group and with `set_state` of who takes the slot
     // next: exactly one of two closes sees `from`.
     state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -245,25 +244,55 @@ pub(crate) fn store_positions(net: Net, slot: u32, half: Half, position: u64, se
 
 /// Takes a half of a stream for one C call; says whether it was free.
 pub(crate) fn lock(net: Net, slot: u32, half: Half) -> bool {
-    // Ordering: Acquire, pairs with the Release store in `unlock` by the group that had it before:
-    // its stored positions are visible.
-    lock_of(net, slot, half).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
+    unsafe { platform::lock(lock_word(net, slot, half)) }
 }
 
 /// Gives a half back.
 pub(crate) fn unlock(net: Net, slot: u32, half: Half) {
-    // Ordering: Release, pairs with the Acquire exchange in `lock`.
-    lock_of(net, slot, half).store(0, Ordering::Release);
+    // SAFETY: as in `lock`.
+    unsafe { platform::unlock(lock_word(net, slot, half)) };
 }
 
-fn lock_of<'a>(net: Net, slot: u32, half: Half) -> &'a AtomicU32 {
+fn lock_word(net: Net, slot: u32, half: Half) -> *mut u32 {
     let entry = net.entry(slot);
-    let ptr = match half {
+    match half {
         // SAFETY: field address inside the table's entry.
         Half::Send => unsafe { &raw mut (*entry).send_lock },
         // SAFETY: as above.
         Half::Recv => unsafe { &raw mut (*entry).recv_lock },
-    };
-    // SAFETY: aligned, in device memory that outlives every kernel, only atomically accessed.
-    unsafe { AtomicU32::from_ptr(ptr) }
+    }
+}
+
+/// The peer's address.
+pub(crate) fn peer(net: Net, handle: Handle) -> SockAddr {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry; written when the stream was opened.
+    unsafe { plain::load(&raw const (*entry).peer) }
+}
+
+/// The socket's own address.
+pub(crate) fn local(net: Net, handle: Handle) -> SockAddr {
+    let entry = net.entry(handle.slot());
+    // SAFETY: as above, or written at bind.
+    unsafe { plain::load(&raw const (*entry).local) }
+}
+
+/// What carries the stream: a [`gpunet_abi::options::TransportKind`] as a number.
+pub(crate) fn transport(net: Net, handle: Handle) -> u32 {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry; written when the stream was opened.
+    unsafe { (&raw const (*entry).transport).read_volatile() }
+}
+
+/// The error kept for SO_ERROR, and clears it. By one lane.
+pub(crate) fn take_error(net: Net, handle: Handle) -> u32 {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry.
+    let error = unsafe { &raw mut (*entry).error };
+    // SAFETY: a plain integer; of two groups that ask at once both may get it.
+    let found = unsafe { error.read_volatile() };
+    // SAFETY: as above.
+    unsafe { error.write_volatile(0) };
+    found
 }

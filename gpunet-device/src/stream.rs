@@ -287,13 +287,13 @@ impl Stream {
     /// The other end's address.
     #[must_use]
     pub fn peer_addr(&self) -> SockAddr {
-        slots::book(self.send.net, self.handle()).peer
+        slots::peer(self.send.net, self.handle())
     }
 
     /// This end's address.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        slots::book(self.send.net, self.handle()).local
+        slots::local(self.send.net, self.handle())
     }
 
     /// The socket's options.

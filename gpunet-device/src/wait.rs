@@ -5,7 +5,8 @@ use crate::slots::Half;
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Result, Status, Word};
+use gpunet_abi::ring::RingEnd;
+use gpunet_abi::{Error, Handle, Result, Status};
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl Vigil {
     #[inline(always)]
     pub(crate) fn due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
-        self.rounds % platform::SLOW_CHECK_EVERY == 0
+        self.rounds.is_multiple_of(platform::SLOW_CHECK_EVERY)
     }
 
     /// Rounds waited so far.
@@ -111,18 +112,18 @@ pub(crate) fn await_word(
     net: Net,
     handle: Handle,
     half: Half,
-    theirs: Word,
+    end: RingEnd,
     seen: u64,
     patience: Patience,
 ) -> u64 {
-    pack(wait_for(&Wait { net, handle, half, theirs, seen }, patience))
+    pack(wait_for(&Wait { net, handle, half, end, seen }, patience))
 }
 
 struct Wait {
     net: Net,
     handle: Handle,
     half: Half,
-    theirs: Word,
+    end: RingEnd,
     seen: u64,
 }
 
@@ -162,7 +163,7 @@ impl Wait {
     /// The other end's word, if it says something new.
     #[inline(always)]
     fn news(&self) -> Option<StreamWord> {
-        let word = StreamWord(self.theirs.observe());
+        let word = self.end.observe();
         if word.position() != self.seen || word.fin() || word.err() { Some(word) } else { None }
     }
 

@@ -1,7 +1,7 @@
 //! What all threads of the proxy know of one attachment.
 
 use gpunet_core::memory::SharedMemory;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One attachment, shared by the proxy's threads.
 #[derive(Debug)]
@@ -11,6 +11,45 @@ pub(crate) struct Attached {
     /// A GPU: its stores raise no event, so somebody has to look.
     pub(crate) polled: bool,
     pub(crate) totals: Totals,
+    pub(crate) inbox: Inbox,
+}
+
+/// Which control slots have a request on its way to the control thread.
+///
+/// A kernel that scribbles over request words must not fill the proxy's memory: each control slot has
+/// at most one request and one abandon in the queue. A device that keeps to the rules never notices.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    requests: Box<[AtomicBool]>,
+    abandons: Box<[AtomicBool]>,
+}
+
+impl Inbox {
+    pub(crate) fn new(controls: u32) -> Self {
+        let flags = || (0..controls).map(|_| AtomicBool::new(false)).collect();
+        Self { requests: flags(), abandons: flags() }
+    }
+
+    // Ordering: Relaxed throughout; the flags only bound how many messages there are.
+    pub(crate) fn enter_request(&self, control: usize) -> bool {
+        self.requests.get(control).is_some_and(|flag| !flag.swap(true, Ordering::Relaxed))
+    }
+
+    pub(crate) fn enter_abandon(&self, control: usize) -> bool {
+        self.abandons.get(control).is_some_and(|flag| !flag.swap(true, Ordering::Relaxed))
+    }
+
+    pub(crate) fn leave_request(&self, control: u32) {
+        if let Some(flag) = self.requests.get(control as usize) {
+            flag.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn leave_abandon(&self, control: u32) {
+        if let Some(flag) = self.abandons.get(control as usize) {
+            flag.store(false, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Totals of an attachment since it was made.
@@ -33,6 +72,20 @@ pub struct Stats {
     pub undelivered: u64,
 }
 
+/// What an attachment holds at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Socket slots in use: listeners, streams, streams that are still being closed.
+    pub sockets: usize,
+    /// Control requests without an answer: accepts and connects that wait.
+    pub requests: usize,
+    /// Ring memory.
+    pub ring_bytes: u64,
+    /// Ring memory that is free.
+    pub free_ring_bytes: u64,
+}
+
 impl Totals {
     // Ordering: Relaxed throughout; counters for people, nothing is ordered by them.
     pub(crate) fn open(&self) {
@@ -41,6 +94,11 @@ impl Totals {
 
     pub(crate) fn close(&self, undelivered: u64) {
         self.closed.fetch_add(1, Ordering::Relaxed);
+        self.undelivered.fetch_add(undelivered, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of a stream that did not end before the attachment did.
+    pub(crate) fn lose(&self, undelivered: u64) {
         self.undelivered.fetch_add(undelivered, Ordering::Relaxed);
     }
 

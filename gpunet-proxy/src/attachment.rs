@@ -1,6 +1,6 @@
 //! A device's sockets, seen from the host.
 
-use crate::attached::{Attached, Stats, Totals};
+use crate::attached::{Attached, Inbox, Stats, Totals, Usage};
 use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
 use crate::embed::{Inner, Proxy};
 use crate::message::Message;
@@ -25,6 +25,9 @@ pub enum AttachError {
         /// The system's answer.
         source: RegionError,
     },
+    /// The proxy was stopped.
+    #[error("the proxy has stopped")]
+    Stopped,
     /// The region is shorter than its layout.
     #[error("the shared region is too short for its layout")]
     Layout,
@@ -116,6 +119,9 @@ impl Proxy {
 
     fn attach(&self, device: Option<&Device>) -> Result<Attachment, AttachError> {
         let inner = &self.inner;
+        if inner.messages.is_closed() {
+            return Err(AttachError::Stopped);
+        }
         let geometry = inner.config.geometry(if device.is_some() { inner.config.device_rings } else { 0 });
         let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
         let region = PinnedRegion::create("gpunet", shared_layout.len as usize)
@@ -158,6 +164,7 @@ impl Proxy {
             memory,
             polled: device.is_some(),
             totals: Totals::default(),
+            inbox: Inbox::new(geometry.controls),
         });
         inner.add(&attached);
         let shared = Shared {
@@ -216,8 +223,17 @@ impl Attachment {
         self.shared.attached.totals.snapshot()
     }
 
+    /// What the attachment holds at this moment, as the control thread knows it; nothing once the
+    /// proxy has stopped. Waits for its answer, which takes a turn of that thread.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let (done, usage) = crossbeam_channel::bounded(1);
+        let _ = self.shared.proxy.messages.send(Message::Usage { device: self.shared.attached.id, done });
+        usage.recv_timeout(Duration::from_secs(10)).unwrap_or_default()
+    }
+
     /// Closes all sockets in good order, waits until what was accepted is sent (at most the linger
-    /// bound), and gives everything back. Blocks; from async code use a blocking task.
+    /// bound), and gives everything back. Blocks; async code uses [`Attachment::close_async`].
     ///
     /// Kernels that still use it are cancelled; their tokens are to be finished before.
     #[must_use]
@@ -232,18 +248,46 @@ impl Attachment {
     }
 }
 
+impl Attachment {
+    /// As [`Attachment::close`], for async code: nothing blocks meanwhile, and the close goes on when
+    /// the future is dropped.
+    pub async fn close_async(self) -> CloseReport {
+        let (done, report) = tokio::sync::oneshot::channel();
+        let close = move || {
+            let _ = done.send(self.close());
+        };
+        match std::thread::Builder::new().name("gpunet-close".to_owned()).spawn(close) {
+            Ok(_) => report.await.unwrap_or_default(),
+            Err(error) => {
+                // Dropped with the thread's body: the proxy closes it all the same.
+                tracing::warn!(%error, "no thread to wait for a close");
+                CloseReport::default()
+            }
+        }
+    }
+}
+
 impl Drop for Attachment {
     fn drop(&mut self) {
+        let shared = self.shared.clone();
         let (done, wait) = crossbeam_channel::bounded(1);
-        (0..LAUNCHES).for_each(|launch| self.shared.attached.memory.set_cancelled(launch, true));
-        let id = self.shared.attached.id;
-        let sent = self.shared.proxy.messages.send(Message::Detach { device: id, done });
-        // An async context must not be held up: there, the proxy finishes in the background.
-        if sent.is_ok() && tokio::runtime::Handle::try_current().is_err() {
-            let bound = self.shared.proxy.config.linger + Duration::from_secs(5);
-            let _ = wait.recv_timeout(bound);
+        shared.attached.memory.cancel_all();
+        let id = shared.attached.id;
+        let sent = shared.proxy.messages.send(Message::Detach { device: id, done });
+        let bound = shared.proxy.config.linger + Duration::from_secs(5);
+        let finish = move || {
+            if sent.is_ok() {
+                let _ = wait.recv_timeout(bound);
+            }
+            shared.proxy.heart.remove(id);
+        };
+        if tokio::runtime::Handle::try_current().is_err() {
+            return finish();
         }
-        self.shared.proxy.heart.remove(id);
+        // An async context must not be held up. The thread keeps the proxy running meanwhile.
+        if let Err(error) = std::thread::Builder::new().name("gpunet-close".to_owned()).spawn(finish) {
+            tracing::warn!(%error, "no thread to wait for a close: what is not sent yet may be lost");
+        }
     }
 }
 

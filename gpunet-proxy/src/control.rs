@@ -13,11 +13,13 @@ mod reap;
 mod request;
 mod stream;
 
+use crate::attached::Usage;
 use crate::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crate::shard;
 use books::Device;
 use crossbeam_channel::Sender;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +42,7 @@ impl ShardLink {
 
 /// The control plane's state.
 pub(crate) struct Control {
-    devices: Vec<Option<Device>>,
+    devices: BTreeMap<u32, Device>,
     shards: Vec<ShardLink>,
     messages: UnboundedSender<Message>,
     linger: Duration,
@@ -48,7 +50,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(shards: Vec<ShardLink>, messages: UnboundedSender<Message>, linger: Duration) -> Self {
-        Self { devices: Vec::new(), shards, messages, linger }
+        Self { devices: BTreeMap::new(), shards, messages, linger }
     }
 
     /// Runs until told to stop.
@@ -66,9 +68,17 @@ impl Control {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Request { device, control, seq, request } => {
+                if let Some(device) = self.device(device) {
+                    device.attached.inbox.leave_request(control);
+                }
                 self.handle_request(device, control, seq, &request);
             }
-            Message::Abandon { device, control, seq } => self.handle_abandon(device, control, seq),
+            Message::Abandon { device, control, seq } => {
+                if let Some(device) = self.device(device) {
+                    device.attached.inbox.leave_abandon(control);
+                }
+                self.handle_abandon(device, control, seq);
+            }
             Message::Connected { device, control, seq, result } => {
                 self.handle_connected(device, control, seq, result);
             }
@@ -85,14 +95,14 @@ impl Control {
                 self.handle_out_queue(device, control, seq, bytes);
             }
             Message::Attach(attached) => {
-                let index = attached.id as usize;
-                if self.devices.len() <= index {
-                    self.devices.resize_with(index + 1, || None);
-                }
-                self.devices[index] = Some(Device::new(attached));
+                self.devices.insert(attached.id, Device::new(attached));
             }
             Message::FinishLaunch { device, launch, policy, done } => {
                 let _ = done.send(self.finish_launch(device, launch, policy));
+            }
+            Message::Usage { device, done } => {
+                let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
+                let _ = done.send(usage);
             }
             Message::Detach { device, done } => self.detach(device, done),
             Message::DetachTimeout { device } => self.finish_detach(device),
@@ -101,7 +111,7 @@ impl Control {
     }
 
     fn device(&mut self, id: u32) -> Option<&mut Device> {
-        self.devices.get_mut(id as usize)?.as_mut()
+        self.devices.get_mut(&id)
     }
 
     /// The data thread that serves a slot.

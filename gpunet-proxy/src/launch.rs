@@ -63,11 +63,17 @@ enum Running {
 }
 
 /// A running kernel and its launch token.
+///
+/// Dropping it cancels the kernel's waits and waits for its end, ten seconds at most and not at all in
+/// async code; its sockets are closed when it ends. [`Launch::finish`] reports.
 #[derive(Debug)]
 pub struct Launch {
-    running: Running,
-    token: LaunchToken,
+    /// `None` once it is finished.
+    parts: Option<(Running, LaunchToken)>,
 }
+
+/// How long a dropped [`Launch`] holds up its thread.
+const DROP_WAIT: Duration = Duration::from_secs(10);
 
 impl LaunchToken {
     /// What kernels of this launch take to use their sockets.
@@ -133,7 +139,16 @@ impl Attachment {
         let token = self.token()?;
         let kernel = kernel(token.net());
         let running = match self.cuda() {
-            None => Running::Cpu(cpu::launch(blocks, threads, kernel)?),
+            None => match cpu::launch(blocks, threads, kernel) {
+                Ok(launch) => Running::Cpu(launch),
+                Err(error) => {
+                    // The blocks that were started use the attachment's memory for as long as they
+                    // run, and nobody knows how long that is.
+                    token.cancel();
+                    std::mem::forget(token);
+                    return Err(error.into());
+                }
+            },
             Some(device) => {
                 // SAFETY: a kernel is plain data for the device (`Kernel: Copy`).
                 let params = vec![unsafe { cuda::param(kernel) }];
@@ -143,7 +158,7 @@ impl Attachment {
                 Running::Cuda(unsafe { device.launch(&[spec]) }?)
             }
         };
-        Ok(Launch { running, token })
+        Ok(Launch { parts: Some((running, token)) })
     }
 }
 
@@ -159,16 +174,29 @@ fn spec(
     Ok(LaunchSpec { function, grid: (blocks, 1, 1), block: (threads, 1, 1), shared_bytes: 0, params })
 }
 
+impl Running {
+    fn is_finished(&self) -> Result<bool, KernelError> {
+        match self {
+            Self::Cpu(launch) => Ok(launch.is_finished()),
+            Self::Cuda(launch) => Ok(launch.is_finished()?),
+        }
+    }
+
+    fn wait(self) -> Result<(), KernelError> {
+        match self {
+            Self::Cpu(launch) => launch.wait().map_err(KernelError::from),
+            Self::Cuda(launch) => launch.wait().map_err(KernelError::from),
+        }
+    }
+}
+
 impl Launch {
     /// Says whether the kernel has ended.
     ///
     /// # Errors
     /// [`KernelError`], when it failed.
     pub fn is_finished(&self) -> Result<bool, KernelError> {
-        match &self.running {
-            Running::Cpu(launch) => Ok(launch.is_finished()),
-            Running::Cuda(launch) => Ok(launch.is_finished()?),
-        }
+        self.parts.as_ref().map_or(Ok(true), |(running, _)| running.is_finished())
     }
 
     /// Waits at most `limit` for the kernel to end; says whether it did.
@@ -176,36 +204,54 @@ impl Launch {
     /// # Errors
     /// [`KernelError`], when it failed.
     pub fn wait_timeout(&self, limit: Duration) -> Result<bool, KernelError> {
-        match &self.running {
-            Running::Cuda(launch) => Ok(launch.wait_timeout(limit)?),
-            Running::Cpu(launch) => {
-                let start = std::time::Instant::now();
-                while !launch.is_finished() {
-                    if start.elapsed() >= limit {
-                        return Ok(false);
-                    }
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Ok(true)
-            }
+        if let Some((Running::Cuda(launch), _)) = &self.parts {
+            return Ok(launch.wait_timeout(limit)?);
         }
+        let start = std::time::Instant::now();
+        while !self.is_finished()? {
+            if start.elapsed() >= limit {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
     }
 
     /// Cancels the kernel's waits; see [`LaunchToken::cancel`].
     pub fn cancel(&self) {
-        self.token.cancel();
+        if let Some((_, token)) = &self.parts {
+            token.cancel();
+        }
     }
 
     /// Waits for the kernel to end and reaps what it left. A failed kernel's sockets are reset.
     ///
     /// # Errors
     /// [`KernelError`], when it failed.
-    pub fn finish(self, policy: FinishPolicy) -> Result<FinishReport, KernelError> {
-        let result = match self.running {
-            Running::Cpu(launch) => launch.wait().map_err(KernelError::from),
-            Running::Cuda(launch) => launch.wait().map_err(KernelError::from),
-        };
-        let report = self.token.finish(if result.is_ok() { policy } else { FinishPolicy::Reset });
+    pub fn finish(mut self, policy: FinishPolicy) -> Result<FinishReport, KernelError> {
+        let Some((running, token)) = self.parts.take() else { return Ok(FinishReport::default()) };
+        let result = running.wait();
+        let report = token.finish(if result.is_ok() { policy } else { FinishPolicy::Reset });
         result.map(|()| report)
+    }
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        let Some((running, token)) = self.parts.take() else { return };
+        token.cancel();
+        // The token keeps the attachment's memory for as long as the kernel runs, on a thread of its
+        // own: a kernel that waits for nothing may go on for ever.
+        let (done, wait) = crossbeam_channel::bounded(1);
+        let end = move || {
+            let failed = running.wait().is_err();
+            token.finish(if failed { FinishPolicy::Reset } else { FinishPolicy::Close });
+            let _ = done.send(());
+        };
+        if let Err(error) = std::thread::Builder::new().name("gpunet-launch".to_owned()).spawn(end) {
+            tracing::warn!(%error, "no thread to wait for a dropped launch");
+        } else if tokio::runtime::Handle::try_current().is_err() && wait.recv_timeout(DROP_WAIT).is_err() {
+            tracing::warn!("a dropped launch still runs: its buffers must stay");
+        }
     }
 }

@@ -26,7 +26,7 @@ mod pulse;
 mod readiness;
 mod shard;
 
-pub use attached::Stats;
+pub use attached::{Stats, Usage};
 pub use attachment::{
     AttachError, Attachment, CloseReport, FinishPolicy, FinishReport, LaunchToken, TooManyLaunches,
 };

@@ -1,6 +1,6 @@
 //! What the proxy's threads say to each other.
 
-use crate::attached::Attached;
+use crate::attached::{Attached, Usage};
 use crate::attachment::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
 use gpunet_abi::Options;
@@ -66,6 +66,8 @@ pub(crate) enum Message {
     Attach(Arc<Attached>),
     /// A launch ended: reap what it left.
     FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Sender<FinishReport> },
+    /// What does an attachment hold?
+    Usage { device: u32, done: Sender<Usage> },
     /// Close everything of an attachment and forget it.
     Detach { device: u32, done: Sender<()> },
     /// The bound of a detach is over.

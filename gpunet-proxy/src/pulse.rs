@@ -80,6 +80,7 @@ impl Heart {
     /// has ended, or when told to stop.
     pub(crate) fn run(&self, period: Duration, workers: &[Worker]) {
         let mut seen: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
+        let mut reported = false;
         loop {
             for worker in workers {
                 (worker.prod)();
@@ -90,7 +91,8 @@ impl Heart {
                 .wait_timeout_while(guard, period, |state| !state.stop)
                 .unwrap_or_else(PoisonError::into_inner);
             let ended = workers.iter().find(|w| w.pulse.ended());
-            if let (Some(worker), false) = (ended, state.stop) {
+            if let (Some(worker), false) = (ended, state.stop || reported) {
+                reported = true;
                 tracing::error!(worker = worker.name, "a proxy thread ended: sockets report ENETDOWN");
             }
             if state.stop || ended.is_some() {

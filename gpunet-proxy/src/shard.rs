@@ -17,7 +17,7 @@ use gpunet_abi::{Error, Options, StreamWord};
 use gpunet_core::memory::WordArray;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use sleep::Idle;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub(crate) struct Shard {
     setup: ShardSetup,
     epoll: OwnedFd,
     started: Instant,
-    devices: Vec<Option<Device>>,
+    devices: BTreeMap<u32, Device>,
     ready: VecDeque<(u32, u32)>,
     deadlines: BTreeSet<(u64, u32, u32)>,
     idle: Idle,
@@ -109,7 +109,7 @@ impl Shard {
             setup,
             epoll,
             started: Instant::now(),
-            devices: Vec::new(),
+            devices: BTreeMap::new(),
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
             idle,
@@ -142,7 +142,7 @@ impl Shard {
             self.idle.active(Instant::now());
             return;
         }
-        let polled = self.devices.iter().flatten().any(|device| device.attached.polled);
+        let polled = self.devices.values().any(|device| device.attached.polled);
         if let Some(limit) = self.idle.sleep_for(Instant::now(), polled) {
             self.sleep(limit);
         } else {
@@ -158,8 +158,7 @@ impl Shard {
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
         let flags: Vec<_> = self
             .devices
-            .iter()
-            .flatten()
+            .values()
             .map(|device| device.attached.memory.sleeping(self.setup.index))
             .collect();
         // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of
@@ -185,15 +184,13 @@ impl Shard {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Attach(attached) => {
-                let index = attached.id as usize;
-                if self.devices.len() <= index {
-                    self.devices.resize_with(index + 1, || None);
-                }
-                self.devices[index] = Some(Device::new(attached));
+                self.devices.insert(attached.id, Device::new(attached));
             }
             Command::Detach { device, done } => {
-                if let Some(place) = self.devices.get_mut(device as usize) {
-                    *place = None;
+                if let Some(gone) = self.devices.remove(&device) {
+                    // What has not ended by now is cut off.
+                    let lost = gone.streams.iter().flatten().map(|stream| stream.undelivered()).sum();
+                    gone.attached.totals.lose(lost);
                 }
                 self.ready.retain(|&(d, _)| d != device);
                 self.deadlines.retain(|&(_, d, _)| d != device);
@@ -211,7 +208,7 @@ impl Shard {
             Command::OutQueue { device, slot, control, seq } => {
                 let bytes = self
                     .stream(device, slot)
-                    .map(|(_, stream)| stream.connection.unsent() + stream.io.unacknowledged());
+                    .map(|(_, stream)| stream.undelivered());
                 let _ = self.setup.control.send(Message::OutQueue { device, control, seq, bytes });
             }
             Command::Stop => self.stop = true,
@@ -219,24 +216,25 @@ impl Shard {
     }
 
     fn stream(&mut self, device: u32, slot: u32) -> Option<(&Attached, &mut Stream)> {
-        let device = self.devices.get_mut(device as usize)?.as_mut()?;
+        let device = self.devices.get_mut(&device)?;
         let stream = device.streams.get_mut(slot as usize)?.as_deref_mut()?;
         Some((&device.attached, stream))
     }
 
     fn set_options(&mut self, device: u32, slot: u32, options: &Options) {
         if let Some((_, stream)) = self.stream(device, slot)
-            && let Err(error) = stream.io.set_options(options)
+            && let Err(error) = stream.set_options(options)
         {
             tracing::debug!(slot, %error, "socket options not applied");
         }
     }
 
     fn open(&mut self, device_id: u32, slot: u32, opened: OpenStream) {
-        let Some(Some(device)) = self.devices.get_mut(device_id as usize) else { return };
+        let Some(device) = self.devices.get_mut(&device_id) else { return };
         let key = epoll::EventData::new_u64(u64::from(device_id) << 32 | u64::from(slot));
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
+            | epoll::EventFlags::PRI
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
         let added = epoll::add(&self.epoll, opened.io.readiness(), key, flags);
@@ -268,7 +266,7 @@ impl Shard {
     fn scan(&mut self) -> bool {
         let mut busy = false;
         let Self { devices, ready, setup, .. } = self;
-        for device in devices.iter_mut().flatten() {
+        for device in devices.values_mut() {
             let id = device.attached.id;
             let Device { published, consumed, seen_published, seen_consumed, streams, end, .. } = device;
             let mut changed = |index: usize, _| {
@@ -309,7 +307,8 @@ impl Shard {
             let ended = flags
                 .intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if let Some((_, stream)) = self.stream(device, slot) {
-                stream.ended |= ended;
+                // Urgent data too: a read stops short of it.
+                stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
                 stream.connection.handle_ready(
                     ended || flags.contains(epoll::EventFlags::IN),
                     ended || flags.contains(epoll::EventFlags::OUT),
@@ -326,12 +325,18 @@ impl Shard {
         for _ in 0..count {
             let Some((device_id, slot)) = self.ready.pop_front() else { break };
             let now = self.now();
-            let Some(Some(device)) = self.devices.get_mut(device_id as usize) else { continue };
+            let Some(device) = self.devices.get_mut(&device_id) else { continue };
             let Some(stream) = device.streams[slot as usize].as_deref_mut() else { continue };
             stream.queued = false;
             match stream.pump(&device.attached, slot, now) {
                 Pumped::Idle => {
-                    if let Some(at) = stream.connection.deadline() {
+                    let at = stream.connection.deadline();
+                    if let Some(old) = std::mem::replace(&mut stream.timer, at)
+                        && Some(old) != at
+                    {
+                        self.deadlines.remove(&(old, device_id, slot));
+                    }
+                    if let Some(at) = at {
                         self.deadlines.insert((at, device_id, slot));
                     }
                 }
@@ -341,6 +346,9 @@ impl Shard {
                 }
                 Pumped::Finished { undelivered } => {
                     let generation = stream.generation;
+                    if let Some(at) = stream.timer {
+                        self.deadlines.remove(&(at, device_id, slot));
+                    }
                     device.streams[slot as usize] = None;
                     while device.end > 0 && device.streams[device.end - 1].is_none() {
                         device.end -= 1;
@@ -364,6 +372,9 @@ impl Shard {
             && at <= now
         {
             self.deadlines.pop_first();
+            if let Some((_, stream)) = self.stream(device, slot) {
+                stream.timer = None;
+            }
             self.enqueue(device, slot);
         }
     }
@@ -372,17 +383,27 @@ impl Shard {
 fn scan_requests(device: &mut Device, control: &UnboundedSender<Message>) -> bool {
     let mut busy = false;
     let id = device.attached.id;
-    let memory = &device.attached.memory;
-    device.requests.scan(&mut device.seen_requests, 0, 1, usize::MAX, |index, _| {
-        busy = true;
+    let (memory, inbox) = (&device.attached.memory, &device.attached.inbox);
+    let seen = device.seen_requests.iter_mut().zip(&mut device.seen_abandons);
+    for (index, (seen_request, seen_abandon)) in seen.enumerate() {
+        // The abandon first: the request that it gives up is then visible too, and goes ahead of it.
+        let abandon = device.abandons.get(index).observe();
         let seq = device.requests.get(index).observe();
-        let request = Box::new(memory.read_request(index as u32));
-        let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
-    });
-    device.abandons.scan(&mut device.seen_abandons, 0, 1, usize::MAX, |index, seq| {
-        busy = true;
-        let _ = control.send(Message::Abandon { device: id, control: index as u32, seq });
-    });
+        if seq != *seen_request {
+            if !inbox.enter_request(index) {
+                continue;
+            }
+            busy = true;
+            *seen_request = seq;
+            let request = Box::new(memory.read_request(index as u32));
+            let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
+        }
+        if abandon != *seen_abandon && inbox.enter_abandon(index) {
+            busy = true;
+            *seen_abandon = abandon;
+            let _ = control.send(Message::Abandon { device: id, control: index as u32, seq: abandon });
+        }
+    }
     busy
 }
 

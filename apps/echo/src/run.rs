@@ -142,13 +142,7 @@ fn is_failure(record: &Driven, interrupted: bool) -> bool {
 
 fn explain(record: &Driven, load: &Load) -> String {
     let (done, detail) = (record.messages, record.detail);
-    let error = || {
-        let error = gpunet_abi::Error::from_errno(detail as i32);
-        match error {
-            gpunet_abi::Error::Other(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
-            known => known.to_string(),
-        }
-    };
+    let error = || std::io::Error::from_raw_os_error(detail as i32).to_string();
     match record.outcome {
         Outcome::Good => "good".to_owned(),
         Outcome::NotRun => "was not tried".to_owned(),

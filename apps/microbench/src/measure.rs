@@ -79,6 +79,36 @@ fn ping_pong(bench: &Bench, threads: u32, transport: TransportKind, size: u64, r
     Ok(())
 }
 
+/// Connects to a server that may not be listening yet.
+fn connect(addr: std::net::SocketAddr) -> std::io::Result<TcpStream> {
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        match TcpStream::connect(addr) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused && Instant::now() < limit => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => return Err(e),
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+        }
+    }
+}
+
+/// A plain TCP server: echoes for one client until it ends.
+fn echo_one(listener: &TcpListener) -> std::io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![0; 65536];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            n => stream.write_all(&buffer[..n])?,
+        }
+    }
+}
+
 /// A client's round trips against whatever echoes at `addr`.
 fn client(addr: std::net::SocketAddr, spin: bool, size: usize, rounds: u64) -> std::io::Result<Vec<u64>> {
     let mut stream = loop {
@@ -118,17 +148,7 @@ fn client_name(spin: bool) -> &'static str {
 fn plain_tcp(spin: bool, size: usize, rounds: u64) -> Outcome {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let addr = listener.local_addr()?;
-    let server = std::thread::spawn(move || -> std::io::Result<()> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut buffer = vec![0; 65536];
-        loop {
-            match stream.read(&mut buffer)? {
-                0 => return Ok(()),
-                n => stream.write_all(&buffer[..n])?,
-            }
-        }
-    });
+    let server = std::thread::spawn(move || echo_one(&listener));
     let samples = client(addr, spin, size, rounds)?;
     let _ = server.join();
     Percentiles::of(&samples).row(&format!("peer: {size} B echo, plain TCP server, {}", client_name(spin)));
@@ -309,8 +329,11 @@ pub fn copy(bench: &Bench) -> Outcome {
 
 /// Waking after idleness, and what an idle proxy costs.
 pub fn idle(bench: &Bench) -> Outcome {
-    println!("-- idle: round trip of the first message after a pause (the proxy's data thread sleeps)");
+    println!("-- idle: round trip of the first 64 B after a pause, plain TCP server beside it");
     let threads = if bench.is_gpu() { 128 } else { 1 };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let plain = listener.local_addr()?;
+    let echo = std::thread::spawn(move || echo_one(&listener));
     let job = bench.job(65536, 2)?;
     let addr = SockAddr::v4(LOCAL, 20_004);
     let launch = bench.start(1, threads, |net| Serve {
@@ -320,32 +343,27 @@ pub fn idle(bench: &Bench) -> Outcome {
         buffer: job.buffer(),
         results: job.results(),
     })?;
-    let mut stream = loop {
-        match TcpStream::connect(addr.to_std().ok_or("no address")?) {
-            Ok(stream) => break stream,
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-                std::thread::sleep(Duration::from_millis(1))
-            }
-            Err(e) => return Err(e.into()),
-        }
-    };
-    stream.set_nodelay(true)?;
+    let mut peers =
+        [("peer: plain TCP", connect(plain)?), ("gpunet", connect(addr.to_std().ok_or("no address")?)?)];
     for pause_ms in [1, 5, 20, 200] {
-        let mut samples = Vec::new();
-        for _ in 0..if bench.quick { 10 } else { 30 } {
-            std::thread::sleep(Duration::from_millis(pause_ms));
-            let start = Instant::now();
-            stream.write_all(&[1; 64])?;
-            stream.read_exact(&mut [0; 64])?;
-            samples.push(start.elapsed().as_nanos() as u64);
+        for (name, stream) in &mut peers {
+            let mut samples = Vec::new();
+            for _ in 0..if bench.quick { 10 } else { 30 } {
+                std::thread::sleep(Duration::from_millis(pause_ms));
+                let start = Instant::now();
+                stream.write_all(&[1; 64])?;
+                stream.read_exact(&mut [0; 64])?;
+                samples.push(start.elapsed().as_nanos() as u64);
+            }
+            Percentiles::of(&samples).row(&format!("{name}, after {pause_ms} ms"));
         }
-        Percentiles::of(&samples).row(&format!("after {pause_ms} ms"));
     }
     let (start, before) = (Instant::now(), processor_time()?);
     std::thread::sleep(Duration::from_secs(3));
     let share = (processor_time()? - before).as_secs_f64() / start.elapsed().as_secs_f64();
-    println!("{:<58} {:>8.2} % of a core", "proxy and waiting kernel's host side, idle", share * 100.0);
-    drop(stream);
+    println!("{:<58} {:>8.2} % of a core", "the proxy, idle beside a waiting kernel", share * 100.0);
+    drop(peers);
+    let _ = echo.join();
     let words = bench.finish(launch, &job)?;
     Bench::no_failure(&words[1..2])
 }

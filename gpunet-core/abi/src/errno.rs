@@ -2,43 +2,61 @@
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// Why a socket call failed. C programs see the negated [`Error::errno`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Error {
-            $($(#[$doc])* $name,)*
-            /// Another errno of the operating system.
-            Other(i32),
-        }
+        /// Why a socket call failed: a Linux errno with a name. C programs see it negated.
+        ///
+        /// A number, not an enum: on the device an error crosses broadcasts, control slots and
+        /// status words, and naming it at each of them made a third of the PTX.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(transparent)]
+        pub struct Error(i32);
 
+        #[allow(non_upper_case_globals)]
         impl Error {
-            /// The Linux errno, positive.
-            #[must_use]
-            pub const fn errno(self) -> i32 {
-                match self {
-                    $(Self::$name => $code,)*
-                    Self::Other(code) => code,
-                }
-            }
-
-            /// The error of a positive Linux errno.
-            #[must_use]
-            pub const fn from_errno(code: i32) -> Self {
-                match code {
-                    $($code => Self::$name,)*
-                    other => Self::Other(other),
-                }
-            }
+            $($(#[$doc])* pub const $name: Self = Self($code);)*
 
             /// A short description.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
-                    Self::Other(_) => "operating system error",
+                    _ => "operating system error",
+                }
+            }
+
+            /// The name, for messages; `None` for a number that has none here.
+            const fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
                 }
             }
         }
     };
+}
+
+impl Error {
+    /// The Linux errno, positive.
+    #[must_use]
+    #[inline(always)]
+    pub const fn errno(self) -> i32 {
+        self.0
+    }
+
+    /// The error of a positive Linux errno.
+    #[must_use]
+    #[inline(always)]
+    pub const fn from_errno(code: i32) -> Self {
+        Self(code)
+    }
+}
+
+impl core::fmt::Debug for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Error({})", self.0),
+        }
+    }
 }
 
 errors! {
@@ -114,5 +132,11 @@ mod tests {
         for code in 1..200 {
             assert_eq!(Error::from_errno(code).errno(), code);
         }
+    }
+
+    #[test]
+    fn errors_have_names_and_numbers() {
+        assert_eq!(std::format!("{:?} {:?}", Error::TimedOut, Error::from_errno(33)), "TimedOut Error(33)");
+        assert!(matches!(Error::from_errno(110), Error::TimedOut));
     }
 }

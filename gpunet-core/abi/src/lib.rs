@@ -13,6 +13,7 @@
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
 pub mod addr;
 pub mod context;
@@ -21,6 +22,7 @@ pub mod entry;
 pub mod errno;
 pub mod handle;
 pub mod layout;
+mod near;
 pub mod options;
 pub mod park;
 pub mod place;

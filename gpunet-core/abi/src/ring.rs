@@ -10,7 +10,7 @@
 //! announces, all lanes `accept` what it saw and `advance` together.
 
 use crate::position::{StreamWord, Violation, advance};
-use crate::{RingSpan, Word};
+use crate::{RingSpan, Word, near};
 
 /// Where a ring and its two words lie, in the caller's address space.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,27 @@ pub struct RingEnd {
     pub mine: Word,
     /// The word the other end writes: `released` of a producer, `landed` of a consumer.
     pub theirs: Word,
+    /// The other end is a thread of the same device: device scope orders enough.
+    pub near: bool,
+}
+
+impl RingEnd {
+    /// Observes the other end's word.
+    #[inline(always)]
+    #[must_use]
+    pub fn observe(&self) -> StreamWord {
+        StreamWord(if self.near { near::observe(self.theirs) } else { self.theirs.observe() })
+    }
+
+    /// Publishes this end's word.
+    #[inline(always)]
+    pub fn publish(&self, word: StreamWord) {
+        if self.near {
+            near::publish(self.mine, word.0);
+        } else {
+            self.mine.publish(word.0);
+        }
+    }
 }
 
 /// The sending end of a ring.
@@ -49,18 +70,18 @@ impl Producer {
         Self { end, position, released, reader_left: false, finished: false, failed: false }
     }
 
-    /// The word that the other end writes.
+    /// Where the ring and its words lie.
     #[inline(always)]
     #[must_use]
-    pub const fn theirs(&self) -> Word {
-        self.end.theirs
+    pub const fn end(&self) -> RingEnd {
+        self.end
     }
 
     /// Observes what the other end consumed. One lane looks; all lanes [`Producer::accept`].
     #[inline(always)]
     #[must_use]
     pub fn look(&self) -> StreamWord {
-        StreamWord(self.end.theirs.observe())
+        self.end.observe()
     }
 
     /// Believes a word that [`Producer::look`] returned.
@@ -146,7 +167,7 @@ impl Producer {
     /// Publishes the position. One lane, after the group's barrier.
     #[inline(always)]
     pub fn announce(&self) {
-        self.end.mine.publish(self.word().0);
+        self.end.publish(self.word());
     }
 
     /// Marks that this end gives up (ERR), because the other wrote what cannot be. All lanes.
@@ -195,18 +216,18 @@ impl Consumer {
         Self { end, position, landed, ended: false, broken: false, finished: false, failed: false }
     }
 
-    /// The word that the other end writes.
+    /// Where the ring and its words lie.
     #[inline(always)]
     #[must_use]
-    pub const fn theirs(&self) -> Word {
-        self.end.theirs
+    pub const fn end(&self) -> RingEnd {
+        self.end
     }
 
     /// Observes what has landed. One lane looks; all lanes [`Consumer::accept`].
     #[inline(always)]
     #[must_use]
     pub fn look(&self) -> StreamWord {
-        StreamWord(self.end.theirs.observe())
+        self.end.observe()
     }
 
     /// Believes a word that [`Consumer::look`] returned.
@@ -295,7 +316,7 @@ impl Consumer {
     /// Publishes the position. One lane, after the group's barrier.
     #[inline(always)]
     pub fn announce(&self) {
-        self.end.mine.publish(self.word().0);
+        self.end.publish(self.word());
     }
 
     /// Marks that this end gives up (ERR), because the other wrote what cannot be. All lanes.

@@ -77,6 +77,13 @@ impl Peer {
         found
     }
 
+    /// Puts a connect that was accepted back where it was: at the head of the backlog at `addr`.
+    pub fn put_back(&self, addr: SocketAddr, ticket: Ticket) {
+        if let Some(queue) = self.listeners.borrow_mut().get_mut(&addr) {
+            queue.waiting.push_front(Waiting { ticket });
+        }
+    }
+
     /// The connects that wait at `addr`; used when its listener closes.
     #[must_use]
     pub fn waiting_at(&self, addr: SocketAddr) -> Vec<Ticket> {
@@ -129,6 +136,10 @@ struct PeerListening {
 }
 
 impl Listen for PeerListening {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Peer
+    }
+
     fn accept(&mut self) -> io::Result<Accepted> {
         let mut listeners = self.listeners.borrow_mut();
         let waiting = listeners.get_mut(&self.addr).and_then(|queue| queue.waiting.pop_front());
@@ -176,6 +187,8 @@ mod tests {
         }
         assert_eq!(listening.ready(), 3);
         assert!(peer.withdraw(Ticket { slot: 1, generation: 1 }));
+        assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
+        peer.put_back(addr, Ticket { slot: 2, generation: 1 });
         assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         drop(listening);
         assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));

@@ -72,7 +72,7 @@ async fn connect(request: Connect) -> io::Result<Opened> {
 fn open(stream: TcpStream, options: &Options) -> io::Result<Opened> {
     stream.set_nonblocking(true)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-    let mut io = TcpIo { stream };
+    let mut io = TcpIo { stream, shut: false };
     io.set_options(options)?;
     Ok(Opened { io: Box::new(io), local, peer })
 }
@@ -83,6 +83,10 @@ struct TcpListening {
 }
 
 impl Listen for TcpListening {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
     fn accept(&mut self) -> io::Result<Accepted> {
         loop {
             match self.listener.accept().and_then(|(stream, _)| open(stream, &self.options)) {
@@ -105,6 +109,15 @@ impl Listen for TcpListening {
     }
 }
 
+impl Drop for TcpListening {
+    fn drop(&mut self) {
+        // Other descriptors of the same socket (the one that is watched) may live a little longer;
+        // on Linux this ends the listening, and frees the address, for all of them. It fails only on
+        // what does not listen.
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Read);
+    }
+}
+
 fn is_aborted(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
     // EINVAL: setsockopt on a connection that was reset meanwhile (seen on some systems).
@@ -114,6 +127,8 @@ fn is_aborted(error: &io::Error) -> bool {
 
 struct TcpIo {
     stream: TcpStream,
+    /// The end of the stream was sent, or waits behind the bytes.
+    shut: bool,
 }
 
 impl StreamIo for TcpIo {
@@ -131,6 +146,7 @@ impl StreamIo for TcpIo {
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {
+        self.shut = true;
         match self.stream.shutdown(Shutdown::Write) {
             // The peer reset the connection: the next read or write says so, if anyone cares.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -150,7 +166,8 @@ impl StreamIo for TcpIo {
     }
 
     fn unacknowledged(&self) -> u64 {
-        raw::out_queue(self.stream.as_fd())
+        // tcp(7) counts the end of the stream as one more.
+        raw::out_queue(self.stream.as_fd()).saturating_sub(u64::from(self.shut))
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

@@ -188,7 +188,10 @@ mod tests {
                 // A new value each time, as a kernel may ask for its warp anew at each call.
                 let warp = lane.warp();
                 assert_eq!(warp.size(), if lane.rank() < 32 { 32 } else { 1 });
-                assert_eq!(warp.broadcast(round + u64::from(warp.index())), round + u64::from(lane.rank() / 32));
+                assert_eq!(
+                    warp.broadcast(round + u64::from(warp.index())),
+                    round + u64::from(lane.rank() / 32)
+                );
             }
             assert_eq!(lane.thread().index(), lane.rank());
         });

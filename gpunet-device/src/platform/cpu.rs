@@ -2,7 +2,7 @@
 
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,7 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
 /// Counts this thread among the sleeping pollers (`true`) or takes it out.
 pub(crate) fn count_poller(pollers: *mut u32, enter: bool) {
     // SAFETY: as in `pause`; only CPU blocks of this process change the count.
-    let count = unsafe { std::sync::atomic::AtomicU32::from_ptr(pollers) };
+    let count = unsafe { AtomicU32::from_ptr(pollers) };
     // Ordering: SeqCst, with a fence before the poller looks at words: pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of
     // poller and publisher sees the other.
     if enter {
@@ -128,6 +128,29 @@ pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
         // harmlessly; the proxy keeps it open while the attachment lives.
         unsafe { libc::write(doorbell, (&raw const one).cast(), 8) };
     }
+}
+
+/// Takes a lock among this device's threads; says whether it was free.
+///
+/// # Safety
+/// `word` is aligned, mapped, and used as a lock only.
+pub(crate) unsafe fn lock(word: *mut u32) -> bool {
+    // SAFETY: the caller's contract.
+    let word = unsafe { AtomicU32::from_ptr(word) };
+    // Ordering: Acquire, pairs with the Release store in `unlock` by the thread that had it before:
+    // what it left in the books is visible.
+    word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Gives a lock back.
+///
+/// # Safety
+/// As [`lock`], which the caller's group has taken.
+pub(crate) unsafe fn unlock(word: *mut u32) {
+    // SAFETY: the caller's contract.
+    let word = unsafe { AtomicU32::from_ptr(word) };
+    // Ordering: Release, pairs with the Acquire exchange in `lock`.
+    word.store(0, Ordering::Release);
 }
 
 /// Sixteen bytes, loaded and stored at once where the machine can.

@@ -55,6 +55,38 @@ pub(crate) fn count_poller(_pollers: *mut u32, _enter: bool) {}
 #[inline(always)]
 pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 
+/// Takes a lock among this GPU's threads; says whether it was free.
+///
+/// GPU scope: the lock guards books that only this GPU reads, and a release at system scope would
+/// wait for the published word to cross PCIe.
+///
+/// # Safety
+/// `word` is aligned, in this GPU's memory, and used as a lock only.
+#[inline(always)]
+pub(crate) unsafe fn lock(word: *mut u32) -> bool {
+    let old: u32;
+    // Ordering: acquire, pairs with the release store in `unlock`: what the group that had it
+    // before left in the books is visible.
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("atom.acquire.gpu.cas.b32 {o}, [{p}], 0, 1;", o = out(reg32) old, p = in(reg64) word, options(nostack));
+    }
+    old == 0
+}
+
+/// Gives a lock back.
+///
+/// # Safety
+/// As [`lock`], which the caller's group has taken.
+#[inline(always)]
+pub(crate) unsafe fn unlock(word: *mut u32) {
+    // Ordering: release, pairs with the acquire exchange in `lock`.
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("st.release.gpu.b32 [{p}], {z};", p = in(reg64) word, z = in(reg32) 0u32, options(nostack))
+    };
+}
+
 /// Sixteen bytes in two registers.
 pub(crate) type Chunk = [u64; 2];
 

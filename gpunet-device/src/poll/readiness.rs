@@ -1,8 +1,8 @@
 //! What is true of one socket that is polled.
 
 use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::slots::{self, Half};
 use crate::Net;
+use crate::slots::{self, Half};
 use gpunet_abi::control::NO_SLOT;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::position::StreamWord;
@@ -148,11 +148,8 @@ mod tests {
 
     #[test]
     fn both_ends_gone_is_a_hang_up() {
-        let over = Ends {
-            sent: StreamWord::at(100).with_fin(),
-            landed: StreamWord::at(50).with_fin(),
-            ..idle()
-        };
+        let over =
+            Ends { sent: StreamWord::at(100).with_fin(), landed: StreamWord::at(50).with_fin(), ..idle() };
         assert_eq!(over.revents(0), POLLHUP);
     }
 }

@@ -1,9 +1,10 @@
 //! Who owns which slot, ring and control request of an attachment.
 
-use crate::attached::Attached;
+use crate::attached::{Attached, Usage};
 use crate::message::Ring;
 use gpunet_abi::control::{Descriptor, NO_SLOT, Reply};
 use gpunet_abi::entry::OwnWords;
+use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::{DeviceLayout, SocketLine};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::{DEVICE, Place, SHARED};
@@ -28,10 +29,24 @@ pub(super) struct Device {
     /// Ring memory for streams between two sockets of a GPU; the CPU device uses `shared`.
     pub(super) local: Option<Slab>,
     pub(super) peer: Peer,
+    /// The slots of the listeners that `peer` knows.
+    pub(super) peer_listeners: HashMap<SocketAddr, u32>,
     /// Set while the attachment is being closed.
-    pub(super) detaching: Option<crossbeam_channel::Sender<()>>,
+    pub(super) detaching: Option<Detaching>,
     next_peer_port: u16,
+    ring_bytes: u64,
 }
+
+/// An attachment that is being closed.
+pub(super) struct Detaching {
+    /// Who waits for it.
+    pub(super) done: crossbeam_channel::Sender<()>,
+    /// Ends the wait for streams that do not end.
+    pub(super) timeout: JoinHandle<()>,
+}
+
+/// The launch of sockets that their launch left for whoever comes.
+pub(super) const NO_LAUNCH: u32 = u32::MAX;
 
 /// One socket slot.
 #[derive(Default)]
@@ -87,8 +102,9 @@ pub(super) struct Stream {
     pub(super) closed: bool,
     /// A direct stream's other end.
     pub(super) partner: Option<u32>,
-    /// A direct stream: bytes sent and consumed at close.
-    pub(super) final_positions: (u64, u64),
+    /// A direct stream: bytes sent and consumed at close; `None` until then, and of a stream that its
+    /// kernel left behind.
+    pub(super) final_positions: Option<(u64, u64)>,
 }
 
 /// A request without an answer.
@@ -105,7 +121,7 @@ pub(super) enum Wait {
     /// A connect over a driven transport.
     Connect { slot: u32, task: JoinHandle<()>, rings: (Ring, Ring), options: Options },
     /// A connect in a peer listener's backlog.
-    Queued { slot: u32, options: Options, from: Option<SocketAddr> },
+    Queued { slot: u32, options: Options, from: Option<SocketAddr>, to: SocketAddr },
     /// A data thread's answer.
     Query,
 }
@@ -118,15 +134,45 @@ impl Device {
             let device = DeviceLayout::new(geometry);
             Slab::new(device.rings, geometry.device_rings)
         });
+        let shared = Slab::new(layout.rings, geometry.shared_rings);
+        let ring_bytes = shared.free_bytes() + local.as_ref().map_or(0, Slab::free_bytes);
         Self {
             slots: std::iter::repeat_with(Slot::default).take(geometry.sockets as usize).collect(),
             requests: HashMap::new(),
-            shared: Slab::new(layout.rings, geometry.shared_rings),
+            shared,
             local,
+            ring_bytes,
             peer: Peer::new(),
+            peer_listeners: HashMap::new(),
             detaching: None,
             next_peer_port: 49152,
             attached,
+        }
+    }
+
+    /// What the attachment holds.
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            sockets: self.slots.iter().filter(|slot| !matches!(slot.role, Role::Free)).count(),
+            requests: self.requests.len(),
+            ring_bytes: self.ring_bytes,
+            free_ring_bytes: self.shared.free_bytes() + self.local.as_ref().map_or(0, Slab::free_bytes),
+        }
+    }
+
+    /// Says whether the device can just have taken that slot: it is free, and the generation is the
+    /// one that follows its last. A request made of garbage hardly ever passes.
+    pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|book| {
+            matches!(book.role, Role::Free) && next_generation(book.generation) == generation
+        })
+    }
+
+    /// Takes back a slot for which nothing was opened.
+    pub(super) fn refuse_slot(&mut self, slot: u32, generation: u32) {
+        if self.is_fresh(slot, generation) {
+            self.slots[slot as usize].generation = generation;
+            self.recycle(slot);
         }
     }
 

@@ -39,6 +39,9 @@ impl Control {
             let ready = Message::ListenerReady { device: device_id, slot, generation };
             (tokio::task::spawn_local(watch(fd, rearm.clone(), messages, ready)), rearm)
         });
+        if listening.iter().any(|l| l.kind() == TransportKind::Peer) {
+            device.peer_listeners.insert(addr, slot);
+        }
         let listener = Listener { addr, listening, waiters: VecDeque::new(), watch, bound };
         device.slots[slot as usize].role = Role::Listener(Box::new(listener));
         device.attached.memory.open_line(slot, generation);
@@ -93,26 +96,30 @@ impl Control {
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
         let options = listener.bound.options;
-        if listener.listening.iter().all(|l| l.ready() == 0) {
-            return false;
-        }
-        // Rings first: a connection that cannot be given rings stays in the backlog.
-        let Some(rings) = device.take_rings(&options) else {
+        let Some(at) = listener.listening.iter().position(|l| l.ready() > 0) else { return false };
+        // Rings first: a connection that cannot be given rings stays in the backlog. (Those of a
+        // direct stream depend on its other end; it is put back if there are none.)
+        let rings = if listener.listening[at].kind() == TransportKind::Peer {
+            None
+        } else if let Some(rings) = device.take_rings(&options) {
+            Some(rings)
+        } else {
             self.cancel(device_id, waiter.control, Error::NoBuffers);
             return true;
         };
-        let accepted = device.accept_from(slot);
-        if !matches!(accepted, Ok(Accepted::Driven(_))) {
+        let accepted = device.accept_from(slot, at);
+        if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_)))) {
             device.give_rings(rings);
         }
-        match accepted {
-            Ok(Accepted::Driven(opened)) => {
+        match (accepted, rings) {
+            (Ok(Accepted::Driven(opened)), Some(rings)) => {
                 let request = (waiter.control, waiter.seq);
                 self.open_driven(device_id, request, waiter.target, rings, &options, opened);
             }
-            Ok(Accepted::Direct(ticket)) => self.pair(device_id, slot, &waiter, ticket),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
-            Err(error) => {
+            (Ok(Accepted::Direct(ticket)), _) => self.pair(device_id, slot, &waiter, ticket),
+            (Ok(Accepted::Driven(_)), None) => device.wait_first(slot, waiter), // no transport is both
+            (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return false,
+            (Err(error), _) => {
                 tracing::warn!(slot, %error, "accept failed");
                 device.recycle(waiter.target);
                 device.reply_result(waiter.control, waiter.seq, Err(crate::errno(&error)));
@@ -130,6 +137,7 @@ impl Control {
             task.abort();
         }
         let backlog = device.peer.waiting_at(listener.addr);
+        device.peer_listeners.retain(|_, &mut listener| listener != slot);
         let refused: Vec<u32> = device
             .requests
             .iter()
@@ -152,20 +160,16 @@ impl Control {
 }
 
 impl super::books::Device {
-    /// Takes a connection from the first transport of a listener that has one, and the first waiter
-    /// off its queue unless there is none to take.
-    fn accept_from(&mut self, slot: u32) -> io::Result<Accepted> {
+    /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
+    /// there is none to take.
+    fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
         let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
-        let mut result = Err(none());
-        for one in &mut listener.listening {
-            result = one.accept();
-            if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
-                if let Some(waiter) = listener.waiters.pop_front() {
-                    self.requests.remove(&waiter.control);
-                }
-                break;
-            }
+        let result = listener.listening.get_mut(at).map_or_else(|| Err(none()), |one| one.accept());
+        if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+            && let Some(waiter) = listener.waiters.pop_front()
+        {
+            self.requests.remove(&waiter.control);
         }
         result
     }

@@ -25,16 +25,18 @@ impl Control {
         let Role::Listener(listener) = &device.slots[listener_slot as usize].role else { return };
         let (accept_options, at) = (listener.bound.options, listener.addr);
         let connector = device.requests.iter().find_map(|(&control, waiting)| match waiting.what {
-            Wait::Queued { slot, options, from } if slot == ticket.slot => {
-                Some((control, waiting.seq, options, from))
+            Wait::Queued { slot, options, from, to } if slot == ticket.slot => {
+                Some((control, waiting.seq, options, from, to))
             }
             _ => None,
         });
-        let Some((control, seq, options, from)) = connector else {
+        let Some((control, seq, options, from, to)) = connector else {
             // The connect was given up in this very moment: the accept waits on.
             return device.wait_first(listener_slot, *waiter);
         };
-        let server_addr = SocketAddr::new(host_ip(at.ip()), at.port());
+        // A wildcard listener is reached at the address that was asked for.
+        let asked = if at.ip().is_unspecified() { to.ip() } else { at.ip() };
+        let server_addr = SocketAddr::new(host_ip(asked), at.port());
         let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), device.peer_port()));
         let client = End { slot: ticket.slot, request: (control, seq), options, addr: client_addr };
         let server = End {
@@ -54,10 +56,9 @@ impl Control {
                 device.reply_end(&server, &client, (down, up));
             }
             None => {
-                for end in [client, server] {
-                    device.recycle(end.slot);
-                    device.reply_result(end.request.0, end.request.1, Err(Error::NoBuffers));
-                }
+                device.peer.put_back(at, ticket);
+                device.recycle(server.slot);
+                device.reply_result(server.request.0, server.request.1, Err(Error::NoBuffers));
             }
         }
     }
@@ -73,7 +74,7 @@ impl Device {
             linger_ms: end.options.linger_ms,
             closed: false,
             partner: Some(partner),
-            final_positions: (0, 0),
+            final_positions: None,
         });
         self.attached.memory.open_line(end.slot, book.generation);
         self.attached.totals.open();
@@ -88,10 +89,7 @@ impl Device {
 
     /// The slot of the listener that a peer connect to `to` means.
     pub(super) fn listener_slot(&self, to: SocketAddr) -> Option<u32> {
-        let addr = self.peer.listener_for(to)?;
-        let is_it = |role: &Role| matches!(role, Role::Listener(listener) if listener.addr == addr);
-        let found = self.slots.iter().position(|slot| is_it(&slot.role))?;
-        u32::try_from(found).ok()
+        self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::books::Role;
+use super::books::{Detaching, NO_LAUNCH, Role};
 use crate::attachment::{FinishPolicy, FinishReport};
 use crate::message::{Command, Message};
 use gpunet_abi::Error;
@@ -38,7 +38,13 @@ impl Control {
             .collect();
         let report = FinishReport { left_open: left.len() };
         let linger = match policy {
-            FinishPolicy::Keep => return report,
+            FinishPolicy::Keep => {
+                // The launch's number will be given to another, whose end does not concern them.
+                for slot in left {
+                    device.slots[slot as usize].launch = NO_LAUNCH;
+                }
+                return report;
+            }
             FinishPolicy::Close => None,
             FinishPolicy::Reset => Some(0),
         };
@@ -65,34 +71,36 @@ impl Control {
             let _ = done.send(());
             return;
         };
-        device.detaching = Some(done);
+        let timeout = tokio::task::spawn_local(async move {
+            tokio::time::sleep(bound).await;
+            let _ = messages.send(Message::DetachTimeout { device: device_id });
+        });
+        device.detaching = Some(Detaching { done, timeout });
         let waiting: Vec<u32> = device.requests.keys().copied().collect();
         let slots = device.slots.len() as u32;
         for control in waiting {
             self.cancel(device_id, control, Error::Canceled);
         }
         (0..slots).for_each(|slot| self.close_any(device_id, slot, None));
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(bound).await;
-            let _ = messages.send(Message::DetachTimeout { device: device_id });
-        });
         self.check_detach(device_id);
     }
 
     /// Ends a detach once no stream is left.
     pub(super) fn check_detach(&mut self, device_id: u32) {
         let Some(device) = self.device(device_id) else { return };
-        let left = device.slots.iter().any(|slot| matches!(slot.role, Role::Stream(_)));
-        if device.detaching.is_some() && !left {
+        if device.detaching.is_some()
+            && !device.slots.iter().any(|slot| matches!(slot.role, Role::Stream(_)))
+        {
             self.finish_detach(device_id);
         }
     }
 
     /// Forgets an attachment: no thread of the proxy touches its memory afterwards.
     pub(super) fn finish_detach(&mut self, device_id: u32) {
-        let Some(device) = self.devices.get_mut(device_id as usize) else { return };
-        let Some(done) = device.as_mut().and_then(|device| device.detaching.take()) else { return };
-        *device = None;
+        let Some(device) = self.device(device_id) else { return };
+        let Some(Detaching { done, timeout }) = device.detaching.take() else { return };
+        timeout.abort();
+        self.devices.remove(&device_id);
         let (ack, acks) = crossbeam_channel::unbounded();
         for shard in &self.shards {
             shard.send(Command::Detach { device: device_id, done: ack.clone() });

@@ -13,11 +13,16 @@ use gpunet_core::transport::tcp;
 
 impl Control {
     pub(super) fn handle_request(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+        // A device waits for one answer before it asks again; one that does not has lost its way.
+        if self.device(device_id).is_some_and(|device| device.requests.contains_key(&control)) {
+            self.cancel(device_id, control, Error::Protocol);
+        }
         let Some(device) = self.device(device_id) else { return };
         let op = match check(device, request) {
             Ok(op) => op,
             Err(error) => {
                 tracing::debug!(control, op = request.op, slot = request.slot, %error, "request refused");
+                take_back(device, request);
                 return device.reply_result(control, seq, Err(error));
             }
         };
@@ -32,7 +37,7 @@ impl Control {
                     device.reply(control, seq, &reply);
                 }
                 Err(error) => {
-                    device.recycle(slot);
+                    device.refuse_slot(slot, request.generation);
                     device.reply_result(control, seq, Err(error));
                 }
             },
@@ -130,16 +135,15 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
         return Err(Error::NetworkDown);
     }
     let known = slot.generation == request.generation;
+    let fresh = device.is_fresh(request.slot, request.generation);
     match (op, &slot.role) {
-        (Op::Bind | Op::Connect | Op::Close, Role::Free) => Ok(op),
+        (Op::Bind | Op::Connect | Op::Close, Role::Free) if fresh => Ok(op),
         (_, Role::Free) => Err(Error::BadHandle),
         _ if !known => Err(Error::BadHandle),
         (Op::Listen | Op::Connect, Role::Bound(_)) => Ok(op),
         (Op::Connect, Role::Stream(_)) => Err(Error::IsConnected),
         (Op::Accept, Role::Listener(_)) => {
-            let target = device.slots.get(request.target as usize).ok_or(Error::Protocol)?;
-            let fresh = matches!(target.role, Role::Free)
-                && (1..=MAX_GENERATION).contains(&request.target_generation);
+            let fresh = device.is_fresh(request.target, request.target_generation);
             if fresh { Ok(op) } else { Err(Error::Protocol) }
         }
         (Op::Close, Role::Opening) => Err(Error::Protocol),
@@ -149,6 +153,15 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
         (Op::SetOptions | Op::Query, Role::Stream(_)) => Ok(op),
         (Op::SetOptions | Op::Query, _) => Err(Error::NotConnected),
         _ => Err(Error::InvalidArgument),
+    }
+}
+
+/// Takes back the slot that the device took for a request that is refused.
+fn take_back(device: &mut Device, request: &Request) {
+    match Op::from_raw(request.op) {
+        Some(Op::Bind | Op::Connect) => device.refuse_slot(request.slot, request.generation),
+        Some(Op::Accept) => device.refuse_slot(request.target, request.target_generation),
+        _ => {}
     }
 }
 

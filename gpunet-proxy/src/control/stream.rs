@@ -32,7 +32,7 @@ impl Control {
             match device.peer.connect(wish) {
                 Connecting::Elsewhere(wish) => Ok(wish),
                 Connecting::Queued => {
-                    device.wait(control, seq, launch, Wait::Queued { slot, options, from });
+                    device.wait(control, seq, launch, Wait::Queued { slot, options, from, to });
                     if let Some(listener) = device.listener_slot(to) {
                         self.serve(device_id, listener);
                     }
@@ -116,7 +116,7 @@ impl Control {
             linger_ms: options.linger_ms,
             closed: false,
             partner: None,
-            final_positions: (0, 0),
+            final_positions: None,
         });
         device.attached.memory.open_line(slot, generation);
         let mut reply = Reply::new(0, 0);
@@ -132,14 +132,12 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         match &mut device.slots[slot as usize].role {
             Role::Stream(stream) => {
-                stream.final_positions = (request.send_position, request.recv_position);
+                stream.final_positions = Some((request.send_position, request.recv_position));
                 self.close_stream(device_id, slot, None);
             }
             Role::Listener(_) => self.close_listener(device_id, slot),
-            Role::Free | Role::Bound(_) => {
-                device.slots[slot as usize].generation = request.generation;
-                device.recycle(slot);
-            }
+            Role::Bound(_) => device.recycle(slot),
+            Role::Free => device.refuse_slot(slot, request.generation),
             Role::Opening => {}
         }
     }
@@ -178,8 +176,14 @@ impl Control {
             };
             return device.attached.memory.set_status(partner, status);
         }
-        let lost = ours.final_positions.0.saturating_sub(theirs.final_positions.1)
-            + theirs.final_positions.0.saturating_sub(ours.final_positions.1);
+        let lost = match (ours.final_positions, theirs.final_positions) {
+            (Some(ours_at), Some(theirs_at)) => {
+                unread(ours_at.0, theirs_at.1, ours.send_ring)
+                    + unread(theirs_at.0, ours_at.1, ours.recv_ring)
+            }
+            // A kernel that left its end behind did not say what it read.
+            _ => 0,
+        };
         device.free_stream(&ours);
         device.attached.totals.close(lost);
         device.attached.totals.close(0);
@@ -199,4 +203,9 @@ impl Control {
             self.check_detach(device_id);
         }
     }
+}
+
+/// Bytes of a ring that its reader never read, by what its two ends said at close: no more than fit.
+fn unread(sent: u64, consumed: u64, ring: Ring) -> u64 {
+    sent.saturating_sub(consumed).min(ring.capacity())
 }

@@ -4,7 +4,7 @@ use super::observe;
 use crate::attached::Attached;
 use crate::message::{OpenStream, Ring};
 use gpunet_abi::position::Violation;
-use gpunet_abi::{Error, RingSpan, Status};
+use gpunet_abi::{Error, Options, RingSpan, Status};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
 use gpunet_core::transport::StreamIo;
@@ -28,12 +28,20 @@ pub(super) enum Pumped {
 /// One driven stream.
 pub(super) struct Stream {
     pub(super) connection: Connection,
-    pub(super) io: Box<dyn StreamIo>,
+    /// `None` once the device broke the rules: the peer was told by a reset.
+    io: Option<Box<dyn StreamIo>>,
     pub(super) generation: u32,
     /// Waits in the ready queue.
     pub(super) queued: bool,
-    /// The network announced the peer's end: keep reading until it is seen.
-    pub(super) ended: bool,
+    /// A short read does not say that nothing is left: the peer's end or urgent data were announced
+    /// and will not be announced again.
+    pub(super) read_to_empty: bool,
+    /// When it is to be driven again, as the data thread's timers have it.
+    pub(super) timer: Option<u64>,
+    /// Bytes that were on their way when `io` went.
+    cut_off: u64,
+    /// The device knows that nothing more can be sent.
+    told_no_send: bool,
     send_ring: Ring,
     recv_ring: Ring,
 }
@@ -42,10 +50,13 @@ impl Stream {
     pub(super) fn new(opened: OpenStream) -> Self {
         Self {
             connection: Connection::new(opened.send_ring.capacity(), opened.recv_ring.capacity()),
-            io: opened.io,
+            io: Some(opened.io),
             generation: opened.generation,
             queued: false,
-            ended: false,
+            read_to_empty: false,
+            timer: None,
+            cut_off: 0,
+            told_no_send: false,
             send_ring: opened.send_ring,
             recv_ring: opened.recv_ring,
         }
@@ -66,14 +77,42 @@ impl Stream {
     fn violate(&mut self, attached: &Attached, slot: u32, violation: Violation) {
         tracing::warn!(slot, ?violation, "a kernel overwrote a socket's words: the socket gets EPROTO");
         self.fail(attached, slot, Error::Protocol);
-        self.io.reset();
+        // What the words say is not to be believed any more: the peer learns it now.
+        if let Some(mut io) = self.io.take() {
+            self.cut_off = io.unacknowledged();
+            io.reset();
+        }
+    }
+
+    fn io(&mut self) -> io::Result<&mut dyn StreamIo> {
+        match &mut self.io {
+            Some(io) => Ok(&mut **io),
+            None => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        self.cut_off + self.io.as_ref().map_or(0, |io| io.unacknowledged())
+    }
+
+    /// Bytes that the device sent and the peer's side has not acknowledged.
+    pub(super) fn undelivered(&self) -> u64 {
+        self.connection.unsent() + self.unacknowledged()
+    }
+
+    pub(super) fn set_options(&mut self, options: &Options) -> io::Result<()> {
+        self.io()?.set_options(options)
     }
 
     /// Ends the stream with an error and tells the device.
     pub(super) fn fail(&mut self, attached: &Attached, slot: u32, error: Error) {
         if let Some(error) = self.connection.handle_error(error) {
-            attached.memory.set_status(slot, Status::open(self.generation).with_error(error));
+            self.tell(attached, slot, error);
         }
+    }
+
+    fn tell(&self, attached: &Attached, slot: u32, error: Error) {
+        attached.memory.set_status(slot, Status::open(self.generation).with_error(error));
     }
 
     /// Carries out actions until there are none or the budget is spent.
@@ -85,7 +124,7 @@ impl Stream {
             match self.connection.poll_action(now) {
                 Action::Send { position, len } => released |= self.send(attached, slot, position, len),
                 Action::ShutdownWrite => {
-                    let done = self.io.shutdown_write();
+                    let done = self.io().and_then(|io| io.shutdown_write());
                     self.connection.handle_shutdown(now);
                     if let Err(error) = done {
                         self.fail(attached, slot, errno(&error));
@@ -94,13 +133,20 @@ impl Stream {
                 Action::Receive { position, len } => {
                     landed |= self.receive(attached, slot, position, len);
                 }
+                Action::Settle => {
+                    let bytes = self.unacknowledged();
+                    self.connection.handle_unacknowledged(now, bytes);
+                }
                 Action::Discard => landed |= self.discard(attached, slot),
                 Action::Finish(outcome) => {
-                    let late = if outcome.reset { self.io.unacknowledged() } else { 0 };
+                    let mut undelivered = outcome.unsent;
                     if outcome.reset {
-                        self.io.reset();
+                        undelivered += self.unacknowledged();
+                        if let Some(io) = &mut self.io {
+                            io.reset();
+                        }
                     }
-                    result = Pumped::Finished { undelivered: outcome.undelivered + late };
+                    result = Pumped::Finished { undelivered };
                     break;
                 }
                 Action::Idle => {
@@ -110,6 +156,11 @@ impl Stream {
             }
         }
         let memory = &attached.memory;
+        if matches!(result, Pumped::Idle) && self.connection.pending_error().is_some() && !self.told_no_send {
+            // The ring is full of what came before the error: senders need not wait for that.
+            self.told_no_send = true;
+            memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
+        }
         if landed {
             futex::wake_if_parked(memory.recv_park(slot));
         }
@@ -128,7 +179,7 @@ impl Stream {
 
     fn send(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
         let span = self.span(attached, self.send_ring, position, len);
-        match self.io.offer(span) {
+        match self.io().and_then(|io| io.offer(span)) {
             Ok(n) => {
                 let word = self.connection.handle_sent(n as u64);
                 attached.memory.released(slot).publish(word.0);
@@ -139,7 +190,9 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail_after_data(attached, slot, &e);
+                if let Some(error) = self.connection.handle_send_error(errno(&e)) {
+                    self.tell(attached, slot, error);
+                }
                 false
             }
         }
@@ -147,7 +200,12 @@ impl Stream {
 
     fn receive(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
         let span = self.span(attached, self.recv_ring, position, len);
-        match self.io.take(span) {
+        match self.io().and_then(|io| io.take(span)) {
+            // After a failed send this is no orderly end.
+            Ok(0) if self.connection.pending_error().is_some() => {
+                self.fail_pending(attached, slot);
+                false
+            }
             Ok(0) => {
                 let word = self.connection.handle_eof();
                 attached.memory.landed(slot).publish(word.0);
@@ -158,10 +216,14 @@ impl Stream {
                 attached.memory.landed(slot).publish(word.0);
                 // A short read emptied the socket, and what comes later raises a new event
                 // (epoll(7)); only an end that was announced already would raise none.
-                if n < span.len() && !self.ended {
+                if n < span.len() && !self.read_to_empty {
                     self.connection.handle_recv_blocked();
                 }
                 true
+            }
+            Err(_) if self.connection.pending_error().is_some() => {
+                self.fail_pending(attached, slot);
+                false
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 self.connection.handle_recv_blocked();
@@ -174,27 +236,14 @@ impl Stream {
         }
     }
 
-    /// A failed send does not hide what the peer sent before: it is received first.
-    fn fail_after_data(&mut self, attached: &Attached, slot: u32, error: &io::Error) {
-        while let Action::Receive { position, len } = {
-            self.connection.handle_send_blocked();
-            self.connection.handle_ready(true, false);
-            self.connection.poll_action(0)
-        } {
-            let span = self.span(attached, self.recv_ring, position, len);
-            match self.io.take(span) {
-                Ok(n) if n > 0 => {
-                    let word = self.connection.handle_received(n as u64);
-                    attached.memory.landed(slot).publish(word.0);
-                }
-                _ => break,
-            }
+    fn fail_pending(&mut self, attached: &Attached, slot: u32) {
+        if let Some(error) = self.connection.pending_error() {
+            self.fail(attached, slot, error);
         }
-        self.fail(attached, slot, errno(error));
     }
 
     fn discard(&mut self, attached: &Attached, slot: u32) -> bool {
-        match self.io.discard() {
+        match self.io().and_then(|io| io.discard()) {
             Ok(0) => {
                 let word = self.connection.handle_eof();
                 attached.memory.landed(slot).publish(word.0);
@@ -221,6 +270,7 @@ pub(crate) fn errno(error: &io::Error) -> Error {
         (None, io::ErrorKind::AddrInUse) => Error::AddressInUse,
         (None, io::ErrorKind::WouldBlock) => Error::WouldBlock,
         (None, io::ErrorKind::TimedOut) => Error::TimedOut,
+        (None, io::ErrorKind::ConnectionAborted) => Error::ConnectionAborted,
         (None, io::ErrorKind::Unsupported) => Error::NotSupported,
         _ => Error::InvalidArgument,
     }

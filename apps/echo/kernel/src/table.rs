@@ -55,8 +55,10 @@ impl Table {
         unsafe { PollSet::from_raw_parts(self.memory.as_ptr().cast(), self.connections + 1) }
     }
 
-    /// Watches the listener, or does not. All lanes; ends with a barrier.
+    /// Watches the listener, or does not. All lanes; begins and ends with a barrier.
     pub(crate) fn watch_listener<G: Group>(&self, g: &G, listener: Option<Handle>) {
+        // A late lane may still be asking whether the listener was ready.
+        g.sync();
         if g.is_leader() {
             let handle = match listener {
                 Some(listener) => listener.raw(),
@@ -79,21 +81,23 @@ impl Table {
         self.all().get(1 + index)
     }
 
-    /// Adds a connection. All lanes; ends with a barrier.
+    /// Adds a connection. All lanes; begins and ends with a barrier.
     pub(crate) fn add<G: Group>(&mut self, g: &G, handle: Handle) {
         self.connections += 1;
         self.set(g, self.connections - 1, handle.raw(), POLLIN);
     }
 
-    /// Sets what is waited for on connection `index`. All lanes; ends with a barrier.
+    /// Sets what is waited for on connection `index`. All lanes; begins and ends with a barrier.
     pub(crate) fn set<G: Group>(&self, g: &G, index: usize, handle: i32, events: i16) {
+        g.sync();
         if g.is_leader() {
             self.all().set(1 + index, PollFd { handle, events, revents: 0 });
         }
         g.sync();
     }
 
-    /// Removes connection `index`; the last one takes its place. All lanes; ends with a barrier.
+    /// Removes connection `index`; the last one takes its place. All lanes; begins and ends with a
+    /// barrier.
     pub(crate) fn remove<G: Group>(&mut self, g: &G, index: usize) {
         let last = self.get(self.connections - 1);
         // Nobody may still be reading the entry that is overwritten.

@@ -1,0 +1,128 @@
+//! What the driver of a stream sees, input by input.
+
+use super::*;
+
+fn open() -> Connection {
+    Connection::new(4096, 4096)
+}
+
+#[test]
+fn bytes_go_out_and_come_in_as_the_transport_allows() {
+    let mut c = open();
+    assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
+    c.handle_recv_blocked();
+    assert_eq!(c.poll_action(0), Action::Idle);
+    c.handle_published(StreamWord::at(100)).unwrap();
+    assert_eq!(c.poll_action(0), Action::Send { position: 0, len: 100 });
+    assert_eq!(c.handle_sent(60), StreamWord::at(60));
+    c.handle_send_blocked();
+    assert_eq!(c.poll_action(0), Action::Idle);
+    c.handle_ready(false, true);
+    assert_eq!(c.poll_action(0), Action::Send { position: 60, len: 40 });
+}
+
+#[test]
+fn close_flushes_shuts_down_drains_and_ends() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10).with_fin()).unwrap();
+    c.handle_close(0, 1000);
+    assert_eq!(c.poll_action(1), Action::Send { position: 0, len: 10 });
+    c.handle_sent(10);
+    assert_eq!(c.poll_action(1), Action::ShutdownWrite);
+    c.handle_shutdown(5);
+    assert_eq!(c.poll_action(6), Action::Discard);
+    c.handle_recv_blocked();
+    assert_eq!((c.poll_action(6), c.deadline()), (Action::Idle, Some(5 + DRAIN_NS)));
+    c.handle_eof();
+    assert_eq!(c.poll_action(7), Action::Finish(Outcome { unsent: 0, reset: false }));
+}
+
+#[test]
+fn a_peer_that_never_reads_is_reset_when_linger_ends_and_the_loss_is_reported() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    c.handle_close(0, 1000);
+    c.handle_send_blocked();
+    c.handle_recv_blocked();
+    assert_eq!(c.poll_action(999), Action::Idle);
+    assert_eq!(c.poll_action(1000), Action::Finish(Outcome { unsent: 10, reset: true }));
+}
+
+#[test]
+fn linger_zero_resets_at_once() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(3)).unwrap();
+    c.handle_close(0, 0);
+    assert_eq!(c.poll_action(0), Action::Finish(Outcome { unsent: 3, reset: true }));
+}
+
+#[test]
+fn an_error_is_told_once_and_the_slot_waits_for_close() {
+    let mut c = open();
+    assert_eq!(c.handle_error(Error::ConnectionReset), Some(Error::ConnectionReset));
+    assert_eq!(c.handle_error(Error::BrokenPipe), None);
+    assert_eq!(c.poll_action(0), Action::Idle);
+    c.handle_close(0, 1000);
+    assert!(matches!(c.poll_action(0), Action::Finish(Outcome { reset: true, .. })));
+}
+
+#[test]
+fn draining_goes_on_while_the_peer_has_not_acknowledged_everything() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    c.handle_close(0, 2 * DRAIN_NS);
+    c.handle_sent(10);
+    c.handle_shutdown(0);
+    c.handle_recv_blocked();
+    assert_eq!(c.poll_action(DRAIN_NS), Action::Settle);
+    c.handle_unacknowledged(DRAIN_NS, 3);
+    assert_eq!(c.poll_action(DRAIN_NS), Action::Idle);
+    assert_eq!(c.deadline(), Some(DRAIN_NS + SETTLE_NS));
+    let mut late = Connection { ..c };
+    c.handle_unacknowledged(DRAIN_NS + SETTLE_NS, 0);
+    assert_eq!(c.poll_action(DRAIN_NS), Action::Finish(Outcome { unsent: 0, reset: false }));
+    late.handle_unacknowledged(2 * DRAIN_NS, 3);
+    assert_eq!(late.poll_action(2 * DRAIN_NS), Action::Finish(Outcome { unsent: 0, reset: true }));
+}
+
+#[test]
+fn what_the_peer_sent_before_a_failed_send_is_received_before_the_error() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    assert_eq!(c.poll_action(0), Action::Send { position: 0, len: 10 });
+    c.handle_recv_blocked();
+    assert_eq!(c.handle_send_error(Error::ConnectionReset), None);
+    assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
+    c.handle_received(4096);
+    assert_eq!(c.poll_action(0), Action::Idle, "ring full");
+    c.handle_consumed(StreamWord::at(4096)).unwrap();
+    assert_eq!(c.poll_action(0), Action::Receive { position: 4096, len: 4096 });
+    assert_eq!(c.pending_error(), Some(Error::ConnectionReset));
+    assert_eq!(c.handle_error(Error::ConnectionReset), Some(Error::ConnectionReset));
+    assert_eq!((c.pending_error(), c.poll_action(0)), (None, Action::Idle));
+}
+
+#[test]
+fn a_failed_send_is_told_at_once_when_nothing_is_left_to_receive() {
+    let mut c = open();
+    c.handle_eof();
+    assert_eq!(c.handle_send_error(Error::BrokenPipe), Some(Error::BrokenPipe));
+    let mut c = open();
+    c.handle_consumed(StreamWord::at(0).with_fin()).unwrap();
+    assert_eq!(c.handle_send_error(Error::BrokenPipe), Some(Error::BrokenPipe));
+}
+
+#[test]
+fn half_close_keeps_the_other_direction_running() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(0).with_fin()).unwrap();
+    assert_eq!(c.poll_action(0), Action::ShutdownWrite);
+    c.handle_shutdown(0);
+    assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
+    c.handle_received(4096);
+    assert_eq!(c.poll_action(0), Action::Idle, "ring full");
+    c.handle_consumed(StreamWord::at(4000)).unwrap();
+    assert_eq!(c.poll_action(0), Action::Receive { position: 4096, len: 4000 });
+    c.handle_eof();
+    assert_eq!(c.poll_action(0), Action::Idle);
+}

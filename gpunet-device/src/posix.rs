@@ -1,0 +1,63 @@
+//! The socket calls as C programs know them: handles, negative errno, raw addresses.
+//!
+//! Each file is one call, generic over [`crate::Group`] like the rest of the crate, so the CPU's
+//! tests run what the exported C functions ([`capi`](crate)) only wrap. A call by handle finds its
+//! stream in the device's books, takes the direction it uses (EALREADY if another group has it),
+//! and leaves the books as it found them.
+
+pub mod accept;
+pub mod bind;
+pub mod close;
+pub mod connect;
+mod direction;
+pub mod ioctl;
+pub mod name;
+pub mod options;
+pub mod recv;
+pub mod send;
+pub mod shutdown;
+pub mod sockaddr;
+pub mod socket;
+
+use gpunet_abi::{Error, Handle, Result};
+
+/// The handle that a C program passed.
+///
+/// # Errors
+/// BadHandle for what can be none.
+#[inline(always)]
+pub(crate) fn handle(raw: i32) -> Result<Handle> {
+    Handle::from_raw(raw).ok_or(Error::BadHandle)
+}
+
+/// What a C program gets: the value, or the negated errno.
+#[inline(always)]
+#[must_use]
+pub fn returned(result: Result<i64>) -> i64 {
+    match result {
+        Ok(value) => value,
+        Err(error) => -i64::from(error.errno()),
+    }
+}
+
+/// Takes a slot's kind for granted, or says which errno Linux has for a call on such a socket.
+#[inline(always)]
+pub(crate) fn unless(ok: bool, error: Error) -> Result<()> {
+    if ok { Ok(()) } else { Err(error) }
+}
+
+/// Numbers that [`Error`] has no name for.
+pub(crate) mod errno {
+    use gpunet_abi::Error;
+
+    /// EFAULT: a null pointer where an address or value must be.
+    pub(crate) const FAULT: Error = Error::from_errno(14);
+    /// ENOTTY: an unknown request of gioctl.
+    pub(crate) const NOT_A_REQUEST: Error = Error::from_errno(25);
+    /// EPROTOTYPE: no such protocol number.
+    pub(crate) const PROTOCOL_TYPE: Error = Error::from_errno(93);
+    /// ENOPROTOOPT: no such option.
+    pub(crate) const NO_OPTION: Error = Error::from_errno(92);
+    /// ESOCKTNOSUPPORT: streams only.
+    pub(crate) const SOCKET_TYPE: Error = Error::from_errno(94);
+}

@@ -1,0 +1,38 @@
+//! `gaccept` and `gaccept_nb`.
+
+use super::{handle, sockaddr};
+use crate::outcome::by_leader;
+use crate::{Group, Listener, Net, slots};
+use gpunet_abi::{Error, Result};
+
+/// Accepts a connection; the peer's address goes to `addr` unless that is null.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments and get the same handle.
+///
+/// # Errors
+/// As [`Listener::accept`]; WouldBlock when SO_RCVTIMEO has passed, or at once if not `wait`.
+///
+/// # Safety
+/// `len` is null or writable, and `addr` null or writable for `*len` bytes.
+pub unsafe fn accept<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    addr: *mut u8,
+    len: *mut u32,
+    wait: bool,
+) -> Result<i64> {
+    let listener = Listener::from_handle(g, net, handle(socket)?)?;
+    let accepted = if wait { listener.accept(g) } else { listener.try_accept(g) };
+    let stream =
+        accepted.map_err(|error| if error == Error::TimedOut { Error::WouldBlock } else { error })?;
+    let handle = stream.handle();
+    // A write that other lanes may read: hence a broadcast, which is also a barrier.
+    by_leader(g, || {
+        // SAFETY: the caller's contract.
+        unsafe { sockaddr::write(&slots::peer(net, handle), addr, len) };
+        Ok(0)
+    })?;
+    Ok(i64::from(handle.raw()))
+}

@@ -1,0 +1,97 @@
+//! `gbind`, `glisten`, and both at once as in GPUnet.
+
+use super::{handle, sockaddr, unless};
+use crate::outcome::by_leader;
+use crate::request::{self, Claim};
+use crate::wait::Patience;
+use crate::{Group, Listener, Net, slots};
+use gpunet_abi::control::{Op, Request};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
+
+/// Gives a fresh socket its address. After a failure the socket is closed.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments and get the same result.
+///
+/// # Errors
+/// BadHandle; InvalidArgument when it is bound already; those of bind(2).
+///
+/// # Safety
+/// `addr` is readable for `len` bytes.
+pub unsafe fn bind<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, len: u32) -> Result<i64> {
+    let handle = handle(socket)?;
+    by_leader(g, || {
+        // SAFETY: the caller's contract.
+        let addr = unsafe { sockaddr::read(addr, len) }?;
+        unless(slots::kind_of(net, handle)? == Kind::Fresh, Error::InvalidArgument)?;
+        ask(net, handle, Kind::Fresh, Kind::Bound, Op::Bind, |request| request.address = addr)
+    })?;
+    Ok(0)
+}
+
+/// Listens on a bound socket, or on a port of the proxy's choice if it is not bound yet. After a
+/// failure the socket is closed.
+///
+/// # Cooperation
+/// As [`bind`].
+///
+/// # Errors
+/// BadHandle; InvalidArgument on a stream; those of listen(2).
+pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i64> {
+    let handle = handle(socket)?;
+    let backlog = if backlog < 1 { 1 } else { backlog as u32 };
+    by_leader(g, || match slots::kind_of(net, handle)? {
+        Kind::Listener => Ok(0),
+        Kind::Bound => ask(net, handle, Kind::Bound, Kind::Listener, Op::Listen, |r| r.backlog = backlog),
+        Kind::Fresh => ask(net, handle, Kind::Fresh, Kind::Listener, Op::Bind, |request| {
+            (request.flags, request.backlog) = (Request::LISTEN, backlog);
+            request.address = SockAddr::v4([0; 4], 0);
+        }),
+        Kind::Free | Kind::Stream => Err(Error::InvalidArgument),
+    })?;
+    Ok(0)
+}
+
+/// Creates, binds and listens, as GPUnet's `gbind_in`; returns the listener.
+///
+/// # Cooperation
+/// As [`bind`].
+///
+/// # Errors
+/// As [`Listener::bind`], and those of reading the address.
+///
+/// # Safety
+/// As [`bind`].
+pub unsafe fn bind_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32, backlog: u32) -> Result<i64> {
+    // SAFETY: the caller's contract. Every lane reads the same bytes.
+    let addr = unsafe { sockaddr::read(addr, len) }?;
+    Listener::bind_with(g, net, addr, Options::DEFAULT, backlog).map(|l| i64::from(l.handle().raw()))
+}
+
+/// Posts a request about an existing socket that turns it from one kind into another. By one lane.
+/// The proxy takes the slot back when the request fails.
+fn ask(
+    net: Net,
+    handle: Handle,
+    from: Kind,
+    to: Kind,
+    op: Op,
+    operands: impl FnOnce(&mut Request),
+) -> Result<u64> {
+    let mut request = request::new(net, op, handle);
+    request.options = slots::options(net, handle);
+    operands(&mut request);
+    let claim = Claim::take(net, handle.slot(), Patience::Ns(0), false)?;
+    match claim.post(&request, 0) {
+        Ok(reply) => {
+            slots::set_local(net, handle, reply.descriptor.local);
+            slots::set_state(net, handle, to);
+            Ok(0)
+        }
+        Err(error) => {
+            slots::retire(net, handle, from);
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `gclose`.
+
+use super::direction::Taken;
+use super::handle;
+use crate::outcome::by_leader;
+use crate::slots::Half;
+use crate::{Group, Listener, Net, Stream, slots, stream};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Result};
+
+/// Closes a socket of any kind; returns once the close is queued.
+///
+/// # Cooperation
+/// All lanes call it.
+///
+/// # Errors
+/// BadHandle; Busy when another group sends or receives; NetworkDown.
+pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
+    let handle = handle(socket)?;
+    let kind = by_leader(g, || {
+        if !net.is_attached() {
+            return Err(Error::NetworkDown);
+        }
+        slots::kind_of(net, handle).map(|kind| kind as u64)
+    })?;
+    match Kind::from_raw(kind as u32) {
+        Kind::Stream => {
+            let send = Taken::take(g, net, socket, Half::Send)?;
+            let recv = match Taken::take(g, net, socket, Half::Recv) {
+                Ok(recv) => recv,
+                Err(error) => {
+                    send.give(g);
+                    return Err(error);
+                }
+            };
+            // The entry is not this group's any more once it is closed: nothing is given back then.
+            Stream::load(net, handle).close(g).inspect_err(|_| {
+                send.give(g);
+                recv.give(g);
+            })?;
+        }
+        Kind::Listener => Listener::from_handle(g, net, handle)?.close(g)?,
+        kind => {
+            by_leader(g, || stream::close(net, handle, kind, 0, 0))?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,61 @@
+//! `gconnect`, and `gconnect_in` as in GPUnet.
+
+use super::{handle, sockaddr, unless};
+use crate::outcome::by_leader;
+use crate::request::{self, Claim};
+use crate::wait::Patience;
+use crate::{Group, Net, Stream, slots};
+use gpunet_abi::control::Op;
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Options, Result, SockAddr};
+
+/// Connects a fresh or bound socket, waiting as long as SO_SNDTIMEO says. After a failure the socket
+/// is closed. A non-blocking socket waits too: there is no connect under way here (no EINPROGRESS).
+///
+/// # Cooperation
+/// All lanes call it with the same arguments and get the same result.
+///
+/// # Errors
+/// BadHandle; IsConnected; NotSupported on a listener; those of connect(2).
+///
+/// # Safety
+/// `addr` is readable for `len` bytes.
+pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, len: u32) -> Result<i64> {
+    let handle = handle(socket)?;
+    by_leader(g, || {
+        // SAFETY: the caller's contract.
+        let addr = unsafe { sockaddr::read(addr, len) }?;
+        let kind = slots::kind_of(net, handle)?;
+        unless(kind != Kind::Stream, Error::IsConnected)?;
+        unless(kind == Kind::Fresh || kind == Kind::Bound, Error::NotSupported)?;
+        let mut request = request::new(net, Op::Connect, handle);
+        request.options = slots::options(net, handle);
+        request.address = addr;
+        let limit = request.options.send_timeout_ns;
+        let claim = Claim::take(net, handle.slot(), Patience::Ns(limit), false)?;
+        match claim.post(&request, limit) {
+            Ok(reply) => slots::open(net, handle, &reply.descriptor).map(|()| 0),
+            Err(error) => {
+                slots::retire(net, handle, kind);
+                Err(error)
+            }
+        }
+    })?;
+    Ok(0)
+}
+
+/// Creates and connects, as GPUnet's `gconnect_in`; returns the stream.
+///
+/// # Cooperation
+/// As [`connect`].
+///
+/// # Errors
+/// As [`Stream::connect`], and those of reading the address.
+///
+/// # Safety
+/// As [`connect`].
+pub unsafe fn connect_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32) -> Result<i64> {
+    // SAFETY: the caller's contract. Every lane reads the same bytes.
+    let addr: SockAddr = unsafe { sockaddr::read(addr, len) }?;
+    Stream::connect_with(g, net, addr, Options::DEFAULT).map(|s| i64::from(s.handle().raw()))
+}

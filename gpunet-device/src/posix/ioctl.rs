@@ -1,0 +1,70 @@
+//! `gioctl`: how much can be read, how much is on its way, non-blocking.
+
+use super::direction::Taken;
+use super::{errno, handle, unless};
+use crate::outcome::by_leader;
+use crate::recv::RecvHalf;
+use crate::slots::Half;
+use crate::{Group, Net, Stream, slots};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Options, Result};
+
+/// Bytes that can be received without waiting.
+pub const FIONREAD: u32 = 0x541b;
+/// Bytes sent that are not acknowledged (`SIOCOUTQ`).
+pub const TIOCOUTQ: u32 = 0x5411;
+/// Sets (not 0) or clears non-blocking.
+pub const FIONBIO: u32 = 0x5421;
+
+/// Does what `request` names; `value` is an `int`, read by FIONBIO and written by the others.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments; after it every lane sees the value.
+///
+/// # Errors
+/// BadHandle; NotConnected; Busy when another group receives (FIONREAD); ENOTTY; EFAULT.
+///
+/// # Safety
+/// `value` is null, or readable and writable.
+pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value: *mut i32) -> Result<i64> {
+    unless(!value.is_null(), errno::FAULT)?;
+    let found = match request {
+        FIONREAD => {
+            let taken = Taken::take(g, net, socket, Half::Recv)?;
+            let found = RecvHalf::load(net, taken.handle, &taken.options()).available(g);
+            taken.give(g);
+            found? as u64
+        }
+        TIOCOUTQ => Stream::from_handle(g, net, handle(socket)?)?.out_queue(g)?,
+        FIONBIO => {
+            // SAFETY: the caller's contract.
+            return nonblocking(g, net, socket, unsafe { value.read_volatile() } != 0);
+        }
+        _ => return Err(errno::NOT_A_REQUEST),
+    };
+    by_leader(g, || {
+        // SAFETY: the caller's contract; one lane writes.
+        unsafe { value.write(i32::try_from(found).unwrap_or(i32::MAX)) };
+        Ok(0)
+    })?;
+    Ok(0)
+}
+
+/// `gsetnonblock`: whether calls on the socket wait.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments.
+///
+/// # Errors
+/// BadHandle; NetworkDown.
+pub fn nonblocking<G: Group>(g: &G, net: Net, socket: i32, on: bool) -> Result<i64> {
+    let handle = handle(socket)?;
+    by_leader(g, || {
+        unless(net.is_attached(), Error::NetworkDown)?;
+        unless(slots::kind_of(net, handle)? != Kind::Free, Error::BadHandle)?;
+        let options = slots::options(net, handle).with_flag(Options::NONBLOCK, on);
+        slots::set_options(net, handle, &options);
+        Ok(0)
+    })?;
+    Ok(0)
+}

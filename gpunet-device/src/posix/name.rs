@@ -1,0 +1,52 @@
+//! `ggetsockname` and `ggetpeername`.
+
+use super::{errno, handle, sockaddr, unless};
+use crate::outcome::by_leader;
+use crate::{Group, Net, slots};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Result, SockAddr};
+
+/// Which end's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// This end's (`ggetsockname`).
+    Local,
+    /// The other end's (`ggetpeername`).
+    Peer,
+}
+
+/// Writes an address of the socket. A socket without one yet has 0.0.0.0:0.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments.
+///
+/// # Errors
+/// BadHandle; NotConnected; EFAULT for null.
+///
+/// # Safety
+/// `len` is null or writable, and `addr` null or writable for `*len` bytes.
+pub unsafe fn name<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    end: End,
+    addr: *mut u8,
+    len: *mut u32,
+) -> Result<i64> {
+    let handle = handle(socket)?;
+    by_leader(g, || {
+        unless(net.is_attached(), Error::NetworkDown)?;
+        let kind = slots::kind_of(net, handle)?;
+        unless(end == End::Local || kind == Kind::Stream, Error::NotConnected)?;
+        unless(!addr.is_null() && !len.is_null(), errno::FAULT)?;
+        let found = match end {
+            End::Local => slots::local(net, handle),
+            End::Peer => slots::peer(net, handle),
+        };
+        let found = if found == SockAddr::NONE { SockAddr::v4([0; 4], 0) } else { found };
+        // SAFETY: the caller's contract.
+        unsafe { sockaddr::write(&found, addr, len) };
+        Ok(0)
+    })?;
+    Ok(0)
+}

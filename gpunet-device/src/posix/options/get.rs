@@ -1,0 +1,85 @@
+//! `ggetsockopt`.
+
+use super::value::Wanted;
+use super::{
+    GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER,
+    SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET,
+    SOL_TCP, TCP_NODELAY,
+};
+use crate::outcome::by_leader;
+use crate::posix::socket::SOCK_STREAM;
+use crate::posix::{errno, handle, unless};
+use crate::{Group, Net, slots};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Handle, Options, Result};
+
+/// Reads an option. Ring sizes of an open stream are those it got.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments; after it every lane sees the value.
+///
+/// # Errors
+/// BadHandle; ENOPROTOOPT; EFAULT.
+///
+/// # Safety
+/// `len` is null or writable, and `value` null or writable for `*len` bytes.
+pub unsafe fn get<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    level: i32,
+    name: i32,
+    value: *mut u8,
+    len: *mut u32,
+) -> Result<i64> {
+    let handle = handle(socket)?;
+    by_leader(g, || {
+        unless(net.is_attached(), Error::NetworkDown)?;
+        let kind = slots::kind_of(net, handle)?;
+        write(net, handle, kind, (level, name), Wanted { ptr: value, len })
+    })?;
+    Ok(0)
+}
+
+fn write(net: Net, handle: Handle, kind: Kind, option: (i32, i32), value: Wanted) -> Result<u64> {
+    let options = slots::options(net, handle);
+    let flag = |bit| value.int(i32::from(options.has(bit)));
+    match option {
+        (SOL_SOCKET, SO_REUSEADDR) => flag(Options::REUSEADDR),
+        (SOL_SOCKET, SO_KEEPALIVE) => flag(Options::KEEPALIVE),
+        (SOL_TCP, TCP_NODELAY) => flag(Options::NODELAY),
+        (SOL_IPV6, IPV6_V6ONLY) => flag(Options::V6ONLY),
+        (SOL_GPUNET, GPUNET_NONBLOCK) => flag(Options::NONBLOCK),
+        (SOL_SOCKET, SO_TYPE) => value.int(SOCK_STREAM),
+        (SOL_SOCKET, SO_ACCEPTCONN) => value.int(i32::from(kind == Kind::Listener)),
+        (SOL_SOCKET, SO_ERROR) => value.int(error(net, handle, kind)),
+        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, slots::Half::Send, options.send_log2)),
+        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, slots::Half::Recv, options.recv_log2)),
+        (SOL_SOCKET, SO_SNDTIMEO) => value.timeval(options.send_timeout_ns),
+        (SOL_SOCKET, SO_RCVTIMEO) => value.timeval(options.recv_timeout_ns),
+        (SOL_SOCKET, SO_LINGER) => value.linger(options.linger_ms),
+        (SOL_GPUNET, GPUNET_TRANSPORT) => {
+            let open = slots::transport(net, handle) as i32;
+            value.int(if kind == Kind::Stream { open } else { i32::from(options.transport) })
+        }
+        _ => Err(errno::NO_OPTION),
+    }
+}
+
+/// The size of a ring: what an open stream has, else what was asked for.
+fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i32 {
+    match kind {
+        Kind::Stream => slots::half(net, handle, half).0.capacity as i32,
+        _ => 1i32.checked_shl(u32::from(log2)).unwrap_or(0),
+    }
+}
+
+/// The error that the device kept, else the one the proxy tells.
+fn error(net: Net, handle: Handle, kind: Kind) -> i32 {
+    let kept = slots::take_error(net, handle) as i32;
+    if kept != 0 || kind != Kind::Stream {
+        return kept;
+    }
+    let status = net.status(handle.slot(), handle.generation());
+    status.and_then(|status| status.error()).map_or(0, Error::errno)
+}

@@ -1,0 +1,79 @@
+//! `gsetsockopt`.
+
+use super::value::Given;
+use super::{
+    GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO,
+    SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
+};
+use crate::outcome::by_leader;
+use crate::posix::{errno, handle, unless};
+use crate::{Group, Net, request, slots};
+use gpunet_abi::control::Op;
+use gpunet_abi::entry::Kind;
+use gpunet_abi::options::{TransportKind, ring_log2};
+use gpunet_abi::{Error, Options, Result};
+
+/// Sets an option. What concerns the connection itself is told to the proxy; timeouts and
+/// non-blocking are this device's own business.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments.
+///
+/// # Errors
+/// BadHandle; InvalidArgument; ENOPROTOOPT; EFAULT; IsConnected for ring sizes and transport of an
+/// open stream; NetworkDown.
+///
+/// # Safety
+/// `value` is null or readable for `len` bytes.
+pub unsafe fn set<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    level: i32,
+    name: i32,
+    value: *const u8,
+    len: u32,
+) -> Result<i64> {
+    let handle = handle(socket)?;
+    by_leader(g, || {
+        unless(net.is_attached(), Error::NetworkDown)?;
+        let kind = slots::kind_of(net, handle)?;
+        let before = slots::options(net, handle);
+        let after = changed(before, level, name, Given { ptr: value, len })?;
+        let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
+        unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
+        let told = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
+        if kind == Kind::Stream && told(&before) != told(&after) {
+            let mut request = request::new(net, Op::SetOptions, handle);
+            request.options = after;
+            request::call(net, &request, 0)?;
+        }
+        slots::set_options(net, handle, &after);
+        Ok(0)
+    })?;
+    Ok(0)
+}
+
+/// The options with one changed.
+fn changed(mut options: Options, level: i32, name: i32, value: Given) -> Result<Options> {
+    let flag = |bit| Ok(options.with_flag(bit, value.int()? != 0));
+    match (level, name) {
+        (SOL_SOCKET, SO_REUSEADDR) => return flag(Options::REUSEADDR),
+        (SOL_SOCKET, SO_KEEPALIVE) => return flag(Options::KEEPALIVE),
+        (SOL_TCP, TCP_NODELAY) => return flag(Options::NODELAY),
+        (SOL_IPV6, IPV6_V6ONLY) => return flag(Options::V6ONLY),
+        (SOL_GPUNET, GPUNET_NONBLOCK) => return flag(Options::NONBLOCK),
+        (SOL_SOCKET, SO_SNDBUF) => options.send_log2 = ring_log2(value.int()?.max(0) as u64),
+        (SOL_SOCKET, SO_RCVBUF) => options.recv_log2 = ring_log2(value.int()?.max(0) as u64),
+        (SOL_SOCKET, SO_SNDTIMEO) => options.send_timeout_ns = value.timeval_ns()?,
+        (SOL_SOCKET, SO_RCVTIMEO) => options.recv_timeout_ns = value.timeval_ns()?,
+        (SOL_SOCKET, SO_LINGER) => options.linger_ms = value.linger_ms()?,
+        (SOL_GPUNET, GPUNET_TRANSPORT) => {
+            let number = u8::try_from(value.int()?).map_err(|_| Error::InvalidArgument)?;
+            unless(TransportKind::from_raw(number).is_some(), Error::InvalidArgument)?;
+            options.transport = number;
+        }
+        _ => return Err(errno::NO_OPTION),
+    }
+    Ok(options)
+}

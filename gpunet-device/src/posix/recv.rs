@@ -1,0 +1,60 @@
+//! `grecv` and its forms.
+
+use super::direction::Taken;
+use super::errno;
+use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, patience};
+use crate::recv::RecvHalf;
+use crate::slots::Half;
+use crate::{Buffer, Group, Net};
+use gpunet_abi::{Error, Options, Result};
+
+/// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments and get the same result; on return every lane sees all
+/// bytes.
+///
+/// # Errors
+/// As [`RecvHalf::recv`]; WouldBlock when SO_RCVTIMEO has passed; Busy when another group receives
+/// from this socket; NotSupported for unknown flags.
+///
+/// # Safety
+/// `data` is writable for `len` bytes, and no one else uses them meanwhile.
+#[inline(always)]
+pub unsafe fn recv<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    data: *mut u8,
+    len: usize,
+    flags: i32,
+) -> Result<i64> {
+    if flags & !(MSG_DONTWAIT | MSG_WAITALL | MSG_PEEK | MSG_NOSIGNAL) != 0 {
+        return Err(Error::NotSupported);
+    }
+    if data.is_null() && len > 0 {
+        return Err(errno::FAULT);
+    }
+    let taken = Taken::take(g, net, socket, Half::Recv)?;
+    let options = taken.options();
+    let mut half = RecvHalf::load(net, taken.handle, &options);
+    let patience = patience(flags, options.has(Options::NONBLOCK), options.recv_timeout_ns);
+    // SAFETY: the caller's contract.
+    let buffer = unsafe { Buffer::from_raw_parts(data, len) };
+    let peek = flags & MSG_PEEK != 0;
+    let mut have = 0;
+    let result = loop {
+        match half.recv_with(g, buffer.skip(have), patience, peek) {
+            Ok(n) => {
+                have += n;
+                // What is only peeked at comes once.
+                if n == 0 || peek || flags & MSG_WAITALL == 0 || have == len {
+                    break Ok(have as i64);
+                }
+            }
+            Err(_) if have > 0 => break Ok(have as i64),
+            Err(error) => break Err(error),
+        }
+    };
+    taken.finish(g, result, options.recv_timeout_ns)
+}

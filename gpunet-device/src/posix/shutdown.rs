@@ -1,0 +1,40 @@
+//! `gshutdown`.
+
+use super::direction::Taken;
+use crate::recv::RecvHalf;
+use crate::send::SendHalf;
+use crate::slots::Half;
+use crate::{Group, Net};
+use gpunet_abi::{Error, Result};
+
+/// Linux's `SHUT_RD`.
+pub const SHUT_RD: i32 = 0;
+/// Linux's `SHUT_WR`.
+pub const SHUT_WR: i32 = 1;
+/// Linux's `SHUT_RDWR`.
+pub const SHUT_RDWR: i32 = 2;
+
+/// Ends one direction of a stream, or both. What was sent still arrives, and then the end of the
+/// stream.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments.
+///
+/// # Errors
+/// BadHandle; NotConnected; InvalidArgument; Busy when another group uses that direction.
+pub fn shutdown<G: Group>(g: &G, net: Net, socket: i32, how: i32) -> Result<i64> {
+    if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
+        return Err(Error::InvalidArgument);
+    }
+    if how != SHUT_RD {
+        let taken = Taken::take(g, net, socket, Half::Send)?;
+        SendHalf::load(net, taken.handle, &taken.options()).shutdown(g);
+        taken.give(g);
+    }
+    if how != SHUT_WR {
+        let taken = Taken::take(g, net, socket, Half::Recv)?;
+        RecvHalf::load(net, taken.handle, &taken.options()).shutdown(g);
+        taken.give(g);
+    }
+    Ok(0)
+}

@@ -1,0 +1,151 @@
+//! What a device says when the other side is wrong, gone, or told to stop.
+
+use crate::world::{GENERATION, World, buffer};
+use gpunet_device::abi::Status;
+use gpunet_device::abi::layout::HEARTBEAT_DOWN;
+use gpunet_device::abi::position::{ERR, StreamWord};
+use gpunet_device::group::Solo;
+use gpunet_device::{Error, Handle, Listener, Stream};
+use std::time::Duration;
+
+const G: Solo = Solo::new(0, 1);
+
+#[test]
+fn stale_and_impossible_handles_are_refused() {
+    let world = World::new();
+    world.open_driven(1);
+    let find = |slot, generation| Stream::from_handle(&G, world.net(), Handle::new(slot, generation)).err();
+    assert_eq!(find(1, GENERATION), None);
+    assert_eq!(find(1, GENERATION - 1), Some(Error::BadHandle));
+    assert_eq!(find(2, 1), Some(Error::BadHandle));
+    assert_eq!(find(65_535, 1), Some(Error::BadHandle));
+    let listener = Listener::from_handle(&G, world.net(), Handle::new(1, GENERATION));
+    assert_eq!(listener.err(), Some(Error::InvalidArgument));
+}
+
+#[test]
+fn a_call_that_moves_nothing_still_tells_a_dead_handle() {
+    let world = World::new();
+    let handle = world.open_driven(1);
+    let mut stream = Stream::from_handle(&G, world.net(), handle).unwrap();
+    assert_eq!(stream.send(&G, b""), Ok(0));
+    assert_eq!(stream.recv(&G, buffer(&mut [])), Ok(0));
+    world.open_driven(1);
+    // The slot of the next socket.
+    world.give_slots(&[1]);
+    let mut seen = [0; 4];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            world.serve(&mut seen, |_| Some(gpunet_device::abi::control::Reply::new(0, 0)));
+        });
+        stream.close(&G).unwrap();
+    });
+    assert_eq!(stream.send(&G, b""), Err(Error::BadHandle));
+    assert_eq!(stream.recv(&G, buffer(&mut [])), Err(Error::BadHandle));
+    assert_eq!(stream.close(&G), Err(Error::BadHandle));
+}
+
+#[test]
+fn a_position_that_cannot_be_ends_the_connection() {
+    let world = World::new();
+    let handle = world.open_driven(1);
+    let mut stream = Stream::from_handle(&G, world.net(), handle).unwrap();
+    world.landed(1).publish(4097);
+    let mut memory = [0; 8];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::Protocol));
+    assert!(StreamWord(world.consumed(1).observe()).err());
+    // For good, and for whoever comes by the handle.
+    world.landed(1).publish(1);
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::Protocol));
+    let mut again = Stream::from_handle(&G, world.net(), handle).unwrap();
+    assert_eq!(again.recv(&G, buffer(&mut memory)), Err(Error::Protocol));
+
+    let mut other = Stream::from_handle(&G, world.net(), world.open_driven(2)).unwrap();
+    other.send_all(&G, b"12345").unwrap();
+    // Released more than was ever sent.
+    world.line(2, 8).publish(6);
+    let mut big = vec![0; 4096];
+    assert_eq!(other.send(&G, buffer(&mut big)).err(), Some(Error::Protocol));
+    assert_eq!(world.published(2).observe(), 5 | ERR);
+}
+
+#[test]
+fn data_comes_before_the_error_that_followed_it() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    let mut memory = [0; 8];
+    // A word of an earlier user of the slot says nothing.
+    world.status(1).publish(Status::open(GENERATION - 1).with_error(Error::ConnectionReset).0);
+    assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::WouldBlock));
+    world.fill(1, 0, b"abc");
+    world.landed(1).publish(3);
+    world.status(1).publish(Status::open(GENERATION).with_error(Error::ConnectionReset).0);
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(3));
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
+}
+
+#[test]
+fn end_of_stream_and_broken_pipe_come_by_status_too() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    world.status(1).publish(Status::open(GENERATION).with(Status::EOF | Status::NO_SEND).0);
+    let mut memory = [0; 8];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(0));
+    let mut big = vec![0; 4096];
+    while stream.send(&G, buffer(&mut big)).is_ok() {}
+    assert_eq!(stream.send(&G, b"x"), Err(Error::BrokenPipe));
+}
+
+#[test]
+fn a_peer_that_gave_up_is_a_reset_after_its_data() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    world.landed(1).publish(2 | ERR);
+    let mut memory = [0; 8];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(2));
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
+}
+
+#[test]
+fn a_stopped_proxy_ends_waits() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    let mut memory = [0; 8];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            world.heartbeat().publish(HEARTBEAT_DOWN);
+        });
+        assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::NetworkDown));
+    });
+    assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::NetworkDown));
+    // What has come is still there.
+    world.fill(1, 0, b"abc");
+    world.landed(1).publish(3);
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(3));
+}
+
+#[test]
+fn a_heartbeat_that_stands_still_ends_waits() {
+    let world = World::with_heartbeat_timeout(150_000_000);
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    let began = std::time::Instant::now();
+    let mut memory = [0; 8];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::NetworkDown));
+    assert!(began.elapsed() >= Duration::from_millis(140));
+}
+
+#[test]
+fn cancel_ends_waits_but_not_what_has_come() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    world.cancel().publish(1);
+    world.fill(1, 0, b"abc");
+    world.landed(1).publish(3);
+    let mut memory = [0; 8];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(3));
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::Canceled));
+    assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::Canceled));
+    assert_eq!(Stream::connect(&G, world.net(), gpunet_device::SockAddr::NONE).err(), Some(Error::Canceled));
+}

@@ -1,0 +1,114 @@
+//! The same calls made by a group of many lanes.
+
+use crate::world::{World, buffer, pattern};
+use gpunet_device::group::Lanes;
+use gpunet_device::{Buffer, Group, Handle, Kernel, Net, Shutdown, Stream, cpu};
+
+fn run(size: u32, body: impl Fn(&Lanes) + Sync) {
+    std::thread::scope(|scope| {
+        for lane in Lanes::group(0, 1, size) {
+            let body = &body;
+            scope.spawn(move || body(&lane));
+        }
+    });
+}
+
+#[test]
+fn thirty_three_lanes_move_bytes_together() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    let mut out = pattern(20_011);
+    let expected = out.clone();
+    let source = buffer(&mut out);
+    let mut back = vec![0; 20_011];
+    let target = buffer(&mut back);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run(33, |g| {
+                let mut stream = Stream::from_handle(g, net, a).unwrap();
+                stream.send_all(g, source).unwrap();
+                stream.shutdown(g, Shutdown::Both);
+            });
+        });
+        scope.spawn(|| {
+            run(5, |g| {
+                let mut stream = Stream::from_handle(g, net, b).unwrap();
+                assert_eq!(stream.recv_exact(g, target), Ok(20_011));
+                assert_eq!(stream.recv(g, target), Ok(0));
+            });
+        });
+    });
+    assert!(back == expected);
+}
+
+#[test]
+fn a_block_writes_its_buffer_and_sends_it_without_a_barrier_of_its_own() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    let (mut out, mut back) = (vec![0; 64], vec![0; 64]);
+    let (source, target) = (buffer(&mut out), buffer(&mut back));
+    let at = |buffer: Buffer, lane: u32| buffer.as_ptr().wrapping_add(lane as usize);
+    run(64, |g| {
+        let mut one = Stream::from_handle(g, net, a).unwrap();
+        let mut other = Stream::from_handle(g, net, b).unwrap();
+        for round in 0..100u8 {
+            // SAFETY: each lane its own byte.
+            unsafe { at(source, g.rank()).write_volatile(round ^ g.rank() as u8) };
+            one.send_all(g, source).unwrap();
+            assert_eq!(other.recv_exact(g, target), Ok(64));
+            let from = g.size() - 1 - g.rank();
+            // SAFETY: written before the call returned.
+            assert_eq!(unsafe { at(target, from).read_volatile() }, round ^ from as u8);
+        }
+    });
+}
+
+#[test]
+fn the_warps_of_a_block_use_sockets_of_their_own() {
+    let world = World::new();
+    let pairs = [world.open_pair(0, 1), world.open_pair(2, 3)];
+    let net = world.net();
+    let mut memory = vec![0; 128];
+    let all = buffer(&mut memory);
+    run(64, |g| {
+        let warp = g.warp();
+        let (a, b) = pairs[warp.index() as usize];
+        let mine = all.slice(64 * warp.index() as usize, 64);
+        let text: &'static [u8] = [&b"warp 0"[..], b"warp 1"][warp.index() as usize];
+        for _ in 0..20 {
+            Stream::from_handle(&warp, net, a).unwrap().send_all(&warp, text).unwrap();
+            let n = Stream::from_handle(&warp, net, b).unwrap().recv(&warp, mine);
+            assert_eq!(n, Ok(6));
+        }
+    });
+    assert_eq!((&memory[..6], &memory[64..70]), (&b"warp 0"[..], &b"warp 1"[..]));
+}
+
+/// Waits for bytes that never come, while one lane dies.
+#[derive(Clone, Copy)]
+struct Doomed {
+    net: Net,
+    handle: Handle,
+    buffer: Buffer,
+}
+
+impl Kernel for Doomed {
+    const ENTRY: &'static str = "doomed";
+    fn run<G: Group>(self, g: &G) {
+        let mut stream = Stream::from_handle(g, self.net, self.handle).unwrap();
+        assert!(g.rank() != 3, "on purpose");
+        let _ = stream.recv(g, self.buffer);
+        g.sync();
+    }
+}
+
+#[test]
+fn a_dying_lane_ends_the_wait_of_its_leader() {
+    let world = World::new();
+    let mut memory = vec![0; 8];
+    let kernel = Doomed { net: world.net(), handle: world.open_driven(1), buffer: buffer(&mut memory) };
+    let launch = cpu::launch(1, 4, kernel).unwrap();
+    assert!(launch.wait().is_err());
+}

@@ -1,0 +1,12 @@
+//! The device API against memory laid out by hand: no proxy, no hardware.
+//!
+//! Each test plays the other side itself: the far end of a ring, or the proxy's part of a control
+//! slot. What the real proxy does with the same memory is tested in gpunet-proxy.
+
+mod control;
+mod failures;
+mod lanes;
+mod polling;
+mod posix;
+mod streams;
+mod world;

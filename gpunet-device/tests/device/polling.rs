@@ -1,0 +1,101 @@
+//! Polling.
+
+use crate::world::{GENERATION, SOCKETS, World, buffer};
+use gpunet_device::abi::Status;
+use gpunet_device::group::{Lanes, Solo};
+use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
+use gpunet_device::{Error, PollFd, PollSet, Shutdown, Stream, poll};
+use std::time::{Duration, Instant};
+
+const G: Solo = Solo::new(0, 1);
+
+fn set(fds: &mut [PollFd]) -> PollSet {
+    // SAFETY: tests keep the entries until the last call has returned.
+    unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), fds.len()) }
+}
+
+fn fd(handle: i32, events: i16) -> PollFd {
+    PollFd { handle, events, revents: -1 }
+}
+
+#[test]
+fn only_what_is_asked_for_is_told() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let (a, b) = (a.raw(), b.raw());
+    let mut fds = [fd(a, POLLIN), fd(-1, POLLIN), fd(b, POLLIN | POLLOUT), fd(12345, 0), fd(a, 0)];
+    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
+    assert_eq!(fds.map(|fd| fd.revents), [0, 0, POLLOUT, POLLNVAL, 0]);
+    let mut fds = [fd(a, POLLIN)];
+    assert_eq!(poll(&G, world.net(), set(&mut fds), 2_000_000), Ok(0));
+}
+
+#[test]
+fn errors_and_hang_ups_are_told_unasked() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let driven = world.open_driven(2);
+    world.status(2).publish(Status::open(GENERATION).with_error(Error::ConnectionReset).0);
+    Stream::from_handle(&G, world.net(), a).unwrap().shutdown(&G, Shutdown::Write);
+    Stream::from_handle(&G, world.net(), b).unwrap().shutdown(&G, Shutdown::Write);
+    let mut fds = [fd(a.raw(), 0), fd(driven.raw(), 0), fd(b.raw(), POLLIN)];
+    assert_eq!(poll(&G, world.net(), set(&mut fds), -1), Ok(3));
+    assert_eq!(fds.map(|fd| fd.revents), [POLLHUP, POLLERR, POLLIN | POLLHUP]);
+}
+
+#[test]
+fn a_sleeping_poller_is_woken_by_its_peer() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            Stream::from_handle(&G, net, a).unwrap().send_all(&G, b"x").unwrap();
+        });
+        let began = Instant::now();
+        let mut fds = [fd(b.raw(), POLLIN)];
+        assert_eq!(poll(&G, net, set(&mut fds), -1), Ok(1));
+        // Not only by the end of its own longest sleep.
+        assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn many_lanes_share_a_set() {
+    let world = World::new();
+    let net = world.net();
+    let mut fds: Vec<_> = (0..SOCKETS).map(|slot| fd(world.open_driven(slot).raw(), POLLIN)).collect();
+    let entries = set(&mut fds);
+    std::thread::scope(|scope| {
+        for lane in Lanes::group(0, 1, 33) {
+            scope.spawn(move || {
+                assert_eq!(poll(&lane, net, entries, 3_000_000), Ok(0));
+                assert_eq!(poll(&lane, net, entries, -1), Ok(2));
+            });
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        // As the proxy does it: the words, then the epoch.
+        world.landed(40).publish(1);
+        world.landed(63).publish(1);
+        world.epoch().publish(1);
+    });
+    assert_eq!(fds.iter().filter(|fd| fd.revents == POLLIN).count(), 2);
+    assert_eq!((fds[40].revents, fds[63].revents, fds[0].revents), (POLLIN, POLLIN, 0));
+}
+
+#[test]
+fn cancel_ends_polls_of_every_kind() {
+    let world = World::new();
+    let handle = world.open_driven(0);
+    world.cancel().publish(1);
+    for timeout in [0, 1_000_000_000, -1] {
+        let mut fds = [fd(handle.raw(), POLLIN)];
+        assert_eq!(poll(&G, world.net(), set(&mut fds), timeout), Err(Error::Canceled));
+    }
+    world.landed(0).publish(1);
+    let mut memory = [0; 4];
+    let mut fds = [fd(handle.raw(), POLLIN)];
+    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(1));
+    assert_eq!(Stream::from_handle(&G, world.net(), handle).unwrap().recv(&G, buffer(&mut memory)), Ok(1));
+}

@@ -1,0 +1,138 @@
+//! Bytes through rings.
+
+use crate::world::{World, buffer, pattern};
+use gpunet_device::abi::position::StreamWord;
+use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
+use gpunet_device::group::Solo;
+use gpunet_device::{Error, Shutdown, Stream};
+
+const G: Solo = Solo::new(0, 1);
+
+#[test]
+fn a_long_stream_crosses_a_small_ring() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    let mut sent = pattern(300_001);
+    let expected = sent.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut stream = Stream::from_handle(&G, net, a).unwrap();
+            let source = buffer(&mut sent);
+            let (mut at, mut step) = (0, 1);
+            while at < source.len() {
+                // Odd lengths, so that every misalignment comes up.
+                at += stream.send(&G, source.skip(at).first(step)).unwrap();
+                step = step % 6007 + 61;
+            }
+            stream.shutdown(&G, Shutdown::Write);
+        });
+        let mut stream = Stream::from_handle(&G, net, b).unwrap();
+        let mut memory = vec![0; expected.len() + 1];
+        assert_eq!(stream.recv_exact(&G, buffer(&mut memory)), Ok(expected.len()));
+        assert!(memory[..expected.len()] == expected);
+    });
+}
+
+#[test]
+fn a_half_close_is_the_end_after_the_data() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let mut one = Stream::from_handle(&G, world.net(), a).unwrap();
+    let mut other = Stream::from_handle(&G, world.net(), b).unwrap();
+    one.send_all(&G, b"last words").unwrap();
+    one.shutdown(&G, Shutdown::Write);
+    assert_eq!(one.send(&G, b"more"), Err(Error::BrokenPipe));
+    let mut memory = [0; 64];
+    assert_eq!(other.recv(&G, buffer(&mut memory)), Ok(10));
+    assert_eq!(other.recv(&G, buffer(&mut memory)), Ok(0));
+    assert_eq!(other.recv(&G, buffer(&mut memory)), Ok(0));
+    // The other direction is open.
+    other.send_all(&G, b"yes").unwrap();
+    assert_eq!(one.recv(&G, buffer(&mut memory)), Ok(3));
+}
+
+#[test]
+fn a_full_ring_takes_part_of_a_send_and_then_nothing() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let mut one = Stream::from_handle(&G, world.net(), a).unwrap();
+    let mut memory = pattern(5000);
+    assert_eq!(one.send(&G, buffer(&mut memory)), Ok(4096));
+    assert_eq!(one.try_send(&G, b"x"), Err(Error::WouldBlock));
+    assert_eq!(one.send_timeout(&G, b"x", 1_000_000), Err(Error::TimedOut));
+    let mut other = Stream::from_handle(&G, world.net(), b).unwrap();
+    let mut back = [0; 4096];
+    assert_eq!(other.recv(&G, buffer(&mut back)), Ok(4096));
+    assert_eq!(one.try_send(&G, b"x"), Ok(1));
+    assert_eq!(other.try_recv(&G, buffer(&mut back)), Ok(1));
+    assert_eq!(other.try_recv(&G, buffer(&mut back)), Err(Error::WouldBlock));
+    assert_eq!(other.recv_timeout(&G, buffer(&mut back), 1_000_000), Err(Error::TimedOut));
+}
+
+#[test]
+fn little_that_is_consumed_is_announced_when_a_wait_begins() {
+    let world = World::new();
+    let handle = world.open_driven(5);
+    world.fill(5, 0, b"abc");
+    world.landed(5).publish(3);
+    let mut stream = Stream::from_handle(&G, world.net(), handle).unwrap();
+    let mut memory = [0; 8];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(3));
+    assert_eq!(world.consumed(5).observe(), 0, "a release for three bytes");
+    assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::WouldBlock));
+    assert_eq!(world.consumed(5).observe(), 3);
+    // A quarter of the ring is announced at once.
+    world.landed(5).publish(3 + 2048);
+    let mut memory = [0; 1024];
+    assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(1024));
+    assert_eq!(world.consumed(5).observe(), 3 + 1024);
+}
+
+#[test]
+fn zero_copy_spans_wrap_round_the_ring() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let mut one = Stream::from_handle(&G, world.net(), a).unwrap();
+    let mut other = Stream::from_handle(&G, world.net(), b).unwrap();
+    let mut memory = pattern(4000);
+    let mut back = vec![0; 4000];
+    one.send_all(&G, buffer(&mut memory)).unwrap();
+    assert_eq!(other.recv(&G, buffer(&mut back)), Ok(4000));
+
+    let span = one.reserve(&G, 1000).unwrap();
+    assert_eq!((span.first.len, span.second.len), (96, 904));
+    // SAFETY: reserved, and the source is longer.
+    unsafe { copy_into_ring(&G, span, memory.as_ptr()) };
+    one.commit(&G, 1000);
+    let span = other.peek(&G, 4096).unwrap();
+    assert_eq!(span.len(), 1000);
+    // SAFETY: peeked, and the destination is longer.
+    unsafe { copy_out_of_ring(&G, back.as_mut_ptr(), span) };
+    other.release(&G, span.len());
+    assert!(back[..1000] == memory[..1000]);
+    assert_eq!(one.reserve(&G, 0), Err(Error::InvalidArgument));
+}
+
+#[test]
+fn a_stream_goes_on_by_its_handle() {
+    let world = World::new();
+    let (a, b) = world.open_pair(2, 9);
+    let mut memory = [0; 4];
+    for round in 0..4000u32 {
+        let word = round.to_le_bytes();
+        memory.copy_from_slice(&word);
+        let mut stream = Stream::from_handle(&G, world.net(), a).unwrap();
+        stream.send_all(&G, buffer(&mut memory)).unwrap();
+        let mut stream = Stream::from_handle(&G, world.net(), b).unwrap();
+        assert_eq!(stream.available(&G), Ok(4));
+        assert_eq!(stream.recv_exact(&G, buffer(&mut memory)), Ok(4));
+        assert_eq!(memory, word);
+    }
+    let mut stream = Stream::from_handle(&G, world.net(), a).unwrap();
+    assert_eq!(stream.sender().position(), 16_000);
+    let before = stream.out_queue(&G).unwrap();
+    stream.send_all(&G, b"12345").unwrap();
+    assert_eq!(stream.out_queue(&G), Ok(before + 5));
+    assert_eq!(StreamWord(world.own_published(2).observe()).position(), 16_005);
+}

@@ -1,0 +1,264 @@
+//! An attachment's two regions on the heap, and what the proxy would write into them.
+
+use gpunet_device::abi::context::Context;
+use gpunet_device::abi::control::{Descriptor, NO_SLOT, Reply, Request};
+use gpunet_device::abi::entry::{Direction, Entry, Kind, OwnWords};
+use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
+use gpunet_device::abi::place::{DEVICE, Place, SHARED};
+use gpunet_device::abi::{MAGIC, VERSION, Word};
+use gpunet_device::{Buffer, Handle, Net, Options, SockAddr};
+use std::mem::offset_of;
+
+/// The generation of the slots that tests open by hand.
+pub const GENERATION: u32 = 7;
+/// Slots and control slots of every world.
+pub const SOCKETS: u32 = 64;
+const CONTROLS: u32 = 4;
+
+#[repr(C, align(4096))]
+#[derive(Clone)]
+struct Page([u64; 512]);
+
+/// The memory of one attachment.
+pub struct World {
+    shared: Vec<Page>,
+    device: Vec<Page>,
+    pub layout: SharedLayout,
+    pub own: DeviceLayout,
+}
+
+// SAFETY: the pages are reached through raw addresses and words only.
+unsafe impl Sync for World {}
+
+fn pages(len: u64) -> Vec<Page> {
+    vec![Page([0; 512]); len as usize / 4096]
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with_heartbeat_timeout(60_000_000_000)
+    }
+
+    pub fn with_heartbeat_timeout(heartbeat_timeout_ns: u64) -> Self {
+        let geometry = Geometry::new(SOCKETS, CONTROLS, 1, 1 << 20, 1 << 20);
+        let (layout, own) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
+        let world = Self { shared: pages(layout.len), device: pages(own.len), layout, own };
+        let context = Context {
+            magic: MAGIC,
+            version: VERSION,
+            launch: 3,
+            sockets: SOCKETS,
+            controls: CONTROLS,
+            shards: 1,
+            shared: world.shared.as_ptr() as u64,
+            device: world.device.as_ptr() as u64,
+            shared_layout: layout,
+            device_layout: own,
+            heartbeat_timeout_ns,
+            doorbells: [-1; 16],
+        };
+        // SAFETY: the context's page of the fresh region.
+        unsafe { ((world.device.as_ptr() as u64 + own.contexts) as *mut Context).write(context) };
+        world.word(offset_of!(SharedHeader, heartbeat) as u64).set(1);
+        world
+    }
+
+    pub fn net(&self) -> Net {
+        // SAFETY: the context lies there; tests drop the world after the last call.
+        unsafe { Net::from_raw(self.device.as_ptr() as u64 + self.own.contexts) }
+    }
+
+    /// A word of the shared region.
+    pub fn word(&self, offset: u64) -> Word {
+        // SAFETY: an aligned word of the region.
+        unsafe { Word::from_ptr((self.shared.as_ptr() as u64 + offset) as *mut u64) }
+    }
+
+    /// A word of a socket's line.
+    pub fn line(&self, slot: u32, field: usize) -> Word {
+        self.word(self.layout.lines + u64::from(slot) * 64 + field as u64)
+    }
+
+    pub fn landed(&self, slot: u32) -> Word {
+        self.line(slot, offset_of!(SocketLine, landed))
+    }
+
+    pub fn status(&self, slot: u32) -> Word {
+        self.line(slot, offset_of!(SocketLine, status))
+    }
+
+    pub fn published(&self, slot: u32) -> Word {
+        self.word(self.layout.published + u64::from(slot) * 8)
+    }
+
+    pub fn consumed(&self, slot: u32) -> Word {
+        self.word(self.layout.consumed + u64::from(slot) * 8)
+    }
+
+    pub fn heartbeat(&self) -> Word {
+        self.word(offset_of!(SharedHeader, heartbeat) as u64)
+    }
+
+    pub fn cancel(&self) -> Word {
+        self.word(offset_of!(SharedHeader, cancel) as u64 + 3 * 8)
+    }
+
+    pub fn epoch(&self) -> Word {
+        self.word(offset_of!(SharedHeader, epoch) as u64)
+    }
+
+    /// What a slot's receive ring holds, as a proxy would write it.
+    pub fn fill(&self, slot: u32, at: u64, bytes: &[u8]) {
+        let base = self.shared.as_ptr() as u64 + self.ring(slot).1;
+        for (i, &byte) in bytes.iter().enumerate() {
+            let place = base + ((at + i as u64) & 4095);
+            // SAFETY: inside the slot's ring of 4 KiB.
+            unsafe { (place as *mut u8).write_volatile(byte) };
+        }
+    }
+
+    /// Offsets of a slot's rings in the shared region: send, receive.
+    fn ring(&self, slot: u32) -> (u64, u64) {
+        let first = self.layout.rings + u64::from(slot) * 8192;
+        (first, first + 4096)
+    }
+
+    fn entry(&self, slot: u32) -> *mut Entry {
+        (self.device.as_ptr() as u64 + self.own.entries + u64::from(slot) * 256) as *mut Entry
+    }
+
+    /// The words a slot writes as one end of a direct stream: (published, consumed), in the device
+    /// region.
+    fn own_words(&self, slot: u32) -> (u64, u64) {
+        let at = self.own.words + u64::from(slot) * size_of::<OwnWords>() as u64;
+        (at + offset_of!(OwnWords, published) as u64, at + offset_of!(OwnWords, consumed) as u64)
+    }
+
+    pub fn own_published(&self, slot: u32) -> Word {
+        // SAFETY: an aligned word of the device region.
+        unsafe { Word::from_ptr((self.device.as_ptr() as u64 + self.own_words(slot).0) as *mut u64) }
+    }
+
+    /// Where the rings and words of a proxy-driven stream in `slot` lie.
+    pub fn driven(&self, slot: u32) -> Descriptor {
+        let line = self.layout.lines + u64::from(slot) * 64;
+        Descriptor {
+            transport: 1,
+            partner: NO_SLOT,
+            send_ring: Place::new(SHARED, self.ring(slot).0),
+            recv_ring: Place::new(SHARED, self.ring(slot).1),
+            published: Place::new(SHARED, self.layout.published + u64::from(slot) * 8),
+            released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
+            landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
+            consumed: Place::new(SHARED, self.layout.consumed + u64::from(slot) * 8),
+            send_log2: 12,
+            recv_log2: 12,
+            local: SockAddr::v4([127, 0, 0, 1], 1000),
+            peer: SockAddr::v4([127, 0, 0, 1], 2000),
+        }
+    }
+
+    /// Where those of one end of a direct stream lie.
+    fn direct(&self, slot: u32, partner: u32) -> Descriptor {
+        let (lower, upper) = self.ring(slot.min(partner));
+        let (send, recv) = if slot < partner { (lower, upper) } else { (upper, lower) };
+        Descriptor {
+            transport: 2,
+            partner,
+            send_ring: Place::new(SHARED, send),
+            recv_ring: Place::new(SHARED, recv),
+            published: Place::new(DEVICE, self.own_words(slot).0),
+            consumed: Place::new(DEVICE, self.own_words(slot).1),
+            landed: Place::new(DEVICE, self.own_words(partner).0),
+            released: Place::new(DEVICE, self.own_words(partner).1),
+            ..self.driven(slot)
+        }
+    }
+
+    /// Enters an open stream in the device's books.
+    fn open(&self, slot: u32, d: &Descriptor) -> Handle {
+        let at = |place: Place| match place.region() {
+            SHARED => self.shared.as_ptr() as u64 + place.offset(),
+            _ => self.device.as_ptr() as u64 + place.offset(),
+        };
+        let direction = |ring, mine, theirs| Direction {
+            base: at(ring),
+            capacity: 4096,
+            mine: at(mine),
+            theirs: at(theirs),
+            position: 0,
+            seen: 0,
+        };
+        let mut entry = Entry::fresh(Options::DEFAULT);
+        entry.state = Entry::pack(Kind::Stream, GENERATION);
+        entry.send = direction(d.send_ring, d.published, d.released);
+        entry.recv = direction(d.recv_ring, d.consumed, d.landed);
+        (entry.partner, entry.transport) = (d.partner, d.transport);
+        (entry.local, entry.peer) = (d.local, d.peer);
+        // SAFETY: the slot's entry; no kernel uses it yet.
+        unsafe { self.entry(slot).write(entry) };
+        Handle::new(slot, GENERATION)
+    }
+
+    /// A proxy-driven stream in `slot`; the test plays the proxy.
+    pub fn open_driven(&self, slot: u32) -> Handle {
+        self.open(slot, &self.driven(slot))
+    }
+
+    /// A direct stream between two slots.
+    pub fn open_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
+        (self.open(a, &self.direct(a, b)), self.open(b, &self.direct(b, a)))
+    }
+
+    /// Says how many free slots the proxy has given so far, all of `slots`.
+    pub fn give_slots(&self, slots: &[u32]) {
+        for (i, slot) in slots.iter().enumerate() {
+            let at = self.shared.as_ptr() as u64 + self.layout.reclaim + i as u64 * 4;
+            // SAFETY: inside the recycling ring.
+            unsafe { (at as *mut u32).write_volatile(*slot) };
+        }
+        self.word(offset_of!(SharedHeader, reclaimed) as u64).publish(slots.len() as u64);
+    }
+
+    /// Waits for the next request in any control slot and answers it; returns the request.
+    pub fn serve(&self, seen: &mut [u64; 4], answer: impl FnOnce(&Request) -> Option<Reply>) -> Request {
+        loop {
+            for control in 0..u64::from(CONTROLS) {
+                let seq = self.word(self.layout.requests + control * 8).observe();
+                if seq == seen[control as usize] {
+                    continue;
+                }
+                seen[control as usize] = seq;
+                let slot = self.shared.as_ptr() as u64 + self.layout.controls + control * 512;
+                // SAFETY: published by the device with the sequence number.
+                let request = unsafe { (slot as *const Request).read_volatile() };
+                // No answer: not before the device gives up.
+                let mut reply = answer(&request).unwrap_or_else(|| {
+                    while self.word(self.layout.abandons + control * 8).observe() != seq {
+                        std::thread::yield_now();
+                    }
+                    Reply::new(gpunet_device::Error::Canceled.errno() as u32, 0)
+                });
+                let to = (slot + 256) as *mut Reply;
+                let before = self.word(self.layout.controls + control * 512 + 256).peek();
+                reply.seq = before;
+                // SAFETY: the reply's lines; `seq` keeps its old value until the publish.
+                unsafe { to.write_volatile(reply) };
+                self.word(self.layout.controls + control * 512 + 256).publish(seq);
+                return request;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A buffer over a vector that outlives it.
+pub fn buffer(memory: &mut [u8]) -> Buffer {
+    // SAFETY: tests keep the memory until the last call has returned.
+    unsafe { Buffer::from_raw_parts(memory.as_mut_ptr(), memory.len()) }
+}
+
+/// Test data that tells positions apart.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+}

@@ -1,0 +1,80 @@
+//! What every stream does, whatever carries it and whoever calls: one suite of behaviours, run over
+//! each transport by groups of one lane, of two, and of a warp and a lane.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod accept;
+mod addresses;
+mod echo;
+mod handles;
+mod poll;
+mod shutdown;
+mod split;
+mod waiting;
+mod zero_copy;
+
+macro_rules! instance {
+    (@tests $transport:ident, $lanes:literal, [$($family:ident::$behaviour:ident)*]) => {
+        $(
+            #[test]
+            fn $behaviour() {
+                let transport = gpunet_device::TransportKind::$transport;
+                let case = crate::support::Case { transport, lanes: $lanes };
+                crate::support::bounded(move || crate::$family::$behaviour(&case));
+            }
+        )*
+    };
+    ($module:ident, $transport:ident, $lanes:literal, $all:tt) => {
+        mod $module {
+            instance! { @tests $transport, $lanes, $all }
+        }
+    };
+}
+
+macro_rules! conformance {
+    ($($behaviours:tt)*) => {
+        instance! { tcp_solo, Tcp, 1, [$($behaviours)*] }
+        instance! { tcp_2_lanes, Tcp, 2, [$($behaviours)*] }
+        instance! { tcp_33_lanes, Tcp, 33, [$($behaviours)*] }
+        instance! { peer_solo, Peer, 1, [$($behaviours)*] }
+        instance! { peer_2_lanes, Peer, 2, [$($behaviours)*] }
+        instance! { peer_33_lanes, Peer, 33, [$($behaviours)*] }
+    };
+}
+
+conformance! {
+    echo::messages_of_all_sizes_come_back
+    echo::buffers_may_lie_at_any_offset
+    echo::a_message_far_larger_than_the_ring_arrives
+    echo::rings_of_every_size_work
+    shutdown::an_end_of_stream_follows_the_data_and_stays
+    shutdown::both_ends_may_half_close_with_data_in_flight
+    shutdown::the_other_direction_runs_on_after_a_half_close
+    shutdown::a_send_after_shutdown_is_a_broken_pipe
+    shutdown::a_peer_that_reads_no_more_breaks_the_pipe
+    shutdown::a_receive_after_shutdown_is_the_end
+    shutdown::nothing_can_be_sent_and_received
+    shutdown::what_was_sent_before_close_is_delivered
+    waiting::calls_that_would_wait_say_so
+    waiting::a_nonblocking_stream_does_not_wait
+    waiting::waits_end_when_their_time_is_over
+    waiting::recv_exact_fills_the_buffer_or_meets_the_end
+    zero_copy::reserved_space_is_sent_once_committed
+    zero_copy::peeked_bytes_stay_until_released
+    poll::a_listener_is_readable_while_a_connection_waits
+    poll::a_stream_is_readable_when_data_or_the_end_came
+    poll::a_stream_is_writable_while_the_ring_has_space
+    poll::only_what_was_asked_for_ends_a_poll
+    poll::stale_and_negative_handles_are_told_apart
+    poll::a_sleeping_poller_is_woken
+    split::both_directions_run_at_full_size_at_the_same_time
+    handles::a_stream_is_found_again_by_its_handle
+    handles::a_later_launch_goes_on_with_a_kept_stream
+    accept::several_groups_are_served_in_the_order_they_came
+    accept::connections_wait_in_the_backlog_until_they_are_accepted
+    accept::a_closed_listener_refuses_and_frees_its_address
+    addresses::both_ends_know_both_addresses
+    addresses::ipv6_works_as_ipv4_does
+    addresses::a_wildcard_listener_is_reached_by_loopback
+}

@@ -1,0 +1,206 @@
+//! Waiting for one of many sockets.
+
+use crate::support::world::listen;
+use crate::support::{Case, Memory, PollMemory, Team, World, team};
+use gpunet_device::group::Solo;
+use gpunet_device::poll::{POLLHUP, POLLIN, POLLNVAL, POLLOUT};
+use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A time that is over soon, in nanoseconds.
+const SOON: i64 = 2_000_000;
+
+pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
+    let world = World::new();
+    let net = world.net();
+    let options = case.options();
+    let listener = listen(net, options);
+    let (addr, handle) = (listener.local_addr(), listener.handle());
+    let set = PollMemory::new(&[(handle.raw(), POLLIN | POLLOUT)]);
+    let nobody = team(case.lanes, |g| (poll(g, net, set.set(), 0), poll(g, net, set.set(), SOON)));
+    assert_eq!((nobody, set.found(0)), ((Ok(0), Ok(0)), 0));
+
+    let client = std::thread::spawn(move || {
+        let solo = Solo::new(0, 1);
+        Stream::connect_with(&solo, net, addr, options).and_then(|stream| stream.close(&solo))
+    });
+    let result = team(case.lanes, |g| {
+        assert_eq!(poll(g, net, set.set(), -1), Ok(1));
+        let stream = Listener::from_handle(g, net, handle)?.try_accept(g)?;
+        stream.close(g)
+    });
+    assert_eq!((result, set.found(0)), (Ok(()), POLLIN));
+    assert_eq!(client.join().expect("no panic"), Ok(()));
+    let empty = team(case.lanes, |g| poll(g, net, set.set(), 0));
+    assert_eq!((empty, set.found(0)), (Ok(0), 0));
+    listener.close(&Solo::new(0, 1)).expect("open");
+    world.end();
+}
+
+pub fn a_stream_is_readable_when_data_or_the_end_came(case: &Case) {
+    let world = World::new();
+    let net = world.net();
+    let memory = Memory::new(8);
+    let entry = PollMemory::new(&[(0, 0)]);
+    let watch = |g: &Team, stream: &Stream, events: i16, timeout: i64| {
+        g.sync();
+        if g.is_leader() {
+            let handle = stream.handle().raw();
+            entry.set().set(0, gpunet_device::PollFd { handle, events, revents: 0 });
+        }
+        g.sync();
+        let n = poll(g, net, entry.set(), timeout);
+        let found = entry.found(0);
+        g.sync();
+        n.map(|n| (n, found))
+    };
+    let server = |g: &Team, mut stream: Stream| {
+        assert_eq!(watch(g, &stream, POLLIN, -1)?, (1, POLLIN));
+        assert_eq!(stream.recv(g, memory.buffer().first(3))?, 3);
+        // The rest is still there.
+        assert_eq!(watch(g, &stream, POLLIN, 0)?, (1, POLLIN));
+        assert_eq!(stream.recv_exact(g, memory.buffer().first(2))?, 2);
+        stream.send_all(g, b"!")?;
+        // The end is readable, and no hang-up while this end can still send.
+        assert_eq!(watch(g, &stream, POLLIN, -1)?, (1, POLLIN));
+        assert_eq!(stream.recv(g, memory.buffer())?, 0);
+        assert_eq!(watch(g, &stream, POLLIN | POLLOUT, -1)?, (1, POLLIN | POLLOUT));
+        stream.shutdown(g, Shutdown::Write);
+        let (n, found) = watch(g, &stream, 0, -1)?;
+        assert_eq!((n, found), (1, POLLHUP), "a hang-up is told unasked");
+        stream.close(g)
+    };
+    let client = |g: &Team, mut stream: Stream| {
+        stream.send_all(g, b"hello")?;
+        assert_eq!(stream.recv_exact(g, memory.buffer().slice(7, 1))?, 1);
+        stream.shutdown(g, Shutdown::Write);
+        assert_eq!(stream.recv(g, memory.buffer().skip(7))?, 0);
+        stream.close(g)
+    };
+    case.pair(net, case.options(), server, client);
+    world.end();
+}
+
+pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
+    let world = World::new();
+    let net = world.net();
+    let (memory, scratch) = (Memory::new(4096), Memory::new(1 << 16));
+    let (full, entry) = (AtomicBool::new(false), PollMemory::new(&[(0, 0)]));
+    let server = |g: &Team, mut stream: Stream| {
+        // Reads nothing until the other end's ring is full.
+        while !g.broadcast(u64::from(full.load(Ordering::Acquire))).eq(&1) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        while stream.recv(g, scratch.buffer())? > 0 {}
+        stream.close(g)
+    };
+    let client = |g: &Team, mut stream: Stream| {
+        if g.is_leader() {
+            let handle = stream.handle().raw();
+            entry.set().set(0, gpunet_device::PollFd { handle, events: POLLOUT, revents: 0 });
+        }
+        g.sync();
+        // What has left the ring within the time is in the kernel's buffers, which fill up too.
+        while poll(g, net, entry.set(), 20 * SOON)? == 1 {
+            assert_eq!(entry.found(0), POLLOUT);
+            match stream.try_send(g, memory.buffer()) {
+                Ok(_) | Err(Error::WouldBlock) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        full.store(true, Ordering::Release);
+        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        stream.close(g)
+    };
+    case.pair(net, case.rings(1 << 18), server, client);
+    world.end();
+}
+
+pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
+    let world = World::new();
+    let net = world.net();
+    let memory = Memory::new(5);
+    let client = |g: &Team, mut stream: Stream| {
+        stream.send_all(g, b"hello")?;
+        assert_eq!(stream.recv(g, memory.buffer())?, 0);
+        stream.close(g)
+    };
+    let entry = PollMemory::new(&[(0, 0), (0, 0)]);
+    let server = |g: &Team, mut stream: Stream| {
+        let handle = stream.handle().raw();
+        let set = |events: [i16; 2]| {
+            g.sync();
+            if g.is_leader() {
+                for (index, events) in events.into_iter().enumerate() {
+                    entry.set().set(index, gpunet_device::PollFd { handle, events, revents: 0 });
+                }
+            }
+            g.sync();
+        };
+        set([POLLIN, POLLIN]);
+        assert_eq!(poll(g, net, entry.set(), -1)?, 2);
+        // There is data and space, and neither was asked for.
+        set([0, 0]);
+        assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
+        set([0, POLLOUT]);
+        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert_eq!((entry.found(0), entry.found(1)), (0, POLLOUT));
+        g.sync();
+        stream.recv_exact(g, memory.buffer())?;
+        set([POLLIN, 0]);
+        assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
+        stream.close(g)
+    };
+    case.pair(net, case.options(), server, client);
+    world.end();
+}
+
+pub fn stale_and_negative_handles_are_told_apart(case: &Case) {
+    let world = World::new();
+    let net = world.net();
+    let solo = Solo::new(0, 1);
+    let (open, closed) = (listen(net, case.options()), listen(net, case.options()));
+    let stale = closed.handle().raw();
+    closed.close(&solo).expect("open");
+    let set = PollMemory::new(&[(-1, POLLIN), (stale, POLLIN), (open.handle().raw(), POLLIN), (5, 0)]);
+    let result = team(case.lanes, |g| poll(g, net, set.set(), -1));
+    assert_eq!(result, Ok(2));
+    let found: Vec<i16> = (0..4).map(|i| set.found(i)).collect();
+    assert_eq!(found, [0, POLLNVAL, 0, POLLNVAL]);
+    assert_eq!(team(case.lanes, |g| poll(g, net, PollMemory::new(&[]).set(), SOON)), Ok(0));
+    open.close(&solo).expect("open");
+    world.end();
+}
+
+pub fn a_sleeping_poller_is_woken(case: &Case) {
+    let world = World::new();
+    let net = world.net();
+    let memory = Memory::new(2);
+    let entry = PollMemory::new(&[(0, 0)]);
+    let rounds = case.scaled(16);
+    let server = |g: &Team, mut stream: Stream| {
+        if g.is_leader() {
+            let handle = stream.handle().raw();
+            entry.set().set(0, gpunet_device::PollFd { handle, events: POLLIN, revents: 0 });
+        }
+        g.sync();
+        for _ in 0..rounds {
+            assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+            assert_eq!(stream.recv_exact(g, memory.buffer().first(1))?, 1);
+            stream.send_all(g, b"x")?;
+        }
+        stream.close(g)
+    };
+    let client = |g: &Team, mut stream: Stream| {
+        for _ in 0..rounds {
+            // Long enough for the other end to fall asleep; nothing depends on it.
+            std::thread::sleep(Duration::from_millis(2));
+            stream.send_all(g, b"x")?;
+            assert_eq!(stream.recv_exact(g, memory.buffer().skip(1))?, 1);
+        }
+        stream.close(g)
+    };
+    case.pair(net, case.options(), server, client);
+    world.end();
+}

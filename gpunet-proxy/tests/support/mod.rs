@@ -1,0 +1,53 @@
+//! What the test suites share: a world of sockets, teams of lanes, memory to move, and a watchdog.
+#![allow(dead_code, reason = "every suite uses a part of it")]
+
+pub mod memory;
+pub mod team;
+pub mod world;
+
+#[allow(unused_imports, reason = "every suite uses a part of it")]
+pub use memory::{Memory, PollMemory, pattern};
+#[allow(unused_imports, reason = "as above")]
+pub use team::{Team, team};
+#[allow(unused_imports, reason = "as above")]
+pub use world::{Case, World, small};
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// No test takes nearly so long, unless something hangs.
+pub const HANG: Duration = Duration::from_secs(60);
+
+/// Runs a test's body on a thread of its own and fails when it hangs.
+pub fn bounded(body: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    let thread = thread.expect("a thread for the test");
+    match ended.recv_timeout(HANG) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs: not done after {HANG:?}"),
+        _ => {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < HANG / 2, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Says loudly that a test had nothing to run on.
+pub fn not_run(test: &str, why: &str) {
+    eprintln!("NOT RUN: {test}: {why}");
+}

@@ -1,0 +1,140 @@
+//! A proxy, an attachment and a launch token: what a kernel has when it starts.
+
+use super::{Team, team, until};
+use gpunet_device::group::Solo;
+use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
+use gpunet_proxy::{Attachment, Config, FinishPolicy, FinishReport, LaunchToken, Proxy, embed};
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// A little proxy: starting one takes milliseconds.
+pub fn small() -> Config {
+    Config { sockets: 64, controls: 32, shared_rings: 8 << 20, linger: Duration::from_secs(10), ..Config::small() }
+}
+
+pub struct World {
+    pub proxy: Proxy,
+    attachment: Option<Attachment>,
+    token: Option<LaunchToken>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(small())
+    }
+
+    pub fn with(config: Config) -> Self {
+        let proxy = embed(config).expect("a proxy");
+        let attachment = proxy.attach_cpu().expect("an attachment");
+        let token = attachment.token().expect("a launch number");
+        Self { proxy, attachment: Some(attachment), token: Some(token) }
+    }
+
+    pub fn attachment(&self) -> &Attachment {
+        self.attachment.as_ref().expect("attached")
+    }
+
+    pub fn token(&self) -> &LaunchToken {
+        self.token.as_ref().expect("a launch")
+    }
+
+    pub fn net(&self) -> Net {
+        self.token().net()
+    }
+
+    /// Ends the launch and begins another.
+    pub fn relaunch(&mut self, policy: FinishPolicy) -> FinishReport {
+        let report = self.token.take().expect("a launch").finish(policy);
+        self.token = Some(self.attachment().token().expect("a launch number"));
+        report
+    }
+
+    /// Waits until every slot and every byte of ring memory is free again.
+    #[track_caller]
+    pub fn expect_all_free(&self) {
+        until("all slots and rings are free", || {
+            let usage = self.attachment().usage();
+            usage.sockets == 0 && usage.requests == 0 && usage.free_ring_bytes == usage.ring_bytes
+        });
+    }
+
+    /// Ends a world in which everything was closed and delivered.
+    #[track_caller]
+    pub fn end(mut self) {
+        self.expect_all_free();
+        let report = self.token.take().expect("a launch").finish(FinishPolicy::Close);
+        assert_eq!(report.left_open, 0);
+        let report = self.attachment.take().expect("attached").close();
+        assert_eq!((report.undelivered, report.unfinished), (0, 0));
+    }
+
+    /// The parts, for tests that end them in their own way.
+    pub fn apart(mut self) -> (Proxy, Attachment, LaunchToken) {
+        let (attachment, token) = (self.attachment.take(), self.token.take());
+        (self.proxy.clone(), attachment.expect("attached"), token.expect("a launch"))
+    }
+}
+
+/// Loopback, any port.
+pub const LOOPBACK: SockAddr = SockAddr::v4([127, 0, 0, 1], 0);
+
+/// A listener of a world, made by a single lane.
+pub fn listen(net: Net, options: Options) -> Listener {
+    Listener::bind_with(&Solo::new(0, 1), net, LOOPBACK, options, 128).expect("a free port")
+}
+
+/// One instance of the conformance suite: a transport and a size of groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub transport: TransportKind,
+    pub lanes: u32,
+}
+
+impl Case {
+    pub fn options(&self) -> Options {
+        Options::DEFAULT.with_transport(self.transport)
+    }
+
+    /// Options with both rings of that size.
+    pub fn rings(&self, bytes: u64) -> Options {
+        self.options().with_rings(bytes, bytes)
+    }
+
+    /// How much to do: groups of many CPU threads spend their time at barriers.
+    pub fn scaled(&self, amount: usize) -> usize {
+        if self.lanes > 8 { amount / 8 } else { amount }
+    }
+
+    pub fn is_direct(&self) -> bool {
+        self.transport == TransportKind::Peer
+    }
+
+    /// Runs two groups at the same time, with the two ends of one connection, and gives their
+    /// results. Each closes its end.
+    pub fn pair<S, C>(
+        &self,
+        net: Net,
+        options: Options,
+        server: impl Fn(&Team, Stream) -> Result<S, Error> + Sync,
+        client: impl Fn(&Team, Stream) -> Result<C, Error> + Sync,
+    ) -> (S, C)
+    where
+        S: Send + PartialEq + Debug,
+        C: Send + PartialEq + Debug,
+    {
+        let listener = listen(net, options);
+        let (addr, handle) = (listener.local_addr(), listener.handle());
+        let accept = |g: &Team| {
+            let stream = Listener::from_handle(g, net, handle)?.accept(g)?;
+            server(g, stream)
+        };
+        let connect = |g: &Team| client(g, Stream::connect_with(g, net, addr, options)?);
+        let (served, done) = std::thread::scope(|scope| {
+            let served = scope.spawn(|| team(self.lanes, accept));
+            let done = team(self.lanes, connect);
+            (served.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), done)
+        });
+        listener.close(&Solo::new(0, 1)).expect("an open listener");
+        (served.expect("the server's end"), done.expect("the client's end"))
+    }
+}

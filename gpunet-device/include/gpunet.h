@@ -133,6 +133,8 @@ __device__ int gclose(int socket);
 /* GPUnet's: make a socket and connect it; make one, bind it and listen. */
 __device__ int gconnect_in(const struct sockaddr_in *addr);
 __device__ int gbind_in(const struct sockaddr_in *addr);
+__device__ int gconnect_in6(const struct sockaddr_in6 *addr);
+__device__ int gbind_in6(const struct sockaddr_in6 *addr);
 
 /* By one thread. */
 __device__ int single_thread_gbind_in(const struct sockaddr_in *addr);

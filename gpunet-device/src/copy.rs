@@ -1,8 +1,8 @@
 //! The copy routine: many lanes, sixteen bytes an access, several in flight, any alignment.
 //!
 //! One lane's loads in flight times the number of lanes is what hides a bus round trip, so each lane
-//! loads several chunks before it stores the first: [`IN_FLIGHT`] while there is that much, then
-//! four, two, one, so that the rest of a copy costs few round trips too. Where source and
+//! loads several chunks before it stores the first: [`IN_FLIGHT`] (or [`IN_FLIGHT_OF_FEW`]) while
+//! there is that much, then fewer, so that the rest of a copy costs few round trips too. Where source and
 //! destination are not aligned alike, the lanes load aligned chunks of the source and shift them.
 //! Only the few bytes before the first and after the last whole chunk go one by one, and their loads
 //! are under way while the chunks are copied.
@@ -17,6 +17,10 @@ use gpunet_abi::RingSpan;
 /// Loads a lane has under way before it stores. On an H200 eight fill PCIe from one block in the
 /// write direction, and the read direction gains up to sixteen (measured: docs/performance.md).
 pub const IN_FLIGHT: usize = 8;
+/// The same in groups of at most [`FEW_LANES`], whose lanes have registers for it.
+pub const IN_FLIGHT_OF_FEW: usize = 16;
+/// Lanes up to which [`IN_FLIGHT_OF_FEW`] counts: a thread of a larger block has 64 registers.
+pub const FEW_LANES: usize = 512;
 /// Bytes of a chunk.
 const CHUNK: usize = 16;
 
@@ -90,6 +94,28 @@ impl Plan {
     }
 }
 
+/// Copies one piece. A message of at most one chunk a lane, aligned on both sides, needs no plan and
+/// no call: most messages of a request-response protocol are such.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usize) {
+    let aligned = (dst as usize | src as usize | len) % CHUNK == 0;
+    if aligned && lanes > 1 && len <= lanes as usize * CHUNK {
+        let at = lane as usize * CHUNK;
+        if at < len {
+            // SAFETY: an aligned chunk inside both ranges.
+            let chunk = unsafe { platform::load_chunk(src.wrapping_add(at)) };
+            // SAFETY: as above.
+            unsafe { platform::store_chunk(dst.wrapping_add(at), chunk) };
+        }
+        return;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { copy(lane, lanes, dst, src, len) };
+}
+
 /// Copies the group's bytes at `src` into ring memory, as many as the span has.
 ///
 /// # Safety
@@ -98,10 +124,12 @@ impl Plan {
 pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
     let (lane, lanes) = (g.rank(), g.size());
     // SAFETY: the caller's contract; the pieces of a span do not overlap.
-    unsafe { copy(lane, lanes, span.first.ptr, src, span.first.len) };
+    unsafe { copy_piece(lane, lanes, span.first.ptr, src, span.first.len) };
     if span.second.len > 0 {
         // SAFETY: as above.
-        unsafe { copy(lane, lanes, span.second.ptr, src.wrapping_add(span.first.len), span.second.len) };
+        unsafe {
+            copy_piece(lane, lanes, span.second.ptr, src.wrapping_add(span.first.len), span.second.len)
+        };
     }
 }
 
@@ -113,10 +141,12 @@ pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
 pub unsafe fn copy_out_of_ring<G: Group>(g: &G, dst: *mut u8, span: RingSpan) {
     let (lane, lanes) = (g.rank(), g.size());
     // SAFETY: the caller's contract.
-    unsafe { copy(lane, lanes, dst, span.first.ptr, span.first.len) };
+    unsafe { copy_piece(lane, lanes, dst, span.first.ptr, span.first.len) };
     if span.second.len > 0 {
         // SAFETY: as above.
-        unsafe { copy(lane, lanes, dst.wrapping_add(span.first.len), span.second.ptr, span.second.len) };
+        unsafe {
+            copy_piece(lane, lanes, dst.wrapping_add(span.first.len), span.second.ptr, span.second.len)
+        };
     }
 }
 

@@ -155,11 +155,11 @@ impl RecvHalf {
         // sees the whole buffer.
         g.sync();
         self.consumer.advance(len);
-        if g.is_leader() {
+        if g.is_last() {
             self.keep();
-            if self.consumer.position() - self.announced >= self.consumer.capacity() / 4 {
-                self.announce();
-            }
+        }
+        if g.is_leader() && self.consumer.position() - self.announced >= self.consumer.capacity() / 4 {
+            self.announce();
         }
     }
 

@@ -179,13 +179,20 @@ impl SendHalf {
         if g.is_leader() {
             self.announce();
         }
+        if g.is_last() {
+            self.keep();
+        }
     }
 
-    /// Publishes the position, keeps it in the books and wakes who waits for it. By one lane.
-    fn announce(&self) {
-        self.producer.announce();
+    /// Keeps the position in the books, for the next call by handle or a later launch. By one lane.
+    fn keep(&self) {
         let (position, seen) = (self.producer.word().0, self.producer.released());
         slots::store_positions(self.net, self.handle.slot(), Half::Send, position, seen);
+    }
+
+    /// Publishes the position and wakes who waits for it. By one lane.
+    fn announce(&self) {
+        self.producer.announce();
         notify(self.net, self.handle.slot(), self.partner, Half::Send);
     }
 
@@ -212,6 +219,7 @@ impl SendHalf {
         self.producer.fail();
         if g.is_leader() {
             slots::set_error(self.net, self.handle, Error::Protocol);
+            self.keep();
             self.announce();
         }
         Error::Protocol

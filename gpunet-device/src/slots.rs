@@ -285,14 +285,22 @@ pub(crate) fn transport(net: Net, handle: Handle) -> u32 {
     unsafe { (&raw const (*entry).transport).read_volatile() }
 }
 
-/// The error kept for SO_ERROR, and clears it. By one lane.
-pub(crate) fn take_error(net: Net, handle: Handle) -> u32 {
+/// Stands for the error in the status word once SO_ERROR has told it; no errno.
+const STATUS_TOLD: u32 = u32::MAX;
+
+/// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is the
+/// status word's and stays there. By one lane.
+pub(crate) fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
     let entry = net.entry(handle.slot());
     // SAFETY: field address inside the table's entry.
     let error = unsafe { &raw mut (*entry).error };
     // SAFETY: a plain integer; of two groups that ask at once both may get it.
-    let found = unsafe { error.read_volatile() };
+    let found = match unsafe { error.read_volatile() } {
+        0 => status,
+        STATUS_TOLD => 0,
+        kept => kept,
+    };
     // SAFETY: as above.
-    unsafe { error.write_volatile(0) };
+    unsafe { error.write_volatile(if status == 0 { 0 } else { STATUS_TOLD }) };
     found
 }

@@ -277,8 +277,11 @@ impl Stream {
             Kind::Stream => Ok(0),
             _ => Err(Error::BadHandle),
         })?;
-        self.send.shutdown(g);
-        self.recv.shutdown(g);
+        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
+        if slots::options(net, handle).linger_ms != 0 {
+            self.send.shutdown(g);
+            self.recv.shutdown(g);
+        }
         let (sent, consumed) = (self.send.position(), self.recv.position());
         by_leader(g, || close(net, handle, Kind::Stream, sent, consumed))?;
         Ok(())

@@ -354,7 +354,13 @@ mod tests {
     fn examples_in_the_help_are_valid() {
         for line in EXAMPLES.lines().filter(|line| line.starts_with("  gpunet-echo")) {
             let command = line.trim().split("  ").next().unwrap_or_default().replace("HOST", "127.0.0.1");
-            let command = command.split(" the same").next().unwrap_or_default().split(" load ").next().unwrap_or_default();
+            let command = command
+                .split(" the same")
+                .next()
+                .unwrap_or_default()
+                .split(" load ")
+                .next()
+                .unwrap_or_default();
             assert!(parse(command.split_whitespace()).is_ok(), "{command}");
         }
     }

@@ -288,8 +288,14 @@ impl Kernels {
             return Ok(memory);
         }
         let nothing = SocketAddr::from(([127, 0, 0, 1], 1));
-        let load =
-            Load { addr: nothing, options: Options::DEFAULT, size: 1, count: 0, connections: 0, samples_each: 0 };
+        let load = Load {
+            addr: nothing,
+            options: Options::DEFAULT,
+            size: 1,
+            count: 0,
+            connections: 0,
+            samples_each: 0,
+        };
         let work = self.drive(memory, &load)?;
         let (memory, ..) = end_clients(work, &load)?;
         Ok(memory)

@@ -62,7 +62,9 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
         }
         Job::Server(args) => server::run_server(args, &interrupt).map(|()| ExitCode::SUCCESS),
         Job::Demo(args) => demo::run_demo(args, &interrupt).map(|report| finish(&report, args.device.json)),
-        Job::Client(args) => client::run_client(args, &interrupt).map(|report| finish(&report, args.device.json)),
+        Job::Client(args) => {
+            client::run_client(args, &interrupt).map(|report| finish(&report, args.device.json))
+        }
     }
 }
 

@@ -63,9 +63,8 @@ impl Rtt {
             return Self::default();
         };
         samples.into_iter().for_each(|ns| histogram.saturating_record(ns));
-        let at = |quantile| {
-            (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile) as f64 / 1000.0)
-        };
+        let at =
+            |quantile| (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile) as f64 / 1000.0);
         Self { p50: at(0.50), p99: at(0.99) }
     }
 }
@@ -104,7 +103,16 @@ pub fn print_json(value: &impl Serialize) {
 }
 
 const HEADINGS: [&str; 10] = [
-    "device", "transport", "size", "connections", "messages", "bytes verified", "p50 us", "p99 us", "GB/s", "errors",
+    "device",
+    "transport",
+    "size",
+    "connections",
+    "messages",
+    "bytes verified",
+    "p50 us",
+    "p99 us",
+    "GB/s",
+    "errors",
 ];
 
 impl fmt::Display for Report {
@@ -215,7 +223,10 @@ mod tests {
         let text = Report::new("NVIDIA H200".to_owned(), vec![run()], 0, true).to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0].len(), lines[1].len(), "{text}");
-        assert_eq!(lines[2], "total: 4 connections, 6,000 messages, 6,144,000 bytes verified, 1 errors (interrupted)");
+        assert_eq!(
+            lines[2],
+            "total: 4 connections, 6,000 messages, 6,144,000 bytes verified, 1 errors (interrupted)"
+        );
     }
 
     #[test]

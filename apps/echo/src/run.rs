@@ -111,7 +111,9 @@ fn sum_up(
     let ended = records.iter().map(|record| record.ended_ns).max().unwrap_or(0);
     let failed = records.iter().enumerate().filter(|(_, record)| is_failure(record, interrupted));
     let complaints: Vec<_> = failed
-        .map(|(at, record)| format!("{transport}, {}, connection {at}: {}", bytes(load.size), explain(record, load)))
+        .map(|(at, record)| {
+            format!("{transport}, {}, connection {at}: {}", bytes(load.size), explain(record, load))
+        })
         .collect();
     let nanoseconds = ended.saturating_sub(started);
     let run = Run {
@@ -192,13 +194,22 @@ mod tests {
         (cut.outcome, cut.detail) = (Outcome::Recv, Error::Canceled.errno() as u64);
         assert_eq!(sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], true).run.errors, 0);
         let outturn = sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], false);
-        assert_eq!(outturn.complaints, ["tcp, 100 B, connection 0: receive failed after 10 messages: canceled by the host"]);
-        let refused =
-            Driven { outcome: Outcome::Connect, detail: Error::ConnectionRefused.errno() as u64, ..Driven::default() };
+        assert_eq!(
+            outturn.complaints,
+            ["tcp, 100 B, connection 0: receive failed after 10 messages: canceled by the host"]
+        );
+        let refused = Driven {
+            outcome: Outcome::Connect,
+            detail: Error::ConnectionRefused.errno() as u64,
+            ..Driven::default()
+        };
         let outturn = sum_up(&load(), "tcp", &[refused, refused], vec![], false);
         assert!(outturn.unreachable);
         assert_eq!(outturn.run.connections, 0);
-        assert!(outturn.complaints[1].ends_with("connection 1: cannot connect to 127.0.0.1:9: connection refused"));
+        assert!(
+            outturn.complaints[1]
+                .ends_with("connection 1: cannot connect to 127.0.0.1:9: connection refused")
+        );
     }
 
     #[test]

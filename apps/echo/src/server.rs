@@ -38,7 +38,11 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
     let greeting = format!("listening on {}", bound.addr);
     // Stdout belongs to the one object.
-    if args.device.json { eprintln!("{greeting}") } else { print(&format_args!("{greeting}\n")) }
+    if args.device.json {
+        eprintln!("{greeting}")
+    } else {
+        print(&format_args!("{greeting}\n"))
+    }
 
     while !interrupt.asked() && !work.is_finished()? {
         std::thread::sleep(Duration::from_millis(20));
@@ -96,6 +100,9 @@ mod tests {
 
     #[test]
     fn rings_shrink_as_connections_grow() {
-        assert_eq!([1, 256, 257, 1024, 16_384].map(ring), [256 << 10, 256 << 10, 128 << 10, 64 << 10, 16 << 10]);
+        assert_eq!(
+            [1, 256, 257, 1024, 16_384].map(ring),
+            [256 << 10, 256 << 10, 128 << 10, 64 << 10, 16 << 10]
+        );
     }
 }

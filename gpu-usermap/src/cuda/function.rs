@@ -27,8 +27,6 @@ struct FunctionInner {
     handle: FunctionHandle,
     name: String,
     attributes: FunctionAttributes,
-    /// Size of each parameter; `None` where the driver cannot tell (before 12.4).
-    parameters: Option<Vec<usize>>,
 }
 
 /// What the compiler decided about a kernel.
@@ -56,16 +54,17 @@ impl Module {
         let kind = SymbolKind::Function;
         let (module, c_name) = (self.handle(), c_name(kind, name)?);
         let found = self.device().agent().run(move |context| look_up(context, module, &c_name));
-        let (handle, attributes, parameters) = found
-            .and_then(|found| found)
-            .map_err(|source| SymbolError { kind, name: name.to_owned(), source })?;
-        let inner =
-            FunctionInner { module: self.clone(), handle, name: name.to_owned(), attributes, parameters };
+        let (handle, attributes) = found.and_then(|found| found).map_err(|source| SymbolError {
+            kind,
+            name: name.to_owned(),
+            source,
+        })?;
+        let inner = FunctionInner { module: self.clone(), handle, name: name.to_owned(), attributes };
         Ok(Function { inner: Arc::new(inner) })
     }
 }
 
-type Found = (FunctionHandle, FunctionAttributes, Option<Vec<usize>>);
+type Found = (FunctionHandle, FunctionAttributes);
 
 /// Runs on the agent while the caller holds the module.
 fn look_up(context: &Context, module: ModuleHandle, name: &CString) -> Result<Found, CudaError> {
@@ -82,9 +81,7 @@ fn look_up(context: &Context, module: ModuleHandle, name: &CString) -> Result<Fo
         static_shared_bytes: attribute(FUNC_SHARED_SIZE_BYTES)?,
         local_bytes: attribute(FUNC_LOCAL_SIZE_BYTES)?,
     };
-    // SAFETY: as above.
-    let parameters = unsafe { driver.function_parameters(handle) };
-    Ok((handle, attributes, parameters))
+    Ok((handle, attributes))
 }
 
 impl Function {
@@ -124,8 +121,15 @@ impl Function {
         self.inner.handle
     }
 
-    pub(super) fn parameters(&self) -> Option<&[usize]> {
-        self.inner.parameters.as_deref()
+    /// Returns the sizes of the first `count` parameters; `None` where the driver cannot tell (before 12.4).
+    pub(super) fn parameters(&self, count: usize) -> Option<Vec<usize>> {
+        let function = self.handle();
+        let device = self.device().clone();
+        // SAFETY: `self` holds the module while the caller waits for the agent.
+        device
+            .agent()
+            .run(move |context| unsafe { context.driver().function_parameters(function, count) })
+            .ok()?
     }
 }
 

@@ -116,8 +116,8 @@ fn launches_that_cannot_work_are_refused_before_they_start() {
         LaunchError::TooManyThreads { threads: 4096, .. }
     ));
     if device.cuda().driver_version() >= gpu_usermap::cuda::DriverVersion::new(12, 4) {
-        let missing = launch(&[spec(&fill, 1, 32, vec![u64_param(0)])]);
-        assert!(matches!(missing, LaunchError::ParameterCount { expected: 2, given: 1, .. }), "{missing}");
+        let more = launch(&[spec(&fill, 1, 32, vec![u64_param(0), u32_param(0), u32_param(0)])]);
+        assert!(matches!(more, LaunchError::ParameterCount { expected: 2, given: 3, .. }), "{more}");
         let wide = launch(&[spec(&fill, 1, 32, vec![u64_param(0), u64_param(0)])]);
         assert!(
             matches!(wide, LaunchError::ParameterSize { parameter: 1, expected: 4, given: 8, .. }),

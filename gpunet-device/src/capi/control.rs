@@ -32,6 +32,18 @@ pub unsafe extern "C" fn gbind_in(addr: *const u8) -> i32 {
     })
 }
 
+/// See `include/gpunet.h`.
+///
+/// # Safety
+/// `addr` is a `struct sockaddr_in6`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gbind_in6(addr: *const u8) -> i32 {
+    int(&ThreadBlock::current(), |g, net| {
+        // SAFETY: the caller's contract.
+        unsafe { posix::bind::bind_in(g, net, addr, posix::sockaddr::IN6_LEN, BACKLOG) }
+    })
+}
+
 /// GPUnet's backlog.
 pub(super) const BACKLOG: u32 = 256;
 
@@ -84,6 +96,18 @@ pub unsafe extern "C" fn gconnect_in(addr: *const u8) -> i32 {
     int(&ThreadBlock::current(), |g, net| {
         // SAFETY: the caller's contract.
         unsafe { posix::connect::connect_in(g, net, addr, posix::sockaddr::IN_LEN) }
+    })
+}
+
+/// See `include/gpunet.h`.
+///
+/// # Safety
+/// `addr` is a `struct sockaddr_in6`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gconnect_in6(addr: *const u8) -> i32 {
+    int(&ThreadBlock::current(), |g, net| {
+        // SAFETY: the caller's contract.
+        unsafe { posix::connect::connect_in(g, net, addr, posix::sockaddr::IN6_LEN) }
     })
 }
 

@@ -46,6 +46,7 @@ data!(gsend_thread, grecv_thread, Thread, 0);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpoll(fds: *mut PollFd, count: u64, timeout_ns: i64) -> i32 {
     int(&ThreadBlock::current(), |g, net| {
+        posix::unless(!fds.is_null() || count == 0, posix::errno::FAULT)?;
         // SAFETY: the caller's contract.
         let set = unsafe { PollSet::from_raw_parts(fds, count as usize) };
         poll(g, net, set, timeout_ns).map(|ready| ready as i64)

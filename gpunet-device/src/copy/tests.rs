@@ -48,9 +48,9 @@ fn small_copies_are_right_at_every_alignment() {
 
 #[test]
 fn every_number_of_passes_is_taken() {
-    // Up to 8 + 4 + 2 + 1 chunks a lane, one more and one less.
-    for lanes in [1, 32] {
-        for chunks in 0..34 {
+    // Up to 16 + 8 + 4 + 2 + 1 chunks a lane, and more.
+    for lanes in [1, 32, 513] {
+        for chunks in 0..50 {
             for (dst_off, src_off) in [(0, 0), (5, 5), (0, 1), (3, 14), (15, 0)] {
                 for extra in [0, 1, 15] {
                     check(lanes, dst_off, src_off, chunks * 16 * lanes as usize + extra);

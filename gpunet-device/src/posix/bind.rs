@@ -64,8 +64,8 @@ pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i6
 /// # Safety
 /// As [`bind`].
 pub unsafe fn bind_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32, backlog: u32) -> Result<i64> {
-    // SAFETY: the caller's contract. Every lane reads the same bytes.
-    let addr = unsafe { sockaddr::read(addr, len) }?;
+    // SAFETY: the caller's contract.
+    let addr = unsafe { sockaddr::read_by_leader(g, addr, len) }?;
     Listener::bind_with(g, net, addr, Options::DEFAULT, backlog).map(|l| i64::from(l.handle().raw()))
 }
 

@@ -7,7 +7,7 @@ use crate::wait::Patience;
 use crate::{Group, Net, Stream, slots};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Options, Result, SockAddr};
+use gpunet_abi::{Error, Options, Result};
 
 /// Connects a fresh or bound socket, waiting as long as SO_SNDTIMEO says. After a failure the socket
 /// is closed. A non-blocking socket waits too: there is no connect under way here (no EINPROGRESS).
@@ -55,7 +55,7 @@ pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, l
 /// # Safety
 /// As [`connect`].
 pub unsafe fn connect_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32) -> Result<i64> {
-    // SAFETY: the caller's contract. Every lane reads the same bytes.
-    let addr: SockAddr = unsafe { sockaddr::read(addr, len) }?;
+    // SAFETY: the caller's contract.
+    let addr = unsafe { sockaddr::read_by_leader(g, addr, len) }?;
     Stream::connect_with(g, net, addr, Options::DEFAULT).map(|s| i64::from(s.handle().raw()))
 }

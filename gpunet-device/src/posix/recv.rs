@@ -16,7 +16,7 @@ use gpunet_abi::{Error, Options, Result};
 ///
 /// # Errors
 /// As [`RecvHalf::recv`]; WouldBlock when SO_RCVTIMEO has passed; Busy when another group receives
-/// from this socket; NotSupported for unknown flags.
+/// from this socket; InvalidArgument for unknown flags.
 ///
 /// # Safety
 /// `data` is writable for `len` bytes, and no one else uses them meanwhile.
@@ -30,7 +30,7 @@ pub unsafe fn recv<G: Group>(
     flags: i32,
 ) -> Result<i64> {
     if flags & !(MSG_DONTWAIT | MSG_WAITALL | MSG_PEEK | MSG_NOSIGNAL) != 0 {
-        return Err(Error::NotSupported);
+        return Err(Error::InvalidArgument);
     }
     if data.is_null() && len > 0 {
         return Err(errno::FAULT);

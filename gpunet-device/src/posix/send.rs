@@ -33,7 +33,7 @@ pub(super) fn patience(flags: i32, nonblocking: bool, timeout_ns: u64) -> Patien
 ///
 /// # Errors
 /// As [`SendHalf::send`]; WouldBlock when SO_SNDTIMEO has passed; Busy when another group sends on
-/// this socket; NotSupported for unknown flags.
+/// this socket; InvalidArgument for unknown flags.
 ///
 /// # Safety
 /// `data` is readable for `len` bytes.
@@ -47,7 +47,7 @@ pub unsafe fn send<G: Group>(
     flags: i32,
 ) -> Result<i64> {
     if flags & !(MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_MORE) != 0 {
-        return Err(Error::NotSupported);
+        return Err(Error::InvalidArgument);
     }
     if data.is_null() && len > 0 {
         return Err(errno::FAULT);

@@ -1,6 +1,8 @@
 //! `struct sockaddr_in` and `struct sockaddr_in6`, as Linux lays them out.
 
 use super::errno;
+use crate::Group;
+use crate::outcome::by_leader;
 use gpunet_abi::addr::{AF_INET, AF_INET6};
 use gpunet_abi::{Error, Result, SockAddr};
 
@@ -41,6 +43,25 @@ pub unsafe fn read(ptr: *const u8, len: u32) -> Result<SockAddr> {
         AF_INET6 => Err(Error::InvalidArgument),
         _ => Err(Error::FamilyNotSupported),
     }
+}
+
+/// Reads an address for a call of which only the leader uses it; all lanes hear whether it is one.
+/// Other lanes get none: were each to read for itself, a change of the bytes meanwhile could part
+/// them.
+///
+/// # Errors
+/// As [`read`].
+///
+/// # Safety
+/// As [`read`], for the leader.
+pub(crate) unsafe fn read_by_leader<G: Group>(g: &G, ptr: *const u8, len: u32) -> Result<SockAddr> {
+    let mut addr = SockAddr::NONE;
+    by_leader(g, || {
+        // SAFETY: the caller's contract.
+        addr = unsafe { read(ptr, len) }?;
+        Ok(0)
+    })?;
+    Ok(addr)
 }
 
 /// Writes an address where a C program asked for it, cut to the `*len` bytes there are; `*len`

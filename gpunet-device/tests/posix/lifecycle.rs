@@ -72,9 +72,15 @@ fn a_client_talks_to_a_tcp_program() {
 
 #[test]
 fn two_blocks_of_one_device_talk_through_gpunets_calls() {
+    for addr in ["127.0.0.1:0", "[::1]:0"] {
+        two_blocks_talk(addr);
+    }
+}
+
+fn two_blocks_talk(addr: &str) {
     let world = World::new();
     let c = world.calls();
-    let (listener, addr) = c.listener("127.0.0.1:0");
+    let (listener, addr) = c.listener(addr);
     let message: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -199,6 +205,8 @@ fn a_full_table_is_emfile_until_a_socket_is_closed() {
     assert_eq!(c.close(all[2]), 0);
     let again = good(one_more());
     assert_ne!(again, all[2], "a slot's next socket has another handle");
-    [all[0], all[1], all[3], again].map(|fd| assert_eq!(c.close(fd), 0));
+    for fd in [all[0], all[1], all[3], again] {
+        assert_eq!(c.close(fd), 0);
+    }
     world.end();
 }

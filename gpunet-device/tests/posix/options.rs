@@ -108,6 +108,27 @@ fn ring_sizes_are_rounded_up_and_used() {
 }
 
 #[test]
+fn a_listener_keeps_what_accepted_streams_inherit() {
+    let world = World::new();
+    let c = world.calls();
+    let fd = good_socket(&world);
+    assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVBUF), 8192), 0);
+    assert_eq!(c.bind(fd, &c_addr("127.0.0.1:0".parse().unwrap())), 0);
+    assert_eq!(c.listen(fd, 1), 0);
+    assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVBUF), 4096), errno(EINVAL));
+    assert_eq!(c.set(fd, (SOL_SOCKET, SO_KEEPALIVE), 1), errno(EINVAL));
+    // As it is already; and what concerns the calls on the listener alone.
+    assert_eq!(c.set(fd, (IPPROTO_TCP, TCP_NODELAY), 1), 0);
+    assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVTIMEO), [5i64, 0]), 0);
+    let addr = c.name(fd, gpunet_device::posix::name::End::Local).unwrap();
+    let _client = std::net::TcpStream::connect(addr).unwrap();
+    let accepted = crate::support::good(c.accept(fd, true));
+    assert_eq!(c.get(accepted, (SOL_SOCKET, SO_RCVBUF)), Ok(8192));
+    assert_eq!(c.get(accepted, (SOL_SOCKET, SO_SNDBUF)), Ok(256 * 1024));
+    assert_eq!((c.close(accepted), c.close(fd)), (0, 0));
+}
+
+#[test]
 fn options_of_an_open_stream_take_effect() {
     let world = World::new();
     let c = world.calls();

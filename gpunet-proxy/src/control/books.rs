@@ -77,6 +77,8 @@ pub(super) struct Listener {
     pub(super) addr: SocketAddr,
     pub(super) listening: Vec<Box<dyn Listen>>,
     pub(super) waiters: VecDeque<Waiter>,
+    /// The ready count that the device was shown last.
+    pub(super) shown: u64,
     /// The task that watches the TCP socket, and how to make it watch again.
     pub(super) watch: Option<(JoinHandle<()>, Arc<Notify>)>,
     /// Keeps the port.

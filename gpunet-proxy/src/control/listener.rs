@@ -42,7 +42,7 @@ impl Control {
         if listening.iter().any(|l| l.kind() == TransportKind::Peer) {
             device.peer_listeners.insert(addr, slot);
         }
-        let listener = Listener { addr, listening, waiters: VecDeque::new(), watch, bound };
+        let listener = Listener { addr, listening, waiters: VecDeque::new(), shown: 0, watch, bound };
         device.slots[slot as usize].role = Role::Listener(Box::new(listener));
         device.attached.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
@@ -83,8 +83,8 @@ impl Control {
         {
             rearm.notify_one();
         }
-        let memory = &device.attached.memory;
-        if memory.landed(slot).peek() != ready {
+        if std::mem::replace(&mut listener.shown, ready) != ready {
+            let memory = &device.attached.memory;
             memory.landed(slot).publish(ready);
             memory.wake_slot(slot);
         }

@@ -13,9 +13,11 @@ use gpunet_core::transport::tcp;
 
 impl Control {
     pub(super) fn handle_request(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
-        // A device waits for one answer before it asks again; one that does not has lost its way.
+        // A device waits for one answer before it asks again. If the word moves meanwhile, somebody
+        // scribbled over it: who waits there is told, and what stands there is not looked at.
         if self.device(device_id).is_some_and(|device| device.requests.contains_key(&control)) {
-            self.cancel(device_id, control, Error::Protocol);
+            tracing::warn!(control, "a kernel overwrote a control slot: its request gets EPROTO");
+            return self.cancel(device_id, control, Error::Protocol);
         }
         let Some(device) = self.device(device_id) else { return };
         let op = match check(device, request) {

@@ -1,6 +1,7 @@
 //! What the test suites share: a world of sockets, teams of lanes, memory to move, and a watchdog.
 #![allow(dead_code, reason = "every suite uses a part of it")]
 
+pub mod client;
 pub mod memory;
 pub mod team;
 pub mod world;
@@ -12,6 +13,8 @@ pub use team::{Team, team};
 #[allow(unused_imports, reason = "as above")]
 pub use world::{Case, World, small};
 
+use gpunet_device::group::Solo;
+use std::io::Write;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -47,7 +50,11 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// A group of one lane.
+pub const SOLO: Solo = Solo::new(0, 1);
+
 /// Says loudly that a test had nothing to run on.
 pub fn not_run(test: &str, why: &str) {
-    eprintln!("NOT RUN: {test}: {why}");
+    // Not by `eprintln!`: the test harness keeps what a passing test prints to itself.
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
 }

@@ -58,6 +58,12 @@ impl World {
         });
     }
 
+    /// Waits until so many control requests have no answer.
+    #[track_caller]
+    pub fn expect_requests(&self, count: usize) {
+        until("that many requests wait", || self.attachment().usage().requests == count);
+    }
+
     /// Ends a world in which everything was closed and delivered.
     #[track_caller]
     pub fn end(mut self) {

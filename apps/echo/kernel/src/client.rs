@@ -216,7 +216,13 @@ impl<'a> Drive<'a> {
     }
 
     /// What is true of the stream, after waiting for it.
-    fn poll<G: Group>(&self, g: &G, stream: &Stream, events: i16, timeout_ns: i64) -> gpunet_device::Result<i16> {
+    fn poll<G: Group>(
+        &self,
+        g: &G,
+        stream: &Stream,
+        events: i16,
+        timeout_ns: i64,
+    ) -> gpunet_device::Result<i16> {
         let set = entry(self.head);
         if g.is_leader() {
             set.set(0, PollFd { handle: stream.handle().raw(), events, revents: 0 });

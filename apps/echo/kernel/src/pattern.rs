@@ -117,8 +117,8 @@ const fn mix(mut x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
     use gpunet_device::group::{Lanes, Solo};
+    use std::vec;
 
     #[allow(unsafe_code)]
     fn buffer(words: &mut [u64], len: usize) -> Buffer {

@@ -61,7 +61,8 @@ impl Kernel for EchoServer {
         let block = g.index() as usize;
         let bytes = Self::table_bytes(self.room);
         let table = Table::new(g, self.tables.slice(block * bytes, bytes), self.room as usize);
-        let mut server = Block { net: self.net, table, listener: None, hold_until: 0, served: Served::default() };
+        let mut server =
+            Block { net: self.net, table, listener: None, hold_until: 0, served: Served::default() };
         if let Err(error) = server.run(g, self.listener) {
             server.served.stopped = error.errno();
         }
@@ -149,7 +150,9 @@ impl Block {
                 self.table.add(g, stream.handle());
             }
             Err(Error::WouldBlock) => {}
-            Err(error @ (Error::Canceled | Error::NetworkDown | Error::BadHandle | Error::InvalidArgument)) => {
+            Err(
+                error @ (Error::Canceled | Error::NetworkDown | Error::BadHandle | Error::InvalidArgument),
+            ) => {
                 return Err(error);
             }
             // Out of rings or slots: the connection waits in the backlog until one is free. Anything

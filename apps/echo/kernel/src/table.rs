@@ -113,8 +113,8 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
     use gpunet_device::group::Solo;
+    use std::vec;
 
     #[test]
     #[allow(unsafe_code)]

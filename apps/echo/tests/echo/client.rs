@@ -29,7 +29,19 @@ fn echo(mut stream: TcpStream) {
 #[test]
 fn a_plain_tcp_echo_server_is_a_good_peer() {
     let addr = tcp_server("127.0.0.1:0", echo).to_string();
-    let args = ["client", &addr, "--json", "--device", "cpu", "--connections", "5", "--size", "64,70000", "--count", "20"];
+    let args = [
+        "client",
+        &addr,
+        "--json",
+        "--device",
+        "cpu",
+        "--connections",
+        "5",
+        "--size",
+        "64,70000",
+        "--count",
+        "20",
+    ];
     let report = json(&args);
     assert_eq!((&report["errors"], &report["messages"]), (&0.into(), &200.into()), "{report}");
     assert_eq!(report["bytes_verified"], 5 * 20 * (64 + 70_000), "{report}");
@@ -40,20 +52,38 @@ fn a_plain_tcp_echo_server_is_a_good_peer() {
 fn a_name_and_ipv6_are_addresses_too() {
     let port = tcp_server("127.0.0.1:0", echo).port();
     let named = format!("localhost:{port}");
-    assert_eq!(json(&["client", &named, "--json", "--device", "cpu", "--size", "64", "--count", "5"])["errors"], 0);
+    assert_eq!(
+        json(&["client", &named, "--json", "--device", "cpu", "--size", "64", "--count", "5"])["errors"],
+        0
+    );
     if TcpListener::bind("[::1]:0").is_err() {
         eprintln!("NOT RUN: this machine has no IPv6 loopback");
         return;
     }
     let addr = tcp_server("[::1]:0", echo).to_string();
-    assert_eq!(json(&["client", &addr, "--json", "--device", "cpu", "--size", "64", "--count", "5"])["errors"], 0);
+    assert_eq!(
+        json(&["client", &addr, "--json", "--device", "cpu", "--size", "64", "--count", "5"])["errors"],
+        0
+    );
 }
 
 #[test]
 fn fewer_blocks_take_the_connections_in_turn() {
     let addr = tcp_server("127.0.0.1:0", echo).to_string();
     let report = json(&[
-        "client", &addr, "--json", "--device", "cpu", "--blocks", "2", "--connections", "7", "--size", "500", "--count", "3",
+        "client",
+        &addr,
+        "--json",
+        "--device",
+        "cpu",
+        "--blocks",
+        "2",
+        "--connections",
+        "7",
+        "--size",
+        "500",
+        "--count",
+        "3",
     ]);
     assert_eq!((&report["connections"], &report["messages"]), (&7.into(), &21.into()), "{report}");
 }
@@ -61,7 +91,8 @@ fn fewer_blocks_take_the_connections_in_turn() {
 /// Runs a client that is to fail, and returns what it says.
 fn failure(addr: &SocketAddr) -> String {
     let addr = addr.to_string();
-    let output = run(&["client", &addr, "--device", "cpu", "--connections", "2", "--size", "1000", "--count", "50"]);
+    let output =
+        run(&["client", &addr, "--device", "cpu", "--connections", "2", "--size", "1000", "--count", "50"]);
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
     assert!(!err.trim().is_empty(), "an error is explained: {out}");

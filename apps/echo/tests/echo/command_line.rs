@@ -24,7 +24,10 @@ fn a_bad_command_line_gets_one_line_and_code_2() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {err}");
         assert!(out.is_empty(), "{args:?}: {out}");
         assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
-        assert!(err.starts_with("gpunet-echo: ") && err.contains(word) && err.contains("--help"), "{args:?}: {err}");
+        assert!(
+            err.starts_with("gpunet-echo: ") && err.contains(word) && err.contains("--help"),
+            "{args:?}: {err}"
+        );
     }
 }
 

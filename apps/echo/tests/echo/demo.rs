@@ -24,7 +24,17 @@ fn check(run: &Value, transport: &str, size: u64, connections: u64, count: u64) 
 #[test]
 fn both_transports_bring_every_byte_back() {
     // One byte, odd sizes, and one that fits into no ring.
-    let report = json(&["--json", "--device", "cpu", "--size", "1,64,999,16K,600001", "--count", "7", "--connections", "3"]);
+    let report = json(&[
+        "--json",
+        "--device",
+        "cpu",
+        "--size",
+        "1,64,999,16K,600001",
+        "--count",
+        "7",
+        "--connections",
+        "3",
+    ]);
     assert_eq!(report["device"], "cpu");
     assert_eq!((number(&report["connections"]), number(&report["messages"])), (30, 210));
     assert_eq!(number(&report["bytes_verified"]), 2 * 3 * 7 * (1 + 64 + 999 + 16_384 + 600_001));
@@ -40,7 +50,8 @@ fn both_transports_bring_every_byte_back() {
 #[test]
 fn one_transport_can_be_chosen() {
     for transport in ["tcp", "peer"] {
-        let report = json(&["--json", "--device", "cpu", "--transport", transport, "--size", "100", "--count", "5"]);
+        let report =
+            json(&["--json", "--device", "cpu", "--transport", transport, "--size", "100", "--count", "5"]);
         assert_eq!(report["runs"].as_array().unwrap().len(), 1);
         check(&report["runs"][0], transport, 100, 4, 5);
     }
@@ -50,7 +61,19 @@ fn one_transport_can_be_chosen() {
 fn one_block_serves_many_connections_and_many_blocks_serve_one() {
     for (blocks, connections) in [("1", 9), ("3", 20), ("5", 1)] {
         let text = connections.to_string();
-        let args = ["--json", "--device", "cpu", "--blocks", blocks, "--connections", &text, "--size", "3000", "--count", "9"];
+        let args = [
+            "--json",
+            "--device",
+            "cpu",
+            "--blocks",
+            blocks,
+            "--connections",
+            &text,
+            "--size",
+            "3000",
+            "--count",
+            "9",
+        ];
         let report = json(&args);
         check(&report["runs"][0], "tcp", 3000, connections, 9);
         check(&report["runs"][1], "peer", 3000, connections, 9);
@@ -59,7 +82,19 @@ fn one_block_serves_many_connections_and_many_blocks_serve_one() {
 
 #[test]
 fn blocks_of_several_lanes_do_the_same() {
-    let report = json(&["--json", "--device", "cpu", "--threads", "3", "--connections", "2", "--size", "5,4099", "--count", "11"]);
+    let report = json(&[
+        "--json",
+        "--device",
+        "cpu",
+        "--threads",
+        "3",
+        "--connections",
+        "2",
+        "--size",
+        "5,4099",
+        "--count",
+        "11",
+    ]);
     assert_eq!(number(&report["errors"]), 0);
     assert_eq!(number(&report["bytes_verified"]), 2 * 2 * 11 * (5 + 4099));
 }

@@ -92,7 +92,8 @@ impl Server {
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         out.read_line(&mut line).expect("the server's output is text");
-        let addr = line.strip_prefix("listening on ").and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        let addr =
+            line.strip_prefix("listening on ").and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         let addr = addr.unwrap_or_else(|| {
             let _ = child.kill();
             let mut rest = String::new();

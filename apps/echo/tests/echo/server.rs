@@ -157,7 +157,10 @@ fn five_hundred_short_connections_leave_nothing_behind() {
         assert!(exchange(server.addr, &bytes) == bytes, "connection {at}");
     }
     let (status, totals) = server.stop();
-    assert!(status.success() && totals.contains("501 connections") && totals.contains("0 errors"), "{totals}");
+    assert!(
+        status.success() && totals.contains("501 connections") && totals.contains("0 errors"),
+        "{totals}"
+    );
 }
 
 #[test]
@@ -176,7 +179,8 @@ fn ipv6_works_like_ipv4() {
 fn the_client_kernel_is_a_good_peer_from_another_process() {
     let server = Server::start(&["127.0.0.1:0"]);
     let addr = server.addr.to_string();
-    let report = json(&["client", &addr, "--json", "--device", "cpu", "--size", "64,300000", "--count", "10"]);
+    let report =
+        json(&["client", &addr, "--json", "--device", "cpu", "--size", "64,300000", "--count", "10"]);
     assert_eq!((&report["errors"], &report["messages"]), (&0.into(), &80.into()), "{report}");
     let (status, totals) = server.stop();
     assert!(status.success() && totals.contains("8 connections"), "{totals}");

@@ -120,21 +120,28 @@ impl Driver {
         Ok(value.unsigned_abs())
     }
 
-    /// Returns the size of each parameter; `None` where the driver cannot tell.
+    /// Returns the sizes of the first `count` parameters, fewer if the kernel has fewer; `None` where the driver cannot tell.
+    ///
+    /// It does not ask for one more to learn the kernel's own count: that call would fail, and a memory checker would list it.
     ///
     /// # Safety
     /// `function` belongs to a loaded module.
-    pub(in crate::cuda) unsafe fn function_parameters(&self, function: FunctionHandle) -> Option<Vec<usize>> {
+    pub(in crate::cuda) unsafe fn function_parameters(
+        &self,
+        function: FunctionHandle,
+        count: usize,
+    ) -> Option<Vec<usize>> {
         let info = self.api.func_get_param_info?;
-        let mut sizes = Vec::new();
-        loop {
+        let mut sizes = Vec::with_capacity(count);
+        for index in 0..count {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: the caller's promise; writes two sizes; an index past the last parameter is an error.
-            if unsafe { info(function, sizes.len(), &mut offset, &mut size) } != SUCCESS {
-                return Some(sizes);
+            if unsafe { info(function, index, &mut offset, &mut size) } != SUCCESS {
+                break;
             }
             sizes.push(size);
         }
+        Some(sizes)
     }
 
     /// # Safety

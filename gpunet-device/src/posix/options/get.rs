@@ -74,12 +74,12 @@ fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i3
     }
 }
 
-/// The error that the device kept, else the one the proxy tells.
+/// The error that the device kept, else the one the proxy tells; each once.
 fn error(net: Net, handle: Handle, kind: Kind) -> i32 {
-    let kept = slots::take_error(net, handle) as i32;
-    if kept != 0 || kind != Kind::Stream {
-        return kept;
-    }
-    let status = net.status(handle.slot(), handle.generation());
-    status.and_then(|status| status.error()).map_or(0, Error::errno)
+    let status = match kind {
+        Kind::Stream => net.status(handle.slot(), handle.generation()),
+        _ => None,
+    };
+    let told = status.and_then(|status| status.error()).map_or(0, Error::errno);
+    slots::take_error(net, handle, told as u32) as i32
 }

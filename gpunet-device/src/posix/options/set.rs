@@ -43,6 +43,9 @@ pub unsafe fn set<G: Group>(
         let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
         unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
         let told = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
+        // Accepted streams have what the proxy was told at gbind and glisten.
+        let same = fixed(&before) == fixed(&after) && told(&before) == told(&after);
+        unless(kind != Kind::Listener || same, Error::InvalidArgument)?;
         if kind == Kind::Stream && told(&before) != told(&after) {
             let mut request = request::new(net, Op::SetOptions, handle);
             request.options = after;

@@ -1,0 +1,303 @@
+//! A kernel that writes where it must not: the socket it hits gets EPROTO, the others run on.
+
+use crate::support::client::{client, read_all};
+use crate::support::world::listen;
+use crate::support::{Case, Memory, SOLO, World, bounded, until};
+use gpunet_device::abi::Context;
+use gpunet_device::abi::Word;
+use gpunet_device::abi::control::{ControlSlot, Op, Request};
+use gpunet_device::abi::entry::OwnWords;
+use gpunet_device::abi::layout::SocketLine;
+use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
+use std::io::{Read, Write};
+use std::mem::offset_of;
+use std::net::TcpStream;
+
+const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
+
+/// What no word of a young stream can be: too far, gone back, given up by the device, nonsense.
+const GARBAGE: [u64; 6] = [1 << 40, 1, 1 << 63, u64::MAX, 0x4242_4242_4242_4242, (1 << 62) | 1];
+
+fn context(net: Net) -> Context {
+    // SAFETY: a context lies there for as long as the launch, and nobody writes it.
+    unsafe { *(net.raw() as *const Context) }
+}
+
+fn word(address: u64) -> Word {
+    // SAFETY: an aligned word in one of the attachment's regions, which live as long as the world.
+    unsafe { Word::from_ptr(address as *mut u64) }
+}
+
+fn published(net: Net, slot: u32) -> Word {
+    let context = context(net);
+    word(context.shared + context.shared_layout.published + u64::from(slot) * 8)
+}
+
+fn consumed(net: Net, slot: u32) -> Word {
+    let context = context(net);
+    word(context.shared + context.shared_layout.consumed + u64::from(slot) * 8)
+}
+
+fn landed(net: Net, slot: u32) -> Word {
+    let context = context(net);
+    let line = context.shared_layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
+    word(context.shared + line + offset_of!(SocketLine, landed) as u64)
+}
+
+fn own_published(net: Net, slot: u32) -> Word {
+    let context = context(net);
+    let words = context.device_layout.words + u64::from(slot) * size_of::<OwnWords>() as u64;
+    word(context.device + words + offset_of!(OwnWords, published) as u64)
+}
+
+/// A connection that has nothing to do with what happens to others.
+struct Bystander {
+    stream: Stream,
+    peer: TcpStream,
+    memory: Memory,
+}
+
+impl Bystander {
+    fn new(listener: &Listener) -> Self {
+        let peer = client(listener.local_addr());
+        Self { stream: listener.accept(&SOLO).expect("accepted"), peer, memory: Memory::new(64) }
+    }
+
+    fn echo(&mut self) {
+        self.peer.write_all(b"still here").expect("sent");
+        assert_eq!(self.stream.recv_exact(&SOLO, self.memory.buffer().first(10)), Ok(10));
+        self.stream.send_all(&SOLO, self.memory.buffer().first(10)).expect("room");
+        let mut back = [0; 10];
+        self.peer.read_exact(&mut back).expect("an answer");
+        assert_eq!(&back, b"still here");
+    }
+
+    fn leave(self) {
+        drop(self.peer);
+        self.stream.close(&SOLO).expect("open");
+    }
+}
+
+fn scribble_tcp(which: fn(Net, u32) -> Word) {
+    let world = World::new();
+    let net = world.net();
+    let listener = listen(net, TCP);
+    let mut bystander = Bystander::new(&listener);
+    for garbage in GARBAGE {
+        let mut peer = client(listener.local_addr());
+        let mut victim = listener.accept(&SOLO).expect("accepted");
+        // Ten bytes each way, so that 1 means "gone back".
+        victim.send_all(&SOLO, b"ten bytes.").expect("room");
+        peer.write_all(b"ten bytes.").expect("sent");
+        let memory = Memory::new(10);
+        assert_eq!(victim.recv_exact(&SOLO, memory.buffer()), Ok(10));
+        assert_eq!(victim.try_recv(&SOLO, memory.buffer()), Err(Error::WouldBlock));
+        peer.read_exact(&mut [0; 10]).expect("an answer");
+        which(net, victim.handle().slot()).publish(garbage);
+        bystander.echo();
+        assert_eq!(victim.recv(&SOLO, memory.buffer()), Err(Error::Protocol), "{garbage:#x}");
+        // Its peer is not left in the dark until the kernel ends.
+        assert!(read_all(&mut peer).1.is_err(), "{garbage:#x}: no orderly end");
+        bystander.echo();
+        assert_eq!(victim.close(&SOLO), Ok(()));
+    }
+    bystander.leave();
+    listener.close(&SOLO).expect("open");
+    world.expect_all_free();
+}
+
+#[test]
+fn a_published_word_of_a_tcp_stream() {
+    bounded(|| scribble_tcp(published));
+}
+
+#[test]
+fn a_consumed_word_of_a_tcp_stream() {
+    bounded(|| scribble_tcp(consumed));
+}
+
+/// The word that the proxy writes: the device does not believe it either.
+#[test]
+fn a_landed_word_of_a_tcp_stream() {
+    bounded(|| {
+        let world = World::new();
+        let listener = listen(world.net(), TCP);
+        let mut bystander = Bystander::new(&listener);
+        let _peer = client(listener.local_addr());
+        let mut victim = listener.accept(&SOLO).expect("accepted");
+        landed(world.net(), victim.handle().slot()).publish(1 << 40);
+        let memory = Memory::new(10);
+        assert_eq!(victim.recv(&SOLO, memory.buffer()), Err(Error::Protocol));
+        bystander.echo();
+        victim.close(&SOLO).expect("open");
+        bystander.leave();
+        listener.close(&SOLO).expect("open");
+        world.expect_all_free();
+    });
+}
+
+#[test]
+fn a_published_word_of_a_direct_stream() {
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, TCP);
+        let mut bystander = Bystander::new(&listener);
+        for garbage in GARBAGE {
+            let case = Case { transport: TransportKind::Peer, lanes: 1 };
+            let memory = Memory::new(10);
+            let server = |g: &_, mut stream: Stream| {
+                assert_eq!(stream.recv_exact(g, memory.buffer())?, 10);
+                // From here on nobody knows what the other end sends.
+                let mut end = stream.recv(g, memory.buffer());
+                while end == Ok(0) && garbage >> 62 == 1 {
+                    end = Err(Error::Protocol);
+                }
+                stream.close(g)?;
+                Ok(end)
+            };
+            let client = |g: &_, mut stream: Stream| {
+                stream.send_all(g, b"ten bytes.")?;
+                while stream.out_queue(g)? > 0 {}
+                own_published(net, stream.handle().slot()).publish(garbage);
+                Ok(stream.handle())
+            };
+            let (end, handle) = case.pair(net, case.options(), server, client);
+            // A word with ERR is one that its writer gave up, in good order.
+            assert!(matches!(end, Err(Error::Protocol | Error::ConnectionReset)), "{garbage:#x}: {end:?}");
+            bystander.echo();
+            Stream::from_handle(&SOLO, net, handle).and_then(|s| s.close(&SOLO)).expect("open");
+        }
+        bystander.leave();
+        listener.close(&SOLO).expect("open");
+        world.expect_all_free();
+    });
+}
+
+/// A control slot, by raw addresses.
+struct Slot {
+    sequence: Word,
+    slot: *mut ControlSlot,
+}
+
+impl Slot {
+    fn new(net: Net, index: u32) -> Self {
+        let context = context(net);
+        let slot = context.shared_layout.controls + u64::from(index) * size_of::<ControlSlot>() as u64;
+        Self {
+            sequence: word(context.shared + context.shared_layout.requests + u64::from(index) * 8),
+            slot: (context.shared + slot) as *mut ControlSlot,
+        }
+    }
+
+    fn post(&self, seq: u64, request: Request) {
+        // SAFETY: the control slot's request, in the shared region; no group uses this slot.
+        unsafe { (&raw mut (*self.slot).request).write_volatile(request) };
+        self.sequence.publish(seq);
+    }
+
+    fn answer(&self, seq: u64) -> u32 {
+        // SAFETY: the address of an aligned word in the shared region.
+        let answered = unsafe { Word::from_ptr(&raw mut (*self.slot).reply.seq) };
+        until("an answer", || answered.observe() == seq);
+        // SAFETY: the proxy has written the reply and leaves it alone until the next request.
+        unsafe { (&raw const (*self.slot).reply.errno).read_volatile() }
+    }
+}
+
+#[test]
+fn requests_made_of_garbage() {
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, TCP);
+        let mut bystander = Bystander::new(&listener);
+        let (open, stream) = (listener.handle(), bystander.stream.handle());
+        // The last control slot: groups look for a free one from the first on.
+        let slot = Slot::new(net, context(net).controls - 1);
+        let request = |op: Op, slot, generation| Request::new(op, slot, generation, 0);
+        let mut wrong = Vec::new();
+        for op in [Op::Bind, Op::Listen, Op::Connect, Op::Accept, Op::Close, Op::SetOptions, Op::Query] {
+            for (slot, generation) in [(40, 17), (u32::MAX, 1), (64, 1), (40, 0), (40, u32::MAX)] {
+                wrong.push(request(op, slot, generation));
+            }
+            wrong.push(request(op, open.slot(), open.generation() + 1));
+            wrong.push(request(op, stream.slot(), stream.generation() + 1));
+            wrong.push(Request { launch: 64, ..request(op, stream.slot(), stream.generation()) });
+        }
+        let accept = request(Op::Accept, open.slot(), open.generation());
+        wrong.push(Request { target: stream.slot(), target_generation: stream.generation(), ..accept });
+        wrong.push(Request { target: u32::MAX, target_generation: 3, ..accept });
+        wrong.push(Request { value: 99, ..request(Op::Query, stream.slot(), stream.generation()) });
+        wrong.push(Request { op: 0, ..accept });
+        wrong.push(Request { op: u32::MAX, ..accept });
+        let mut seq = 1 << 50;
+        for request in wrong {
+            slot.post(seq, request);
+            bystander.echo();
+            assert_ne!(slot.answer(seq), 0, "{request:?}");
+            // Back and forth: nothing is assumed of the numbers.
+            seq = if seq % 2 == 0 { seq / 3 + 1 } else { seq * 5 };
+        }
+        bystander.leave();
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}
+
+#[test]
+fn the_control_slot_of_a_waiting_accept() {
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, TCP);
+        let mut bystander = Bystander::new(&listener);
+        let handle = listener.handle();
+        let waiting = std::thread::spawn(move || {
+            Listener::from_handle(&SOLO, net, handle).and_then(|l| l.accept(&SOLO)).map(|_| ())
+        });
+        until("it waits", || world.attachment().usage().requests == 1);
+        // Nobody else asks for anything, so it has the first slot.
+        Slot::new(net, 0).sequence.publish(0x6161_6161_6161_6161);
+        bystander.echo();
+        assert_eq!(waiting.join().expect("no panic"), Err(Error::Protocol));
+        world.expect_requests(0);
+        // The listener itself is as good as before.
+        let next = client(listener.local_addr());
+        listener.accept(&SOLO).and_then(|stream| stream.close(&SOLO)).expect("accepted");
+        drop(next);
+        bystander.leave();
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}
+
+#[test]
+fn a_kernel_that_floods_its_control_slots() {
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, TCP);
+        let mut bystander = Bystander::new(&listener);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let slots: Vec<Slot> = (8..context(net).controls).map(|index| Slot::new(net, index)).collect();
+                let mut seq = 0;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    seq += 1;
+                    slots.iter().for_each(|slot| slot.sequence.publish(seq));
+                }
+            });
+            for _ in 0..50 {
+                bystander.echo();
+                // Requests of others are answered meanwhile, too.
+                listen(net, TCP).close(&SOLO).expect("open");
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        bystander.leave();
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}

@@ -69,9 +69,14 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    Flushing { until: u64 },
+    Flushing {
+        until: u64,
+    },
     /// Until the peer's end of stream, or `until` if all is acknowledged by then; `limit` ends it.
-    Draining { until: u64, limit: u64 },
+    Draining {
+        until: u64,
+        limit: u64,
+    },
     Failed,
     Done(Outcome),
 }

@@ -204,7 +204,8 @@ impl SharedMemory {
     /// Cancels a launch, or (`false`) clears the mark for the next launch of that number.
     pub fn set_cancelled(&self, launch: u32, cancelled: bool) {
         assert!(launch < LAUNCHES, "launch out of range");
-        self.word((offset_of!(SharedHeader, cancel) + launch as usize * 8) as u64).publish(u64::from(cancelled));
+        self.word((offset_of!(SharedHeader, cancel) + launch as usize * 8) as u64)
+            .publish(u64::from(cancelled));
         if cancelled {
             self.wake_everyone();
         }

@@ -241,10 +241,7 @@ impl Attachment {
         let shared = self.shared.clone();
         drop(self);
         let stats = shared.attached.totals.snapshot();
-        CloseReport {
-            undelivered: stats.undelivered,
-            unfinished: stats.opened.saturating_sub(stats.closed),
-        }
+        CloseReport { undelivered: stats.undelivered, unfinished: stats.opened.saturating_sub(stats.closed) }
     }
 }
 

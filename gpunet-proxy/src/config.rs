@@ -94,13 +94,7 @@ impl Config {
 
     /// The sizes of an attachment's regions. The CPU device needs no device rings.
     pub(crate) fn geometry(&self, device_rings: u64) -> Geometry {
-        Geometry::new(
-            self.sockets,
-            self.controls,
-            self.data_threads as u32,
-            self.shared_rings,
-            device_rings,
-        )
+        Geometry::new(self.sockets, self.controls, self.data_threads as u32, self.shared_rings, device_rings)
     }
 }
 

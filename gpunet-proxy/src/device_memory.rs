@@ -28,9 +28,8 @@ unsafe impl Sync for Heap {}
 impl Heap {
     fn new(len: usize) -> Self {
         // 4096-aligned and not empty: the layout is valid for every length a program can ask for.
-        let layout = Layout::from_size_align(len.max(1), 4096).unwrap_or_else(|_| {
-            panic!("{len} bytes of device memory are more than the address space")
-        });
+        let layout = Layout::from_size_align(len.max(1), 4096)
+            .unwrap_or_else(|_| panic!("{len} bytes of device memory are more than the address space"));
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };

@@ -87,10 +87,15 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
             pulse: pulse.clone(),
         };
         let shard = Shard::new(setup).map_err(start("an epoll set"))?;
-        let prod = { let bell = bell.clone(); Box::new(move || shard::ring(&bell)) };
+        let prod = {
+            let bell = bell.clone();
+            Box::new(move || shard::ring(&bell))
+        };
         workers.push(Worker { name: format!("data thread {index}"), pulse, prod });
         shards.push(ShardLink { commands, bell });
-        threads.push(spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?);
+        threads.push(
+            spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?,
+        );
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(start("the control plane's runtime"))?;
@@ -108,14 +113,8 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
     let (beating, period) = (heart.clone(), config.heartbeat / 8);
     let beat = move || beating.run(period, &workers);
     threads.push(spawn("gpunet-heartbeat".to_owned(), beat).map_err(start("the heartbeat thread"))?);
-    let inner = Inner {
-        config,
-        messages,
-        shards,
-        heart,
-        next_id: AtomicU32::new(0),
-        threads: Mutex::new(threads),
-    };
+    let inner =
+        Inner { config, messages, shards, heart, next_id: AtomicU32::new(0), threads: Mutex::new(threads) };
     Ok(Proxy { inner: Arc::new(inner) })
 }
 

@@ -109,7 +109,11 @@ impl Attachment {
     ///
     /// # Errors
     /// [`LaunchError::NotCoResident`], which says how many blocks would fit.
-    pub fn check_co_resident(&self, program: &Program, shapes: &[(&str, u32, u32)]) -> Result<(), LaunchError> {
+    pub fn check_co_resident(
+        &self,
+        program: &Program,
+        shapes: &[(&str, u32, u32)],
+    ) -> Result<(), LaunchError> {
         let Some(device) = self.cuda() else { return Ok(()) };
         let specs = shapes
             .iter()

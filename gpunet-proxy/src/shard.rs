@@ -70,8 +70,7 @@ struct Device {
 impl Device {
     fn new(attached: Arc<Attached>) -> Self {
         let memory = &attached.memory;
-        let (sockets, controls) =
-            (memory.geometry().sockets as usize, memory.geometry().controls as usize);
+        let (sockets, controls) = (memory.geometry().sockets as usize, memory.geometry().controls as usize);
         Self {
             published: memory.published_words(),
             consumed: memory.consumed_words(),
@@ -156,11 +155,8 @@ impl Shard {
         let until_deadline =
             self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
-        let flags: Vec<_> = self
-            .devices
-            .values()
-            .map(|device| device.attached.memory.sleeping(self.setup.index))
-            .collect();
+        let flags: Vec<_> =
+            self.devices.values().map(|device| device.attached.memory.sleeping(self.setup.index)).collect();
         // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of
         // all of them: flags, fence, look again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
@@ -206,9 +202,7 @@ impl Shard {
             }
             Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
             Command::OutQueue { device, slot, control, seq } => {
-                let bytes = self
-                    .stream(device, slot)
-                    .map(|(_, stream)| stream.undelivered());
+                let bytes = self.stream(device, slot).map(|(_, stream)| stream.undelivered());
                 let _ = self.setup.control.send(Message::OutQueue { device, control, seq, bytes });
             }
             Command::Stop => self.stop = true,
@@ -304,8 +298,8 @@ impl Shard {
             }
             let (device, slot) = ((key >> 32) as u32, key as u32);
             let flags = event.flags;
-            let ended = flags
-                .intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            let ended =
+                flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if let Some((_, stream)) = self.stream(device, slot) {
                 // Urgent data too: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);

@@ -105,7 +105,7 @@ pub struct DemoArgs {
     /// Transport; auto runs everything over tcp and then over peer.
     #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Thread blocks of the server, which share the connections [default: one per connection, at most 16 on a GPU
+    /// Thread blocks of the server, which share the connections [default: one per connection, at most 64 on a GPU
     /// and the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,

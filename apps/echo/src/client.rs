@@ -16,8 +16,8 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
     let mut addrs = args.addr.resolve().map_err(resolve)?;
     let blocks = args.blocks.unwrap_or(wanted.connections).min(wanted.connections);
-    let kernels = Kernels::open(&args.device, wanted.connections, RING)?;
-    kernels.check(0, blocks)?;
+    let mut kernels = Kernels::open(&args.device, wanted.connections, RING)?;
+    kernels.fit(0, blocks)?;
     let mut memory = kernels.client_memory(blocks, wanted)?;
     let mut progress = Progress::new(wanted.messages(), args.device.json);
     let options = Options::DEFAULT.with_rings(RING, RING).with_transport(args.transport.kind());

@@ -7,12 +7,13 @@ use crate::kernels::{Kernels, Load, end_server};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{RING, complain, run};
+use crate::server::cores;
 use gpunet_abi::Options;
 use gpunet_echo_kernel::ATTENTION_NS;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Server blocks at most, unless asked for: more connections than these share blocks.
-const BLOCKS: u32 = 16;
+/// Server blocks on a GPU at most, unless asked for; beyond that, connections share blocks.
+const GPU_BLOCKS: u32 = 64;
 
 /// Runs the demonstration.
 pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error> {
@@ -23,10 +24,11 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
         Transport::Tcp => vec![(Transport::Tcp, "tcp")],
         Transport::Peer => vec![(Transport::Peer, "peer")],
     };
-    let blocks = args.blocks.unwrap_or(connections.min(BLOCKS));
     // Both ends of each stream are on this device.
-    let kernels = Kernels::open(&args.device, 2 * connections, RING)?;
-    kernels.check(blocks, connections)?;
+    let mut kernels = Kernels::open(&args.device, 2 * connections, RING)?;
+    let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
+    let blocks = args.blocks.unwrap_or(connections.min(most));
+    kernels.fit(blocks, connections)?;
     // All memory before the server runs: allocating beside a waiting kernel is best avoided.
     let memory = kernels.client_memory(connections, wanted)?;
     let mut memory = kernels.warm_up(memory)?;

@@ -14,7 +14,7 @@ use gpunet_echo_kernel::record::{Driven, Listening, NUMBER, Served};
 use gpunet_echo_kernel::{EchoClient, EchoListen, EchoServer};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{
-    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, KernelError, Launch, Program,
+    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, KernelError, Launch, LaunchError, Program,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,8 +22,9 @@ use std::time::Duration;
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
 const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
 
-/// Threads of a block on a GPU: 256 lanes keep PCIe full (reference/measured-h200.md).
-const GPU_THREADS: u32 = 256;
+/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full
+/// (reference/measured-h200.md), fewer let more blocks run at a time.
+const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 
 /// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
 pub const STUCK: Duration = Duration::from_secs(15);
@@ -35,7 +36,8 @@ const BACKLOG: u32 = 1024;
 pub struct Kernels {
     program: Program,
     attachment: Attachment,
-    threads: u32,
+    /// Threads of a block, and what may be tried instead when the blocks do not fit.
+    threads: Vec<u32>,
 }
 
 /// A running kernel and the memory it uses.
@@ -106,6 +108,7 @@ pub struct Bound {
 pub struct ServerMemory {
     tables: DeviceBuffer,
     records: DeviceBuffer,
+    loads: DeviceBuffer,
     blocks: u32,
 }
 
@@ -154,8 +157,12 @@ impl Kernels {
         let config = Config { sockets, shared_rings: rings, device_rings: rings, ..Config::default() };
         let proxy = gpunet_proxy::embed(config)?;
         let attachment = device::attach(&proxy, args.device)?;
-        let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
-        let program = attachment.load(PTX, threads)?;
+        let threads = match args.threads {
+            Some(threads) => vec![threads],
+            None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),
+            None => vec![1],
+        };
+        let program = attachment.load(PTX, threads[0])?;
         Ok(Self { program, attachment, threads })
     }
 
@@ -169,15 +176,22 @@ impl Kernels {
         self.attachment.cuda().is_some()
     }
 
-    /// Checks that a server of so many blocks and clients of so many run at the same time: each
-    /// would wait for the other for ever otherwise.
-    pub fn check(&self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
-        let shapes = [
-            (EchoServer::ENTRY, server_blocks, self.threads),
-            (EchoClient::ENTRY, client_blocks, self.threads),
-        ];
-        let needed: Vec<_> = shapes.into_iter().filter(|(_, blocks, _)| *blocks > 0).collect();
-        Ok(self.attachment.check_co_resident(&self.program, &needed)?)
+    /// Makes sure that a server of so many blocks and clients of so many run at the same time: each
+    /// would wait for the other for ever otherwise. Takes smaller blocks for it if it may.
+    pub fn fit(&mut self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
+        loop {
+            let threads = self.threads[0];
+            let shapes =
+                [(EchoServer::ENTRY, server_blocks, threads), (EchoClient::ENTRY, client_blocks, threads)];
+            let needed: Vec<_> = shapes.into_iter().filter(|(_, blocks, _)| *blocks > 0).collect();
+            match self.attachment.check_co_resident(&self.program, &needed) {
+                Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
+                    self.threads.remove(0);
+                    self.program = self.attachment.load(PTX, self.threads[0])?;
+                }
+                result => return Ok(result?),
+            }
+        }
     }
 
     /// Binds a listener.
@@ -187,7 +201,7 @@ impl Kernels {
         let buffer = unsafe { record.buffer() };
         // SAFETY: the only address is that of `buffer`.
         let launch = unsafe {
-            self.attachment.launch(&self.program, 1, self.threads, |net| EchoListen {
+            self.attachment.launch(&self.program, 1, self.threads[0], |net| EchoListen {
                 net,
                 record: buffer,
                 addr: addr.into(),
@@ -213,17 +227,21 @@ impl Kernels {
         let memory = ServerMemory {
             tables: self.attachment.alloc(EchoServer::table_bytes(room) * blocks as usize)?,
             records: self.attachment.alloc(Served::NUMBERS * NUMBER * blocks as usize)?,
+            loads: self.attachment.alloc(NUMBER * blocks as usize)?,
             blocks,
         };
-        // SAFETY: `Work` keeps both until the kernel has ended; each block uses its own part.
-        let (tables, records) = unsafe { (memory.tables.buffer(), memory.records.buffer()) };
-        // SAFETY: the only addresses are those of the two buffers, which are page-aligned and as
+        // SAFETY: `Work` keeps all three until the kernel has ended; each block uses its own part of
+        // the first two, and the last is accessed atomically.
+        let (tables, records, loads) =
+            unsafe { (memory.tables.buffer(), memory.records.buffer(), memory.loads.buffer()) };
+        // SAFETY: the only addresses are those of the three buffers, which are page-aligned and as
         // large as the kernel's documentation says.
         let launch = unsafe {
-            self.attachment.launch(&self.program, blocks, self.threads, |net| EchoServer {
+            self.attachment.launch(&self.program, blocks, self.threads[0], |net| EchoServer {
                 net,
                 tables,
                 records,
+                loads,
                 listener: bound.handle.raw(),
                 room,
             })
@@ -263,7 +281,7 @@ impl Kernels {
         // SAFETY: the only addresses are those of the four buffers, which are page-aligned;
         // `client_memory` made them for at least this load.
         let launch = unsafe {
-            self.attachment.launch(&self.program, memory.blocks, self.threads, |net| EchoClient {
+            self.attachment.launch(&self.program, memory.blocks, self.threads[0], |net| EchoClient {
                 net,
                 work,
                 records,

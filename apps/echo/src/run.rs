@@ -144,7 +144,7 @@ fn is_failure(record: &Driven, interrupted: bool) -> bool {
 
 fn explain(record: &Driven, load: &Load) -> String {
     let (done, detail) = (record.messages, record.detail);
-    let error = || std::io::Error::from_raw_os_error(detail as i32).to_string();
+    let error = || errno_text(detail as i32);
     match record.outcome {
         Outcome::Good => "good".to_owned(),
         Outcome::NotRun => "was not tried".to_owned(),
@@ -154,6 +154,15 @@ fn explain(record: &Driven, load: &Load) -> String {
         Outcome::Ended => format!("the server ended the stream {detail} bytes into message {done}"),
         Outcome::Differs => format!("byte {detail} of message {done} came back changed"),
         Outcome::Extra => format!("{detail} bytes came back that were never sent"),
+    }
+}
+
+/// The device library's words for the errors it knows, the system's for the others.
+fn errno_text(errno: i32) -> String {
+    let unknown = gpunet_abi::Error::from_errno(i32::MAX).text();
+    match gpunet_abi::Error::from_errno(errno).text() {
+        text if text == unknown => std::io::Error::from_raw_os_error(errno).to_string(),
+        text => text.to_owned(),
     }
 }
 

@@ -30,9 +30,9 @@ struct Totals {
 /// Serves until Ctrl-C, and prints the totals.
 pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error> {
     let ring = ring(args.connections);
-    let kernels = Kernels::open(&args.device, args.connections, ring)?;
+    let mut kernels = Kernels::open(&args.device, args.connections, ring)?;
     let blocks = args.blocks.unwrap_or(if kernels.on_gpu() { GPU_BLOCKS } else { cores() });
-    kernels.check(blocks, 0)?;
+    kernels.fit(blocks, 0)?;
     let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
     let bound = listen(&kernels, args, options.with_timeouts(0, ATTENTION_NS))?;
     let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
@@ -89,8 +89,9 @@ fn ring(connections: u32) -> u64 {
     (1 << share.max(1).ilog2()).clamp(16 << 10, 256 << 10)
 }
 
-/// As many blocks as can run at a time, and two, so that one can serve while the other accepts.
-fn cores() -> u32 {
+/// Blocks on the CPU: as many as run at a time, at least two, so that one can serve while the other
+/// accepts. More would only wake each other.
+pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))
 }
 

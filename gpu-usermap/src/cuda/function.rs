@@ -125,11 +125,11 @@ impl Function {
     pub(super) fn parameters(&self, count: usize) -> Option<Vec<usize>> {
         let function = self.handle();
         let device = self.device().clone();
-        // SAFETY: `self` holds the module while the caller waits for the agent.
-        device
-            .agent()
-            .run(move |context| unsafe { context.driver().function_parameters(function, count) })
-            .ok()?
+        let sizes = device.agent().run(move |context| {
+            // SAFETY: the caller holds the module through `self` while it waits for the agent.
+            unsafe { context.driver().function_parameters(function, count) }
+        });
+        sizes.ok()?
     }
 }
 

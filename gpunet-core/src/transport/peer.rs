@@ -61,7 +61,8 @@ impl Peer {
         }
         let v4 = SocketAddr::new(IpAddr::from([0; 4]), to.port());
         let v6 = SocketAddr::new(IpAddr::from([0; 16]), to.port());
-        let wildcard = if to.is_ipv6() || listeners.get(&v6).is_some_and(|queue| queue.dual) { v6 } else { v4 };
+        let wildcard =
+            if to.is_ipv6() || listeners.get(&v6).is_some_and(|queue| queue.dual) { v6 } else { v4 };
         let wildcard = if to.is_ipv4() && listeners.contains_key(&v4) { v4 } else { wildcard };
         (listeners.contains_key(&wildcard) && is_local(to.ip())).then_some(wildcard)
     }
@@ -108,7 +109,8 @@ impl Transport for Peer {
         if listeners.contains_key(&bound.addr) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let dual = bound.addr.is_ipv6() && bound.addr.ip().is_unspecified() && !bound.options.has(Options::V6ONLY);
+        let dual =
+            bound.addr.is_ipv6() && bound.addr.ip().is_unspecified() && !bound.options.has(Options::V6ONLY);
         let queue = Queue { waiting: VecDeque::new(), backlog: backlog.max(1) as usize, dual };
         listeners.insert(bound.addr, queue);
         Ok(Box::new(PeerListening { addr: bound.addr, listeners: self.listeners.clone() }))

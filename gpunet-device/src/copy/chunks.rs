@@ -5,9 +5,9 @@ use crate::platform::{self, Chunk};
 
 /// Calls `$pass` for this lane's chunks, as many at a time as there are.
 macro_rules! in_flight {
-    ($lane:expr, $lanes:expr, $chunks:expr, $pass:ident, $most_of_few:expr, $most:expr, $args:tt) => {{
+    ($lane:expr, $lanes:expr, $chunks:expr, $pass:ident, $few:expr, $most_of_few:expr, $most:expr, $args:tt) => {{
         let mut at = $lane;
-        while $lanes <= FEW_LANES && at + ($most_of_few - 1) * $lanes < $chunks {
+        while $lanes <= $few && at + ($most_of_few - 1) * $lanes < $chunks {
             in_flight!(@call $pass, $most_of_few, at, $args);
             at += $most_of_few * $lanes;
         }
@@ -39,7 +39,7 @@ macro_rules! in_flight {
 /// `src` is readable and `dst` writable for so many chunks; both are 16-byte aligned.
 #[inline(always)]
 pub(super) unsafe fn copy_aligned(lane: usize, lanes: usize, dst: *mut u8, src: *const u8, chunks: usize) {
-    in_flight!(lane, lanes, chunks, aligned, IN_FLIGHT_OF_FEW, IN_FLIGHT, (lanes, dst, src));
+    in_flight!(lane, lanes, chunks, aligned, FEW_LANES, IN_FLIGHT_OF_FEW, IN_FLIGHT, (lanes, dst, src));
 }
 
 /// Copies `chunks` chunks to `dst` from `shift` bytes past `base`. Each takes two loads, so half as
@@ -57,7 +57,16 @@ pub(super) unsafe fn copy_shifted(
     chunks: usize,
     shift: usize,
 ) {
-    in_flight!(lane, lanes, chunks, shifted, IN_FLIGHT_OF_FEW / 2, IN_FLIGHT / 2, (lanes, dst, base, shift));
+    in_flight!(
+        lane,
+        lanes,
+        chunks,
+        shifted,
+        2 * FEW_LANES,
+        IN_FLIGHT_OF_FEW / 2,
+        IN_FLIGHT / 2,
+        (lanes, dst, base, shift)
+    );
 }
 
 /// Copies the chunks `at`, `at + lanes` and so on, `N` of them.

@@ -197,9 +197,7 @@ fn listen_on_all(
     for transport in transports.iter().filter(|t| allowed(option, t.kind())) {
         match transport.listen(bound, backlog) {
             Ok(one) => listening.push(one),
-            Err(error)
-                if transport.kind() == TransportKind::Peer && option == TransportKind::Auto as u8 =>
-            {
+            Err(error) if transport.kind() == TransportKind::Peer && option == TransportKind::Auto as u8 => {
                 tracing::info!(addr = %bound.addr, %error, "no peer listener");
             }
             Err(error) => return Err(error),

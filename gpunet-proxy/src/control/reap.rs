@@ -88,8 +88,7 @@ impl Control {
     /// Ends a detach once no stream is left.
     pub(super) fn check_detach(&mut self, device_id: u32) {
         let Some(device) = self.device(device_id) else { return };
-        if device.detaching.is_some()
-            && !device.slots.iter().any(|slot| matches!(slot.role, Role::Stream(_)))
+        if device.detaching.is_some() && !device.slots.iter().any(|slot| matches!(slot.role, Role::Stream(_)))
         {
             self.finish_detach(device_id);
         }

@@ -57,10 +57,8 @@ pub(super) fn sharpen_timers() {
 
 /// Waits until `fd` is readable, at most `limit`.
 pub(super) fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) {
-    let limit = rustix::time::Timespec {
-        tv_sec: limit.as_secs() as i64,
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    };
+    let limit =
+        rustix::time::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     // An interrupted wait is a short one.
     let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit));
 }

@@ -2,7 +2,7 @@
 
 use crate::support::client::{FullListener, nobody};
 use crate::support::world::{LOOPBACK, listen};
-use crate::support::{SOLO, World, bounded};
+use crate::support::{SOLO, World, bounded, with};
 use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
 use std::net::TcpListener;
 
@@ -76,9 +76,9 @@ fn options_that_cannot_be() {
     bounded(|| {
         let world = World::new();
         let wrong = [
-            Options { send_log2: 40, ..Options::DEFAULT },
-            Options { recv_log2: 3, ..Options::DEFAULT },
-            Options { transport: 99, ..Options::DEFAULT },
+            with(Options::DEFAULT, |options| options.send_log2 = 40),
+            with(Options::DEFAULT, |options| options.recv_log2 = 3),
+            with(Options::DEFAULT, |options| options.transport = 99),
         ];
         for options in wrong {
             assert_eq!(connect(&world, nobody(), options), Err(Error::InvalidArgument));
@@ -102,7 +102,8 @@ fn an_address_in_use() {
         // The first listener is as good as before.
         let addr = listener.local_addr();
         let net = world.net();
-        let client = std::thread::spawn(move || Stream::connect(&SOLO, net, addr).and_then(|s| s.close(&SOLO)));
+        let client =
+            std::thread::spawn(move || Stream::connect(&SOLO, net, addr).and_then(|s| s.close(&SOLO)));
         assert_eq!(listener.accept(&SOLO).and_then(|stream| stream.close(&SOLO)), Ok(()));
         assert_eq!(client.join().expect("no panic"), Ok(()));
         listener.close(&SOLO).expect("open");

@@ -2,7 +2,7 @@
 
 use crate::support::client::client;
 use crate::support::world::listen;
-use crate::support::{Memory, SOLO, World, bounded, small, until};
+use crate::support::{Memory, SOLO, World, bounded, small, until, with};
 use gpunet_device::{Error, Options, Stream, TransportKind};
 use gpunet_proxy::Config;
 
@@ -41,7 +41,7 @@ fn refused_requests_cost_no_slot() {
         let closed = listen(net, Options::DEFAULT);
         closed.close(&SOLO).expect("open");
         let listener = listen(net, Options::DEFAULT);
-        let wrong = Options { transport: 99, ..Options::DEFAULT };
+        let wrong = with(Options::DEFAULT, |options| options.transport = 99);
         for _ in 0..50 {
             let refused = Stream::connect_with(&SOLO, net, listener.local_addr(), wrong).map(|_| ());
             assert_eq!(refused, Err(Error::InvalidArgument));

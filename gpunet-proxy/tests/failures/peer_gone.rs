@@ -169,26 +169,28 @@ fn what_a_tcp_peer_never_read_is_reported() {
 }
 
 #[test]
-fn what_a_direct_peer_never_read_is_reported() {
+fn what_is_sent_to_a_direct_peer_that_left_is_reported() {
     bounded(|| {
         let world = World::new();
         let net = world.net();
         let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
         let listener = listen(net, peer);
         let addr = listener.local_addr();
-        let client = std::thread::spawn(move || {
-            let mut stream = Stream::connect_with(&SOLO, net, addr, peer)?;
-            stream.send_all(&SOLO, b"hello")?;
-            stream.close(&SOLO)
-        });
+        let connect = move || Stream::connect_with(&SOLO, net, addr, peer).map(|stream| stream.handle());
+        let client = std::thread::spawn(connect);
         let mut stream = listener.accept(&SOLO).expect("accepted");
-        assert_eq!(client.join().expect("no panic"), Ok(()));
+        let client = client.join().expect("no panic").expect("connected");
+        let mut client = Stream::from_handle(&SOLO, net, client).expect("open");
+        client.send_all(&SOLO, b"hello").expect("room");
+        // What it does not care to read has reached it; what comes later has not.
         let memory = Memory::new(2);
         assert_eq!(stream.recv_exact(&SOLO, memory.buffer()), Ok(2));
         stream.close(&SOLO).expect("open");
+        client.send_all(&SOLO, b"anyone?").expect("room");
+        client.close(&SOLO).expect("open");
         listener.close(&SOLO).expect("open");
         world.expect_all_free();
-        assert_eq!(world.attachment().stats().undelivered, 3);
+        assert_eq!(world.attachment().stats().undelivered, 7);
     });
 }
 

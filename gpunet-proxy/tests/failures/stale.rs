@@ -38,7 +38,8 @@ fn a_stale_handle_is_refused_and_touches_nobody() {
 fn handles_that_never_were() {
     bounded(|| {
         let world = World::new();
-        for handle in [Handle::new(0, 1), Handle::new(63, 5), Handle::new(64, 1), Handle::new(65_535, 32_767)] {
+        for handle in [Handle::new(0, 1), Handle::new(63, 5), Handle::new(64, 1), Handle::new(65_535, 32_767)]
+        {
             assert_eq!(Stream::from_handle(&SOLO, world.net(), handle).map(|_| ()), Err(Error::BadHandle));
         }
         world.end();

@@ -46,18 +46,28 @@ fn block_everything(world: &World, full: SockAddr) -> Vec<(&'static str, JoinHan
         let room = memory.clone();
         groups.push((name, blocked(move || open(net, a).recv(&SOLO, room.buffer()).map(|_| ()))));
         let room = memory.clone();
-        groups.push((name, blocked(move || open(net, a).send_all(&SOLO, Memory::new(16 << 20).buffer()).map(|()| drop(room)))));
+        groups.push((
+            name,
+            blocked(move || {
+                open(net, a).send_all(&SOLO, Memory::new(16 << 20).buffer()).map(|()| drop(room))
+            }),
+        ));
         let set = PollMemory::new(&[(b, 0)]);
         groups.push((name, blocked(move || poll(&SOLO, net, set.set(), -1).map(|_| ()))));
         let accepts = Listener::bind_with(&SOLO, net, crate::support::world::LOOPBACK, options, 1);
         let handle = accepts.expect("a free port").handle();
-        groups.push((name, blocked(move || {
-            Listener::from_handle(&SOLO, net, handle)?.accept(&SOLO).map(|_| ())
-        })));
+        groups.push((
+            name,
+            blocked(move || Listener::from_handle(&SOLO, net, handle)?.accept(&SOLO).map(|_| ())),
+        ));
     }
-    groups.push(("connect over tcp", blocked(move || Stream::connect_with(&SOLO, net, full, TCP).map(|_| ()))));
+    groups
+        .push(("connect over tcp", blocked(move || Stream::connect_with(&SOLO, net, full, TCP).map(|_| ()))));
     let silent = listen(net, PEER).local_addr();
-    groups.push(("connect to a peer", blocked(move || Stream::connect_with(&SOLO, net, silent, PEER).map(|_| ()))));
+    groups.push((
+        "connect to a peer",
+        blocked(move || Stream::connect_with(&SOLO, net, silent, PEER).map(|_| ())),
+    ));
     until("two accepts and two connects wait", || world.attachment().usage().requests == 4);
     // The others have most likely come to wait by now; if not, they end all the same.
     std::thread::sleep(Duration::from_millis(20));
@@ -127,7 +137,10 @@ fn cancel_lets_data_through_first_and_lasts() {
             assert_eq!(stream.try_recv(&SOLO, memory.buffer()), Err(canceled));
             assert_eq!(poll(&SOLO, net, set.set(), 0), Err(canceled));
             assert_eq!(poll(&SOLO, net, set.set(), -1), Err(canceled));
-            assert_eq!(Stream::connect(&SOLO, net, SockAddr::v4([127, 0, 0, 1], 9)).map(|_| ()), Err(canceled));
+            assert_eq!(
+                Stream::connect(&SOLO, net, SockAddr::v4([127, 0, 0, 1], 9)).map(|_| ()),
+                Err(canceled)
+            );
             // What it has it can still give back.
             stream.shutdown(&SOLO, Shutdown::Write);
             assert_eq!(stream.close(&SOLO), Ok(()));

@@ -50,6 +50,12 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// A value with a change.
+pub fn with<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut value);
+    value
+}
+
 /// A group of one lane.
 pub const SOLO: Solo = Solo::new(0, 1);
 

@@ -1,7 +1,7 @@
 //! One lane or many: the same test body for every kind of group.
 
-use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::Group;
+use gpunet_device::group::{Lanes, Solo};
 use std::fmt::Debug;
 
 /// A lane of a group of any size.

@@ -9,7 +9,13 @@ use std::time::Duration;
 
 /// A little proxy: starting one takes milliseconds.
 pub fn small() -> Config {
-    Config { sockets: 64, controls: 32, shared_rings: 8 << 20, linger: Duration::from_secs(10), ..Config::small() }
+    Config {
+        sockets: 64,
+        controls: 32,
+        shared_rings: 8 << 20,
+        linger: Duration::from_secs(10),
+        ..Config::small()
+    }
 }
 
 pub struct World {

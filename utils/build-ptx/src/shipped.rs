@@ -17,7 +17,11 @@ pub struct Shipped {
 pub const SHIPPED: &[Shipped] = &[
     // The C ABI lies behind a feature, because `no_mangle` items of a dependency land in every kernel that uses it.
     Shipped { package: "gpunet-device", output: "gpunet-device/ptx/gpunet_device.ptx", features: &["capi"] },
-    Shipped { package: "apps/microbench/kernel", output: "apps/microbench/ptx/gpunet_bench_kernel.ptx", features: &[] },
+    Shipped {
+        package: "apps/microbench/kernel",
+        output: "apps/microbench/ptx/gpunet_bench_kernel.ptx",
+        features: &[],
+    },
     Shipped { package: "apps/echo/kernel", output: "apps/echo/ptx/gpunet_echo_kernel.ptx", features: &[] },
 ];
 

@@ -4,6 +4,7 @@
 //! from its receive ring (peek, send, release), so what cannot be sent yet simply stays in that ring:
 //! there is no buffer per connection, and the peer of a slow reader is slowed down by the ring itself.
 
+use crate::loads::Loads;
 use crate::record::Served;
 use crate::table::Table;
 use gpunet_device::poll::{POLLERR, POLLIN, POLLOUT, poll};
@@ -21,8 +22,9 @@ pub const ATTENTION_NS: u64 = 2_000_000;
 /// Bytes echoed on one connection before the next one has its turn.
 const TURN: usize = 256 * 1024;
 
-/// A block with connections leaves a new one to idler blocks for so long per connection it has.
-const COURTESY_NS: u64 = 20_000;
+/// A block leaves a new connection to blocks that have fewer for so long: such a block may be
+/// attending to its only connection.
+const COURTESY_NS: u64 = ATTENTION_NS + 500_000;
 
 /// Pause before the next accept when there is no memory or no slot for it.
 const EXHAUSTED_NS: u64 = 10_000_000;
@@ -40,6 +42,8 @@ pub struct EchoServer {
     pub tables: Buffer,
     /// A [`Served`] record for each block.
     pub records: Buffer,
+    /// A number for each block, 0 at the start: its connections.
+    pub loads: Buffer,
     /// The listener's handle.
     pub listener: i32,
     /// Connections per block.
@@ -61,8 +65,14 @@ impl Kernel for EchoServer {
         let block = g.index() as usize;
         let bytes = Self::table_bytes(self.room);
         let table = Table::new(g, self.tables.slice(block * bytes, bytes), self.room as usize);
-        let mut server =
-            Block { net: self.net, table, listener: None, hold_until: 0, served: Served::default() };
+        let mut server = Block {
+            net: self.net,
+            table,
+            loads: Loads::new(self.loads),
+            listener: None,
+            hold_until: 0,
+            served: Served::default(),
+        };
         if let Err(error) = server.run(g, self.listener) {
             server.served.stopped = error.errno();
         }
@@ -76,6 +86,7 @@ impl Kernel for EchoServer {
 struct Block {
     net: Net,
     table: Table,
+    loads: Loads,
     /// The listener while it is watched.
     listener: Option<Handle>,
     /// Not 0: when to accept what waits, unless another block has taken it.
@@ -90,7 +101,7 @@ enum Turn {
     Dry,
     /// There is more to send back than fits now.
     Full,
-    /// There is more, but the others have their turn.
+    /// The others have their turn: there is more, or nothing came for a while.
     Over,
     /// The peer ended its stream, and it has everything.
     Ended,
@@ -139,8 +150,9 @@ impl Block {
 
     /// Accepts the connection that waits, or leaves it to idler blocks for a moment.
     fn accept<G: Group>(&mut self, g: &G, listener: &Listener, now: u64) -> Result<()> {
-        if self.hold_until == 0 && self.table.len() > 0 && g.count() > 1 {
-            self.hold_until = now + self.table.len() as u64 * COURTESY_NS;
+        let mine = self.table.len();
+        if self.hold_until == 0 && mine > 0 && self.loads.someone_has_fewer(g, mine) {
+            self.hold_until = now + COURTESY_NS;
             return Ok(());
         }
         self.hold_until = 0;
@@ -148,6 +160,7 @@ impl Block {
             Ok(stream) => {
                 self.served.connections += 1;
                 self.table.add(g, stream.handle());
+                self.loads.set(g, self.table.len());
             }
             Err(Error::WouldBlock) => {}
             Err(
@@ -185,7 +198,7 @@ impl Block {
             };
             if let Err(error) = result {
                 self.fail(error);
-                self.table.remove(g, index);
+                self.remove(g, index);
             }
         }
     }
@@ -199,49 +212,44 @@ impl Block {
         fd: PollFd,
         now: u64,
     ) -> Result<()> {
-        loop {
-            match self.echo(g, &mut stream, fd.revents & POLLERR != 0) {
-                Ok(Turn::Ended) => {
-                    self.table.remove(g, index);
-                    // Shuts down writing, after what was sent.
-                    if let Err(error) = stream.close(g) {
-                        self.fail(error);
-                    }
-                    return Ok(());
+        let failed = fd.revents & POLLERR != 0;
+        let turn = loop {
+            match self.echo(g, &mut stream, failed) {
+                // Alone with this connection: its next message is waited for here.
+                Ok(Turn::Dry) if self.table.len() == 1 && g.broadcast(now_ns()) - now < ATTENTION_NS => {}
+                Ok(turn) => break turn,
+                Err(error) => {
+                    // The first error tells more than that of the close.
+                    let _ = stream.close(g);
+                    return Err(error);
                 }
-                // Alone with this connection: wait for its next message here.
-                Ok(Turn::Dry) if self.table.len() == 1 && g.broadcast(now_ns()) - now < ATTENTION_NS => {
-                    match stream.peek(g, 1) {
-                        Ok(_) => {}
-                        // Also when it is to stop: the next poll says so again.
-                        Err(Error::TimedOut | Error::Canceled) => break,
-                        Err(error) => return self.give_up(g, stream, error),
-                    }
-                }
-                Ok(turn) => {
-                    let wanted = if turn == Turn::Full { POLLOUT } else { POLLIN };
-                    if wanted != fd.events {
-                        self.table.set(g, index, stream.handle().raw(), wanted);
-                    }
-                    return Ok(());
-                }
-                Err(error) => return self.give_up(g, stream, error),
             }
+        };
+        if turn == Turn::Ended {
+            self.remove(g, index);
+            // Shuts down writing, after what was sent.
+            if let Err(error) = stream.close(g) {
+                self.fail(error);
+            }
+            return Ok(());
         }
-        if fd.events != POLLIN {
-            self.table.set(g, index, stream.handle().raw(), POLLIN);
+        let wanted = if turn == Turn::Full { POLLOUT } else { POLLIN };
+        if wanted != fd.events {
+            self.table.set(g, index, stream.handle().raw(), wanted);
         }
         Ok(())
     }
 
-    /// Sends back what has come. Called when something has, so it does not wait.
+    /// Sends back what has come. If nothing has, it waits as long as the receive timeout says.
     fn echo<G: Group>(&mut self, g: &G, stream: &mut Stream, failed: bool) -> Result<Turn> {
         let mut moved = 0;
         loop {
             let span = match stream.peek(g, TURN) {
                 Ok(span) => span,
                 // Nothing came within the receive timeout, unless it is the connection's own ETIMEDOUT.
-                Err(Error::TimedOut) if !failed => return Ok(Turn::Dry),
+                Err(Error::TimedOut) if !failed => return Ok(Turn::Over),
+                // The next poll says it too, and ends everything in order.
+                Err(Error::Canceled) => return Ok(Turn::Over),
                 Err(error) => return Err(error),
             };
             if span.is_empty() {
@@ -270,11 +278,9 @@ impl Block {
         }
     }
 
-    /// Closes a stream that failed.
-    fn give_up<G: Group>(&mut self, g: &G, stream: Stream, error: Error) -> Result<()> {
-        // The first error tells more than that of the close.
-        let _ = stream.close(g);
-        Err(error)
+    fn remove<G: Group>(&mut self, g: &G, index: usize) {
+        self.table.remove(g, index);
+        self.loads.set(g, self.table.len());
     }
 
     fn fail(&mut self, error: Error) {

@@ -80,8 +80,11 @@ impl Pairs {
         let mine = self.buffer.slice(block as usize * 2 * message, 2 * message);
         let mut addr = self.addr;
         addr.port += (block / 2) as u16;
-        let result =
-            if block % 2 == 0 { self.echo(g, addr, mine) } else { self.check(g, addr, mine, block as u64) };
+        let result = if block.is_multiple_of(2) {
+            self.echo(g, addr, mine)
+        } else {
+            self.check(g, addr, mine, block as u64)
+        };
         self.results.set_result(g, block as usize, result);
     }
 
@@ -92,10 +95,10 @@ impl Pairs {
             return;
         }
         let turn = (g.rank() as u64).wrapping_mul(7) ^ round;
-        if turn % 3 == 0 {
+        if turn.is_multiple_of(3) {
             let until = now_ns() + 100 + turn % 512;
             while now_ns() < until {}
-        } else if turn % 5 == 0 {
+        } else if turn.is_multiple_of(5) {
             let until = now_ns() + turn % 64;
             while now_ns() < until {}
         }

@@ -98,7 +98,7 @@ impl SharedMemory {
         self.layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64
     }
 
-    /// The first `published` word; [`SharedMemory::published`] of slot 0.
+    /// The first `published` word; one a socket slot.
     #[must_use]
     pub fn published_words(&self) -> WordArray {
         WordArray { first: self.word(self.layout.published), len: self.geometry.sockets as usize }

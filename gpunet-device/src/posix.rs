@@ -12,6 +12,7 @@ pub mod connect;
 mod direction;
 pub mod ioctl;
 pub mod name;
+mod opening;
 pub mod options;
 pub mod recv;
 pub mod send;

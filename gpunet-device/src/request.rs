@@ -61,8 +61,9 @@ impl Claim {
     /// what was reached after all, or with an error that is replaced by the wait's own.
     ///
     /// # Errors
-    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. After NetworkDown the control slot is
-    /// never used again: the proxy may still write to it.
+    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. A control slot that gave no answer (the
+    /// proxy is down, or a kernel scribbled over the slot) is never used again: the proxy may still
+    /// write to it.
     #[inline(never)]
     pub(crate) fn post(self, request: &Request, limit_ns: u64) -> Result<Reply> {
         let (net, index) = (self.net, self.index);
@@ -92,12 +93,14 @@ impl Claim {
                         given_up = Some(error);
                         net.abandon(index).publish(seq);
                         platform::ring_doorbell(sleeping, doorbell);
+                        vigil = Vigil::new(net, net.context().heartbeat_timeout_ns).deaf_if(true);
                     }
-                    _ => {}
+                    // A living proxy answers at once. If it did not, somebody scribbled over the slot.
+                    (Err(_), Some(error)) => return Err(error),
+                    (Ok(()), _) => {}
                 }
             }
-            let limit = if given_up.is_some() { u64::MAX } else { vigil.remaining_ns() };
-            platform::pause(vigil.rounds(), park, limit, || reply_seq.observe() == seq);
+            platform::pause(vigil.rounds(), park, vigil.remaining_ns(), || reply_seq.observe() == seq);
         }
         // SAFETY: inside the region; the proxy published the sequence number after the body and
         // leaves it alone until the next request.

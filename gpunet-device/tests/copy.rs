@@ -8,8 +8,8 @@ use gpunet_device::copy::{copy, copy_into_ring, copy_out_of_ring};
 use gpunet_device::{Group, RingSpan};
 use proptest::prelude::*;
 
-/// A warp, a warp and one lane, a block, and the lane that is alone.
-const LANES: [u32; 4] = [1, 32, 33, 256];
+/// The lane that is alone, so few that each has many edge bytes, a warp, one more, and a block.
+const LANES: [u32; 5] = [1, 2, 32, 33, 256];
 /// Alignments that a 16-byte access can tell apart.
 const ALIGNMENTS: usize = 16;
 /// Up to here, every size at every pair of alignments.
@@ -190,6 +190,73 @@ fn a_span_that_wraps_is_copied_at_every_alignment() {
             }
         }
         check_ring(lanes, CAPACITY, 777, 3, CAPACITY);
+    }
+}
+
+#[test]
+fn every_number_of_whole_chunks_is_copied() {
+    for lanes in LANES {
+        for chunks in 0..=2 * lanes as usize + 2 {
+            check_ring(lanes, 16 * 1024, 4096, 0, 16 * chunks);
+            // The same across the ring's end.
+            check_ring(lanes, 16 * 1024, 16 * 1024 - 16 * (chunks / 2), 0, 16 * chunks);
+        }
+    }
+}
+
+/// Bytes between two pages that nobody may touch: a read outside them ends the test program.
+struct Fenced {
+    base: *mut u8,
+}
+
+impl Fenced {
+    const PAGE: usize = 4096;
+    const LEN: usize = 2 * Self::PAGE;
+    const MAPPED: usize = Self::LEN + 2 * Self::PAGE;
+
+    fn new() -> Self {
+        let (none, shape) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new pages at an address of the system's choice.
+        let map = unsafe { libc::mmap(std::ptr::null_mut(), Self::MAPPED, none, shape, -1, 0) };
+        assert_ne!(map, libc::MAP_FAILED);
+        let base = map.cast::<u8>().wrapping_add(Self::PAGE);
+        // SAFETY: pages inside the mapping.
+        let opened = unsafe { libc::mprotect(base.cast(), Self::LEN, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_eq!(opened, 0);
+        for at in 0..Self::LEN {
+            // SAFETY: inside the opened pages.
+            unsafe { base.add(at).write(pattern(at)) };
+        }
+        Self { base }
+    }
+}
+
+impl Drop for Fenced {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping of `new`, used no more.
+        unsafe { libc::munmap(self.base.wrapping_sub(Self::PAGE).cast(), Self::MAPPED) };
+    }
+}
+
+#[test]
+fn nothing_outside_the_source_is_read() {
+    let source = Fenced::new();
+    let mut target = Arena::filled(Fenced::LEN + ALIGNMENTS, UNTOUCHED);
+    for lanes in [32, 33] {
+        for to in 0..ALIGNMENTS {
+            for len in (0..600).chain([4095, 4096, 8000, Fenced::LEN]) {
+                // At the very beginning, and at the very end.
+                for start in [0, Fenced::LEN - len] {
+                    let src = source.base.wrapping_add(start);
+                    let dst = target.bytes_mut()[to..to + len].as_mut_ptr();
+                    // SAFETY: `len` bytes on both sides, which this thread alone uses.
+                    each_lane(lanes, |lane| unsafe { copy(lane.rank, lane.size, dst, src, len) });
+                    let right = target.bytes()[to..to + len].iter().enumerate();
+                    let right = right.map(|(at, &byte)| byte == pattern(start + at)).all(|same| same);
+                    assert!(right, "{lanes} lanes, {len} bytes from {start} to +{to}");
+                }
+            }
+        }
     }
 }
 

@@ -110,3 +110,19 @@ impl Totals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_slot_has_one_request_and_one_abandon_on_the_way() {
+        let inbox = Inbox::new(2);
+        assert!(inbox.enter_request(1) && inbox.enter_abandon(1) && inbox.enter_request(0));
+        assert!(!inbox.enter_request(1) && !inbox.enter_abandon(1));
+        inbox.leave_request(1);
+        assert!(inbox.enter_request(1) && !inbox.enter_abandon(1));
+        assert!(!inbox.enter_request(2), "there is no such slot");
+        inbox.leave_abandon(9);
+    }
+}

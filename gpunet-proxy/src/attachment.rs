@@ -310,6 +310,12 @@ impl LaunchToken {
         self.shared.attached.memory.set_cancelled(self.launch, true);
     }
 
+    /// Resets all sockets of the device: none of its kernels lives any more.
+    pub(crate) fn reset_device(&self) {
+        let device = self.shared.attached.id;
+        let _ = self.shared.proxy.messages.send(Message::ResetAll { device });
+    }
+
     /// Reaps what the launch left. The kernel must have ended.
     pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
         self.reap(policy)

@@ -100,6 +100,7 @@ impl Control {
             Message::FinishLaunch { device, launch, policy, done } => {
                 let _ = done.send(self.finish_launch(device, launch, policy));
             }
+            Message::ResetAll { device } => self.reset_all(device),
             Message::Usage { device, done } => {
                 let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
                 let _ = done.send(usage);

@@ -69,9 +69,7 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
     config.check()?;
     let start = |what| move |source| EmbedError::Start { what, source };
     let (messages, inbox) = tokio::sync::mpsc::unbounded_channel();
-    let mut workers = Vec::new();
-    let mut shards = Vec::new();
-    let mut threads = Vec::new();
+    let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..config.data_threads {
         let (commands, receiver) = crossbeam_channel::unbounded();
         let bell = Arc::new(shard::new_bell().map_err(start("an eventfd"))?);
@@ -86,16 +84,13 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
             bell: bell.clone(),
             pulse: pulse.clone(),
         };
-        let shard = Shard::new(setup).map_err(start("an epoll set"))?;
+        shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let prod = {
             let bell = bell.clone();
             Box::new(move || shard::ring(&bell))
         };
         workers.push(Worker { name: format!("data thread {index}"), pulse, prod });
-        shards.push(ShardLink { commands, bell });
-        threads.push(
-            spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?,
-        );
+        links.push(ShardLink { commands, bell });
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(start("the control plane's runtime"))?;
@@ -103,23 +98,23 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
     let ping = messages.clone();
     let prod = Box::new(move || drop(ping.send(Message::Ping)));
     workers.push(Worker { name: "control thread".to_owned(), pulse: pulse.clone(), prod });
-    let (links, own, linger) = (shards.clone(), messages.clone(), config.linger);
+    let (heart, period) = (Arc::new(Heart::default()), config.heartbeat / 8);
+    let beating = heart.clone();
+    // From here on an error stops, by the drop, the threads that were started.
+    let threads = Mutex::new(Vec::new());
+    let inner = Inner { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
+    for (index, shard) in shards.into_iter().enumerate() {
+        inner.spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?;
+    }
+    let (links, own, linger) = (inner.shards.clone(), inner.messages.clone(), inner.config.linger);
     let control = move || {
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, Control::new(links, own, linger).run(inbox, pulse));
     };
-    threads.push(spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?);
-    let heart = Arc::new(Heart::default());
-    let (beating, period) = (heart.clone(), config.heartbeat / 8);
+    inner.spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?;
     let beat = move || beating.run(period, &workers);
-    threads.push(spawn("gpunet-heartbeat".to_owned(), beat).map_err(start("the heartbeat thread"))?);
-    let inner =
-        Inner { config, messages, shards, heart, next_id: AtomicU32::new(0), threads: Mutex::new(threads) };
+    inner.spawn("gpunet-heartbeat".to_owned(), beat).map_err(start("the heartbeat thread"))?;
     Ok(Proxy { inner: Arc::new(inner) })
-}
-
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name).spawn(body)
 }
 
 impl Proxy {
@@ -137,6 +132,12 @@ impl Proxy {
 }
 
 impl Inner {
+    fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
     pub(crate) fn next_id(&self) -> u32 {
         // Ordering: Relaxed; the number only has to differ.
         self.next_id.fetch_add(1, Ordering::Relaxed)

@@ -235,6 +235,9 @@ impl Launch {
     pub fn finish(mut self, policy: FinishPolicy) -> Result<FinishReport, KernelError> {
         let Some((running, token)) = self.parts.take() else { return Ok(FinishReport::default()) };
         let result = running.wait();
+        if let Err(KernelError::Cuda(_)) = result {
+            token.reset_device();
+        }
         let report = token.finish(if result.is_ok() { policy } else { FinishPolicy::Reset });
         result.map(|()| report)
     }
@@ -248,8 +251,11 @@ impl Drop for Launch {
         // own: a kernel that waits for nothing may go on for ever.
         let (done, wait) = crossbeam_channel::bounded(1);
         let end = move || {
-            let failed = running.wait().is_err();
-            token.finish(if failed { FinishPolicy::Reset } else { FinishPolicy::Close });
+            let result = running.wait();
+            if let Err(KernelError::Cuda(_)) = result {
+                token.reset_device();
+            }
+            token.finish(if result.is_err() { FinishPolicy::Reset } else { FinishPolicy::Close });
             let _ = done.send(());
         };
         if let Err(error) = std::thread::Builder::new().name("gpunet-launch".to_owned()).spawn(end) {

@@ -66,6 +66,8 @@ pub(crate) enum Message {
     Attach(Arc<Attached>),
     /// A launch ended: reap what it left.
     FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Sender<FinishReport> },
+    /// The device failed: all its sockets are reset.
+    ResetAll { device: u32 },
     /// What does an attachment hold?
     Usage { device: u32, done: Sender<Usage> },
     /// Close everything of an attachment and forget it.

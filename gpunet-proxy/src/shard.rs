@@ -202,7 +202,11 @@ impl Shard {
             }
             Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
             Command::OutQueue { device, slot, control, seq } => {
-                let bytes = self.stream(device, slot).map(|(_, stream)| stream.undelivered());
+                // The words first: what the device sent before it asked counts.
+                let bytes = self.stream(device, slot).map(|(attached, stream)| {
+                    stream.observe_words(attached, slot);
+                    stream.undelivered()
+                });
                 let _ = self.setup.control.send(Message::OutQueue { device, control, seq, bytes });
             }
             Command::Stop => self.stop = true,

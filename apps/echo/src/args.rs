@@ -90,7 +90,7 @@ pub struct LoadArgs {
     /// Messages per connection [default: by size, 8000 of 64 bytes, 64 of 1 MiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Connections at the same time.
+    /// Connections, at the same time as far as there are client blocks (at most 2048).
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub connections: u32,
 }
@@ -144,7 +144,7 @@ pub struct ClientArgs {
     #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
     pub transport: Transport,
     /// Thread blocks; with fewer than connections, each block takes several, one after another [default: one per
-    /// connection].
+    /// connection, at most 2048].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
 }

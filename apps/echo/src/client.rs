@@ -15,7 +15,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let wanted = &args.load;
     let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
     let mut addrs = args.addr.resolve().map_err(resolve)?;
-    let blocks = args.blocks.unwrap_or(wanted.connections).min(wanted.connections);
+    let blocks = args.blocks.unwrap_or(wanted.blocks()).min(wanted.connections);
     let mut kernels = Kernels::open(&args.device, wanted.connections, RING)?;
     kernels.fit(0, blocks)?;
     let mut memory = kernels.client_memory(blocks, wanted)?;

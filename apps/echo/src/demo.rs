@@ -28,9 +28,9 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let mut kernels = Kernels::open(&args.device, 2 * connections, RING)?;
     let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
     let blocks = args.blocks.unwrap_or(connections.min(most));
-    kernels.fit(blocks, connections)?;
+    kernels.fit(blocks, wanted.blocks())?;
     // All memory before the server runs: allocating beside a waiting kernel is best avoided.
-    let memory = kernels.client_memory(connections, wanted)?;
+    let memory = kernels.client_memory(wanted.blocks(), wanted)?;
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);
     let listen = options.with_transport(args.transport.kind()).with_timeouts(0, ATTENTION_NS);

@@ -39,7 +39,7 @@ pub enum Error {
         error: gpunet_abi::Error,
     },
     /// Message buffers would not fit.
-    #[error("{blocks} blocks with two buffers of {} need {}; use a smaller --size or fewer --connections", bytes(*.size), bytes(*.total))]
+    #[error("{blocks} blocks with two buffers of {} need {} MiB; use a smaller --size or fewer --connections", bytes(*.size), .total >> 20)]
     TooMuchMemory {
         /// Thread blocks.
         blocks: u32,

@@ -30,7 +30,7 @@ const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 pub const STUCK: Duration = Duration::from_secs(15);
 
 /// Connections that may wait to be accepted; the system cuts it to its own limit.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 4096;
 
 /// A device with its sockets and the kernels.
 pub struct Kernels {
@@ -154,7 +154,11 @@ impl Kernels {
         let rings = u64::from(streams) * 2 * ring;
         let rings = rings + rings / 4 + (8 << 20);
         let sockets = (streams * 2 + 64).min(1 << 16);
-        let config = Config { sockets, shared_rings: rings, device_rings: rings, ..Config::default() };
+        // Each block that connects holds a control slot until the server accepts, and the server
+        // needs one to accept: there must be more of them than blocks that connect.
+        let controls = (streams + 256).min(4096);
+        let config =
+            Config { sockets, controls, shared_rings: rings, device_rings: rings, ..Config::default() };
         let proxy = gpunet_proxy::embed(config)?;
         let attachment = device::attach(&proxy, args.device)?;
         let threads = match args.threads {

@@ -26,6 +26,7 @@ use args::{Job, Refusal};
 use error::Error;
 use interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -54,6 +55,10 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     // GPUNET_LOG=debug shows what the proxy does.
     let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Hundreds of connections need more than the usual 1,024 descriptors. Whoever set a lower hard
+    // limit meant it, and connections beyond it are refused in order.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let interrupt = Interrupt::install().map_err(Error::Signals)?;
     match job {
         Job::Probe => {
@@ -70,7 +75,10 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
 
 /// Prints the report; the exit code says whether all was well.
 fn finish(report: &Report, json: bool) -> ExitCode {
-    report.print(json);
+    // Where nothing came back the errors say it all, but a program wants its object.
+    if json || report.messages > 0 || report.errors == 0 {
+        report.print(json);
+    }
     match report {
         Report { errors: 1.., .. } => ExitCode::FAILURE,
         Report { interrupted: true, .. } => ExitCode::from(INTERRUPTED),

@@ -21,6 +21,10 @@ const STALLED: Duration = Duration::from_secs(60);
 /// Ring of each direction: the device library's default.
 pub const RING: u64 = 256 << 10;
 
+/// Client blocks at most, unless asked for: fewer than there are control slots, of which each block
+/// that connects holds one.
+const BLOCKS: u32 = 2048;
+
 /// Nobody's address; whoever runs a load sets the real one.
 const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
@@ -36,6 +40,11 @@ impl LoadArgs {
             connections: self.connections,
             samples_each: self.samples_each(size),
         }
+    }
+
+    /// Client blocks, unless asked for.
+    pub fn blocks(&self) -> u32 {
+        self.connections.min(BLOCKS)
     }
 
     /// Messages of all sizes and connections.
@@ -59,7 +68,7 @@ pub struct Outturn {
     pub unreachable: bool,
     /// Ctrl-C ended it.
     pub interrupted: bool,
-    /// One line for each connection that failed.
+    /// One line for each way in which connections failed.
     pub complaints: Vec<String>,
 }
 
@@ -110,11 +119,8 @@ fn sum_up(
     let started = connected.clone().map(|record| record.started_ns).min().unwrap_or(0);
     let ended = records.iter().map(|record| record.ended_ns).max().unwrap_or(0);
     let failed = records.iter().enumerate().filter(|(_, record)| is_failure(record, interrupted));
-    let complaints: Vec<_> = failed
-        .map(|(at, record)| {
-            format!("{transport}, {}, connection {at}: {}", bytes(load.size), explain(record, load))
-        })
-        .collect();
+    let errors = failed.clone().count() as u64;
+    let complaints = complaints(&format!("{transport}, {}", bytes(load.size)), failed, load);
     let nanoseconds = ended.saturating_sub(started);
     let run = Run {
         transport,
@@ -122,7 +128,7 @@ fn sum_up(
         connections: connected.count() as u64,
         messages,
         bytes_verified: messages * load.size,
-        errors: complaints.len() as u64,
+        errors,
         rtt_us: Rtt::of(samples),
         // Bytes per nanosecond are 10^9 bytes per second.
         gigabytes_per_second: (messages * load.size) as f64 / nanoseconds.max(1) as f64,
@@ -140,6 +146,24 @@ fn is_failure(record: &Driven, interrupted: bool) -> bool {
         Outcome::Connect | Outcome::Send | Outcome::Recv => !(interrupted && record.detail == canceled),
         Outcome::Ended | Outcome::Differs | Outcome::Extra => true,
     }
+}
+
+/// Says once what happened to several connections.
+fn complaints<'a>(run: &str, failed: impl Iterator<Item = (usize, &'a Driven)>, load: &Load) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
+    for (connection, record) in failed {
+        let reason = explain(record, load);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, connections)) => connections.push(connection),
+            None => reasons.push((reason, vec![connection])),
+        }
+    }
+    let line = |(reason, connections): (String, Vec<usize>)| match connections[..] {
+        [one] => format!("{run}, connection {one}: {reason}"),
+        [first, ..] => format!("{run}, {} connections (the first is {first}): {reason}", connections.len()),
+        [] => format!("{run}: {reason}"),
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 fn explain(record: &Driven, load: &Load) -> String {
@@ -171,7 +195,7 @@ pub fn complain(complaints: &[String]) {
     const SHOWN: usize = 5;
     complaints.iter().take(SHOWN).for_each(|line| eprintln!("gpunet-echo: {line}"));
     if complaints.len() > SHOWN {
-        eprintln!("gpunet-echo: and {} more connections", complaints.len() - SHOWN);
+        eprintln!("gpunet-echo: and {} more kinds of failure", complaints.len() - SHOWN);
     }
 }
 
@@ -214,10 +238,10 @@ mod tests {
         };
         let outturn = sum_up(&load(), "tcp", &[refused, refused], vec![], false);
         assert!(outturn.unreachable);
-        assert_eq!(outturn.run.connections, 0);
-        assert!(
-            outturn.complaints[1]
-                .ends_with("connection 1: cannot connect to 127.0.0.1:9: connection refused")
+        assert_eq!((outturn.run.connections, outturn.run.errors), (0, 2));
+        assert_eq!(
+            outturn.complaints,
+            ["tcp, 100 B, 2 connections (the first is 0): cannot connect to 127.0.0.1:9: connection refused"]
         );
     }
 

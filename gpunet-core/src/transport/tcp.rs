@@ -66,12 +66,13 @@ async fn connect(request: Connect) -> io::Result<Opened> {
         None => new_socket(request.to)?,
     };
     let stream = tokio::net::TcpSocket::from_std_stream(socket.into()).connect(request.to).await?;
-    open(stream.into_std()?, &request.options)
+    let peer = stream.peer_addr()?;
+    open(stream.into_std()?, peer, &request.options)
 }
 
-fn open(stream: TcpStream, options: &Options) -> io::Result<Opened> {
+fn open(stream: TcpStream, peer: SocketAddr, options: &Options) -> io::Result<Opened> {
     stream.set_nonblocking(true)?;
-    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    let local = stream.local_addr()?;
     let mut io = TcpIo { stream, shut: false };
     io.set_options(options)?;
     Ok(Opened { io: Box::new(io), local, peer })
@@ -89,7 +90,9 @@ impl Listen for TcpListening {
 
     fn accept(&mut self) -> io::Result<Accepted> {
         loop {
-            match self.listener.accept().and_then(|(stream, _)| open(stream, &self.options)) {
+            // The address that accept(2) gives: a connection that was reset in the backlog has none
+            // any more, but still what was sent on it before.
+            match self.listener.accept().and_then(|(stream, peer)| open(stream, peer, &self.options)) {
                 Ok(opened) => return Ok(Accepted::Driven(opened)),
                 // The client was gone before it was accepted: the next one is as good.
                 Err(e) if is_aborted(&e) => {}
@@ -120,7 +123,6 @@ impl Drop for TcpListening {
 
 fn is_aborted(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
-    // EINVAL: setsockopt on a connection that was reset meanwhile (seen on some systems).
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | NotConnected)
         || error.raw_os_error() == Some(libc::EPROTO)
 }

@@ -1,9 +1,9 @@
 //! `gbind`, `glisten`, and both at once as in GPUnet.
 
+use super::opening::turn;
 use super::{handle, sockaddr, unless};
 use crate::outcome::by_leader;
-use crate::request::{self, Claim};
-use crate::wait::Patience;
+use crate::request;
 use crate::{Group, Listener, Net, slots};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
@@ -69,8 +69,8 @@ pub unsafe fn bind_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32, back
     Listener::bind_with(g, net, addr, Options::DEFAULT, backlog).map(|l| i64::from(l.handle().raw()))
 }
 
-/// Posts a request about an existing socket that turns it from one kind into another. By one lane.
-/// The proxy takes the slot back when the request fails.
+/// Posts a request that turns a fresh or bound socket into another kind. By one lane. The proxy takes
+/// the slot back when the request fails.
 fn ask(
     net: Net,
     handle: Handle,
@@ -82,16 +82,9 @@ fn ask(
     let mut request = request::new(net, op, handle);
     request.options = slots::options(net, handle);
     operands(&mut request);
-    let claim = Claim::take(net, handle.slot(), Patience::Ns(0), false)?;
-    match claim.post(&request, 0) {
-        Ok(reply) => {
-            slots::set_local(net, handle, reply.descriptor.local);
-            slots::set_state(net, handle, to);
-            Ok(0)
-        }
-        Err(error) => {
-            slots::retire(net, handle, from);
-            Err(error)
-        }
-    }
+    turn(net, handle, from, &request, 0, |reply| {
+        slots::set_local(net, handle, reply.descriptor.local);
+        slots::set_state(net, handle, to);
+        Ok(())
+    })
 }

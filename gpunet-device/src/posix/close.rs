@@ -2,6 +2,7 @@
 
 use super::direction::Taken;
 use super::handle;
+use super::opening::take;
 use crate::outcome::by_leader;
 use crate::slots::Half;
 use crate::{Group, Listener, Net, Stream, slots, stream};
@@ -14,7 +15,7 @@ use gpunet_abi::{Error, Result};
 /// All lanes call it.
 ///
 /// # Errors
-/// BadHandle; Busy when another group sends or receives; NetworkDown.
+/// BadHandle; Busy when another group sends, receives, binds or connects; NetworkDown.
 pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
     let handle = handle(socket)?;
     let kind = by_leader(g, || {
@@ -41,7 +42,10 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
         }
         Kind::Listener => Listener::from_handle(g, net, handle)?.close(g)?,
         kind => {
-            by_leader(g, || stream::close(net, handle, kind, 0, 0))?;
+            by_leader(g, || {
+                take(net, handle, kind)?;
+                stream::close(net, handle, kind, 0, 0)
+            })?;
         }
     }
     Ok(0)

@@ -1,9 +1,9 @@
 //! `gconnect`, and `gconnect_in` as in GPUnet.
 
+use super::opening::turn;
 use super::{handle, sockaddr, unless};
 use crate::outcome::by_leader;
-use crate::request::{self, Claim};
-use crate::wait::Patience;
+use crate::request;
 use crate::{Group, Net, Stream, slots};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
@@ -32,14 +32,7 @@ pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, l
         request.options = slots::options(net, handle);
         request.address = addr;
         let limit = request.options.send_timeout_ns;
-        let claim = Claim::take(net, handle.slot(), Patience::Ns(limit), false)?;
-        match claim.post(&request, limit) {
-            Ok(reply) => slots::open(net, handle, &reply.descriptor).map(|()| 0),
-            Err(error) => {
-                slots::retire(net, handle, kind);
-                Err(error)
-            }
-        }
+        turn(net, handle, kind, &request, limit, |reply| slots::open(net, handle, &reply.descriptor))
     })?;
     Ok(0)
 }

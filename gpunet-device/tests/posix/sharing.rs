@@ -1,9 +1,10 @@
 //! Several groups and several lanes at one socket.
 
 use crate::support::{Calls, World, c_addr, good};
-use gpunet_device::Group;
 use gpunet_device::group::Lanes;
+use gpunet_device::poll::POLLIN;
 use gpunet_device::posix::{recv, returned};
+use gpunet_device::{Group, PollFd};
 use libc::{EAGAIN, EALREADY, MSG_DONTWAIT, MSG_WAITALL};
 use std::io::Write;
 use std::net::TcpListener;
@@ -42,6 +43,30 @@ fn a_second_user_of_a_direction_is_told_so() {
     });
     assert_eq!(c.recv(fd, &mut [0], MSG_DONTWAIT), again);
     assert_eq!(c.close(fd), 0);
+    world.end();
+}
+
+#[test]
+fn a_socket_that_connects_has_one_user() {
+    let world = World::new();
+    let c = world.calls();
+    let already = -i64::from(EALREADY);
+    let (listener, addr) = c.listener("127.0.0.1:0");
+    let fd = good(c.socket(libc::AF_INET, libc::SOCK_STREAM, 0));
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| world.calls().connect(fd, &c_addr(addr)));
+        // The listener is on this device: the connect ends when it is accepted.
+        let mut ready = [PollFd { handle: listener, events: POLLIN, revents: 0 }];
+        assert_eq!(c.poll(&mut ready, -1), 1);
+        assert_eq!(c.connect(fd, &c_addr(addr)), already);
+        assert_eq!(c.bind(fd, &c_addr(addr)), already);
+        assert_eq!(c.listen(fd, 1), already);
+        assert_eq!(c.close(fd), already);
+        let accepted = good(c.accept(listener, true));
+        assert_eq!(connecting.join().unwrap(), 0);
+        assert_eq!((c.close(fd), c.recv(accepted, &mut [0], 0), c.close(accepted)), (0, 0, 0));
+    });
+    assert_eq!(c.close(listener), 0);
     world.end();
 }
 

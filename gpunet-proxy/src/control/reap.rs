@@ -62,6 +62,21 @@ impl Control {
         }
     }
 
+    /// Ends all requests and resets all sockets of a device whose kernels are dead.
+    pub(super) fn reset_all(&mut self, device_id: u32) {
+        self.close_all(device_id, Some(0));
+    }
+
+    fn close_all(&mut self, device_id: u32, linger_ms: Option<i32>) {
+        let Some(device) = self.device(device_id) else { return };
+        let waiting: Vec<u32> = device.requests.keys().copied().collect();
+        let slots = device.slots.len() as u32;
+        for control in waiting {
+            self.cancel(device_id, control, Error::Canceled);
+        }
+        (0..slots).for_each(|slot| self.close_any(device_id, slot, linger_ms));
+    }
+
     /// Closes everything of an attachment; `done` is answered when it is over, at the latest after
     /// the linger bound.
     pub(super) fn detach(&mut self, device_id: u32, done: crossbeam_channel::Sender<()>) {
@@ -76,12 +91,7 @@ impl Control {
             let _ = messages.send(Message::DetachTimeout { device: device_id });
         });
         device.detaching = Some(Detaching { done, timeout });
-        let waiting: Vec<u32> = device.requests.keys().copied().collect();
-        let slots = device.slots.len() as u32;
-        for control in waiting {
-            self.cancel(device_id, control, Error::Canceled);
-        }
-        (0..slots).for_each(|slot| self.close_any(device_id, slot, None));
+        self.close_all(device_id, None);
         self.check_detach(device_id);
     }
 

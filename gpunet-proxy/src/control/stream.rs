@@ -209,3 +209,16 @@ impl Control {
 fn unread(sent: u64, consumed: u64, ring: Ring) -> u64 {
     sent.saturating_sub(consumed).min(ring.capacity())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_claims_to_have_sent_is_bounded_by_its_ring() {
+        let ring = Ring { offset: 0, log2: 12 };
+        assert_eq!(unread(100, 60, ring), 40);
+        assert_eq!(unread(60, 100, ring), 0);
+        assert_eq!(unread(u64::MAX, 0, ring), 4096);
+    }
+}

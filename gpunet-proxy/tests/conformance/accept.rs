@@ -7,7 +7,7 @@ use gpunet_device::{Error, Listener, Stream};
 
 pub fn several_groups_are_served_in_the_order_they_came(case: &Case) {
     const GROUPS: usize = 3;
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let options = case.options();
     let listener = listen(net, options);
@@ -49,7 +49,7 @@ pub fn several_groups_are_served_in_the_order_they_came(case: &Case) {
 
 pub fn connections_wait_in_the_backlog_until_they_are_accepted(case: &Case) {
     const CLIENTS: usize = 5;
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let options = case.options();
     let listener = listen(net, options);
@@ -80,7 +80,7 @@ pub fn connections_wait_in_the_backlog_until_they_are_accepted(case: &Case) {
 }
 
 pub fn a_closed_listener_refuses_and_frees_its_address(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let solo = Solo::new(0, 1);
     let first = listen(net, case.options());

@@ -53,7 +53,7 @@ fn check(addresses: [SocketAddr; 4], reach: IpAddr) {
 }
 
 pub fn both_ends_know_both_addresses(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let reach = IpAddr::from([127, 0, 0, 1]);
     check(meet(&world, case, SockAddr::v4([127, 0, 0, 1], 0), reach, case.options()), reach);
     world.end();
@@ -64,14 +64,14 @@ pub fn ipv6_works_as_ipv4_does(case: &Case) {
     if TcpListener::bind((reach, 0)).is_err() {
         return not_run("ipv6_works_as_ipv4_does", "this machine has no IPv6 loopback");
     }
-    let world = World::new();
+    let world = World::of(case);
     let bind = SockAddr::from_std(SocketAddr::new(reach, 0));
     check(meet(&world, case, bind, reach, case.options()), reach);
     world.end();
 }
 
 pub fn a_wildcard_listener_is_reached_by_loopback(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let any = SockAddr::v4([0, 0, 0, 0], 0);
     // Any address of 127/8 is this host.
     for reach in [[127, 0, 0, 1], [127, 0, 0, 9]] {

@@ -14,7 +14,7 @@ pub fn serve_echo(g: &Team, mut stream: Stream, memory: &Memory, piece: usize) -
 }
 
 fn echo(case: &Case, ring: usize, sizes: &[usize]) {
-    let world = World::new();
+    let world = World::of(case);
     let longest = sizes.iter().copied().max().unwrap_or(1);
     let (served, sent, back) = (Memory::new(ring), Memory::filled(1, 0, longest), Memory::new(longest));
     let client = |g: &Team, mut stream: Stream| {
@@ -51,7 +51,7 @@ pub fn rings_of_every_size_work(case: &Case) {
 pub fn buffers_may_lie_at_any_offset(case: &Case) {
     const LEN: usize = 75;
     const PLACE: usize = 96;
-    let world = World::new();
+    let world = World::of(case);
     let step = if case.lanes > 8 { 3 } else { 1 };
     let offsets = || (0..16).step_by(step);
     let pairs: Vec<(usize, usize)> = offsets().flat_map(|a| offsets().map(move |b| (a, b))).collect();
@@ -83,7 +83,7 @@ pub fn buffers_may_lie_at_any_offset(case: &Case) {
 }
 
 pub fn a_message_far_larger_than_the_ring_arrives(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let len = case.scaled(1 << 20);
     let (sent, got) = (Memory::filled(3, 0, len), Memory::new(len));
     let server = |g: &Team, mut stream: Stream| {

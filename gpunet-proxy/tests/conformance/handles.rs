@@ -7,7 +7,7 @@ use gpunet_device::{Error, Handle, Listener, Stream};
 use gpunet_proxy::FinishPolicy;
 
 pub fn a_stream_is_found_again_by_its_handle(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let (sent, got) = (Memory::filled(1, 0, 9000), Memory::new(9000));
     // Each call looks the stream up anew, as C programs do: positions and ends are kept.
@@ -40,7 +40,7 @@ pub fn a_stream_is_found_again_by_its_handle(case: &Case) {
 }
 
 pub fn a_later_launch_goes_on_with_a_kept_stream(case: &Case) {
-    let mut world = World::new();
+    let mut world = World::of(case);
     let options = case.options();
     let solo = Solo::new(0, 1);
     let listener = listen(world.net(), options);

@@ -12,7 +12,7 @@ use std::time::Duration;
 const SOON: i64 = 2_000_000;
 
 pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let options = case.options();
     let listener = listen(net, options);
@@ -39,7 +39,7 @@ pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
 }
 
 pub fn a_stream_is_readable_when_data_or_the_end_came(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let memory = Memory::new(8);
     let entry = PollMemory::new(&[(0, 0)]);
@@ -83,9 +83,9 @@ pub fn a_stream_is_readable_when_data_or_the_end_came(case: &Case) {
 }
 
 pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
-    let (memory, scratch) = (Memory::new(4096), Memory::new(1 << 16));
+    let (memory, scratch) = (Memory::new(1 << 16), Memory::new(1 << 16));
     let (full, entry) = (AtomicBool::new(false), PollMemory::new(&[(0, 0)]));
     let server = |g: &Team, mut stream: Stream| {
         // Reads nothing until the other end's ring is full.
@@ -118,7 +118,7 @@ pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
 }
 
 pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let memory = Memory::new(5);
     let client = |g: &Team, mut stream: Stream| {
@@ -139,7 +139,8 @@ pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
             g.sync();
         };
         set([POLLIN, POLLIN]);
-        assert_eq!(poll(g, net, entry.set(), -1)?, 2);
+        // The lanes look one after another; data may come in between.
+        while poll(g, net, entry.set(), -1)? < 2 {}
         // There is data and space, and neither was asked for.
         set([0, 0]);
         assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
@@ -157,7 +158,7 @@ pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
 }
 
 pub fn stale_and_negative_handles_are_told_apart(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let solo = Solo::new(0, 1);
     let (open, closed) = (listen(net, case.options()), listen(net, case.options()));
@@ -174,7 +175,7 @@ pub fn stale_and_negative_handles_are_told_apart(case: &Case) {
 }
 
 pub fn a_sleeping_poller_is_woken(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let memory = Memory::new(2);
     let entry = PollMemory::new(&[(0, 0)]);

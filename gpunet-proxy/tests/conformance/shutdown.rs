@@ -5,7 +5,7 @@ use gpunet_device::stream::Shutdown;
 use gpunet_device::{Error, Group, Stream};
 
 pub fn an_end_of_stream_follows_the_data_and_stays(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let (sent, got) = (Memory::filled(1, 0, 1000), Memory::new(1000));
     let server = |g: &Team, mut stream: Stream| {
         let n = stream.recv_exact(g, got.buffer())?;
@@ -29,7 +29,7 @@ pub fn an_end_of_stream_follows_the_data_and_stays(case: &Case) {
 
 pub fn both_ends_may_half_close_with_data_in_flight(case: &Case) {
     const LEN: usize = 50_000;
-    let world = World::new();
+    let world = World::of(case);
     let sent = [Memory::filled(1, 0, LEN), Memory::filled(2, 0, LEN)];
     let got = [Memory::new(LEN + 1), Memory::new(LEN + 1)];
     let end = |me: usize| {
@@ -49,7 +49,7 @@ pub fn both_ends_may_half_close_with_data_in_flight(case: &Case) {
 }
 
 pub fn the_other_direction_runs_on_after_a_half_close(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let len = case.scaled(200_000);
     let (sent, got, scratch) = (Memory::filled(4, 0, len), Memory::new(len + 1), Memory::new(100));
     let server = |g: &Team, mut stream: Stream| {
@@ -71,7 +71,7 @@ pub fn the_other_direction_runs_on_after_a_half_close(case: &Case) {
 }
 
 pub fn a_send_after_shutdown_is_a_broken_pipe(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let memory = Memory::new(10);
     let server = |g: &Team, mut stream: Stream| {
         assert_eq!(stream.recv(g, memory.buffer())?, 0);
@@ -93,7 +93,7 @@ pub fn a_send_after_shutdown_is_a_broken_pipe(case: &Case) {
 /// Over `peer` the other end's shutdown tells; TCP has no such sign but the reset that answers what
 /// is sent to a closed socket.
 pub fn a_peer_that_reads_no_more_breaks_the_pipe(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let (memory, piece) = (Memory::new(10), Memory::filled(1, 0, 3000));
     let server = |g: &Team, mut stream: Stream| {
         assert_eq!(stream.recv_exact(g, memory.buffer().first(5))?, 5);
@@ -131,7 +131,7 @@ pub fn a_peer_that_reads_no_more_breaks_the_pipe(case: &Case) {
 }
 
 pub fn a_receive_after_shutdown_is_the_end(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let memory = Memory::new(10);
     let server = |g: &Team, mut stream: Stream| {
         stream.shutdown(g, Shutdown::Read);
@@ -151,7 +151,7 @@ pub fn a_receive_after_shutdown_is_the_end(case: &Case) {
 }
 
 pub fn nothing_can_be_sent_and_received(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let memory = Memory::new(10);
     let server = |g: &Team, mut stream: Stream| {
         // It does not wait, and says nothing of the end of the stream.
@@ -171,7 +171,7 @@ pub fn nothing_can_be_sent_and_received(case: &Case) {
 }
 
 pub fn what_was_sent_before_close_is_delivered(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let (sent, got) = (Memory::filled(5, 0, 60_000), Memory::new(60_001));
     let client = |g: &Team, mut stream: Stream| {
         stream.send_all(g, sent.buffer())?;

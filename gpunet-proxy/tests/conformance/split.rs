@@ -6,7 +6,7 @@ use gpunet_device::group::Solo;
 use gpunet_device::{Error, Handle, Listener, Stream};
 
 pub fn both_directions_run_at_full_size_at_the_same_time(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let net = world.net();
     let len = case.scaled(1 << 20);
     let options = case.rings(1 << 14);

@@ -30,7 +30,7 @@ fn meet(g: &Team, turn: &Barrier) {
 }
 
 pub fn calls_that_would_wait_say_so(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let listener = listen(world.net(), case.options()).handle();
     let nobody = team(case.lanes, |g| {
         let listener = Listener::from_handle(g, world.net(), listener).expect("open");
@@ -72,7 +72,7 @@ pub fn calls_that_would_wait_say_so(case: &Case) {
 }
 
 pub fn a_nonblocking_stream_does_not_wait(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let memory = Memory::new(100);
     let server = |g: &Team, mut stream: Stream| {
         assert_eq!(stream.recv_exact(g, memory.buffer().first(2))?, 2);
@@ -96,7 +96,7 @@ pub fn a_nonblocking_stream_does_not_wait(case: &Case) {
 }
 
 pub fn waits_end_when_their_time_is_over(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let limited = case.rings(1 << 16).with_timeouts(20 * SOON, SOON);
     let listener = listen(world.net(), limited).handle();
     let late = team(case.lanes, |g| {
@@ -143,7 +143,7 @@ pub fn waits_end_when_their_time_is_over(case: &Case) {
 }
 
 pub fn recv_exact_fills_the_buffer_or_meets_the_end(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let (sent, got) = (Memory::filled(6, 0, 30_000), Memory::new(40_000));
     let server = |g: &Team, mut stream: Stream| {
         assert_eq!(stream.recv_exact(g, got.buffer().first(20_000))?, 20_000);

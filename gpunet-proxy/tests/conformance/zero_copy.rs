@@ -27,7 +27,7 @@ fn holds(span: RingSpan, seed: u64, position: usize) -> bool {
 
 pub fn reserved_space_is_sent_once_committed(case: &Case) {
     const LEN: usize = 3000;
-    let world = World::new();
+    let world = World::of(case);
     let total = case.scaled(40 * LEN) / LEN * LEN;
     let got = Memory::new(total + 1);
     let client = |g: &Team, mut stream: Stream| {
@@ -56,7 +56,7 @@ pub fn reserved_space_is_sent_once_committed(case: &Case) {
 }
 
 pub fn peeked_bytes_stay_until_released(case: &Case) {
-    let world = World::new();
+    let world = World::of(case);
     let total = case.scaled(100_000);
     let sent = Memory::filled(2, 0, total);
     let client = |g: &Team, mut stream: Stream| {

@@ -51,6 +51,27 @@ fn a_reset_is_told_after_the_data_before_it() {
     });
 }
 
+#[test]
+fn a_reset_in_the_backlog_is_told_after_the_data_before_it() {
+    bounded(|| {
+        let world = World::new();
+        let listener = listen(world.net(), tcp());
+        let mut peer = client(listener.local_addr());
+        peer.write_all(b"hello").expect("sent");
+        until("all is acknowledged", || unacknowledged(&peer) == 0);
+        let addr = peer.local_addr().expect("an address");
+        reset(peer);
+        let mut stream = listener.accept(&SOLO).expect("accepted");
+        assert_eq!(stream.peer_addr(), addr.into());
+        let memory = Memory::new(10);
+        assert_eq!(stream.recv(&SOLO, memory.buffer()), Ok(5));
+        assert_eq!(stream.recv(&SOLO, memory.buffer()), Err(Error::ConnectionReset));
+        stream.close(&SOLO).expect("open");
+        listener.close(&SOLO).expect("open");
+        world.expect_all_free();
+    });
+}
+
 /// Far more than the ring was sent before the reset: the kernel still has it, and so it is delivered.
 /// A send that fails meanwhile changes nothing.
 #[test]

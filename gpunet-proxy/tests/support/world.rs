@@ -29,6 +29,14 @@ impl World {
         Self::with(small())
     }
 
+    /// The proxies of the conformance suite differ too: one that spins and has several data threads
+    /// serves the groups of two lanes.
+    pub fn of(case: &Case) -> Self {
+        let (data_threads, spin) =
+            if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
+        Self::with(Config { data_threads, spin, ..small() })
+    }
+
     pub fn with(config: Config) -> Self {
         let proxy = embed(config).expect("a proxy");
         let attachment = proxy.attach_cpu().expect("an attachment");

@@ -6,7 +6,7 @@
 //! | [`Pairs`] | pairs of groups exchange verified bytes; lanes may be made to diverge |
 //! | [`Flow`] | one block sends or receives as fast as it can |
 //! | [`Serve`] | one block echoes for one peer outside |
-//! | [`Copy`] | the copy routine alone, to or from pinned memory |
+//! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]

@@ -1,0 +1,61 @@
+//! A socket that is not open yet, taken by the one group that binds, listens, connects or closes it.
+//!
+//! The lock is the sending direction's, which such a socket does not use otherwise. It is given back
+//! only when the socket lives on: a slot that went back to the proxy may be another group's at once,
+//! and whoever takes it anew starts with free locks.
+
+use crate::Net;
+use crate::request::Claim;
+use crate::slots::{self, Half};
+use crate::wait::Patience;
+use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Handle, Result};
+
+/// Takes a socket that is `kind`. By one lane.
+///
+/// # Errors
+/// Busy when another group has it, or has just changed it; BadHandle.
+pub(super) fn take(net: Net, handle: Handle, kind: Kind) -> Result<()> {
+    if !slots::lock(net, handle.slot(), Half::Send) {
+        return Err(Error::Busy);
+    }
+    match slots::kind_of(net, handle) {
+        Ok(now) if now == kind => Ok(()),
+        changed => {
+            slots::unlock(net, handle.slot(), Half::Send);
+            Err(changed.err().unwrap_or(Error::Busy))
+        }
+    }
+}
+
+/// Posts a request that turns a socket of kind `from` into something else, and enters the answer in
+/// the books by `done`. By one lane.
+///
+/// # Errors
+/// Busy; those of the request, after which the socket is closed.
+pub(super) fn turn(
+    net: Net,
+    handle: Handle,
+    from: Kind,
+    request: &Request,
+    limit_ns: u64,
+    done: impl FnOnce(&Reply) -> Result<()>,
+) -> Result<u64> {
+    let claim = Claim::take(net, handle.slot(), Patience::Ns(limit_ns), false)?;
+    if let Err(error) = take(net, handle, from) {
+        claim.release();
+        return Err(error);
+    }
+    match claim.post(request, limit_ns) {
+        Ok(reply) => {
+            done(&reply)?;
+            slots::unlock(net, handle.slot(), Half::Send);
+            Ok(0)
+        }
+        Err(error) => {
+            slots::retire(net, handle, from);
+            Err(error)
+        }
+    }
+}

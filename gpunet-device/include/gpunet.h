@@ -16,7 +16,8 @@
  *
  * What is returned: 0 or a count or a socket; a failure is a negative Linux errno (-EAGAIN, ...).
  * A socket is a positive int, good on its device until it is closed, in later launches too.
- * -EALREADY: another block or warp is sending (or receiving) on that socket at this moment.
+ * -EALREADY: another block or warp is sending (or receiving) on that socket at this moment, or binding
+ * or connecting it.
  * -ENETDOWN: no attachment is bound to the module, or the proxy has stopped.
  */
 #ifndef GPUNET_H
@@ -162,8 +163,9 @@ __device__ int gpoll(struct pollfd *fds, unsigned long long count, long long tim
 
 __device__ int ggetsockname(int socket, struct sockaddr *addr, socklen_t *len);
 __device__ int ggetpeername(int socket, struct sockaddr *addr, socklen_t *len);
-/* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before connect or listen), SO_ERROR, SO_LINGER,
- * SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
+/* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before gconnect, or before a listener's gbind),
+ * SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
+ * SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
 __device__ int gsetsockopt(int socket, int level, int name, const void *value, socklen_t len);
 __device__ int ggetsockopt(int socket, int level, int name, void *value, socklen_t *len);
 /* FIONREAD, TIOCOUTQ (SIOCOUTQ), FIONBIO. */

@@ -251,8 +251,8 @@ fn nothing_outside_the_source_is_read() {
                     let dst = target.bytes_mut()[to..to + len].as_mut_ptr();
                     // SAFETY: `len` bytes on both sides, which this thread alone uses.
                     each_lane(lanes, |lane| unsafe { copy(lane.rank, lane.size, dst, src, len) });
-                    let right = target.bytes()[to..to + len].iter().enumerate();
-                    let right = right.map(|(at, &byte)| byte == pattern(start + at)).all(|same| same);
+                    let mut copied = target.bytes()[to..to + len].iter().enumerate();
+                    let right = copied.all(|(at, &byte)| byte == pattern(start + at));
                     assert!(right, "{lanes} lanes, {len} bytes from {start} to +{to}");
                 }
             }

@@ -10,6 +10,7 @@ mod lifecycle;
 mod limits;
 mod many;
 mod peer_gone;
+mod races;
 mod scribbles;
 mod stale;
 mod stopping;

@@ -1,92 +1,14 @@
-//! Many connections: one after another, at once, and beside one that misbehaves.
+//! Many connections at once, and beside one that misbehaves.
 
-use crate::support::client::{client, narrow_client, std_addr};
+use crate::support::client::{client, narrow_client};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small};
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Error, Listener, Options, Stream, TransportKind, poll};
+use gpunet_device::{Listener, Options, Stream, TransportKind, poll};
 use gpunet_proxy::Config;
 use std::io::{Read, Write};
-use std::net::TcpStream;
 
 const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
-
-/// Ten thousand in a release build; a debug build takes its time.
-const SHORT: usize = if cfg!(debug_assertions) { 2_000 } else { 10_000 };
-
-#[test]
-fn short_connections_one_after_another_leak_nothing() {
-    bounded(|| {
-        let world = World::with(Config { sockets: 16, shared_rings: 1 << 20, ..small() });
-        let listener = listen(world.net(), TCP.with_rings(4096, 4096));
-        let addr = std_addr(listener.local_addr());
-        let clients = std::thread::spawn(move || {
-            for i in 0..SHORT {
-                let mut peer = TcpStream::connect(addr).expect("connected");
-                let byte = [i as u8];
-                peer.write_all(&byte).expect("sent");
-                let mut back = [0];
-                peer.read_exact(&mut back).expect("an answer");
-                assert_eq!(byte, back);
-            }
-        });
-        let memory = Memory::new(1);
-        for _ in 0..SHORT {
-            // The slots and rings of earlier connections come back as fast as they are needed.
-            let mut stream = accept(&listener);
-            assert_eq!(stream.recv_exact(&SOLO, memory.buffer()), Ok(1));
-            stream.send_all(&SOLO, memory.buffer()).expect("room");
-            stream.close(&SOLO).expect("open");
-        }
-        clients.join().expect("no panic");
-        let stats = world.attachment().stats();
-        assert_eq!((stats.opened, stats.undelivered), (SHORT as u64, 0));
-        listener.close(&SOLO).expect("open");
-        world.end();
-    });
-}
-
-/// Accepts, while streams that are being closed hold slots and rings for a moment more.
-fn accept(listener: &Listener) -> Stream {
-    loop {
-        match listener.accept(&SOLO) {
-            Ok(stream) => return stream,
-            Err(Error::TooManySockets | Error::NoBuffers) => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-#[test]
-fn short_direct_connections_leak_nothing() {
-    bounded(|| {
-        let world = World::with(Config { sockets: 16, shared_rings: 1 << 20, ..small() });
-        let net = world.net();
-        let options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
-        let listener = listen(net, options);
-        let addr = listener.local_addr();
-        let clients = std::thread::spawn(move || {
-            let memory = Memory::new(1);
-            for _ in 0..SHORT {
-                let mut stream = Stream::connect_with(&SOLO, net, addr, options)?;
-                stream.send_all(&SOLO, b"x")?;
-                stream.recv_exact(&SOLO, memory.buffer())?;
-                stream.close(&SOLO)?;
-            }
-            Ok::<(), Error>(())
-        });
-        let memory = Memory::new(1);
-        for _ in 0..SHORT {
-            let mut stream = accept(&listener);
-            assert_eq!(stream.recv_exact(&SOLO, memory.buffer()), Ok(1));
-            stream.send_all(&SOLO, memory.buffer()).expect("room");
-            stream.close(&SOLO).expect("open");
-        }
-        assert_eq!(clients.join().expect("no panic"), Ok(()));
-        listener.close(&SOLO).expect("open");
-        world.end();
-    });
-}
 
 #[test]
 fn hundreds_at_once_are_served_by_one_group() {
@@ -112,7 +34,8 @@ fn hundreds_at_once_are_served_by_one_group() {
             }
         });
         let memory = Memory::new(100);
-        let mut streams: Vec<Stream> = (0..CLIENTS).map(|_| accept(&listener)).collect();
+        let mut streams: Vec<Stream> =
+            (0..CLIENTS).map(|_| listener.accept(&SOLO).expect("accepted")).collect();
         while !streams.is_empty() {
             let entries: Vec<_> = streams.iter().map(|stream| (stream.handle().raw(), POLLIN)).collect();
             let set = PollMemory::new(&entries);

@@ -11,7 +11,7 @@ use gpunet_abi::layout::{DeviceLayout, LAUNCHES, SHARDS, SharedLayout};
 use gpunet_abi::{MAGIC, VERSION};
 use gpunet_core::memory::SharedMemory;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Why a device could not be attached.
@@ -42,31 +42,6 @@ pub enum AttachError {
     Copy(#[from] CopyError),
 }
 
-/// All launch numbers are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{LAUNCHES} launches are running on this attachment; finish one first")]
-pub struct TooManyLaunches;
-
-/// What happens to the sockets that a finished launch left open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FinishPolicy {
-    /// They stay, for a later kernel on the same device.
-    Keep,
-    /// They are closed in good order: what was accepted is still sent.
-    #[default]
-    Close,
-    /// They are reset.
-    Reset,
-}
-
-/// What a finished launch left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FinishReport {
-    /// Sockets that the launch opened and did not close.
-    pub left_open: usize,
-}
-
 /// How an attachment ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -83,15 +58,17 @@ pub struct CloseReport {
 /// Dropping it closes it. [`Attachment::close`] does the same and reports.
 #[derive(Debug)]
 pub struct Attachment {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    attached: Arc<Attached>,
-    proxy: Arc<Inner>,
-    launches: Mutex<u64>,
-    contexts: u64,
+    pub(crate) attached: Arc<Attached>,
+    pub(crate) proxy: Arc<Inner>,
+    /// A bit for each launch number in use.
+    pub(crate) launches: Mutex<u64>,
+    /// The launches' contexts, in the device's address space.
+    pub(crate) contexts: u64,
     /// CUDA's side; `None` for the CPU device.
     device: Option<Device>,
     // Dropped last, in this order: the registration before the region it registers (inside
@@ -201,22 +178,6 @@ impl Attachment {
         DeviceBuffer::new(self.cuda(), len)
     }
 
-    /// Takes a launch number: kernels started with its [`LaunchToken::net`] can be cancelled and
-    /// reaped together.
-    ///
-    /// # Errors
-    /// [`TooManyLaunches`], when all 64 are in use.
-    pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
-        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        let launch = used.trailing_ones();
-        if launch >= LAUNCHES {
-            return Err(TooManyLaunches);
-        }
-        *used |= 1 << launch;
-        self.shared.attached.memory.set_cancelled(launch, false);
-        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false })
-    }
-
     /// Totals since the attachment was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -285,60 +246,5 @@ impl Drop for Attachment {
         if let Err(error) = std::thread::Builder::new().name("gpunet-close".to_owned()).spawn(finish) {
             tracing::warn!(%error, "no thread to wait for a close: what is not sent yet may be lost");
         }
-    }
-}
-
-/// One launch's number: the right to cancel it and to reap what it leaves.
-///
-/// Dropping it finishes it with [`FinishPolicy::Close`].
-#[derive(Debug)]
-pub struct LaunchToken {
-    launch: u32,
-    shared: Arc<Shared>,
-    finished: bool,
-}
-
-impl LaunchToken {
-    /// The address that kernels of this launch find their sockets by.
-    #[must_use]
-    pub fn context(&self) -> u64 {
-        self.shared.contexts + u64::from(self.launch) * size_of::<Context>() as u64
-    }
-
-    /// Cancels: every call that waits, or would wait, returns ECANCELED. It cannot be undone.
-    pub fn cancel(&self) {
-        self.shared.attached.memory.set_cancelled(self.launch, true);
-    }
-
-    /// Resets all sockets of the device: none of its kernels lives any more.
-    pub(crate) fn reset_device(&self) {
-        let device = self.shared.attached.id;
-        let _ = self.shared.proxy.messages.send(Message::ResetAll { device });
-    }
-
-    /// Reaps what the launch left. The kernel must have ended.
-    pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
-        self.reap(policy)
-    }
-
-    fn reap(&mut self, policy: FinishPolicy) -> FinishReport {
-        if std::mem::replace(&mut self.finished, true) {
-            return FinishReport::default();
-        }
-        let (done, report) = crossbeam_channel::bounded(1);
-        let device = self.shared.attached.id;
-        let message = Message::FinishLaunch { device, launch: self.launch, policy, done };
-        let _ = self.shared.proxy.messages.send(message);
-        // The control thread answers within a turn; a stopped proxy drops `done`.
-        let report = report.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
-        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        *used &= !(1 << self.launch);
-        report
-    }
-}
-
-impl Drop for LaunchToken {
-    fn drop(&mut self) {
-        self.reap(FinishPolicy::Close);
     }
 }

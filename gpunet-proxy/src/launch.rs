@@ -1,6 +1,7 @@
 //! Running kernels: as PTX on a GPU, as thread blocks on the CPU.
 
-use crate::attachment::{Attachment, FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
+use crate::attachment::Attachment;
+use crate::token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 use gpu_usermap::cuda::{
     self, CoResidencyError, CopyError, CudaError, LaunchSpec, LoadModuleError, Module, SymbolError,
 };

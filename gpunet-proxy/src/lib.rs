@@ -5,7 +5,7 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`], [`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
+//! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
 //! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
 //! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
 //! | signs of life | `pulse`: the heartbeat that devices watch |
@@ -25,16 +25,16 @@ mod pulse;
 #[allow(unsafe_code)]
 mod readiness;
 mod shard;
+mod token;
 
 pub use attached::{Stats, Usage};
-pub use attachment::{
-    AttachError, Attachment, CloseReport, FinishPolicy, FinishReport, LaunchToken, TooManyLaunches,
-};
+pub use attachment::{AttachError, Attachment, CloseReport};
 pub use config::Config;
 pub use device_memory::DeviceBuffer;
 pub use embed::{EmbedError, Proxy, embed};
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use launch::{KernelError, Launch, LaunchError, Program};
+pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 
 pub(crate) use shard::errno;

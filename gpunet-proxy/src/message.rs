@@ -1,7 +1,7 @@
 //! What the proxy's threads say to each other.
 
 use crate::attached::{Attached, Usage};
-use crate::attachment::{FinishPolicy, FinishReport};
+use crate::token::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
 use gpunet_abi::Options;
 use gpunet_abi::control::Request;

@@ -1,9 +1,10 @@
 //! A data thread: scan words, drive state machines, move bytes.
 //!
 //! One turn: commands, network events, words, ready streams, timers. Each ready stream gets a
-//! budget per turn, so that no stream starves another. Files: this one holds the loop, `stream`
-//! drives one stream, `sleep` decides when to spin and when to sleep.
+//! budget per turn, so that no stream starves another. Files: this one holds the loop, `scan` looks
+//! at the words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
 
+mod scan;
 mod sleep;
 mod stream;
 
@@ -16,6 +17,7 @@ use crossbeam_channel::Receiver;
 use gpunet_abi::{Error, Options, StreamWord};
 use gpunet_core::memory::WordArray;
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use scan::Device;
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -49,42 +51,6 @@ pub(crate) fn new_bell() -> io::Result<OwnedFd> {
 pub(crate) fn ring(bell: &OwnedFd) {
     // Fails only when the counter is full, and then it is rung already.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-}
-
-/// One attachment as a data thread sees it.
-struct Device {
-    attached: Arc<Attached>,
-    published: WordArray,
-    consumed: WordArray,
-    requests: WordArray,
-    abandons: WordArray,
-    seen_published: Vec<u64>,
-    seen_consumed: Vec<u64>,
-    seen_requests: Vec<u64>,
-    seen_abandons: Vec<u64>,
-    streams: Vec<Option<Box<Stream>>>,
-    /// One more than the highest slot with a stream: the end of the scan.
-    end: usize,
-}
-
-impl Device {
-    fn new(attached: Arc<Attached>) -> Self {
-        let memory = &attached.memory;
-        let (sockets, controls) = (memory.geometry().sockets as usize, memory.geometry().controls as usize);
-        Self {
-            published: memory.published_words(),
-            consumed: memory.consumed_words(),
-            requests: memory.request_words(),
-            abandons: memory.abandon_words(),
-            seen_published: vec![0; sockets],
-            seen_consumed: vec![0; sockets],
-            seen_requests: vec![0; controls],
-            seen_abandons: vec![0; controls],
-            streams: std::iter::repeat_with(|| None).take(sockets).collect(),
-            end: 0,
-            attached,
-        }
-    }
 }
 
 /// The state of a data thread.
@@ -241,12 +207,7 @@ impl Shard {
             tracing::warn!(slot, %error, "cannot watch a connection");
             stream.fail(&device.attached, slot, Error::NoBuffers);
         }
-        let index = slot as usize;
-        // Words of the slot's earlier life must not look new, nor those of this one look seen.
-        device.seen_published[index] = u64::MAX;
-        device.seen_consumed[index] = u64::MAX;
-        device.streams[index] = Some(stream);
-        device.end = device.end.max(index + 1);
+        device.insert(slot as usize, stream);
         device.attached.totals.open();
         self.enqueue(device_id, slot);
     }
@@ -264,21 +225,14 @@ impl Shard {
     fn scan(&mut self) -> bool {
         let mut busy = false;
         let Self { devices, ready, setup, .. } = self;
-        for device in devices.values_mut() {
-            let id = device.attached.id;
-            let Device { published, consumed, seen_published, seen_consumed, streams, end, .. } = device;
-            let mut changed = |index: usize, _| {
-                if let Some(stream) = streams[index].as_deref_mut() {
-                    busy = true;
-                    if !std::mem::replace(&mut stream.queued, true) {
-                        ready.push_back((id, index as u32));
-                    }
+        for (&id, device) in devices.iter_mut() {
+            busy |= device.scan_streams(setup.index, setup.shards, |slot, stream| {
+                if !std::mem::replace(&mut stream.queued, true) {
+                    ready.push_back((id, slot));
                 }
-            };
-            published.scan(seen_published, setup.index, setup.shards, *end, &mut changed);
-            consumed.scan(seen_consumed, setup.index, setup.shards, *end, &mut changed);
+            });
             if setup.index == 0 {
-                busy |= scan_requests(device, &setup.control);
+                busy |= device.scan_requests(&setup.control);
             }
         }
         busy
@@ -347,10 +301,7 @@ impl Shard {
                     if let Some(at) = stream.timer {
                         self.deadlines.remove(&(at, device_id, slot));
                     }
-                    device.streams[slot as usize] = None;
-                    while device.end > 0 && device.streams[device.end - 1].is_none() {
-                        device.end -= 1;
-                    }
+                    device.remove(slot as usize);
                     device.attached.totals.close(undelivered);
                     let message = Message::Finished { device: device_id, slot, generation, undelivered };
                     let _ = self.setup.control.send(message);
@@ -376,33 +327,6 @@ impl Shard {
             self.enqueue(device, slot);
         }
     }
-}
-
-fn scan_requests(device: &mut Device, control: &UnboundedSender<Message>) -> bool {
-    let mut busy = false;
-    let id = device.attached.id;
-    let (memory, inbox) = (&device.attached.memory, &device.attached.inbox);
-    let seen = device.seen_requests.iter_mut().zip(&mut device.seen_abandons);
-    for (index, (seen_request, seen_abandon)) in seen.enumerate() {
-        // The abandon first: the request that it gives up is then visible too, and goes ahead of it.
-        let abandon = device.abandons.get(index).observe();
-        let seq = device.requests.get(index).observe();
-        if seq != *seen_request {
-            if !inbox.enter_request(index) {
-                continue;
-            }
-            busy = true;
-            *seen_request = seq;
-            let request = Box::new(memory.read_request(index as u32));
-            let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
-        }
-        if abandon != *seen_abandon && inbox.enter_abandon(index) {
-            busy = true;
-            *seen_abandon = abandon;
-            let _ = control.send(Message::Abandon { device: id, control: index as u32, seq: abandon });
-        }
-    }
-    busy
 }
 
 /// Reads a stream word.

@@ -2,8 +2,8 @@
 
 use super::Control;
 use super::books::{Detaching, NO_LAUNCH, Role};
-use crate::attachment::{FinishPolicy, FinishReport};
 use crate::message::{Command, Message};
+use crate::token::{FinishPolicy, FinishReport};
 use gpunet_abi::Error;
 use std::time::Duration;
 

@@ -260,7 +260,8 @@ impl Block {
             let piece = span.first;
             let sent = match stream.try_send(g, peeked(piece.ptr, piece.len)) {
                 Ok(sent) => sent,
-                Err(Error::WouldBlock) => 0,
+                // Canceled: the next poll says it too.
+                Err(Error::WouldBlock | Error::Canceled) => 0,
                 Err(error) => return Err(error),
             };
             stream.release(g, sent);
@@ -288,9 +289,9 @@ impl Block {
         self.served.last_errno = error.errno();
     }
 
-    /// Polls nothing, for a moment: that notices a cancel, which calls that need not wait do not.
+    /// Polls nothing: that notices a cancel, which calls that need not wait do not.
     fn check_stop<G: Group>(&self, g: &G) -> Result<()> {
-        poll(g, self.net, nothing(), 1).map(|_| ())
+        poll(g, self.net, nothing(), 0).map(|_| ())
     }
 }
 

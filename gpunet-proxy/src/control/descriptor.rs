@@ -1,0 +1,70 @@
+//! Where the rings and words of a stream lie, as its device is told.
+
+use super::books::Device;
+use crate::message::Ring;
+use gpunet_abi::SockAddr;
+use gpunet_abi::control::{Descriptor, NO_SLOT};
+use gpunet_abi::entry::OwnWords;
+use gpunet_abi::layout::{DeviceLayout, SocketLine};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::place::{DEVICE, Place, SHARED};
+use std::mem::offset_of;
+use std::net::SocketAddr;
+
+impl Device {
+    /// Where the rings and words of a driven stream lie.
+    pub(super) fn driven_descriptor(
+        &self,
+        slot: u32,
+        rings: (Ring, Ring),
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Descriptor {
+        let layout = self.attached.memory.layout();
+        let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
+        let index = u64::from(slot) * 8;
+        Descriptor {
+            transport: TransportKind::Tcp as u32,
+            partner: NO_SLOT,
+            send_ring: Place::new(SHARED, rings.0.offset),
+            recv_ring: Place::new(SHARED, rings.1.offset),
+            published: Place::new(SHARED, layout.published + index),
+            released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
+            landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
+            consumed: Place::new(SHARED, layout.consumed + index),
+            send_log2: u32::from(rings.0.log2),
+            recv_log2: u32::from(rings.1.log2),
+            local: SockAddr::from_std(addrs.0),
+            peer: SockAddr::from_std(addrs.1),
+        }
+    }
+
+    /// Where the rings and words of one end of a direct stream lie: each end polls the words that
+    /// the other end writes.
+    pub(super) fn direct_descriptor(
+        &self,
+        slot: u32,
+        partner: u32,
+        rings: (Ring, Ring),
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Descriptor {
+        let words = DeviceLayout::new(self.attached.memory.geometry()).words;
+        let own = |of: u32, offset: usize| {
+            Place::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
+        };
+        let region = if self.local.is_some() { DEVICE } else { SHARED };
+        Descriptor {
+            transport: TransportKind::Peer as u32,
+            partner,
+            send_ring: Place::new(region, rings.0.offset),
+            recv_ring: Place::new(region, rings.1.offset),
+            published: own(slot, offset_of!(OwnWords, published)),
+            consumed: own(slot, offset_of!(OwnWords, consumed)),
+            landed: own(partner, offset_of!(OwnWords, published)),
+            released: own(partner, offset_of!(OwnWords, consumed)),
+            send_log2: u32::from(rings.0.log2),
+            recv_log2: u32::from(rings.1.log2),
+            local: SockAddr::from_std(addrs.0),
+            peer: SockAddr::from_std(addrs.1),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! One attachment as a data thread sees it: the words that its device writes.
+
+use super::stream::Stream;
+use crate::attached::Attached;
+use crate::message::Message;
+use gpunet_core::memory::WordArray;
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// One attachment.
+pub(super) struct Device {
+    pub(super) attached: Arc<Attached>,
+    published: WordArray,
+    consumed: WordArray,
+    requests: WordArray,
+    abandons: WordArray,
+    seen_published: Vec<u64>,
+    seen_consumed: Vec<u64>,
+    seen_requests: Vec<u64>,
+    seen_abandons: Vec<u64>,
+    pub(super) streams: Vec<Option<Box<Stream>>>,
+    /// One more than the highest slot with a stream: the end of the scan.
+    end: usize,
+}
+
+impl Device {
+    pub(super) fn new(attached: Arc<Attached>) -> Self {
+        let memory = &attached.memory;
+        let (sockets, controls) = (memory.geometry().sockets as usize, memory.geometry().controls as usize);
+        Self {
+            published: memory.published_words(),
+            consumed: memory.consumed_words(),
+            requests: memory.request_words(),
+            abandons: memory.abandon_words(),
+            seen_published: vec![0; sockets],
+            seen_consumed: vec![0; sockets],
+            seen_requests: vec![0; controls],
+            seen_abandons: vec![0; controls],
+            streams: std::iter::repeat_with(|| None).take(sockets).collect(),
+            end: 0,
+            attached,
+        }
+    }
+
+    /// Enters a new stream.
+    pub(super) fn insert(&mut self, index: usize, stream: Box<Stream>) {
+        // Words of the slot's earlier life must not look new, nor those of this one look seen.
+        self.seen_published[index] = u64::MAX;
+        self.seen_consumed[index] = u64::MAX;
+        self.streams[index] = Some(stream);
+        self.end = self.end.max(index + 1);
+    }
+
+    /// Forgets a stream.
+    pub(super) fn remove(&mut self, index: usize) {
+        self.streams[index] = None;
+        while self.end > 0 && self.streams[self.end - 1].is_none() {
+            self.end -= 1;
+        }
+    }
+
+    /// Looks at the words of every `step`th stream from `first` on and passes those on whose words
+    /// changed; says whether there were any.
+    pub(super) fn scan_streams(
+        &mut self,
+        first: usize,
+        step: usize,
+        mut ready: impl FnMut(u32, &mut Stream),
+    ) -> bool {
+        let mut busy = false;
+        let streams = &mut self.streams;
+        let mut changed = |index: usize, _| {
+            if let Some(stream) = streams[index].as_deref_mut() {
+                busy = true;
+                ready(index as u32, stream);
+            }
+        };
+        self.published.scan(&mut self.seen_published, first, step, self.end, &mut changed);
+        self.consumed.scan(&mut self.seen_consumed, first, step, self.end, &mut changed);
+        busy
+    }
+
+    /// Hands new control requests on, and those that were given up; says whether there were any.
+    pub(super) fn scan_requests(&mut self, control: &UnboundedSender<Message>) -> bool {
+        let mut busy = false;
+        let id = self.attached.id;
+        let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);
+        let seen = self.seen_requests.iter_mut().zip(&mut self.seen_abandons);
+        for (index, (seen_request, seen_abandon)) in seen.enumerate() {
+            // The abandon first: the request that it gives up is then visible too, and goes ahead of it.
+            let abandon = self.abandons.get(index).observe();
+            let seq = self.requests.get(index).observe();
+            if seq != *seen_request {
+                if !inbox.enter_request(index) {
+                    continue;
+                }
+                busy = true;
+                *seen_request = seq;
+                let request = Box::new(memory.read_request(index as u32));
+                let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
+            }
+            if abandon != *seen_abandon && inbox.enter_abandon(index) {
+                busy = true;
+                *seen_abandon = abandon;
+                let _ = control.send(Message::Abandon { device: id, control: index as u32, seq: abandon });
+            }
+        }
+        busy
+    }
+}

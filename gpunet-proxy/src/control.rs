@@ -2,10 +2,9 @@
 //!
 //! An actor: it owns the books of every attachment and changes them one message at a time. What
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
-//! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request` (what
-//! the device asks), `listener`,
-//! `stream` (connecting, opening, closing), `pair` (both ends on this device), `reap` (what a
-//! finished launch or a detach leaves).
+//! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
+//! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
+//! this device), `reap` (what a finished launch or a detach leaves).
 
 mod books;
 mod descriptor;

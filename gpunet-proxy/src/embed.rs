@@ -152,11 +152,12 @@ impl Inner {
     }
 
     fn stop(&self) {
+        // The heart first: it would take the workers' end for a failure and report it.
+        self.heart.stop();
         for shard in &self.shards {
             shard.send(Command::Stop);
         }
         let _ = self.messages.send(Message::Stop);
-        self.heart.stop();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A worker's panic was already reported, and its sockets said ENETDOWN.

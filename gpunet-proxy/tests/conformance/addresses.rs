@@ -80,3 +80,26 @@ pub fn a_wildcard_listener_is_reached_by_loopback(case: &Case) {
     }
     world.end();
 }
+
+pub fn an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to(case: &Case) {
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        let test = "an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to";
+        return not_run(test, "this machine has no IPv6 loopback");
+    }
+    let world = World::of(case);
+    let any = SockAddr::v6([0; 16], 0);
+    for reach in [IpAddr::from(Ipv6Addr::LOCALHOST), IpAddr::from([127, 0, 0, 1])] {
+        let [_, _, client, its_server] = meet(&world, case, any, reach, case.options());
+        assert_eq!((client.ip(), its_server.ip()), (reach, reach));
+    }
+    let solo = Solo::new(0, 1);
+    let only = case.options().with_flag(Options::V6ONLY, true);
+    let listener = Listener::bind_with(&solo, world.net(), any, only, 8).expect("a free port");
+    let port = listener.local_addr().to_std().expect("an address").port();
+    let refused = team(case.lanes, |g| {
+        Stream::connect_with(g, world.net(), SockAddr::v4([127, 0, 0, 1], port), only).map(|_| ())
+    });
+    assert_eq!(refused, Err(Error::ConnectionRefused));
+    listener.close(&solo).expect("open");
+    world.end();
+}

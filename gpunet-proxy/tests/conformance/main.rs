@@ -77,4 +77,5 @@ conformance! {
     addresses::both_ends_know_both_addresses
     addresses::ipv6_works_as_ipv4_does
     addresses::a_wildcard_listener_is_reached_by_loopback
+    addresses::an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to
 }

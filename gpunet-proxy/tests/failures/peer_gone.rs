@@ -242,6 +242,27 @@ fn a_peer_that_reads_late_gets_everything_all_the_same() {
     });
 }
 
+/// Also of what was sent a moment ago.
+#[test]
+fn what_a_peer_has_not_acknowledged_is_counted() {
+    bounded(|| {
+        let world = World::new();
+        let listener = listen(world.net(), tcp().with_linger_ms(0));
+        let memory = Memory::new(60_000);
+        for _ in 0..20 {
+            let (mut stream, peer) = accepted(&listener, || narrow_client(listener.local_addr()));
+            assert_eq!(stream.out_queue(&SOLO), Ok(0));
+            stream.send_all(&SOLO, memory.buffer()).expect("room in the ring");
+            let left = stream.out_queue(&SOLO).expect("open");
+            assert!(left > 0 && left <= 60_000, "{left}");
+            stream.close(&SOLO).expect("open");
+            drop(peer);
+        }
+        listener.close(&SOLO).expect("open");
+        world.expect_all_free();
+    });
+}
+
 #[test]
 fn urgent_data_does_not_hold_up_the_rest() {
     bounded(|| {

@@ -1,8 +1,10 @@
 //! Calls that end in the very moment in which what they waited for comes: nothing hangs, and nothing
 //! is lost in between.
 
+use crate::support::raw::{ControlWords, context};
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded};
+use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::FinishPolicy;
 use std::time::{Duration, Instant};
@@ -33,6 +35,29 @@ fn cancel_and_a_request_just_posted() {
             token.cancel();
             assert_eq!(waiting.join().expect("no panic"), Err(Error::Canceled));
             assert_eq!(token.finish(FinishPolicy::Close).left_open, 0);
+        }
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}
+
+/// The proxy sees a request and its abandon in one look: whichever order it sees them in, the
+/// request is answered.
+#[test]
+fn a_request_and_its_abandon_seen_together() {
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, Options::DEFAULT);
+        let handle = listener.handle();
+        let control = ControlWords::new(net, context(net).controls - 1);
+        for round in 1..=20 {
+            // A slot that was never used, so that its first generation is the next.
+            let mut accept = Request::new(Op::Accept, handle.slot(), handle.generation(), 0);
+            (accept.target, accept.target_generation) = (20 + round, 1);
+            control.post(u64::from(round), accept);
+            control.abandon.publish(u64::from(round));
+            assert_eq!(control.answer(u64::from(round)), Error::Canceled.errno() as u32);
         }
         listener.close(&SOLO).expect("open");
         world.end();

@@ -1,17 +1,14 @@
 //! A kernel that writes where it must not: the socket it hits gets EPROTO, the others run on.
 
 use crate::support::client::{client, read_all};
+use crate::support::raw::{ControlWords, consumed, context, landed, own_published, published};
 use crate::support::world::listen;
 use crate::support::{Case, Memory, SOLO, World, bounded, small, until, with};
-use gpunet_device::abi::Context;
 use gpunet_device::abi::Word;
-use gpunet_device::abi::control::{ControlSlot, Op, Request};
-use gpunet_device::abi::entry::OwnWords;
-use gpunet_device::abi::layout::SocketLine;
+use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
 use gpunet_proxy::Config;
 use std::io::{ErrorKind, Read, Write};
-use std::mem::offset_of;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,38 +17,6 @@ const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
 
 /// What no word of a young stream can be: too far, gone back, given up by the device, nonsense.
 const GARBAGE: [u64; 6] = [1 << 40, 1, 1 << 63, u64::MAX, 0x4242_4242_4242_4242, (1 << 62) | 1];
-
-fn context(net: Net) -> Context {
-    // SAFETY: a context lies there for as long as the launch, and nobody writes it.
-    unsafe { *(net.raw() as *const Context) }
-}
-
-fn word(address: u64) -> Word {
-    // SAFETY: an aligned word in one of the attachment's regions, which live as long as the world.
-    unsafe { Word::from_ptr(address as *mut u64) }
-}
-
-fn published(net: Net, slot: u32) -> Word {
-    let context = context(net);
-    word(context.shared + context.shared_layout.published + u64::from(slot) * 8)
-}
-
-fn consumed(net: Net, slot: u32) -> Word {
-    let context = context(net);
-    word(context.shared + context.shared_layout.consumed + u64::from(slot) * 8)
-}
-
-fn landed(net: Net, slot: u32) -> Word {
-    let context = context(net);
-    let line = context.shared_layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
-    word(context.shared + line + offset_of!(SocketLine, landed) as u64)
-}
-
-fn own_published(net: Net, slot: u32) -> Word {
-    let context = context(net);
-    let words = context.device_layout.words + u64::from(slot) * size_of::<OwnWords>() as u64;
-    word(context.device + words + offset_of!(OwnWords, published) as u64)
-}
 
 /// A connection that has nothing to do with what happens to others.
 struct Bystander {
@@ -178,37 +143,6 @@ fn a_published_word_of_a_direct_stream() {
     });
 }
 
-/// A control slot, by raw addresses.
-struct Slot {
-    sequence: Word,
-    slot: *mut ControlSlot,
-}
-
-impl Slot {
-    fn new(net: Net, index: u32) -> Self {
-        let context = context(net);
-        let slot = context.shared_layout.controls + u64::from(index) * size_of::<ControlSlot>() as u64;
-        Self {
-            sequence: word(context.shared + context.shared_layout.requests + u64::from(index) * 8),
-            slot: (context.shared + slot) as *mut ControlSlot,
-        }
-    }
-
-    fn post(&self, seq: u64, request: Request) {
-        // SAFETY: the control slot's request, in the shared region; no group uses this slot.
-        unsafe { (&raw mut (*self.slot).request).write_volatile(request) };
-        self.sequence.publish(seq);
-    }
-
-    fn answer(&self, seq: u64) -> u32 {
-        // SAFETY: the address of an aligned word in the shared region.
-        let answered = unsafe { Word::from_ptr(&raw mut (*self.slot).reply.seq) };
-        until("an answer", || answered.observe() == seq);
-        // SAFETY: the proxy has written the reply and leaves it alone until the next request.
-        unsafe { (&raw const (*self.slot).reply.errno).read_volatile() }
-    }
-}
-
 #[test]
 fn requests_made_of_garbage() {
     bounded(|| {
@@ -218,7 +152,7 @@ fn requests_made_of_garbage() {
         let mut bystander = Bystander::new(&listener);
         let (open, stream) = (listener.handle(), bystander.stream.handle());
         // The last control slot: groups look for a free one from the first on.
-        let slot = Slot::new(net, context(net).controls - 1);
+        let slot = ControlWords::new(net, context(net).controls - 1);
         let request = |op: Op, slot, generation| Request::new(op, slot, generation, 0);
         let mut wrong = Vec::new();
         for op in [Op::Bind, Op::Listen, Op::Connect, Op::Accept, Op::Close, Op::SetOptions, Op::Query] {
@@ -262,7 +196,7 @@ fn the_control_slot_of_a_waiting_accept() {
         });
         until("it waits", || world.attachment().usage().requests == 1);
         // Nobody else asks for anything, so it has the first slot.
-        Slot::new(net, 0).sequence.publish(0x6161_6161_6161_6161);
+        ControlWords::new(net, 0).request.publish(0x6161_6161_6161_6161);
         bystander.echo();
         assert_eq!(waiting.join().expect("no panic"), Err(Error::Protocol));
         world.expect_requests(0);
@@ -320,12 +254,12 @@ fn flooded(net: Net, first: u32, body: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let slots: Vec<Slot> =
-                (first..context(net).controls).map(|index| Slot::new(net, index)).collect();
+            let slots: Vec<ControlWords> =
+                (first..context(net).controls).map(|index| ControlWords::new(net, index)).collect();
             let mut seq = 1 << 40;
             while !stop.load(Ordering::Relaxed) {
                 seq += 1;
-                slots.iter().for_each(|slot| slot.sequence.publish(seq));
+                slots.iter().for_each(|slot| slot.request.publish(seq));
                 std::thread::yield_now();
             }
         });

@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod memory;
+pub mod raw;
 pub mod team;
 pub mod world;
 

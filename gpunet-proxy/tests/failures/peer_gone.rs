@@ -5,6 +5,7 @@ use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, pattern, small, until};
 use gpunet_device::poll::{POLLERR, POLLIN};
 use gpunet_device::{Error, Listener, Options, Stream, TransportKind, poll};
+use gpunet_proxy::Config;
 use socket2::SockRef;
 use std::io::Write;
 use std::net::TcpStream;
@@ -246,7 +247,7 @@ fn a_peer_that_reads_late_gets_everything_all_the_same() {
 #[test]
 fn what_a_peer_has_not_acknowledged_is_counted() {
     bounded(|| {
-        let world = World::new();
+        let world = World::with(Config { data_threads: 2, ..small() });
         let listener = listen(world.net(), tcp().with_linger_ms(0));
         let memory = Memory::new(60_000);
         for _ in 0..20 {

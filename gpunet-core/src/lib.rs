@@ -17,5 +17,6 @@ pub mod futex;
 pub mod memory;
 pub mod slab;
 pub mod transport;
+pub mod verbs;
 
 pub use gpunet_abi as abi;

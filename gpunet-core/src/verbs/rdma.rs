@@ -1,0 +1,1 @@
+//! Real verbs: libibverbs and librdmacm, opened at run time.

@@ -1,0 +1,1 @@
+//! A network card in memory.

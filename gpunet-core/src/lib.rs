@@ -15,6 +15,7 @@ pub mod flow;
 pub mod futex;
 #[allow(unsafe_code)]
 pub mod memory;
+pub mod rc;
 pub mod slab;
 pub mod transport;
 pub mod verbs;

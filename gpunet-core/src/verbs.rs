@@ -24,7 +24,7 @@ pub mod sim;
 #[allow(unsafe_code)]
 mod table;
 
-pub use table::Table;
+pub use table::{Sge, Table};
 
 use std::any::Any;
 use std::future::Future;

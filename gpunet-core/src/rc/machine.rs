@@ -1,0 +1,451 @@
+//! Both directions, and what belongs to neither: shutdown, control messages, signs of life.
+
+use super::hello::{Capabilities, Hello, Remote};
+use super::message::{CONTROL_LIMIT, Message};
+use super::receiver::Receiver;
+use super::sender::{Ring, Sender};
+use super::Violation;
+use crate::verbs::{Op, Sge, Source};
+use std::collections::VecDeque;
+
+/// How messages travel, which is a property of each end's device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// As immediate data of an RDMA write (InfiniBand, RoCE).
+    Immediate,
+    /// As a send of 4 bytes behind the RDMA write (iWARP, which has no immediate data).
+    Send,
+}
+
+/// This end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How messages travel.
+    pub variant: Variant,
+    /// Where data is sent from: address, and bytes (a power of two).
+    pub send_ring: (u64, u64),
+    /// Where data comes in, with its key; bytes a power of two.
+    pub recv_ring: Remote,
+    /// Send-queue slots for data.
+    pub sends: u32,
+    /// Receives that the peer was told of; [`Config::spare_receives`] more are posted.
+    pub receives: u16,
+    /// After so many nanoseconds without proof that the peer's host lives, proof is asked for.
+    pub keepalive: u64,
+}
+
+impl Config {
+    /// Receives for control messages, which take no credit: those of the protocol, and as many again
+    /// for a peer that is quick.
+    pub const SPARE_RECEIVES: u32 = 2 * CONTROL_LIMIT;
+
+    /// What to tell the peer, given where its descriptors go.
+    #[must_use]
+    pub fn hello(&self, table: Remote) -> Hello {
+        Hello {
+            big_endian: cfg!(target_endian = "big"),
+            credits: self.receives,
+            table,
+            area: self.recv_ring,
+            gpunet: Some(Capabilities::OURS),
+        }
+    }
+}
+
+/// What the other end said about itself.
+pub type Peer = Hello;
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The peer broke the protocol.
+    Protocol(Violation),
+    /// The peer's process ended, or it gave the connection up.
+    Reset,
+    /// The peer's host does not answer.
+    Unreachable,
+    /// The peer has closed: nothing can be sent any more.
+    Closed,
+    /// The local device failed, with a status of its own.
+    Device,
+}
+
+/// A request in the send queue.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    data: u32,
+    control: bool,
+    /// A failure of this one means nothing: the peer may be gone by then.
+    last: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    No,
+    Wanted,
+    Sent,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Machine {
+    variant: Variant,
+    sends: u32,
+    keepalive: u64,
+    peer: Peer,
+    sender: Sender,
+    receiver: Receiver,
+    in_flight: VecDeque<InFlight>,
+    control_in_flight: u32,
+    /// iWARP: the send that follows the write posted last.
+    follow: Option<(u32, InFlight)>,
+    /// Data may be posted up to here.
+    offered: u64,
+    shutdown: Ending,
+    disconnect: Ending,
+    reset: Ending,
+    /// The peer sends no more.
+    peer_shut: bool,
+    /// The peer takes no more.
+    peer_gone: bool,
+    failure: Option<Failure>,
+    /// When the peer's host last showed that it lives.
+    alive_at: u64,
+}
+
+impl Machine {
+    /// A connection just established, at `now` (nanoseconds of any clock that does not go back).
+    #[must_use]
+    pub fn new(config: &Config, peer: Peer, now: u64) -> Self {
+        let ring = Ring { address: config.send_ring.0, len: config.send_ring.1 };
+        let all = (config.sends + CONTROL_LIMIT) as usize;
+        Self {
+            variant: config.variant,
+            sends: config.sends,
+            keepalive: config.keepalive,
+            sender: Sender::new(ring, peer.area, peer.credits),
+            receiver: Receiver::new(config.recv_ring, config.receives, peer.table.len),
+            peer,
+            in_flight: VecDeque::with_capacity(all),
+            control_in_flight: 0,
+            follow: None,
+            offered: 0,
+            shutdown: Ending::No,
+            disconnect: Ending::No,
+            reset: Ending::No,
+            peer_shut: false,
+            peer_gone: false,
+            failure: None,
+            alive_at: now,
+        }
+    }
+
+    /// Takes in a message and, where the device counts them, the bytes that came with it.
+    ///
+    /// A [`Message::Credits`] may announce an area: the driver then looks at the entry
+    /// [`Machine::expected_entry`] of its table and calls [`Machine::handle_area`].
+    ///
+    /// # Errors
+    /// The [`Violation`], which also ends the connection.
+    pub fn handle_message(&mut self, bits: u32, written: Option<u32>, now: u64) -> Result<Message, Violation> {
+        self.alive_at = now;
+        let result = self.take_message(bits, written);
+        if let Err(violation) = result {
+            self.handle_failure(Failure::Protocol(violation));
+        }
+        result
+    }
+
+    fn take_message(&mut self, bits: u32, written: Option<u32>) -> Result<Message, Violation> {
+        let message = Message::decode(bits)?;
+        match message {
+            Message::Data(claimed) => {
+                if self.peer_shut {
+                    return Err(Violation::AfterEnd);
+                }
+                if let Some(written) = written
+                    && written != claimed
+                {
+                    return Err(Violation::Length { claimed, written });
+                }
+                self.receiver.handle_data(claimed)?;
+            }
+            Message::Credits(limit) => self.sender.handle_limit(limit)?,
+            Message::Shutdown => {
+                self.peer_shut = true;
+                // Both directions are over: an rsocket peer takes no more messages.
+                self.peer_gone |= self.shutdown == Ending::Sent;
+            }
+            Message::Disconnect => (self.peer_shut, self.peer_gone) = (true, true),
+            Message::Reset => self.handle_failure(Failure::Reset),
+            Message::Ignored { counted: true } => self.receiver.handle_counted()?,
+            Message::Ignored { counted: false } => {}
+        }
+        Ok(message)
+    }
+
+    /// The entry of the local table where the peer's next area appears.
+    #[must_use]
+    pub const fn expected_entry(&self) -> usize {
+        self.sender.expected_entry()
+    }
+
+    /// Takes in an area that appeared there.
+    ///
+    /// # Errors
+    /// The [`Violation`], which also ends the connection.
+    pub fn handle_area(&mut self, area: Sge) -> Result<(), Violation> {
+        let area = Remote { address: area.address, rkey: area.rkey, len: area.len };
+        let result = self.sender.handle_area(area);
+        if let Err(violation) = result {
+            self.handle_failure(Failure::Protocol(violation));
+        }
+        result
+    }
+
+    /// Notes that the oldest request in the send queue has completed.
+    pub fn handle_sent(&mut self, now: u64) {
+        self.alive_at = now;
+        let Some(done) = self.in_flight.pop_front() else { return };
+        self.sender.handle_completed(done.data);
+        self.control_in_flight -= u32::from(done.control);
+    }
+
+    /// Notes that the oldest request in the send queue has failed.
+    pub fn handle_send_failed(&mut self, failure: Failure) {
+        let Some(failed) = self.in_flight.pop_front() else { return };
+        self.control_in_flight -= u32::from(failed.control);
+        // When both ends disconnect at once, one of the messages finds no queue pair any more.
+        if !(failed.last || self.peer_gone) {
+            self.handle_failure(failure);
+        }
+    }
+
+    /// Notes that the bytes before `position` of the incoming stream are free again.
+    pub const fn handle_consumed(&mut self, position: u64) {
+        self.receiver.handle_consumed(position);
+    }
+
+    /// Notes that the connection is gone, without a word from the peer or after one.
+    pub fn handle_disconnected(&mut self) {
+        let in_order = self.peer_gone || (self.peer_shut && self.shutdown == Ending::Sent);
+        self.peer_gone = true;
+        if !in_order {
+            self.handle_failure(Failure::Reset);
+        }
+    }
+
+    /// Ends the connection; the first reason stays.
+    pub fn handle_failure(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Allows data to be posted up to `position` of the outgoing stream.
+    pub fn offer(&mut self, position: u64) {
+        self.offered = self.offered.max(position);
+    }
+
+    /// Asks to tell the peer that no more data will come, behind what was offered.
+    pub fn shutdown(&mut self) {
+        if self.shutdown == Ending::No {
+            self.shutdown = Ending::Wanted;
+        }
+    }
+
+    /// Asks to tell the peer that the connection is over, behind what was posted.
+    pub fn disconnect(&mut self) {
+        if self.disconnect == Ending::No {
+            self.disconnect = Ending::Wanted;
+        }
+    }
+
+    /// Asks to tell the peer that the connection is given up, if it is one that understands.
+    pub fn reset(&mut self) {
+        if self.peer.gpunet.is_some_and(|can| can.reset) && self.reset == Ending::No {
+            self.reset = Ending::Wanted;
+        }
+    }
+
+    /// Says whether everything that was asked for has been told, and arrived or failed.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let told = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
+        self.failure.is_some() || self.peer_gone || (told && self.in_flight.is_empty() && self.follow.is_none())
+    }
+
+    /// The next request to post, if there is one; the driver posts it.
+    pub fn poll(&mut self, now: u64) -> Option<Op> {
+        if let Some((message, entry)) = self.follow.take() {
+            self.in_flight.push_back(entry);
+            return Some(Op::Send { message });
+        }
+        if self.failure.is_some() || self.peer_gone {
+            return None;
+        }
+        self.poll_control().or_else(|| self.poll_data()).or_else(|| self.poll_end()).or_else(|| self.poll_alive(now))
+    }
+
+    /// Grants and credits.
+    fn poll_control(&mut self) -> Option<Op> {
+        if self.disconnect == Ending::Sent || self.peer_shut || !self.receiver.wants_grant() {
+            return None;
+        }
+        let room = CONTROL_LIMIT - self.control_in_flight;
+        let with_area = room >= self.cost(true);
+        if room < self.cost(false) {
+            return None;
+        }
+        let grant = self.receiver.grant(with_area)?;
+        let (from, to, rkey) = match grant.area {
+            Some((entry, area)) => {
+                let sge = Sge { address: area.address, rkey: area.rkey, len: area.len };
+                let swap = self.peer.big_endian != cfg!(target_endian = "big");
+                let bytes = if swap { sge.to_swapped_bytes() } else { sge.to_bytes() };
+                let to = self.peer.table.address + u64::from(entry) * size_of::<Sge>() as u64;
+                (Source::Inline(bytes), to, self.peer.table.rkey)
+            }
+            None => (Source::Nothing, 0, 0),
+        };
+        let write = Op::Write { from, to, rkey, immediate: None };
+        let entry = InFlight { data: 0, control: true, last: false };
+        Some(self.post(write, Message::Credits(grant.limit), entry))
+    }
+
+    fn poll_data(&mut self) -> Option<Op> {
+        if self.disconnect == Ending::Sent || !self.has_slot() {
+            return None;
+        }
+        let (len, write) = self.sender.next(self.offered - self.sender.posted())?;
+        let entry = InFlight { data: len, control: false, last: false };
+        Some(self.post(write, Message::Data(len), entry))
+    }
+
+    /// Shutdown, reset, disconnect.
+    fn poll_end(&mut self) -> Option<Op> {
+        if CONTROL_LIMIT - self.control_in_flight < self.cost(false) {
+            return None;
+        }
+        let message = if self.reset == Ending::Wanted {
+            self.reset = Ending::Sent;
+            Message::Reset
+        } else if self.disconnect == Ending::Wanted {
+            self.disconnect = Ending::Sent;
+            Message::Disconnect
+        } else if self.shutdown == Ending::Wanted && self.offered == self.sender.posted() {
+            self.shutdown = Ending::Sent;
+            // The second half of a connection to end takes both along.
+            if self.peer_shut {
+                self.disconnect = Ending::Sent;
+                Message::Disconnect
+            } else {
+                Message::Shutdown
+            }
+        } else {
+            return None;
+        };
+        let entry = InFlight { data: 0, control: true, last: message != Message::Shutdown };
+        let write = Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: None };
+        Some(self.post(write, message, entry))
+    }
+
+    /// A write of nothing, which only a living host acknowledges, and of which the peer sees nothing.
+    fn poll_alive(&mut self, now: u64) -> Option<Op> {
+        let due = self.in_flight.is_empty() && now.saturating_sub(self.alive_at) >= self.keepalive;
+        if !due || self.disconnect == Ending::Sent {
+            return None;
+        }
+        self.control_in_flight += 1;
+        self.in_flight.push_back(InFlight { data: 0, control: true, last: false });
+        Some(Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: None })
+    }
+
+    /// Posts a write and its message, as the variant has it.
+    fn post(&mut self, write: Op, message: Message, entry: InFlight) -> Op {
+        let bits = message.encode();
+        let control = u32::from(entry.control);
+        let Op::Write { from, to, rkey, .. } = write else { return write };
+        self.control_in_flight += control;
+        match self.variant {
+            Variant::Immediate => {
+                self.in_flight.push_back(entry);
+                Op::Write { from, to, rkey, immediate: Some(bits) }
+            }
+            Variant::Send if from == Source::Nothing => {
+                self.in_flight.push_back(entry);
+                Op::Send { message: bits }
+            }
+            Variant::Send => {
+                self.in_flight.push_back(entry);
+                self.control_in_flight += control;
+                self.follow = Some((bits, InFlight { data: 0, ..entry }));
+                write
+            }
+        }
+    }
+
+    /// Send-queue slots of a message.
+    const fn cost(&self, payload: bool) -> u32 {
+        match self.variant {
+            Variant::Send if payload => 2,
+            _ => 1,
+        }
+    }
+
+    fn has_slot(&self) -> bool {
+        let data = (self.in_flight.len() as u32).saturating_sub(self.control_in_flight);
+        data + self.cost(true) <= self.sends
+    }
+
+    /// Says whether an offer would be taken, in part at least.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.failure.is_none() && !self.peer_gone && self.has_slot() && self.sender.may_send()
+    }
+
+    /// When [`Machine::poll`] wants to be asked again, whatever else happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        // What is under way fails by itself if the peer's host does not answer.
+        let idle = self.in_flight.is_empty() && self.failure.is_none() && !self.peer_gone;
+        (idle && self.disconnect != Ending::Sent).then(|| self.alive_at.saturating_add(self.keepalive))
+    }
+
+    /// Position behind the last byte posted.
+    #[must_use]
+    pub const fn posted(&self) -> u64 {
+        self.sender.posted()
+    }
+
+    /// Position behind the last byte that has arrived at the peer.
+    #[must_use]
+    pub const fn completed(&self) -> u64 {
+        self.sender.completed()
+    }
+
+    /// Position behind the last byte that has come in.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.receiver.received()
+    }
+
+    /// Says whether the peer has ended its stream.
+    #[must_use]
+    pub const fn is_peer_shut(&self) -> bool {
+        self.peer_shut
+    }
+
+    /// Why nothing can be sent any more, if so.
+    #[must_use]
+    pub fn send_failure(&self) -> Option<Failure> {
+        self.failure.or(self.peer_gone.then_some(Failure::Closed))
+    }
+
+    /// Why the connection is over, if it did not end in good order.
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,8 @@ impl Echo {
         let mut left = len;
         while let Action::Send { len, .. } = self.connection.poll_action(0) {
             let taken = len.min(step);
-            black_box(self.connection.handle_sent(taken));
+            self.connection.handle_sent(taken);
+            black_box(self.connection.handle_released(taken));
         }
         self.connection.handle_ready(true, true);
         while let Action::Receive { len, .. } = self.connection.poll_action(0) {

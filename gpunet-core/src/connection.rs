@@ -135,9 +135,27 @@ impl Connection {
         self.writable |= writable;
     }
 
-    /// Notes that the transport took `n` bytes; returns the `released` word to publish.
-    pub const fn handle_sent(&mut self, n: u64) -> StreamWord {
-        self.send.handle_sent(n)
+    /// Notes that the transport took `n` bytes. Their ring memory may still be in use.
+    pub const fn handle_sent(&mut self, n: u64) {
+        self.send.handle_sent(n);
+    }
+
+    /// Notes that the transport has done with the memory of `n` bytes it took; returns the `released`
+    /// word to publish.
+    pub const fn handle_released(&mut self, n: u64) -> StreamWord {
+        self.send.handle_released(n)
+    }
+
+    /// Position up to which the device has consumed what came in.
+    #[must_use]
+    pub const fn consumed(&self) -> u64 {
+        self.recv.consumed()
+    }
+
+    /// Says whether what comes in is thrown away.
+    #[must_use]
+    pub const fn discards(&self) -> bool {
+        self.recv.reader_left() || !matches!(self.phase, Phase::Open)
     }
 
     /// Notes that the transport takes nothing at present.

@@ -9,6 +9,7 @@ pub struct SendFlow {
     capacity: u64,
     published: StreamWord,
     sent: u64,
+    released: u64,
     shut: bool,
 }
 
@@ -16,7 +17,7 @@ impl SendFlow {
     /// A new, empty flow over a ring of `capacity` bytes.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
-        Self { capacity, published: StreamWord(0), sent: 0, shut: false }
+        Self { capacity, published: StreamWord(0), sent: 0, released: 0, shut: false }
     }
 
     /// Takes in the device's `published` word.
@@ -27,7 +28,7 @@ impl SendFlow {
         if word.err() {
             return Err(Violation::BadRequest);
         }
-        self.published = advance(self.published, word, self.sent + self.capacity)?;
+        self.published = advance(self.published, word, self.released + self.capacity)?;
         Ok(())
     }
 
@@ -37,10 +38,17 @@ impl SendFlow {
         (self.sent, self.published.position() - self.sent)
     }
 
-    /// Notes that the transport took `n` bytes; returns the `released` word to publish.
-    pub const fn handle_sent(&mut self, n: u64) -> StreamWord {
+    /// Notes that the transport took `n` bytes. Their ring memory may still be in use.
+    pub const fn handle_sent(&mut self, n: u64) {
         self.sent += n;
-        StreamWord::at(self.sent)
+    }
+
+    /// Notes that the transport has done with the memory of `n` bytes it took; returns the `released`
+    /// word to publish.
+    pub const fn handle_released(&mut self, n: u64) -> StreamWord {
+        self.released += n;
+        debug_assert!(self.released <= self.sent);
+        StreamWord::at(self.released)
     }
 
     /// Says whether all bytes are out, the device has finished, and the transport was not told yet.
@@ -103,6 +111,12 @@ impl RecvFlow {
         (landed, self.capacity - (landed - self.consumed.position()))
     }
 
+    /// Position up to which the device has consumed.
+    #[must_use]
+    pub const fn consumed(&self) -> u64 {
+        self.consumed.position()
+    }
+
     /// Says whether the device wants no more: what comes in is to be thrown away.
     #[must_use]
     pub const fn reader_left(&self) -> bool {
@@ -138,10 +152,21 @@ mod tests {
         let mut flow = SendFlow::new(16);
         flow.handle_published(StreamWord::at(10).with_fin()).unwrap();
         assert!(!flow.wants_shutdown());
-        assert_eq!(flow.handle_sent(10), StreamWord::at(10));
+        flow.handle_sent(10);
         assert!(flow.wants_shutdown());
         flow.handle_shutdown();
         assert!(!flow.wants_shutdown());
+    }
+
+    #[test]
+    fn memory_in_use_is_not_space() {
+        let mut flow = SendFlow::new(16);
+        flow.handle_published(StreamWord::at(16)).unwrap();
+        flow.handle_sent(16);
+        assert!(flow.handle_published(StreamWord::at(17)).is_err());
+        assert_eq!(flow.handle_released(4), StreamWord::at(4));
+        flow.handle_published(StreamWord::at(20)).unwrap();
+        assert_eq!(flow.pending(), (16, 4));
     }
 
     #[test]
@@ -163,7 +188,9 @@ mod tests {
                     let _ = send.handle_published(StreamWord(value));
                     let _ = recv.handle_consumed(StreamWord(value));
                     prop_assert!(send.pending().1 <= 64);
-                    send.handle_sent(send.pending().1 / 2);
+                    let half = send.pending().1 / 2;
+                    send.handle_sent(half);
+                    send.handle_released(half / 2);
                     prop_assert!(recv.space().1 <= 64);
                     recv.handle_received(recv.space().1 / 3);
                 }

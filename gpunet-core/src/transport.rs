@@ -2,12 +2,14 @@
 //!
 //! A transport is only a choice of where rings and words lie and who advances them. A *driven*
 //! stream ([`tcp`]) has two local rings, and the proxy moves bytes between them and a
-//! [`StreamIo`]. A *direct* stream ([`peer`]) has no proxy on its data path: the sender's ring is
-//! the receiver's.
+//! [`StreamIo`], or makes a network card move them ([`rc`]). A *direct* stream ([`peer`]) has no proxy
+//! on its data path: the sender's ring is the receiver's.
 
 pub mod peer;
+pub mod rc;
 pub mod tcp;
 
+use crate::verbs;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, RingSpan};
 use std::io;
@@ -35,14 +37,15 @@ pub trait Listen {
     /// Which transport it is.
     fn kind(&self) -> TransportKind;
 
-    /// Takes the connection that has waited longest.
+    /// Takes the connection that has waited longest, for a stream that will use `memory`. (A direct
+    /// stream's memory depends on its other end: there is none to give yet.)
     ///
     /// # Errors
     /// `WouldBlock` when none waits; else as accept(2).
-    fn accept(&mut self) -> io::Result<Accepted>;
+    fn accept(&mut self, memory: Option<&verbs::Memory>) -> io::Result<Accepted>;
 
     /// Says how many connections wait; a transport that cannot count says 1 for "some".
-    fn ready(&self) -> u64;
+    fn ready(&mut self) -> u64;
 
     /// The descriptor that becomes readable when a connection waits, where there is one.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
@@ -63,12 +66,16 @@ pub struct Bound {
 pub enum Accepted {
     /// A stream for the proxy to drive.
     Driven(Opened),
+    /// One that is a step short of that: the other end has yet to hear that it is accepted.
+    Opening(Pin<Box<dyn Future<Output = io::Result<Opened>>>>),
     /// A peer on this host, whose connect call waits under that ticket.
     Direct(peer::Ticket),
 }
 
 /// A driven stream, open.
 pub struct Opened {
+    /// Which transport carries it.
+    pub kind: TransportKind,
     /// Moves the bytes.
     pub io: Box<dyn StreamIo>,
     /// This end's address.
@@ -82,12 +89,14 @@ pub struct Opened {
 pub struct Connect {
     /// Where to.
     pub to: SocketAddr,
-    /// The address bound before, if any.
-    pub from: Option<OwnedFd>,
+    /// The address bound before, if any, and the TCP socket that holds it.
+    pub from: Option<(SocketAddr, OwnedFd)>,
     /// Options of the socket.
     pub options: Options,
     /// Which socket asks: the ticket of a direct connection.
     pub ticket: peer::Ticket,
+    /// The memory of the stream to be; `None` as long as it is not known to be a driven one.
+    pub memory: Option<verbs::Memory>,
 }
 
 /// What became of a wish to connect.
@@ -100,13 +109,48 @@ pub enum Connecting {
     Pending(Pin<Box<dyn Future<Output = io::Result<Opened>>>>),
 }
 
+/// What a data thread knows at the beginning of a stream's turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Nanoseconds, of a clock that does not go back.
+    pub now: u64,
+    /// One of the descriptors of [`StreamIo::readiness`] had an event since the last turn.
+    pub event: bool,
+    /// The device has consumed what came in, up to this position.
+    pub consumed: u64,
+    /// What comes in is thrown away.
+    pub discards: bool,
+}
+
+/// What a turn brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ready {
+    /// [`StreamIo::take`] has something to give: bytes, the end, an error.
+    pub readable: bool,
+    /// [`StreamIo::offer`] may take something.
+    pub writable: bool,
+}
+
 /// Moves the bytes of one driven stream. Used by a data thread; no call ever blocks.
+///
+/// The spans are consecutive: each `offer` begins where the bytes taken so far end, and so does each
+/// `take`. A transport whose network card has written the bytes already gives their number.
 pub trait StreamIo: Send {
-    /// Offers the bytes of `span`; returns how many were taken.
+    /// Moves on whatever is not bytes offered or taken: completions, grants, signs of life. The data
+    /// thread calls it at the beginning of each turn of the stream.
+    fn turn(&mut self, _turn: &Turn) -> Ready {
+        Ready::default()
+    }
+
+    /// Offers the bytes of `span`; returns how many were taken. Their memory stays in use until
+    /// [`StreamIo::completed`] has counted them.
     ///
     /// # Errors
     /// `WouldBlock` when nothing can be taken now; else the stream's failure.
     fn offer(&mut self, span: RingSpan) -> io::Result<usize>;
+
+    /// How many bytes, of those taken, have left ring memory since the last call.
+    fn completed(&mut self) -> u64;
 
     /// Takes bytes into `span`; 0 is the peer's end of stream.
     ///
@@ -129,6 +173,17 @@ pub trait StreamIo: Send {
     /// Makes the coming drop a reset instead of an orderly close.
     fn reset(&mut self);
 
+    /// Begins the end, or goes on with it; says whether it is over, so that the stream may be dropped.
+    /// Until then the data thread calls again, at each event and at [`StreamIo::deadline`].
+    fn close(&mut self, _now: u64) -> bool {
+        true
+    }
+
+    /// When the next turn is due, whatever else happens.
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
     /// Applies options that can change on an open stream.
     ///
     /// # Errors
@@ -139,6 +194,6 @@ pub trait StreamIo: Send {
     /// does not count.
     fn unacknowledged(&self) -> u64;
 
-    /// The descriptor whose readiness tells when to try again.
-    fn readiness(&self) -> BorrowedFd<'_>;
+    /// The descriptors, at least one, whose readiness tells when to try again.
+    fn readiness(&self) -> [Option<BorrowedFd<'_>>; 2];
 }

@@ -2,6 +2,8 @@
 
 use gpunet_abi::handle::MAX_SOCKETS;
 use gpunet_abi::layout::{Geometry, SHARDS};
+use gpunet_core::verbs::sim::Fabric;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Settings of a proxy and of the attachments made by it.
@@ -32,6 +34,27 @@ pub struct Config {
     pub heartbeat: Duration,
     /// How long a closed stream may take to flush what was accepted. Default 30 s.
     pub linger: Duration,
+    /// The RDMA stack of the rc transport. Default: the system's, if it has one.
+    pub rdma: Rdma,
+    /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
+    /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
+    /// is not asked again for 60 s.)
+    pub rc_peers: Vec<IpAddr>,
+    /// How often an idle rc stream asks whether the peer's host lives: RDMA says nothing of a host
+    /// that has lost its power. Default 2 s; the answer takes about 8 s more.
+    pub rc_keepalive: Duration,
+}
+
+/// Where the rc transport finds RDMA.
+#[derive(Clone, Debug, Default)]
+pub enum Rdma {
+    /// libibverbs and librdmacm, opened when they are first wanted.
+    #[default]
+    System,
+    /// Nowhere: sockets that demand rc get EOPNOTSUPP.
+    Off,
+    /// A simulated network, for tests: proxies that share it reach each other.
+    Simulated(Fabric),
 }
 
 impl Default for Config {
@@ -47,6 +70,9 @@ impl Default for Config {
             latency: Duration::from_millis(5),
             heartbeat: Duration::from_secs(2),
             linger: Duration::from_secs(30),
+            rdma: Rdma::System,
+            rc_peers: Vec::new(),
+            rc_keepalive: Duration::from_secs(2),
         }
     }
 }
@@ -82,6 +108,7 @@ impl Config {
             ("device_rings", self.device_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
             ("data_threads", self.data_threads as u64, 1..=SHARDS as u64, "1 to 16"),
             ("heartbeat (ms)", self.heartbeat.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
+            ("rc_keepalive (ms)", self.rc_keepalive.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
             ("latency (us)", self.latency.as_micros() as u64, 1..=1_000_000, "1 us to 1 s"),
         ];
         for (setting, value, range, expected) in rules {

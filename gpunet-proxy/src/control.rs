@@ -4,7 +4,7 @@
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
-//! this device), `reap` (what a finished launch or a detach leaves).
+//! this device), `reap` (what a finished launch or a detach leaves), `route` (which transport).
 
 mod books;
 mod descriptor;
@@ -12,13 +12,16 @@ mod listener;
 mod pair;
 mod reap;
 mod request;
+mod route;
 mod stream;
 
 use crate::attached::Usage;
+use crate::config::Config;
 use crate::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crate::shard;
 use books::Device;
+use route::Routes;
 use crossbeam_channel::Sender;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -46,12 +49,14 @@ pub(crate) struct Control {
     devices: BTreeMap<u32, Device>,
     shards: Vec<ShardLink>,
     messages: UnboundedSender<Message>,
+    routes: Routes,
     linger: Duration,
 }
 
 impl Control {
-    pub(crate) fn new(shards: Vec<ShardLink>, messages: UnboundedSender<Message>, linger: Duration) -> Self {
-        Self { devices: BTreeMap::new(), shards, messages, linger }
+    pub(crate) fn new(shards: Vec<ShardLink>, messages: UnboundedSender<Message>, config: &Config) -> Self {
+        let routes = Routes::new(config);
+        Self { devices: BTreeMap::new(), shards, messages, routes, linger: config.linger }
     }
 
     /// Runs until told to stop.
@@ -80,8 +85,8 @@ impl Control {
                 }
                 self.handle_abandon(device, control, seq);
             }
-            Message::Connected { device, control, seq, result } => {
-                self.handle_connected(device, control, seq, result);
+            Message::Attempted { device, control, seq, attempt, result } => {
+                self.handle_attempted(device, (control, seq), attempt, result);
             }
             Message::ListenerReady { device, slot, generation } => {
                 self.handle_listener_ready(device, slot, generation);

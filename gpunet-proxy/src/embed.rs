@@ -106,10 +106,10 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
     for (index, shard) in shards.into_iter().enumerate() {
         inner.spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?;
     }
-    let (links, own, linger) = (inner.shards.clone(), inner.messages.clone(), inner.config.linger);
+    let (links, own, config) = (inner.shards.clone(), inner.messages.clone(), inner.config.clone());
     let control = move || {
         let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, Control::new(links, own, linger).run(inbox, pulse));
+        local.block_on(&runtime, Control::new(links, own, &config).run(inbox, pulse));
     };
     inner.spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?;
     let beat = move || beating.run(period, &workers);

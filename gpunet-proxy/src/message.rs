@@ -27,6 +27,16 @@ pub(crate) enum Command {
     Stop,
 }
 
+/// A stream that is being opened: what was taken for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) slot: u32,
+    pub(crate) rings: (Ring, Ring),
+    pub(crate) options: Options,
+    /// The listener that accepts it.
+    pub(crate) listener: Option<u32>,
+}
+
 /// A stream as the control plane hands it to a data thread.
 pub(crate) struct OpenStream {
     pub(crate) generation: u32,
@@ -54,8 +64,8 @@ pub(crate) enum Message {
     Request { device: u32, control: u32, seq: u64, request: Box<Request> },
     /// The device gave up waiting for that request.
     Abandon { device: u32, control: u32, seq: u64 },
-    /// A connect attempt ended.
-    Connected { device: u32, control: u32, seq: u64, result: io::Result<Opened> },
+    /// An attempt to open a stream ended, and nothing uses its rings any more unless it succeeded.
+    Attempted { device: u32, control: u32, seq: u64, attempt: Attempt, result: io::Result<Opened> },
     /// A listener's descriptor became readable.
     ListenerReady { device: u32, slot: u32, generation: u32 },
     /// A data thread is done with a stream.

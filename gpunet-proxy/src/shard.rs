@@ -201,7 +201,8 @@ impl Shard {
             | epoll::EventFlags::PRI
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
-        let added = epoll::add(&self.epoll, opened.io.readiness(), key, flags);
+        let mut fds = opened.io.readiness().into_iter().flatten();
+        let added = fds.try_for_each(|fd| epoll::add(&self.epoll, fd, key, flags));
         let mut stream = Box::new(Stream::new(opened));
         if let Err(error) = added {
             tracing::warn!(slot, %error, "cannot watch a connection");
@@ -259,6 +260,7 @@ impl Shard {
             let ended =
                 flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if let Some((_, stream)) = self.stream(device, slot) {
+                stream.event = true;
                 // Urgent data too: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
                 stream.connection.handle_ready(
@@ -282,7 +284,7 @@ impl Shard {
             stream.queued = false;
             match stream.pump(&device.attached, slot, now) {
                 Pumped::Idle => {
-                    let at = stream.connection.deadline();
+                    let at = stream.deadline();
                     if let Some(old) = std::mem::replace(&mut stream.timer, at)
                         && Some(old) != at
                     {

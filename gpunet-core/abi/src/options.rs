@@ -11,13 +11,16 @@ pub const DEFAULT_RING_LOG2: u8 = 18;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TransportKind {
-    /// Same-host peer if the proxy holds that listener, else TCP.
+    /// Same-host peer if the proxy holds that listener, RDMA to a destination known to speak it, else
+    /// TCP.
     #[default]
     Auto = 0,
     /// TCP.
     Tcp = 1,
     /// Both ends on this host, through shared rings.
     Peer = 2,
+    /// Reliable connections over RDMA, in the protocol of librdmacm's rsockets.
+    Rc = 3,
 }
 
 impl TransportKind {
@@ -28,6 +31,7 @@ impl TransportKind {
             0 => Some(Self::Auto),
             1 => Some(Self::Tcp),
             2 => Some(Self::Peer),
+            3 => Some(Self::Rc),
             _ => None,
         }
     }

@@ -14,7 +14,8 @@ fn bytes_go_out_and_come_in_as_the_transport_allows() {
     assert_eq!(c.poll_action(0), Action::Idle);
     c.handle_published(StreamWord::at(100)).unwrap();
     assert_eq!(c.poll_action(0), Action::Send { position: 0, len: 100 });
-    assert_eq!(c.handle_sent(60), StreamWord::at(60));
+    c.handle_sent(60);
+    assert_eq!(c.handle_released(60), StreamWord::at(60));
     c.handle_send_blocked();
     assert_eq!(c.poll_action(0), Action::Idle);
     c.handle_ready(false, true);

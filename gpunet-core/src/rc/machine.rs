@@ -38,6 +38,8 @@ impl Config {
     /// Receives for control messages, which take no credit: those of the protocol, and as many again
     /// for a peer that is quick.
     pub const SPARE_RECEIVES: u32 = 2 * CONTROL_LIMIT;
+    /// Send-queue slots for control messages.
+    pub const SPARE_SENDS: u32 = CONTROL_LIMIT;
 
     /// What to tell the peer, given where its descriptors go.
     #[must_use]
@@ -219,6 +221,11 @@ impl Machine {
         if !(failed.last || self.peer_gone) {
             self.handle_failure(failure);
         }
+    }
+
+    /// Notes that the peer's host lives.
+    pub const fn handle_alive(&mut self, now: u64) {
+        self.alive_at = now;
     }
 
     /// Notes that the bytes before `position` of the incoming stream are free again.

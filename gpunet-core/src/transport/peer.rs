@@ -5,6 +5,7 @@
 //! plane); the device code does the rest.
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
+use crate::verbs::Memory;
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::cell::RefCell;
@@ -142,13 +143,13 @@ impl Listen for PeerListening {
         TransportKind::Peer
     }
 
-    fn accept(&mut self) -> io::Result<Accepted> {
+    fn accept(&mut self, _memory: Option<&Memory>) -> io::Result<Accepted> {
         let mut listeners = self.listeners.borrow_mut();
         let waiting = listeners.get_mut(&self.addr).and_then(|queue| queue.waiting.pop_front());
         waiting.map(|w| Accepted::Direct(w.ticket)).ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    fn ready(&self) -> u64 {
+    fn ready(&mut self) -> u64 {
         self.listeners.borrow().get(&self.addr).map_or(0, |queue| queue.waiting.len() as u64)
     }
 
@@ -174,7 +175,7 @@ mod tests {
     use crate::transport::tcp;
 
     fn wish(to: SocketAddr, slot: u32) -> Connect {
-        Connect { to, from: None, options: Options::DEFAULT, ticket: Ticket { slot, generation: 1 } }
+        Connect { to, from: None, options: Options::DEFAULT, ticket: Ticket { slot, generation: 1 }, memory: None }
     }
 
     #[test]
@@ -189,9 +190,9 @@ mod tests {
         }
         assert_eq!(listening.ready(), 3);
         assert!(peer.withdraw(Ticket { slot: 1, generation: 1 }));
-        assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
+        assert!(matches!(listening.accept(None), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         peer.put_back(addr, Ticket { slot: 2, generation: 1 });
-        assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
+        assert!(matches!(listening.accept(None), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         drop(listening);
         assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));
     }

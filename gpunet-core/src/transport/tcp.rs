@@ -6,6 +6,7 @@
 mod raw;
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, StreamIo, Transport};
+use crate::verbs::Memory;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, RingSpan};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -62,7 +63,7 @@ fn local_addr(socket: &Socket) -> io::Result<SocketAddr> {
 
 async fn connect(request: Connect) -> io::Result<Opened> {
     let socket = match request.from {
-        Some(bound) => Socket::from(bound),
+        Some((_, bound)) => Socket::from(bound),
         None => new_socket(request.to)?,
     };
     let stream = tokio::net::TcpSocket::from_std_stream(socket.into()).connect(request.to).await?;
@@ -73,9 +74,9 @@ async fn connect(request: Connect) -> io::Result<Opened> {
 fn open(stream: TcpStream, peer: SocketAddr, options: &Options) -> io::Result<Opened> {
     stream.set_nonblocking(true)?;
     let local = stream.local_addr()?;
-    let mut io = TcpIo { stream, shut: false };
+    let mut io = TcpIo { stream, shut: false, completed: 0 };
     io.set_options(options)?;
-    Ok(Opened { io: Box::new(io), local, peer })
+    Ok(Opened { kind: TransportKind::Tcp, io: Box::new(io), local, peer })
 }
 
 struct TcpListening {
@@ -88,7 +89,7 @@ impl Listen for TcpListening {
         TransportKind::Tcp
     }
 
-    fn accept(&mut self) -> io::Result<Accepted> {
+    fn accept(&mut self, _memory: Option<&Memory>) -> io::Result<Accepted> {
         loop {
             // The address that accept(2) gives: a connection that was reset in the backlog has none
             // any more, but still what was sent on it before.
@@ -101,7 +102,7 @@ impl Listen for TcpListening {
         }
     }
 
-    fn ready(&self) -> u64 {
+    fn ready(&mut self) -> u64 {
         let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
         let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         u64::from(matches!(poll(&mut fds, Some(&none)), Ok(n) if n > 0))
@@ -131,11 +132,19 @@ struct TcpIo {
     stream: TcpStream,
     /// The end of the stream was sent, or waits behind the bytes.
     shut: bool,
+    /// Bytes sent that `completed` has not told yet: the kernel has a copy of its own.
+    completed: u64,
 }
 
 impl StreamIo for TcpIo {
     fn offer(&mut self, span: RingSpan) -> io::Result<usize> {
-        raw::send(self.stream.as_fd(), span)
+        let sent = raw::send(self.stream.as_fd(), span)?;
+        self.completed += sent as u64;
+        Ok(sent)
+    }
+
+    fn completed(&mut self) -> u64 {
+        std::mem::take(&mut self.completed)
     }
 
     fn take(&mut self, span: RingSpan) -> io::Result<usize> {
@@ -172,7 +181,7 @@ impl StreamIo for TcpIo {
         raw::out_queue(self.stream.as_fd()).saturating_sub(u64::from(self.shut))
     }
 
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+    fn readiness(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.stream.as_fd()), None]
     }
 }

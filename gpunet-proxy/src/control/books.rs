@@ -9,10 +9,11 @@ use gpunet_abi::{Error, Options};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::peer::Peer;
 use gpunet_core::transport::{Bound, Listen};
+use gpunet_core::verbs::{self, Memory, RingMemory};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 /// One attachment.
@@ -75,8 +76,8 @@ pub(super) struct Listener {
     pub(super) waiters: VecDeque<Waiter>,
     /// The ready count that the device was shown last.
     pub(super) shown: u64,
-    /// The task that watches the TCP socket, and how to make it watch again.
-    pub(super) watch: Option<(JoinHandle<()>, Arc<Notify>)>,
+    /// The tasks that watch descriptors, and how to make them watch again.
+    pub(super) watches: Vec<(JoinHandle<()>, Arc<Notify>)>,
     /// Keeps the port.
     pub(super) bound: Bound,
 }
@@ -116,8 +117,9 @@ pub(super) struct Waiting {
 pub(super) enum Wait {
     /// A connection at a listener.
     Accept { listener: u32 },
-    /// A connect over a driven transport.
-    Connect { slot: u32, task: JoinHandle<()>, rings: (Ring, Ring), options: Options },
+    /// A driven stream that is being opened. Dropping the sender gives it up; the attempt then says
+    /// when its rings are free.
+    Attempt { _stop: oneshot::Sender<()> },
     /// A connect in a peer listener's backlog.
     Queued { slot: u32, options: Options, from: Option<SocketAddr>, to: SocketAddr },
     /// A data thread's answer.
@@ -218,6 +220,23 @@ impl Device {
     /// Gives back what [`Device::take_rings`] took.
     pub(super) fn give_rings(&mut self, rings: (Ring, Ring)) {
         give_pair(&mut self.shared, rings);
+    }
+
+    /// The memory of a driven stream with these rings, as a transport sees it.
+    pub(super) fn memory_of(&self, rings: (Ring, Ring)) -> Memory {
+        let memory = &self.attached.memory;
+        let ring = |ring: Ring| verbs::Ring {
+            address: memory.span(ring.offset, ring.capacity(), 0, 1).first.ptr as u64,
+            len: ring.capacity(),
+            memory: RingMemory::Mapped,
+        };
+        let keep = memory.region().clone();
+        Memory { send_ring: ring(rings.0), recv_ring: ring(rings.1), owner: u64::from(self.attached.id), keep }
+    }
+
+    /// Says whether a listener stands in that slot.
+    pub(super) fn is_listener(&self, slot: u32) -> bool {
+        matches!(self.slots[slot as usize].role, Role::Listener(_))
     }
 
     /// Takes the two rings of a direct stream.

@@ -8,6 +8,7 @@ use gpunet_abi::entry::OwnWords;
 use gpunet_abi::layout::{DeviceLayout, SocketLine};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_core::transport::Opened;
 use std::mem::offset_of;
 use std::net::SocketAddr;
 
@@ -17,13 +18,13 @@ impl Device {
         &self,
         slot: u32,
         rings: (Ring, Ring),
-        addrs: (SocketAddr, SocketAddr),
+        opened: &Opened,
     ) -> Descriptor {
         let layout = self.attached.memory.layout();
         let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
         let index = u64::from(slot) * 8;
         Descriptor {
-            transport: TransportKind::Tcp as u32,
+            transport: opened.kind as u32,
             partner: NO_SLOT,
             send_ring: Place::new(SHARED, rings.0.offset),
             recv_ring: Place::new(SHARED, rings.1.offset),
@@ -33,8 +34,8 @@ impl Device {
             consumed: Place::new(SHARED, layout.consumed + index),
             send_log2: u32::from(rings.0.log2),
             recv_log2: u32::from(rings.1.log2),
-            local: SockAddr::from_std(addrs.0),
-            peer: SockAddr::from_std(addrs.1),
+            local: SockAddr::from_std(opened.local),
+            peer: SockAddr::from_std(opened.peer),
         }
     }
 

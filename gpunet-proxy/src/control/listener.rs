@@ -2,13 +2,12 @@
 
 use super::Control;
 use super::books::{Listener, Role, Wait, Waiter, Waiting};
-use super::request::{allowed, bound_reply};
-use crate::message::Message;
+use super::request::bound_reply;
+use crate::message::{Attempt, Message, Ring};
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::{Error, Options};
-use gpunet_core::transport::tcp::Tcp;
-use gpunet_core::transport::{Accepted, Bound, Listen, Transport};
+use gpunet_abi::Error;
+use gpunet_core::transport::Accepted;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,26 +22,30 @@ impl Control {
         let slot = request.slot;
         let Role::Bound(bound) = std::mem::take(&mut device.slots[slot as usize].role) else { return };
         let (addr, generation) = (bound.addr, request.generation);
-        let opened = listen_on_all(&[&device.peer, &Tcp], &bound, request.backlog).and_then(|listening| {
-            let fd = listening.iter().find_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
-            Ok((listening, fd.transpose()?))
+        let peer = device.peer.clone();
+        let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|listening| {
+            let fds = listening.iter().filter_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
+            let fds = fds.collect::<io::Result<Vec<_>>>()?;
+            Ok((listening, fds))
         });
-        let (listening, fd) = match opened {
+        let Some(device) = self.device(device_id) else { return };
+        let (listening, fds) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 device.recycle(slot);
                 return device.reply_result(control, seq, Err(crate::errno(&error)));
             }
         };
-        let watch = fd.map(|fd| {
+        let watches = fds.into_iter().map(|fd| {
             let rearm = Arc::new(Notify::new());
             let ready = Message::ListenerReady { device: device_id, slot, generation };
-            (tokio::task::spawn_local(watch(fd, rearm.clone(), messages, ready)), rearm)
+            (tokio::task::spawn_local(watch(fd, rearm.clone(), messages.clone(), ready)), rearm)
         });
+        let watches = watches.collect();
         if listening.iter().any(|l| l.kind() == TransportKind::Peer) {
             device.peer_listeners.insert(addr, slot);
         }
-        let listener = Listener { addr, listening, waiters: VecDeque::new(), shown: 0, watch, bound };
+        let listener = Listener { addr, listening, waiters: VecDeque::new(), shown: 0, watches, bound };
         device.slots[slot as usize].role = Role::Listener(Box::new(listener));
         device.attached.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
@@ -77,11 +80,12 @@ impl Control {
         while self.serve_one(device_id, slot) {}
         let Some(device) = self.device(device_id) else { return };
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
-        let ready: u64 = listener.listening.iter().map(|l| l.ready()).sum();
-        if let Some((_, rearm)) = &listener.watch
-            && listener.listening.iter().all(|l| l.readiness().is_none() || l.ready() == 0)
-        {
-            rearm.notify_one();
+        let ready: u64 = listener.listening.iter_mut().map(|l| l.ready()).sum();
+        let watched = listener.listening.iter_mut().filter(|l| l.readiness().is_some());
+        for ((_, rearm), listening) in listener.watches.iter().zip(watched) {
+            if listening.ready() == 0 {
+                rearm.notify_one();
+            }
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {
             let memory = &device.attached.memory;
@@ -96,7 +100,7 @@ impl Control {
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
         let options = listener.bound.options;
-        let Some(at) = listener.listening.iter().position(|l| l.ready() > 0) else { return false };
+        let Some(at) = listener.listening.iter_mut().position(|l| l.ready() > 0) else { return false };
         // Rings first: a connection that cannot be given rings stays in the backlog. (Those of a
         // direct stream depend on its other end; it is put back if there are none.)
         let rings = if listener.listening[at].kind() == TransportKind::Peer {
@@ -107,8 +111,8 @@ impl Control {
             self.cancel(device_id, waiter.control, Error::NoBuffers);
             return true;
         };
-        let accepted = device.accept_from(slot, at);
-        if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_)))) {
+        let accepted = device.accept_from(slot, at, rings);
+        if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_) | Accepted::Opening(_)))) {
             device.give_rings(rings);
         }
         match (accepted, rings) {
@@ -116,8 +120,13 @@ impl Control {
                 let request = (waiter.control, waiter.seq);
                 self.open_driven(device_id, request, waiter.target, rings, &options, opened);
             }
+            (Ok(Accepted::Opening(opening)), Some(rings)) => {
+                let attempt = Attempt { slot: waiter.target, rings, options, listener: Some(slot) };
+                let request = (waiter.control, waiter.seq);
+                self.attempt(device_id, request, waiter.launch, attempt, opening);
+            }
             (Ok(Accepted::Direct(ticket)), _) => self.pair(device_id, slot, &waiter, ticket),
-            (Ok(Accepted::Driven(_)), None) => device.wait_first(slot, waiter), // no transport is both
+            (Ok(Accepted::Driven(_) | Accepted::Opening(_)), None) => device.wait_first(slot, waiter), // no transport is both
             (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return false,
             (Err(error), _) => {
                 tracing::warn!(slot, %error, "accept failed");
@@ -133,7 +142,7 @@ impl Control {
         let Role::Listener(mut listener) = std::mem::take(&mut device.slots[slot as usize].role) else {
             return;
         };
-        if let Some((task, _)) = &listener.watch {
+        for (task, _) in &listener.watches {
             task.abort();
         }
         let backlog = device.peer.waiting_at(listener.addr);
@@ -162,10 +171,11 @@ impl Control {
 impl super::books::Device {
     /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
     /// there is none to take.
-    fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
+    fn accept_from(&mut self, slot: u32, at: usize, rings: Option<(Ring, Ring)>) -> io::Result<Accepted> {
+        let memory = rings.map(|rings| self.memory_of(rings));
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
         let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
-        let result = listener.listening.get_mut(at).map_or_else(|| Err(none()), |one| one.accept());
+        let result = listener.listening.get_mut(at).map_or_else(|| Err(none()), |one| one.accept(memory.as_ref()));
         if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && let Some(waiter) = listener.waiters.pop_front()
         {
@@ -183,27 +193,6 @@ impl super::books::Device {
             self.requests.insert(waiter.control, waiting);
         }
     }
-}
-
-/// Listens on every transport that the socket may use. TCP holds the port in any case; peer is an
-/// extra unless it is demanded.
-fn listen_on_all(
-    transports: &[&dyn Transport],
-    bound: &Bound,
-    backlog: u32,
-) -> io::Result<Vec<Box<dyn Listen>>> {
-    let Options { transport: option, .. } = bound.options;
-    let mut listening = Vec::new();
-    for transport in transports.iter().filter(|t| allowed(option, t.kind())) {
-        match transport.listen(bound, backlog) {
-            Ok(one) => listening.push(one),
-            Err(error) if transport.kind() == TransportKind::Peer && option == TransportKind::Auto as u8 => {
-                tracing::info!(addr = %bound.addr, %error, "no peer listener");
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(listening)
 }
 
 /// Tells the control plane each time a listener's descriptor becomes readable.

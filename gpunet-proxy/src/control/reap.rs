@@ -110,6 +110,7 @@ impl Control {
         let Some(Detaching { done, timeout }) = device.detaching.take() else { return };
         timeout.abort();
         self.devices.remove(&device_id);
+        self.routes.forget(device_id);
         let (ack, acks) = crossbeam_channel::unbounded();
         for shard in &self.shards {
             shard.send(Command::Detach { device: device_id, done: ack.clone() });

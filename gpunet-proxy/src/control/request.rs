@@ -107,17 +107,13 @@ impl Control {
                     device.recycle(waiter.target);
                 }
             }
-            Wait::Connect { slot, task, rings, .. } => {
-                task.abort();
-                device.give_rings(rings);
-                device.recycle(slot);
-            }
             Wait::Queued { slot, .. } => {
                 let generation = device.slots[slot as usize].generation;
                 device.peer.withdraw(Ticket { slot, generation });
                 device.recycle(slot);
             }
-            Wait::Query => {}
+            // An attempt ends by itself when its `stop` is dropped, here.
+            Wait::Attempt { .. } | Wait::Query => {}
         }
         device.reply_result(control, waiting.seq, Err(error));
     }

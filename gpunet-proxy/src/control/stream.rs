@@ -1,16 +1,17 @@
 //! Streams: connecting, opening, closing.
 
 use super::Control;
-use super::books::{Role, Stream, Wait, Waiting};
+use super::books::{Role, Stream, Wait, Waiter};
 use super::request::allowed;
-use crate::message::{Command, Message, OpenStream, Ring};
+use super::route::Opening;
+use crate::message::{Attempt, Command, Message, OpenStream, Ring};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::transport::peer::Ticket;
-use gpunet_core::transport::tcp::Tcp;
 use gpunet_core::transport::{Connect, Connecting, Opened, Transport};
 use std::io;
+use tokio::sync::oneshot;
 
 impl Control {
     /// Connects: a peer of this proxy first, then TCP, as far as the socket's option allows.
@@ -22,12 +23,13 @@ impl Control {
             _ => None,
         };
         let from = bound.as_ref().map(|b| b.addr);
+        let bound = bound.map(|b| (b.addr, b.socket));
         let Some(to) = request.address.to_std() else {
             device.recycle(slot);
             return device.reply_result(control, seq, Err(Error::FamilyNotSupported));
         };
         let ticket = Ticket { slot, generation: request.generation };
-        let wish = Connect { to, from: bound.map(|b| b.socket), options, ticket };
+        let wish = Connect { to, from: bound, options, ticket, memory: None };
         let wish = if allowed(options.transport, TransportKind::Peer) {
             match device.peer.connect(wish) {
                 Connecting::Elsewhere(wish) => Ok(wish),
@@ -43,28 +45,20 @@ impl Control {
         } else {
             Ok(wish)
         };
-        let attempt = wish.and_then(|wish| {
+        let attempt = wish.and_then(|mut wish| {
             // Peer was demanded, and this proxy holds no such listener.
-            if !allowed(options.transport, TransportKind::Tcp) {
+            if allowed(options.transport, TransportKind::Peer) && options.transport != TransportKind::Auto as u8 {
                 return Err(Error::ConnectionRefused);
             }
             let rings = device.take_rings(&options).ok_or(Error::NoBuffers)?;
-            Ok((rings, Tcp.connect(wish)))
+            wish.memory = Some(device.memory_of(rings));
+            Ok((rings, wish))
         });
         match attempt {
-            Ok((rings, Connecting::Pending(attempt))) => {
-                let messages = self.messages.clone();
-                let task = tokio::task::spawn_local(async move {
-                    let result = attempt.await;
-                    let _ = messages.send(Message::Connected { device: device_id, control, seq, result });
-                });
-                let Some(device) = self.device(device_id) else { return };
-                device.wait(control, seq, launch, Wait::Connect { slot, task, rings, options });
-            }
-            Ok((rings, _)) => {
-                device.give_rings(rings);
-                device.recycle(slot);
-                device.reply_result(control, seq, Err(Error::ConnectionRefused));
+            Ok((rings, wish)) => {
+                let attempt = Attempt { slot, rings, options, listener: None };
+                let opening = self.routes.connect(wish);
+                self.attempt(device_id, (control, seq), launch, attempt, opening);
             }
             Err(error) => {
                 device.recycle(slot);
@@ -73,25 +67,64 @@ impl Control {
         }
     }
 
-    pub(super) fn handle_connected(
+    /// Opens a driven stream, in a task of its own; [`Control::handle_attempted`] goes on.
+    pub(super) fn attempt(
         &mut self,
         device_id: u32,
-        control: u32,
-        seq: u64,
+        (control, seq): (u32, u64),
+        launch: u32,
+        attempt: Attempt,
+        opening: Opening,
+    ) {
+        let messages = self.messages.clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::task::spawn_local(async move {
+            // Given up, the attempt is dropped here, and only then are its rings told to be free.
+            let result = tokio::select! {
+                result = opening => result,
+                _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
+            };
+            let _ = messages.send(Message::Attempted { device: device_id, control, seq, attempt, result });
+        });
+        let Some(device) = self.device(device_id) else { return };
+        device.wait(control, seq, launch, Wait::Attempt { _stop: stop });
+    }
+
+    /// An attempt ended: opens the stream, or takes back what was taken for it.
+    pub(super) fn handle_attempted(
+        &mut self,
+        device_id: u32,
+        (control, seq): (u32, u64),
+        attempt: Attempt,
         result: io::Result<Opened>,
     ) {
         let Some(device) = self.device(device_id) else { return };
-        if !device.waits(control, seq) {
-            return; // given up meanwhile; the connection closes as `result` is dropped
-        }
-        let opened = match result {
-            Ok(opened) => opened,
-            Err(error) => return self.cancel(device_id, control, crate::errno(&error)),
+        let Attempt { slot, rings, options, listener } = attempt;
+        let waits = device.waits(control, seq);
+        let error = match result {
+            Ok(opened) if waits => {
+                device.requests.remove(&control);
+                return self.open_driven(device_id, (control, seq), slot, rings, &options, opened);
+            }
+            // Given up meanwhile: the connection closes as `result` is dropped, before its rings are
+            // free for others.
+            Ok(_) => None,
+            Err(error) => waits.then(|| crate::errno(&error)),
         };
-        if let Some(Waiting { what: Wait::Connect { slot, rings, options, .. }, .. }) =
-            device.requests.remove(&control)
-        {
-            self.open_driven(device_id, (control, seq), slot, rings, &options, opened);
+        device.give_rings(rings);
+        match (error, listener) {
+            // The client went away while it was accepted: the next one is as good.
+            (Some(_), Some(listener)) if device.is_listener(listener) => {
+                let launch = device.requests.remove(&control).map_or(0, |waiting| waiting.launch);
+                device.wait_first(listener, Waiter { control, seq, target: slot, launch });
+                self.serve(device_id, listener);
+            }
+            (error, _) => {
+                device.recycle(slot);
+                if let Some(error) = error {
+                    device.reply_result(control, seq, Err(error));
+                }
+            }
         }
     }
 
@@ -120,7 +153,7 @@ impl Control {
         });
         device.attached.memory.open_line(slot, generation);
         let mut reply = Reply::new(0, 0);
-        reply.descriptor = device.driven_descriptor(slot, rings, (opened.local, opened.peer));
+        reply.descriptor = device.driven_descriptor(slot, rings, &opened);
         let stream = OpenStream { generation, io: opened.io, send_ring, recv_ring };
         shard.send(Command::Open { device: device_id, slot, stream });
         device.reply(control, seq, &reply);

@@ -7,7 +7,7 @@ use gpunet_abi::position::Violation;
 use gpunet_abi::{Error, Options, RingSpan, Status};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
-use gpunet_core::transport::StreamIo;
+use gpunet_core::transport::{StreamIo, Turn};
 use std::io;
 
 /// Actions a stream may take in one turn before others get theirs.
@@ -36,6 +36,8 @@ pub(super) struct Stream {
     /// A short read does not say that nothing is left: the peer's end or urgent data were announced
     /// and will not be announced again.
     pub(super) read_to_empty: bool,
+    /// A descriptor of the transport had an event since the last turn.
+    pub(super) event: bool,
     /// When it is to be driven again, as the data thread's timers have it.
     pub(super) timer: Option<u64>,
     /// Bytes that were on their way when `io` went.
@@ -54,6 +56,7 @@ impl Stream {
             generation: opened.generation,
             queued: false,
             read_to_empty: false,
+            event: true,
             timer: None,
             cut_off: 0,
             told_no_send: false,
@@ -118,7 +121,7 @@ impl Stream {
     /// Carries out actions until there are none or the budget is spent.
     pub(super) fn pump(&mut self, attached: &Attached, slot: u32, now: u64) -> Pumped {
         self.observe_words(attached, slot);
-        let (mut landed, mut released) = (false, false);
+        let (mut landed, mut released) = (false, self.turn(attached, slot, now));
         let mut result = Pumped::More;
         for _ in 0..BUDGET {
             match self.connection.poll_action(now) {
@@ -145,6 +148,10 @@ impl Stream {
                         if let Some(io) = &mut self.io {
                             io.reset();
                         }
+                    }
+                    if self.io.as_mut().is_some_and(|io| !io.close(now)) {
+                        result = Pumped::Idle;
+                        break;
                     }
                     result = Pumped::Finished { undelivered };
                     break;
@@ -173,6 +180,37 @@ impl Stream {
         result
     }
 
+    /// Lets the transport move on; says whether ring memory was released.
+    fn turn(&mut self, attached: &Attached, slot: u32, now: u64) -> bool {
+        let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
+        let event = std::mem::take(&mut self.event);
+        let Some(io) = &mut self.io else { return false };
+        let ready = io.turn(&Turn { now, event, consumed, discards });
+        self.connection.handle_ready(ready.readable, ready.writable);
+        self.release(attached, slot)
+    }
+
+    /// Tells the device of ring memory that the transport has done with; says whether there was any.
+    fn release(&mut self, attached: &Attached, slot: u32) -> bool {
+        match self.io.as_mut().map_or(0, |io| io.completed()) {
+            0 => false,
+            n => {
+                let word = self.connection.handle_released(n);
+                attached.memory.released(slot).publish(word.0);
+                true
+            }
+        }
+    }
+
+    /// When it wants to be driven again, whatever else happens.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let io = self.io.as_ref().and_then(|io| io.deadline());
+        match (self.connection.deadline(), io) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
     fn span(&self, attached: &Attached, ring: Ring, position: u64, len: u64) -> RingSpan {
         attached.memory.span(ring.offset, ring.capacity(), position, len.min(CHUNK))
     }
@@ -181,9 +219,8 @@ impl Stream {
         let span = self.span(attached, self.send_ring, position, len);
         match self.io().and_then(|io| io.offer(span)) {
             Ok(n) => {
-                let word = self.connection.handle_sent(n as u64);
-                attached.memory.released(slot).publish(word.0);
-                true
+                self.connection.handle_sent(n as u64);
+                self.release(attached, slot)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 self.connection.handle_send_blocked();

@@ -1,0 +1,174 @@
+//! Rc: reliable connections over RDMA, set up by rdma_cm, in the protocol of librdmacm's rsockets.
+//!
+//! The peer's network card writes straight into this end's receive ring, and this end's card reads
+//! straight from its send ring; the proxy posts requests and polls completions. What is posted and
+//! what completions mean is the business of the state machine, [`crate::rc`]; how a card is reached,
+//! that of [`crate::verbs`]. This file makes connections, `stream` drives one.
+
+mod stream;
+mod visibility;
+
+use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Transport};
+use crate::rc::{Config, Hello, Remote, Variant};
+use crate::verbs::{Depth, Keys, Link, Listening, Memory, Table, Verbs};
+use gpunet_abi::options::TransportKind;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc as Shared;
+use std::time::Duration;
+use stream::RcIo;
+
+/// Settings of the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// An idle connection asks that often whether the peer's host lives: a host that has lost its
+    /// power says nothing. Default 2 s; the answer to a host that is gone takes as long again as the
+    /// network card retries (about 8 s).
+    pub keepalive: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { keepalive: Duration::from_secs(2) }
+    }
+}
+
+/// The rc transport over some verbs.
+#[derive(Clone)]
+pub struct Rc {
+    verbs: Shared<dyn Verbs>,
+    settings: Settings,
+}
+
+impl Rc {
+    /// The transport over these verbs.
+    #[must_use]
+    pub fn new(verbs: Shared<dyn Verbs>, settings: Settings) -> Self {
+        Self { verbs, settings }
+    }
+
+    /// The verbs it uses.
+    #[must_use]
+    pub fn verbs(&self) -> &dyn Verbs {
+        &*self.verbs
+    }
+}
+
+impl Transport for Rc {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Rc
+    }
+
+    fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
+        let listening = self.verbs.listen(bound.addr, backlog.max(1))?;
+        let settings = self.settings;
+        Ok(Box::new(RcListening { listening, settings, waiting: VecDeque::new(), backlog: backlog.max(1) }))
+    }
+
+    fn connect(&self, request: Connect) -> Connecting {
+        let Some(memory) = request.memory.clone() else { return Connecting::Elsewhere(request) };
+        // The port is TCP's and stays there; a device is chosen by the address alone.
+        let from = request.from.as_ref().map(|(from, _)| from.ip());
+        let from = from.filter(|ip| !ip.is_unspecified()).map(|ip| (ip, 0).into());
+        let resolving = self.verbs.resolve(request.to, from);
+        let settings = self.settings;
+        Connecting::Pending(Box::pin(async move {
+            let mut link = resolving.await?;
+            let (config, hello) = prepare(&mut *link, &memory, &settings)?;
+            let (local, peer) = (link.local(), link.peer());
+            let (endpoint, private_data) = link.connect(&hello.encode()).await?;
+            let theirs = Hello::decode(&private_data).map_err(not_rsocket)?;
+            let io = RcIo::new(endpoint, &config, theirs)?;
+            Ok(Opened { kind: TransportKind::Rc, io: Box::new(io), local, peer })
+        }))
+    }
+}
+
+struct RcListening {
+    listening: Box<dyn Listening>,
+    settings: Settings,
+    /// Requests that were read and found good.
+    waiting: VecDeque<(Box<dyn Link>, Hello)>,
+    backlog: u32,
+}
+
+impl RcListening {
+    /// Reads the requests that have come; refuses those that are none of an rsocket peer.
+    fn read(&mut self) {
+        while self.waiting.len() < self.backlog as usize
+            && let Ok(request) = self.listening.next()
+        {
+            match Hello::decode(&request.private_data) {
+                Ok(hello) => self.waiting.push_back((request.link, hello)),
+                Err(_) => request.link.reject(),
+            }
+        }
+    }
+}
+
+impl Listen for RcListening {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Rc
+    }
+
+    fn accept(&mut self, memory: Option<&Memory>) -> io::Result<Accepted> {
+        self.read();
+        let (Some(memory), false) = (memory, self.waiting.is_empty()) else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let Some((mut link, theirs)) = self.waiting.pop_front() else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let (local, peer) = (link.local(), link.peer());
+        // On failure the link is dropped, which refuses the client.
+        let (config, hello) = prepare(&mut *link, memory, &self.settings)?;
+        let accepting = link.accept(&hello.encode());
+        Ok(Accepted::Opening(Box::pin(async move {
+            let io = RcIo::new(accepting.await?, &config, theirs)?;
+            Ok(Opened { kind: TransportKind::Rc, io: Box::new(io), local, peer })
+        })))
+    }
+
+    fn ready(&mut self) -> u64 {
+        self.read();
+        self.waiting.len() as u64
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.listening.readiness())
+    }
+}
+
+/// Registers the memory and makes the queue pair; returns what this end is and says.
+fn prepare(link: &mut dyn Link, memory: &Memory, settings: &Settings) -> io::Result<(Config, Hello)> {
+    let variant = if link.device().iwarp { Variant::Send } else { Variant::Immediate };
+    let most = link.device().max_depth.saturating_sub(2 * Config::SPARE_RECEIVES);
+    let sends = depth_for(memory.send_ring.len).min(most);
+    let receives = depth_for(memory.recv_ring.len).min(most);
+    let depth = Depth { sends: sends + Config::SPARE_SENDS, receives: receives + Config::SPARE_RECEIVES };
+    let Keys { recv_rkey, table_address, table_rkey } = link.prepare(memory, depth)?;
+    let config = Config {
+        variant,
+        send_ring: (memory.send_ring.address, memory.send_ring.len),
+        recv_ring: Remote {
+            address: memory.recv_ring.address,
+            rkey: recv_rkey,
+            len: memory.recv_ring.len as u32,
+        },
+        sends,
+        receives: receives as u16,
+        keepalive: settings.keepalive.as_nanos() as u64,
+    };
+    let hello = config.hello(Remote { address: table_address, rkey: table_rkey, len: Table::ENTRIES as u32 });
+    Ok((config, hello))
+}
+
+/// Work requests for a ring of that size: 512 bytes each, between 16 and librdmacm's 384.
+fn depth_for(ring: u64) -> u32 {
+    (ring / 512).clamp(16, 384) as u32
+}
+
+fn not_rsocket(error: crate::rc::BadHello) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionRefused, format!("the listener is no rsocket: {error}"))
+}

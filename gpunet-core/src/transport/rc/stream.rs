@@ -1,0 +1,244 @@
+//! One rc stream: carries out what the state machine asks for, and tells it what completes.
+
+use crate::rc::{Config, Failure, Hello, Machine, Message};
+use crate::transport::{Ready, StreamIo, Turn};
+use crate::verbs::{Completion, Endpoint, Status, WorkRequest};
+use gpunet_abi::{Options, RingSpan};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// How long the end of a connection may take to be told, in nanoseconds.
+const CLOSE_NS: u64 = 3_000_000_000;
+/// The same for a connection that is given up.
+const RESET_NS: u64 = 200_000_000;
+
+pub(super) struct RcIo {
+    machine: Machine,
+    endpoint: Box<dyn Endpoint>,
+    /// The time of the latest turn.
+    now: u64,
+    started: bool,
+    next_id: u64,
+    /// Bytes given by `take` and `discard`.
+    taken: u64,
+    /// Bytes of which `offer` has said that they are taken, and those that `completed` has told.
+    accepted: u64,
+    told: u64,
+    reset: bool,
+    /// When the end is over, told or not.
+    close_by: Option<u64>,
+}
+
+impl RcIo {
+    pub(super) fn new(mut endpoint: Box<dyn Endpoint>, config: &Config, peer: Hello) -> io::Result<Self> {
+        endpoint.shorten_rnr_timer()?;
+        endpoint.arm()?;
+        Ok(Self {
+            machine: Machine::new(config, peer, 0),
+            endpoint,
+            now: 0,
+            started: false,
+            next_id: 0,
+            taken: 0,
+            accepted: 0,
+            told: 0,
+            reset: false,
+            close_by: None,
+        })
+    }
+
+    /// Takes completions until there are none.
+    fn poll(&mut self) {
+        while let Some(completion) = self.endpoint.poll() {
+            match completion {
+                Completion::Received { message, len } => self.handle_message(message, len),
+                Completion::Sent { status: Status::Success, .. } => self.machine.handle_sent(self.now),
+                Completion::Sent { status, .. } => self.machine.handle_send_failed(failure(status)),
+                // The requests of the send queue fail too, or the connection is gone: they tell why.
+                Completion::Flushed => {}
+            }
+        }
+    }
+
+    fn handle_message(&mut self, message: u32, len: Option<u32>) {
+        if let Err(error) = self.endpoint.post_receive() {
+            // Into a queue pair that is in error nothing can be posted; that shows elsewhere.
+            tracing::debug!(%error, "receive not posted");
+        }
+        // Violations are kept by the machine, as its failure.
+        if let Ok(Message::Credits(_)) = self.machine.handle_message(message, len, self.now) {
+            while let Some(area) = self.endpoint.table().take(self.machine.expected_entry()) {
+                if self.machine.handle_area(area).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Posts what the machine wants posted.
+    fn post(&mut self) {
+        while let Some(op) = self.machine.poll(self.now) {
+            let id = self.next_id;
+            self.next_id += 1;
+            if let Err(error) = self.endpoint.post(&WorkRequest { id, op }) {
+                tracing::debug!(%error, ?op, "request not posted");
+                self.machine.handle_failure(Failure::Device);
+                return;
+            }
+        }
+    }
+
+    /// Bytes that lie in the ring and were not given yet.
+    fn landed(&self) -> u64 {
+        self.machine.received() - self.taken
+    }
+
+    /// What a reader with nothing left to read is told.
+    fn nothing(&self) -> io::Result<usize> {
+        match self.machine.failure() {
+            Some(failure) => Err(error(failure)),
+            None if self.machine.is_peer_shut() => Ok(0),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl StreamIo for RcIo {
+    fn turn(&mut self, turn: &Turn) -> Ready {
+        self.now = turn.now;
+        if !std::mem::replace(&mut self.started, true) {
+            self.machine.handle_alive(turn.now);
+        }
+        self.poll();
+        if turn.event {
+            // An event says nothing of what came after it: arm again, then look again.
+            if let Err(error) = self.endpoint.arm() {
+                tracing::debug!(%error, "completion events are over");
+                self.machine.handle_failure(Failure::Device);
+            }
+            self.poll();
+            if self.endpoint.is_disconnected() {
+                // What it sent before has come by now.
+                self.poll();
+                self.machine.handle_disconnected();
+            }
+        }
+        let consumed = if turn.discards { self.taken } else { turn.consumed };
+        self.machine.handle_consumed(consumed);
+        self.post();
+        Ready {
+            readable: self.landed() > 0 || self.machine.is_peer_shut() || self.machine.failure().is_some(),
+            writable: self.machine.may_send() || self.machine.send_failure().is_some(),
+        }
+    }
+
+    fn offer(&mut self, span: RingSpan) -> io::Result<usize> {
+        if let Some(failure) = self.machine.send_failure() {
+            return Err(error(failure));
+        }
+        self.machine.offer(self.accepted + span.len() as u64);
+        self.post();
+        // Some of them may have been posted since they were offered last.
+        let posted = self.machine.posted() - self.accepted;
+        self.accepted += posted;
+        match posted as usize {
+            0 => Err(self.machine.send_failure().map_or(io::ErrorKind::WouldBlock.into(), error)),
+            posted => Ok(posted),
+        }
+    }
+
+    fn completed(&mut self) -> u64 {
+        let completed = self.machine.completed().min(self.accepted) - self.told;
+        self.told += completed;
+        completed
+    }
+
+    fn take(&mut self, span: RingSpan) -> io::Result<usize> {
+        match self.landed().min(span.len() as u64) {
+            0 => self.nothing(),
+            n => {
+                super::visibility::before_landed();
+                self.taken += n;
+                Ok(n as usize)
+            }
+        }
+    }
+
+    fn discard(&mut self) -> io::Result<usize> {
+        let n = self.landed();
+        if n == 0 {
+            return self.nothing();
+        }
+        self.taken += n;
+        self.machine.handle_consumed(self.taken);
+        self.post();
+        Ok(n as usize)
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        self.machine.shutdown();
+        self.post();
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.reset = true;
+        self.machine.reset();
+        self.post();
+    }
+
+    fn close(&mut self, now: u64) -> bool {
+        self.now = now;
+        let limit = if self.reset { RESET_NS } else { CLOSE_NS };
+        let by = *self.close_by.get_or_insert(now.saturating_add(limit));
+        if !self.reset {
+            self.machine.disconnect();
+            self.post();
+        }
+        self.machine.is_settled() || now >= by
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        match (self.close_by, self.machine.deadline()) {
+            (Some(by), Some(at)) => Some(by.min(at)),
+            (by, at) => by.or(at),
+        }
+    }
+
+    fn set_options(&mut self, _options: &Options) -> io::Result<()> {
+        // No delay and signs of life are what this transport always does.
+        Ok(())
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        self.accepted.saturating_sub(self.machine.completed())
+    }
+
+    fn readiness(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        self.endpoint.readiness().map(Some)
+    }
+}
+
+/// What a failed request says about the connection.
+fn failure(status: Status) -> Failure {
+    match status {
+        Status::RetryExceeded | Status::RnrRetryExceeded => Failure::Unreachable,
+        // The peer's card let go of the connection, or ours did after a failure that is told already.
+        Status::RemoteRefused | Status::Flushed => Failure::Reset,
+        Status::Success | Status::Other(_) => Failure::Device,
+    }
+}
+
+fn error(failure: Failure) -> io::Error {
+    let code = match failure {
+        Failure::Protocol(violation) => {
+            tracing::debug!(%violation, "the peer broke the protocol");
+            libc::EPROTO
+        }
+        Failure::Reset => libc::ECONNRESET,
+        Failure::Unreachable => libc::ETIMEDOUT,
+        Failure::Closed => libc::EPIPE,
+        Failure::Device => libc::EIO,
+    };
+    io::Error::from_raw_os_error(code)
+}

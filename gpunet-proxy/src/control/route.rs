@@ -1,0 +1,183 @@
+//! Which transport carries a stream: what `bind` listens on, and in which order `connect` tries.
+
+use super::request::allowed;
+use crate::config::{Config, Rdma};
+use gpunet_abi::options::TransportKind;
+use gpunet_core::transport::peer::Peer;
+use gpunet_core::transport::rc::{Rc, Settings};
+use gpunet_core::transport::tcp::Tcp;
+use gpunet_core::transport::{Bound, Connect, Connecting, Listen, Opened, Transport};
+use gpunet_core::verbs::rdma;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc as Shared;
+use std::time::{Duration, Instant};
+
+/// A driven stream on its way.
+pub(super) type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
+
+/// How long an automatic connect tries rc before it goes on with TCP.
+const RC_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a destination that did not answer by rc is not asked again.
+const MISS: Duration = Duration::from_secs(60);
+
+/// The transports of a proxy, and what it knows of destinations.
+pub(super) struct Routes {
+    /// Opened when it is first wanted; the reason if that failed.
+    rc: Option<Result<Rc, String>>,
+    rdma: Rdma,
+    settings: Settings,
+    peers: Vec<IpAddr>,
+    known: Known,
+}
+
+/// Destinations that answered by rc, or did not.
+type Known = Shared<RefCell<HashMap<SocketAddr, Answer>>>;
+
+#[derive(Clone, Copy)]
+enum Answer {
+    Speaks,
+    Misses { until: Instant },
+}
+
+impl Routes {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            rc: None,
+            rdma: config.rdma.clone(),
+            settings: Settings { keepalive: config.rc_keepalive },
+            peers: config.rc_peers.clone(),
+            known: Known::default(),
+        }
+    }
+
+    /// The rc transport, or why there is none.
+    fn rc(&mut self) -> Result<&Rc, String> {
+        let (rdma, settings) = (&self.rdma, self.settings);
+        let opened = self.rc.get_or_insert_with(|| {
+            let verbs: Shared<dyn gpunet_core::verbs::Verbs> = match rdma {
+                Rdma::Off => return Err("rc is switched off in the proxy's settings".to_owned()),
+                Rdma::System => match rdma::Rdma::open() {
+                    Ok(rdma) => Shared::new(rdma),
+                    Err(why) => return Err(why.to_string()),
+                },
+                Rdma::Simulated(fabric) => Shared::from(fabric.verbs()),
+            };
+            Ok(Rc::new(verbs, settings))
+        });
+        opened.as_ref().map_err(Clone::clone)
+    }
+
+    /// Forgets what is registered of an attachment's memory.
+    pub(super) fn forget(&self, owner: u32) {
+        if let Some(Ok(rc)) = &self.rc {
+            rc.verbs().forget(u64::from(owner));
+        }
+    }
+
+    /// Listens on every transport that the socket may use. TCP holds the port in any case; the others
+    /// are extras unless they are demanded.
+    pub(super) fn listen(
+        &mut self,
+        peer: &Peer,
+        bound: &Bound,
+        backlog: u32,
+    ) -> io::Result<Vec<Box<dyn Listen>>> {
+        let option = bound.options.transport;
+        let mut listening = Vec::new();
+        if allowed(option, TransportKind::Peer) {
+            extra(option, bound, "peer", peer.listen(bound, backlog), &mut listening)?;
+        }
+        if allowed(option, TransportKind::Tcp) {
+            listening.push(Tcp.listen(bound, backlog)?);
+        }
+        if allowed(option, TransportKind::Rc) {
+            let rc = self.rc().map_err(unavailable).and_then(|rc| rc.listen(bound, backlog));
+            extra(option, bound, "rc", rc, &mut listening)?;
+        }
+        Ok(listening)
+    }
+
+    /// Connects: rc if it is demanded, or if the destination is known to speak it; else TCP.
+    pub(super) fn connect(&mut self, wish: Connect) -> Opening {
+        if wish.options.transport == TransportKind::Rc as u8 {
+            return match self.rc() {
+                Ok(rc) => start(rc.connect(wish)),
+                Err(why) => {
+                    tracing::warn!(why, "rc is not available");
+                    Box::pin(async { Err(unavailable(why)) })
+                }
+            };
+        }
+        let to = wish.to;
+        if !allowed(wish.options.transport, TransportKind::Rc) || !self.speaks_rc(to) {
+            return start(Tcp.connect(wish));
+        }
+        let Ok(rc) = self.rc() else { return start(Tcp.connect(wish)) };
+        let first = Connect { from: None, memory: wish.memory.clone(), ..wish };
+        let first = Connect { from: wish.from.as_ref().and_then(|(at, fd)| Some((*at, fd.try_clone().ok()?))), ..first };
+        let (first, known) = (start(rc.connect(first)), self.known.clone());
+        Box::pin(async move {
+            // The attempt is over, and its rings are untouched, before TCP begins.
+            match tokio::time::timeout(RC_PATIENCE, first).await {
+                Ok(Ok(opened)) => {
+                    known.borrow_mut().insert(to, Answer::Speaks);
+                    Ok(opened)
+                }
+                failed => {
+                    let why = failed.map_or_else(|_| "no answer".to_owned(), |result| describe(&result));
+                    tracing::info!(%to, why, "not by rc: tcp instead");
+                    known.borrow_mut().insert(to, Answer::Misses { until: Instant::now() + MISS });
+                    start(Tcp.connect(wish)).await
+                }
+            }
+        })
+    }
+
+    fn speaks_rc(&self, to: SocketAddr) -> bool {
+        match self.known.borrow().get(&to) {
+            Some(Answer::Speaks) => true,
+            Some(Answer::Misses { until }) if Instant::now() < *until => false,
+            _ => self.peers.contains(&to.ip()),
+        }
+    }
+}
+
+fn describe(result: &io::Result<Opened>) -> String {
+    result.as_ref().err().map_or_else(String::new, ToString::to_string)
+}
+
+fn unavailable(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+fn start(connecting: Connecting) -> Opening {
+    match connecting {
+        Connecting::Pending(opening) => opening,
+        _ => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
+    }
+}
+
+/// Adds a listener that is an extra unless it is demanded.
+fn extra(
+    option: u8,
+    bound: &Bound,
+    name: &str,
+    result: io::Result<Box<dyn Listen>>,
+    listening: &mut Vec<Box<dyn Listen>>,
+) -> io::Result<()> {
+    match result {
+        Ok(one) => listening.push(one),
+        Err(error) if option == TransportKind::Auto as u8 => {
+            tracing::debug!(addr = %bound.addr, %error, "no {name} listener");
+        }
+        Err(error) => {
+            tracing::warn!(addr = %bound.addr, %error, "cannot listen on {name}");
+            return Err(error);
+        }
+    }
+    Ok(())
+}

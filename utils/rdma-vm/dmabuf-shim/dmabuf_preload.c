@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A library for LD_PRELOAD that goes with the kernel module beside it.
+//
+// libibverbs asks the device's user-space driver for ibv_reg_dmabuf_mr, and those of rxe and siw have no such function, so
+// the kernel is never asked. This one asks it, through the function that the drivers of real cards use for it too.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef int command(void *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access, void *mr);
+
+void *ibv_reg_dmabuf_mr(void *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+    // The function is in libibverbs, which may have been opened by dlopen without RTLD_GLOBAL.
+    command *ask = (command *)dlsym(RTLD_DEFAULT, "ibv_cmd_reg_dmabuf_mr");
+    if (!ask) {
+        void *verbs = dlopen("libibverbs.so.1", RTLD_LAZY);
+        ask = verbs ? (command *)dlsym(verbs, "ibv_cmd_reg_dmabuf_mr") : NULL;
+    }
+    if (!ask) {
+        errno = ENOSYS;
+        return NULL;
+    }
+    // Room for a struct verbs_mr, which is far smaller; the driver's ibv_dereg_mr frees it.
+    void *mr = calloc(1, 512);
+    int error = mr ? ask(pd, offset, length, iova, fd, access, mr) : ENOMEM;
+    if (error == 0)
+        return mr;
+    free(mr);
+    errno = error;
+    return NULL;
+}

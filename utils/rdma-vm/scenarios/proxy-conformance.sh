@@ -1,0 +1,12 @@
+# The socket conformance tests of gpunet-proxy over rc.
+# in: quick
+# guests: one
+# needs: test:gpunet-proxy:conformance
+# limit: 240
+# shellcheck shell=sh source=scenarios/lib.sh
+. /job/scenarios/lib.sh
+mark rxe0
+GPUNET_RC_ADDR="$ME" run conformance 230 /job/gpunet-proxy-conformance
+tail -n 5 /tmp/conformance.log
+# Without this, tests that quietly took another transport would pass.
+carried rxe0 100000

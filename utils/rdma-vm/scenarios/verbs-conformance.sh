@@ -1,0 +1,9 @@
+# The verbs conformance tests of gpunet-core on rxe.
+# in: quick
+# guests: one
+# needs: test:gpunet-core:verbs
+# limit: 120
+# shellcheck shell=sh source=scenarios/lib.sh
+. /job/scenarios/lib.sh
+GPUNET_RDMA_ADDR="$ME" run verbs 110 /job/gpunet-core-verbs
+tail -n 5 /tmp/verbs.log

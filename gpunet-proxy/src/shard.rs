@@ -201,8 +201,8 @@ impl Shard {
             | epoll::EventFlags::PRI
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
-        let mut fds = opened.io.readiness().into_iter().flatten();
-        let added = fds.try_for_each(|fd| epoll::add(&self.epoll, fd, key, flags));
+        let fds = opened.io.readiness();
+        let added = fds.into_iter().flatten().try_for_each(|fd| epoll::add(&self.epoll, fd, key, flags));
         let mut stream = Box::new(Stream::new(opened));
         if let Err(error) = added {
             tracing::warn!(slot, %error, "cannot watch a connection");

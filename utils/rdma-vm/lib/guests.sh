@@ -88,6 +88,7 @@ start_guest() {
     fi
     mkfifo "$work/console$n" "$work/control$n.in" "$work/control$n.out" "$work/monitor$n.in" "$work/monitor$n.out"
     # Held open, so that QEMU sees no end of its input.
+    # shellcheck disable=SC2034
     exec {monitor}<>"$work/monitor$n.in"
     { : >"$work/opened$n"; sed -u "s/\\r\$//; s/^/$prefix/"; } <"$work/console$n" &
     CONSOLE[n]=$!

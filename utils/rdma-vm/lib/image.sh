@@ -70,7 +70,7 @@ build_sysroot() {
     fetch user "$RELEASE" $USER_PACKAGES
     rm -rf "$SYSROOT"
     unpack user "$SYSROOT"
-    rm -rf "$SYSROOT/usr/share"
+    rm -rf "${SYSROOT:?}/usr/share"
     echo "$stamp" >"$SYSROOT/stamp"
 }
 

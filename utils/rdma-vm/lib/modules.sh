@@ -28,7 +28,7 @@ modules() {
 
 # unpack_headers DIRECTORY: the headers and build tools of exactly the kernel in the cache.
 unpack_headers() {
-    local release names kbuild
+    local release names
     release=$(kernel_release)
     if [ ! -e "$CACHE/debs/headers-$SUITE/$release" ]; then
         open_suite "$SUITE"

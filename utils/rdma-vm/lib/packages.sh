@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2153
 # Debian packages, fetched and unpacked without being installed.
 #
 # apt gets its own sources, lists and status below a scratch directory: it knows the host's setup only as the place to learn

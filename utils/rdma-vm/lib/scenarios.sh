@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2153
 # The scenarios: which there are, what they need, the guests that run them, the summary.
 #
 # A scenario is a shell file of scenarios/ that a guest runs; exit code 0 is ok, 77 skipped, everything else failed. The
@@ -55,8 +55,10 @@ run_tests() {
             --list) list_scenarios; return 0 ;;
             --strict) strict=1 ;;
             quick | full) names+=("$word") ;;
-            *) [ -e "$SCENARIOS/$word.sh" ] && [ "$word" != lib ] || die "no scenario $word"
-               names+=("$word") ;;
+            *)
+                if [ ! -e "$SCENARIOS/$word.sh" ] || [ "$word" = lib ]; then die "no scenario $word"; fi
+                names+=("$word")
+                ;;
         esac
     done
     [ "${#names[@]}" -gt 0 ] || names=(quick)
@@ -189,7 +191,7 @@ need_module() {
 
 # run_group KEY NAME...: one boot; when the guests die on the way, another one for those that had not begun.
 run_group() {
-    local guests suite memory reports begun name limit left=("${@:2}")
+    local guests suite memory reports begun name left=("${@:2}")
     IFS=: read -r guests suite memory _ <<<"$1"
     while [ "${#left[@]}" -gt 0 ]; do
         scratch_dir reports

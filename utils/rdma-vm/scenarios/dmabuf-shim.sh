@@ -8,6 +8,6 @@
 . /job/scenarios/lib.sh
 before=$(resources rxe0)
 run without 10 /job/shim/dmabuf_check rxe0 unsupported
-LD_PRELOAD=/job/shim/dmabuf_preload.so run with 10 /job/shim/dmabuf_check rxe0 works
+run with 10 env LD_PRELOAD=/job/shim/dmabuf_preload.so /job/shim/dmabuf_check rxe0 works
 cat /tmp/with.log
 resources_back rxe0 "$before" 5

@@ -9,7 +9,7 @@ echo_server_b
 no_tcp_port $ECHO_PORT
 mark ra rb
 # It never reads what is echoed, so all of it has to fit into the buffers on the way.
-LD_PRELOAD=$PRELOAD run iperf 30 at_a iperf -c $IP_B -p $ECHO_PORT -n 96K -l 8K
+run iperf 30 at_a env LD_PRELOAD=$PRELOAD iperf -c $IP_B -p $ECHO_PORT -n 96K -l 8K
 says /tmp/iperf.log 'sec .*Bytes' || fail "iperf tells no result"
 carried ra 98304
 no_rnr ra rb

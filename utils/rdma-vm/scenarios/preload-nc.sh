@@ -11,7 +11,7 @@ echo_server_b
 no_tcp_port $ECHO_PORT
 mark ra rb
 # It ends when the server's end of stream comes, or 5 s after its own.
-LD_PRELOAD=$PRELOAD timeout 30 ip netns exec a nc.traditional -q 5 $IP_B $ECHO_PORT </tmp/sent >/tmp/received 2>/tmp/nc.log ||
+timeout 30 ip netns exec a env LD_PRELOAD=$PRELOAD nc.traditional -q 5 $IP_B $ECHO_PORT </tmp/sent >/tmp/received 2>/tmp/nc.log ||
     fail "nc: exit code $?"
 cmp /tmp/sent /tmp/received || fail "$(wc -c </tmp/received) bytes came back, or others than were sent"
 carried ra 100000

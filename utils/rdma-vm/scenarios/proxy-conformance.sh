@@ -6,7 +6,7 @@
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
 mark rxe0
-GPUNET_RC_ADDR="$ME" run conformance 230 /job/gpunet-proxy-conformance
+run conformance 230 env GPUNET_RC_ADDR="$ME" /job/gpunet-proxy-conformance
 tail -n 5 /tmp/conformance.log
 # Without this, tests that quietly took another transport would pass.
 carried rxe0 100000

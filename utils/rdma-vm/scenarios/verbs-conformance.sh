@@ -5,5 +5,5 @@
 # limit: 120
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
-GPUNET_RDMA_ADDR="$ME" run verbs 110 /job/gpunet-core-verbs
+run verbs 110 env GPUNET_RDMA_ADDR="$ME" /job/gpunet-core-verbs
 tail -n 5 /tmp/verbs.log

@@ -6,5 +6,5 @@
 # limit: 120
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
-LD_PRELOAD=/job/shim/dmabuf_preload.so GPUNET_RDMA_DMABUF=1 GPUNET_RDMA_ADDR="$ME" run verbs 110 /job/gpunet-core-verbs
+run verbs 110 env LD_PRELOAD=/job/shim/dmabuf_preload.so GPUNET_RDMA_DMABUF=1 GPUNET_RDMA_ADDR="$ME" /job/gpunet-core-verbs
 tail -n 5 /tmp/verbs.log

@@ -95,9 +95,10 @@ enum {
 };
 #endif
 
-/* Protocols of gsocket: 0 lets gpunet choose, IPPROTO_TCP is TCP alone, this is same-host alone. */
+/* Protocols of gsocket: 0 lets gpunet choose, IPPROTO_TCP is TCP alone, these are same-host alone and RDMA (rsocket) alone. */
 #define GPUNET_PROTO_PEER 0x6701
-/* gpunet's own option level and options (int): non-blocking; transport (0 auto, 1 tcp, 2 peer). */
+#define GPUNET_PROTO_RC 0x6702
+/* gpunet's own option level and options (int): non-blocking; transport (0 auto, 1 tcp, 2 peer, 3 rc). */
 #define SOL_GPUNET 0x6770
 #define GPUNET_NONBLOCK 1
 #define GPUNET_TRANSPORT 2

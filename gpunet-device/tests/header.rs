@@ -155,6 +155,7 @@ fn the_headers_own_numbers_are_linuxs() {
 fn the_headers_names_of_gpunets_own_are_the_librarys() {
     let own = [
         ("GPUNET_PROTO_PEER", socket::PROTO_PEER),
+        ("GPUNET_PROTO_RC", socket::PROTO_RC),
         ("SOL_GPUNET", options::SOL_GPUNET),
         ("GPUNET_NONBLOCK", options::GPUNET_NONBLOCK),
         ("GPUNET_TRANSPORT", options::GPUNET_TRANSPORT),

@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpunet_abi::options::TransportKind;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::{fmt, io};
 
@@ -102,9 +102,12 @@ pub struct DemoArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Transport; auto runs everything over tcp and then over peer.
+    /// Transport: auto (everything over tcp and then over peer), tcp, peer or rc (RDMA).
     #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
     pub transport: Transport,
+    /// Address of the server; for rc that of an RDMA device.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
     /// Thread blocks of the server, which share the connections [default: one per connection, at most 64 on a GPU
     /// and the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -119,7 +122,7 @@ pub struct ServerArgs {
     pub addr: Endpoint,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto or tcp (peer needs both ends in one process).
+    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol). Peer needs both ends in one process.
     #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
     pub transport: Transport,
     /// Thread blocks that share the connections [default: 16 on a GPU, the number of cores on the CPU].
@@ -140,7 +143,7 @@ pub struct ClientArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Transport: auto or tcp (peer needs both ends in one process).
+    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol). Peer needs both ends in one process.
     #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
     pub transport: Transport,
     /// Thread blocks; with fewer than connections, each block takes several, one after another [default: one per
@@ -186,15 +189,28 @@ pub enum Transport {
     Tcp,
     /// Shared rings, in one process.
     Peer,
+    /// RDMA, in the protocol of librdmacm's rsockets.
+    Rc,
 }
 
 impl Transport {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcp => "tcp",
+            Self::Peer => "peer",
+            Self::Rc => "rc",
+        }
+    }
+
     /// The socket option.
     pub fn kind(self) -> TransportKind {
         match self {
             Self::Auto => TransportKind::Auto,
             Self::Tcp => TransportKind::Tcp,
             Self::Peer => TransportKind::Peer,
+            Self::Rc => TransportKind::Rc,
         }
     }
 }
@@ -234,8 +250,9 @@ fn remote_transport(text: &str) -> Result<Transport, String> {
     match text {
         "auto" => Ok(Transport::Auto),
         "tcp" => Ok(Transport::Tcp),
+        "rc" => Ok(Transport::Rc),
         "peer" => Err("peer needs both ends in one process: run gpunet-echo without a command".to_owned()),
-        _ => Err("expected auto or tcp".to_owned()),
+        _ => Err("expected auto, tcp or rc".to_owned()),
     }
 }
 

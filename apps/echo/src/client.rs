@@ -26,7 +26,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let mut interrupted = false;
     for &size in &wanted.size {
         let load = wanted.load(size, options);
-        let (back, outturn) = reach(&kernels, memory, &load, &mut addrs, interrupt, &mut progress)?;
+        let (back, outturn) = reach(&kernels, memory, &load, args.transport.name(), &mut addrs, interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
         complain(&outturn.complaints);
@@ -53,13 +53,14 @@ fn reach(
     kernels: &Kernels,
     mut memory: ClientMemory,
     load: &Load,
+    name: &'static str,
     addrs: &mut Vec<SocketAddr>,
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) -> Result<(ClientMemory, Outturn), Error> {
     loop {
         let load = Load { addr: addrs[0], ..*load };
-        let (back, outturn) = run(kernels, memory, &load, "tcp", interrupt, progress)?;
+        let (back, outturn) = run(kernels, memory, &load, name, interrupt, progress)?;
         if !outturn.unreachable || outturn.interrupted || addrs.len() == 1 {
             return Ok((back, outturn));
         }

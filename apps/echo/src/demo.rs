@@ -10,7 +10,7 @@ use crate::run::{RING, complain, run};
 use crate::server::cores;
 use gpunet_abi::Options;
 use gpunet_echo_kernel::ATTENTION_NS;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Server blocks on a GPU at most, unless asked for; beyond that, connections share blocks.
 const GPU_BLOCKS: u32 = 64;
@@ -20,9 +20,8 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let wanted = &args.load;
     let connections = wanted.connections;
     let transports = match args.transport {
-        Transport::Auto => vec![(Transport::Tcp, "tcp"), (Transport::Peer, "peer")],
-        Transport::Tcp => vec![(Transport::Tcp, "tcp")],
-        Transport::Peer => vec![(Transport::Peer, "peer")],
+        Transport::Auto => vec![Transport::Tcp, Transport::Peer],
+        one => vec![one],
     };
     // Both ends of each stream are on this device.
     let mut kernels = Kernels::open(&args.device, 2 * connections, RING)?;
@@ -34,7 +33,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);
     let listen = options.with_transport(args.transport.kind()).with_timeouts(0, ATTENTION_NS);
-    let bound = kernels.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), listen)?;
+    let bound = kernels.listen(SocketAddr::from((args.listen, 0)), listen)?;
     // Any block can take all connections, in case the others are slow to wake.
     let server = kernels.serve(bound, blocks, connections)?;
 
@@ -43,10 +42,10 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let mut runs = Vec::new();
     let mut interrupted = false;
     let steps = transports.iter().flat_map(|&step| wanted.size.iter().map(move |&size| (step, size)));
-    for ((transport, name), size) in steps {
+    for (transport, size) in steps {
         let load = wanted.load(size, options.with_transport(transport.kind()));
         let load = Load { addr: bound.addr, ..load };
-        let (back, outturn) = run(&kernels, memory, &load, name, interrupt, &mut progress)?;
+        let (back, outturn) = run(&kernels, memory, &load, transport.name(), interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
         complain(&outturn.complaints);

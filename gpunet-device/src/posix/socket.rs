@@ -20,6 +20,9 @@ pub const PROTO_TCP: i32 = 6;
 /// Both ends on this host. No IP protocol has this number.
 pub const PROTO_PEER: i32 = 0x6701;
 
+/// RDMA, in the protocol of librdmacm's rsockets. No IP protocol has this number.
+pub const PROTO_RC: i32 = 0x6702;
+
 /// Makes a socket: takes a slot of this device. Nothing is asked of the proxy yet.
 ///
 /// # Cooperation
@@ -36,6 +39,7 @@ pub fn socket<G: Group>(g: &G, net: Net, domain: i32, kind: i32, protocol: i32) 
             PROTO_AUTO => TransportKind::Auto,
             PROTO_TCP => TransportKind::Tcp,
             PROTO_PEER => TransportKind::Peer,
+            PROTO_RC => TransportKind::Rc,
             _ => return Err(errno::PROTOCOL_TYPE),
         };
         let options = Options::DEFAULT

@@ -1,5 +1,8 @@
 //! What every stream does, whatever carries it and whoever calls: one suite of behaviours, run over
 //! each transport by groups of one lane, of two, and of a warp and a lane.
+//!
+//! Over rc it runs on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA
+//! device of this host, on that device.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -40,6 +43,9 @@ macro_rules! conformance {
         instance! { peer_solo, Peer, 1, [$($behaviours)*] }
         instance! { peer_2_lanes, Peer, 2, [$($behaviours)*] }
         instance! { peer_33_lanes, Peer, 33, [$($behaviours)*] }
+        instance! { rc_solo, Rc, 1, [$($behaviours)*] }
+        instance! { rc_2_lanes, Rc, 2, [$($behaviours)*] }
+        instance! { rc_33_lanes, Rc, 33, [$($behaviours)*] }
     };
 }
 

@@ -3,8 +3,11 @@
 use super::{Team, team, until};
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
+use gpunet_core::verbs::sim::Fabric;
+use gpunet_proxy::config::Rdma;
 use gpunet_proxy::{Attachment, Config, FinishPolicy, FinishReport, LaunchToken, Proxy, embed};
 use std::fmt::Debug;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// A little proxy: starting one takes milliseconds.
@@ -34,7 +37,7 @@ impl World {
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
-        Self::with(Config { data_threads, spin, ..small() })
+        Self::with(Config { data_threads, spin, rdma: case.rdma(), ..small() })
     }
 
     pub fn with(config: Config) -> Self {
@@ -98,9 +101,24 @@ impl World {
 /// Loopback, any port.
 pub const LOOPBACK: SockAddr = SockAddr::v4([127, 0, 0, 1], 0);
 
+/// The address where rc listens: that of an RDMA device, where the environment names one, else
+/// loopback over a simulated network.
+fn rc_home() -> Option<Ipv4Addr> {
+    let ip = std::env::var("GPUNET_RC_ADDR").ok()?;
+    Some(ip.parse().expect("GPUNET_RC_ADDR is an IPv4 address"))
+}
+
+/// The address where a listener with these options is reached.
+pub fn home(options: Options) -> SockAddr {
+    match rc_home() {
+        Some(ip) if options.transport == TransportKind::Rc as u8 => SockAddr::v4(ip.octets(), 0),
+        _ => LOOPBACK,
+    }
+}
+
 /// A listener of a world, made by a single lane.
 pub fn listen(net: Net, options: Options) -> Listener {
-    Listener::bind_with(&Solo::new(0, 1), net, LOOPBACK, options, 128).expect("a free port")
+    Listener::bind_with(&Solo::new(0, 1), net, home(options), options, 128).expect("a free port")
 }
 
 /// One instance of the conformance suite: a transport and a size of groups.
@@ -123,6 +141,25 @@ impl Case {
     /// How much to do: groups of many CPU threads spend their time at barriers.
     pub fn scaled(&self, amount: usize) -> usize {
         if self.lanes > 8 { amount / 8 } else { amount }
+    }
+
+    /// The RDMA stack of its proxy.
+    pub fn rdma(&self) -> Rdma {
+        match self.transport {
+            TransportKind::Rc if rc_home().is_none() => Rdma::Simulated(Fabric::new(7)),
+            TransportKind::Rc => Rdma::System,
+            _ => Rdma::Off,
+        }
+    }
+
+    /// The address where its listeners are reached.
+    pub fn home(&self) -> SockAddr {
+        home(self.options())
+    }
+
+    /// Says whether it has the address of a network card, and no other.
+    pub fn has_one_address(&self) -> bool {
+        self.transport == TransportKind::Rc && rc_home().is_some()
     }
 
     pub fn is_direct(&self) -> bool {

@@ -21,10 +21,10 @@ USER_PACKAGES="busybox-static dash coreutils iproute2 libibverbs1 ibverbs-provid
 # scratch_dir NAME: sets the variable NAME to a new directory beside the cache's content.
 scratch_dir() {
     mkdir -p "$CACHE"
-    local made
-    made=$(mktemp -d "$CACHE/tmp.XXXXXX")
-    SCRATCH+=("$made")
-    printf -v "$1" %s "$made"
+    local __scratch # no name that a caller would use
+    __scratch=$(mktemp -d "$CACHE/tmp.XXXXXX")
+    SCRATCH+=("$__scratch")
+    printf -v "$1" %s "$__scratch"
 }
 
 check_host() {

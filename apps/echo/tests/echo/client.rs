@@ -45,7 +45,7 @@ fn a_plain_tcp_echo_server_is_a_good_peer() {
     let report = json(&args);
     assert_eq!((&report["errors"], &report["messages"]), (&0.into(), &200.into()), "{report}");
     assert_eq!(report["bytes_verified"], 5 * 20 * (64 + 70_000), "{report}");
-    assert_eq!(report["runs"][0]["transport"], "tcp", "{report}");
+    assert_eq!(report["runs"][0]["transport"], "auto", "{report}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// A way to carry streams. Used by the control plane, on one thread.
 pub trait Transport {
@@ -85,12 +86,12 @@ pub struct Opened {
 }
 
 /// A wish to connect.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Connect {
     /// Where to.
     pub to: SocketAddr,
-    /// The address bound before, if any, and the TCP socket that holds it.
-    pub from: Option<(SocketAddr, OwnedFd)>,
+    /// What was bound before, if anything.
+    pub from: Option<Arc<Bound>>,
     /// Options of the socket.
     pub options: Options,
     /// Which socket asks: the ticket of a direct connection.

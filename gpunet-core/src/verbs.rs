@@ -103,7 +103,7 @@ pub trait Link {
     fn device(&self) -> &DeviceInfo;
 
     /// Registers memory (or finds it registered), makes the queue pair and posts `receives`
-    /// receives. Called once.
+    /// receives. Called once, or again after it said `Unsupported`.
     ///
     /// # Errors
     /// `OutOfMemory` when the locked-memory limit is too low (the text names it), `Unsupported` when

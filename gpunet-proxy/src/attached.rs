@@ -1,6 +1,9 @@
 //! What all threads of the proxy know of one attachment.
 
 use gpunet_core::memory::SharedMemory;
+use gpunet_core::verbs::Keep;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One attachment, shared by the proxy's threads.
@@ -10,8 +13,22 @@ pub(crate) struct Attached {
     pub(crate) memory: SharedMemory,
     /// A GPU: its stores raise no event, so somebody has to look.
     pub(crate) polled: bool,
+    /// How a network card reaches the device's own memory, if rings may lie there.
+    pub(crate) card: Option<CardMemory>,
     pub(crate) totals: Totals,
     pub(crate) inbox: Inbox,
+}
+
+/// The device's own memory as a network card reaches it.
+#[derive(Debug)]
+pub(crate) struct CardMemory {
+    /// Address of its first byte, in the device's address space.
+    pub(crate) address: u64,
+    /// The dma-buf, and where in it the memory starts; `None`: the card's driver finds the memory by
+    /// its address (nvidia-peermem).
+    pub(crate) dmabuf: Option<(Arc<OwnedFd>, u64)>,
+    /// Keeps the memory as long as it is registered.
+    pub(crate) keep: Keep,
 }
 
 /// Which control slots have a request on its way to the control thread.

@@ -140,6 +140,7 @@ impl Proxy {
             id: inner.next_id(),
             memory,
             polled: device.is_some(),
+            card: None,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
         });

@@ -4,7 +4,8 @@
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
-//! this device), `reap` (what a finished launch or a detach leaves), `route` (which transport).
+//! this device), `reap` (what a finished launch or a detach leaves), `rings` (their memory), `route`
+//! (which transport).
 
 mod books;
 mod descriptor;
@@ -12,6 +13,7 @@ mod listener;
 mod pair;
 mod reap;
 mod request;
+mod rings;
 mod route;
 mod stream;
 
@@ -21,8 +23,8 @@ use crate::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crate::shard;
 use books::Device;
-use route::Routes;
 use crossbeam_channel::Sender;
+use route::Routes;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -5,7 +5,8 @@ use crate::token::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
 use gpunet_abi::Options;
 use gpunet_abi::control::Request;
-use gpunet_core::transport::{Opened, StreamIo};
+use gpunet_abi::options::TransportKind;
+use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
 use std::sync::Arc;
 
@@ -28,21 +29,29 @@ pub(crate) enum Command {
 }
 
 /// A stream that is being opened: what was taken for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) slot: u32,
-    pub(crate) rings: (Ring, Ring),
+    pub(crate) kind: TransportKind,
+    pub(crate) rings: Rings,
     pub(crate) options: Options,
-    /// The listener that accepts it.
-    pub(crate) listener: Option<u32>,
+    pub(crate) origin: Origin,
+}
+
+/// Who wants it open.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A connect, and the transport that is tried if this attempt fails.
+    Connect { wish: Connect, next: Option<TransportKind> },
+    /// An accept at that listener.
+    Accept { listener: u32 },
 }
 
 /// A stream as the control plane hands it to a data thread.
 pub(crate) struct OpenStream {
     pub(crate) generation: u32,
     pub(crate) io: Box<dyn StreamIo>,
-    pub(crate) send_ring: Ring,
-    pub(crate) recv_ring: Ring,
+    pub(crate) rings: Rings,
 }
 
 /// A ring in a region.
@@ -56,6 +65,15 @@ impl Ring {
     pub(crate) const fn capacity(self) -> u64 {
         1 << self.log2
     }
+}
+
+/// The two rings of a stream, in one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rings {
+    /// [`gpunet_abi::place::SHARED`] or [`gpunet_abi::place::DEVICE`].
+    pub(crate) region: u8,
+    pub(crate) send: Ring,
+    pub(crate) recv: Ring,
 }
 
 /// To the control thread.

@@ -26,7 +26,8 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let mut interrupted = false;
     for &size in &wanted.size {
         let load = wanted.load(size, options);
-        let (back, outturn) = reach(&kernels, memory, &load, args.transport.name(), &mut addrs, interrupt, &mut progress)?;
+        let (back, outturn) =
+            reach(&kernels, memory, &load, args.transport.name(), &mut addrs, interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
         complain(&outturn.complaints);

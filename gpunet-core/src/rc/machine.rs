@@ -1,10 +1,10 @@
 //! Both directions, and what belongs to neither: shutdown, control messages, signs of life.
 
+use super::Violation;
 use super::hello::{Capabilities, Hello, Remote};
 use super::message::{CONTROL_LIMIT, Message};
 use super::receiver::Receiver;
 use super::sender::{Ring, Sender};
-use super::Violation;
 use crate::verbs::{Op, Sge, Source};
 use std::collections::VecDeque;
 
@@ -149,7 +149,12 @@ impl Machine {
     ///
     /// # Errors
     /// The [`Violation`], which also ends the connection.
-    pub fn handle_message(&mut self, bits: u32, written: Option<u32>, now: u64) -> Result<Message, Violation> {
+    pub fn handle_message(
+        &mut self,
+        bits: u32,
+        written: Option<u32>,
+        now: u64,
+    ) -> Result<Message, Violation> {
         self.alive_at = now;
         let result = self.take_message(bits, written);
         if let Err(violation) = result {
@@ -277,7 +282,9 @@ impl Machine {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let told = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
-        self.failure.is_some() || self.peer_gone || (told && self.in_flight.is_empty() && self.follow.is_none())
+        self.failure.is_some()
+            || self.peer_gone
+            || (told && self.in_flight.is_empty() && self.follow.is_none())
     }
 
     /// The next request to post, if there is one; the driver posts it.
@@ -289,7 +296,10 @@ impl Machine {
         if self.failure.is_some() || self.peer_gone {
             return None;
         }
-        self.poll_control().or_else(|| self.poll_data()).or_else(|| self.poll_end()).or_else(|| self.poll_alive(now))
+        self.poll_control()
+            .or_else(|| self.poll_data())
+            .or_else(|| self.poll_end())
+            .or_else(|| self.poll_alive(now))
     }
 
     /// Grants and credits.

@@ -208,7 +208,10 @@ mod tests {
         assert_eq!(r.grant(true).unwrap().area.unwrap().1.len, 4000);
         r.handle_data(96).unwrap();
         r.handle_consumed(4096);
-        assert_eq!(r.grant(true).unwrap().area.unwrap().1, Remote { address: 0x1000 + 4000, rkey: 9, len: 96 });
+        assert_eq!(
+            r.grant(true).unwrap().area.unwrap().1,
+            Remote { address: 0x1000 + 4000, rkey: 9, len: 96 }
+        );
     }
 
     #[test]

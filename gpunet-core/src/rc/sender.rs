@@ -152,7 +152,11 @@ mod tests {
     use super::*;
 
     fn sender(area: u32, credits: u16) -> Sender {
-        Sender::new(Ring { address: 0x8000, len: 4096 }, Remote { address: 0x100, rkey: 5, len: area }, credits)
+        Sender::new(
+            Ring { address: 0x8000, len: 4096 },
+            Remote { address: 0x100, rkey: 5, len: area },
+            credits,
+        )
     }
 
     #[test]
@@ -177,7 +181,9 @@ mod tests {
             s.next(1000).unwrap();
         }
         s.next(1000).unwrap();
-        let Some((200, Op::Write { from: Source::Ring(pieces), .. })) = s.next(200) else { panic!("no message") };
+        let Some((200, Op::Write { from: Source::Ring(pieces), .. })) = s.next(200) else {
+            panic!("no message")
+        };
         assert_eq!(pieces, [(0x8000 + 4000, 96), (0x8000, 104)]);
     }
 

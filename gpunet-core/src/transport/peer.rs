@@ -175,7 +175,13 @@ mod tests {
     use crate::transport::tcp;
 
     fn wish(to: SocketAddr, slot: u32) -> Connect {
-        Connect { to, from: None, options: Options::DEFAULT, ticket: Ticket { slot, generation: 1 }, memory: None }
+        Connect {
+            to,
+            from: None,
+            options: Options::DEFAULT,
+            ticket: Ticket { slot, generation: 1 },
+            memory: None,
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Transport for Rc {
     fn connect(&self, request: Connect) -> Connecting {
         let Some(memory) = request.memory.clone() else { return Connecting::Elsewhere(request) };
         // The port is TCP's and stays there; a device is chosen by the address alone.
-        let from = request.from.as_ref().map(|(from, _)| from.ip());
+        let from = request.from.as_ref().map(|bound| bound.addr.ip());
         let from = from.filter(|ip| !ip.is_unspecified()).map(|ip| (ip, 0).into());
         let resolving = self.verbs.resolve(request.to, from);
         let settings = self.settings;
@@ -121,8 +121,16 @@ impl Listen for RcListening {
             return Err(io::ErrorKind::WouldBlock.into());
         };
         let (local, peer) = (link.local(), link.peer());
-        // On failure the link is dropped, which refuses the client.
-        let (config, hello) = prepare(&mut *link, memory, &self.settings)?;
+        let (config, hello) = match prepare(&mut *link, memory, &self.settings) {
+            Ok(prepared) => prepared,
+            // The caller may have other memory for it.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.waiting.push_front((link, theirs));
+                return Err(error);
+            }
+            // Dropping the link refuses the client.
+            Err(error) => return Err(error),
+        };
         let accepting = link.accept(&hello.encode());
         Ok(Accepted::Opening(Box::pin(async move {
             let io = RcIo::new(accepting.await?, &config, theirs)?;

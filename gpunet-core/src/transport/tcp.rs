@@ -63,7 +63,7 @@ fn local_addr(socket: &Socket) -> io::Result<SocketAddr> {
 
 async fn connect(request: Connect) -> io::Result<Opened> {
     let socket = match request.from {
-        Some((_, bound)) => Socket::from(bound),
+        Some(bound) => Socket::from(bound.socket.try_clone()?),
         None => new_socket(request.to)?,
     };
     let stream = tokio::net::TcpSocket::from_std_stream(socket.into()).connect(request.to).await?;

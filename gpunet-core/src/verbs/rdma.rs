@@ -3,5 +3,7 @@
 pub struct Rdma;
 impl Rdma {
     /// stub
-    pub fn open() -> Result<Box<dyn super::Verbs>, String> { Err("stub".into()) }
+    pub fn open() -> Result<Box<dyn super::Verbs>, String> {
+        Err("stub".into())
+    }
 }

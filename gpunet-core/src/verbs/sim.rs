@@ -4,7 +4,11 @@
 pub struct Fabric;
 impl Fabric {
     /// stub
-    pub fn new(_seed: u64) -> Self { Self }
+    pub fn new(_seed: u64) -> Self {
+        Self
+    }
     /// stub
-    pub fn verbs(&self) -> Box<dyn super::Verbs> { unimplemented!() }
+    pub fn verbs(&self) -> Box<dyn super::Verbs> {
+        unimplemented!()
+    }
 }

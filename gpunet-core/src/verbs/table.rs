@@ -163,7 +163,9 @@ mod tests {
         assert_eq!(table.take(1), None);
         let sge = Sge { address: 0x1234_5678_9abc, rkey: 7, len: 4096 };
         // SAFETY: 16 bytes inside the table; nobody else uses it.
-        unsafe { std::ptr::copy_nonoverlapping(sge.to_bytes().as_ptr(), (table.address() + 16) as *mut u8, 16) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(sge.to_bytes().as_ptr(), (table.address() + 16) as *mut u8, 16)
+        };
         assert_eq!(table.take(1), Some(sge));
         assert_eq!(table.take(1), None);
         assert_eq!(table.take(0), None);

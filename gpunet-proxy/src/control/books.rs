@@ -1,7 +1,7 @@
 //! Who owns which slot, ring and control request of an attachment.
 
 use crate::attached::{Attached, Usage};
-use crate::message::Ring;
+use crate::message::Rings;
 use gpunet_abi::control::Reply;
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
@@ -9,7 +9,6 @@ use gpunet_abi::{Error, Options};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::peer::Peer;
 use gpunet_core::transport::{Bound, Listen};
-use gpunet_core::verbs::{self, Memory, RingMemory};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,8 +22,11 @@ pub(super) struct Device {
     /// Requests that have no answer yet, by control slot.
     pub(super) requests: HashMap<u32, Waiting>,
     pub(super) shared: Slab,
-    /// Ring memory for streams between two sockets of a GPU; the CPU device uses `shared`.
+    /// Ring memory in the device's own memory: for streams between two sockets of a GPU (the CPU device
+    /// uses `shared`), and for rc where a network card reaches it.
     pub(super) local: Option<Slab>,
+    /// No network card has refused the device's memory yet.
+    pub(super) card_reaches_device: bool,
     pub(super) peer: Peer,
     /// The slots of the listeners that `peer` knows.
     pub(super) peer_listeners: HashMap<SocketAddr, u32>,
@@ -94,8 +96,7 @@ pub(super) struct Waiter {
 /// A stream, driven by a data thread or direct.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    pub(super) send_ring: Ring,
-    pub(super) recv_ring: Ring,
+    pub(super) rings: Rings,
     pub(super) linger_ms: i32,
     /// The device's part is over; the slot comes back when the rest is.
     pub(super) closed: bool,
@@ -130,7 +131,7 @@ impl Device {
     pub(super) fn new(attached: Arc<Attached>) -> Self {
         let memory = &attached.memory;
         let (geometry, layout) = (memory.geometry(), memory.layout());
-        let local = attached.polled.then(|| {
+        let local = (geometry.device_rings > 0).then(|| {
             let device = DeviceLayout::new(geometry);
             Slab::new(device.rings, geometry.device_rings)
         });
@@ -141,6 +142,7 @@ impl Device {
             requests: HashMap::new(),
             shared,
             local,
+            card_reaches_device: true,
             ring_bytes,
             peer: Peer::new(),
             peer_listeners: HashMap::new(),
@@ -212,45 +214,9 @@ impl Device {
         self.attached.memory.recycle(slot);
     }
 
-    /// Takes the two rings of a driven stream: send, receive.
-    pub(super) fn take_rings(&mut self, options: &Options) -> Option<(Ring, Ring)> {
-        take_pair(&mut self.shared, options.send_log2, options.recv_log2)
-    }
-
-    /// Gives back what [`Device::take_rings`] took.
-    pub(super) fn give_rings(&mut self, rings: (Ring, Ring)) {
-        give_pair(&mut self.shared, rings);
-    }
-
-    /// The memory of a driven stream with these rings, as a transport sees it.
-    pub(super) fn memory_of(&self, rings: (Ring, Ring)) -> Memory {
-        let memory = &self.attached.memory;
-        let ring = |ring: Ring| verbs::Ring {
-            address: memory.span(ring.offset, ring.capacity(), 0, 1).first.ptr as u64,
-            len: ring.capacity(),
-            memory: RingMemory::Mapped,
-        };
-        let keep = memory.region().clone();
-        Memory { send_ring: ring(rings.0), recv_ring: ring(rings.1), owner: u64::from(self.attached.id), keep }
-    }
-
     /// Says whether a listener stands in that slot.
     pub(super) fn is_listener(&self, slot: u32) -> bool {
         matches!(self.slots[slot as usize].role, Role::Listener(_))
-    }
-
-    /// Takes the two rings of a direct stream.
-    pub(super) fn take_local_rings(&mut self, first: u8, second: u8) -> Option<(Ring, Ring)> {
-        take_pair(self.local.as_mut().unwrap_or(&mut self.shared), first, second)
-    }
-
-    /// Gives the rings of a stream back.
-    pub(super) fn free_stream(&mut self, stream: &Stream) {
-        let slab = match (stream.partner, &mut self.local) {
-            (Some(_), Some(local)) => local,
-            _ => &mut self.shared,
-        };
-        give_pair(slab, (stream.send_ring, stream.recv_ring));
     }
 
     /// A port number for the connecting end of a direct stream, which has no TCP socket of its own.
@@ -259,18 +225,4 @@ impl Device {
         self.next_peer_port = if port == u16::MAX { 49152 } else { port + 1 };
         port
     }
-}
-
-fn take_pair(slab: &mut Slab, first: u8, second: u8) -> Option<(Ring, Ring)> {
-    let a = Ring { offset: slab.take(first)?, log2: first };
-    let Some(offset) = slab.take(second) else {
-        slab.give(a.offset, a.log2);
-        return None;
-    };
-    Some((a, Ring { offset, log2: second }))
-}
-
-fn give_pair(slab: &mut Slab, rings: (Ring, Ring)) {
-    slab.give(rings.0.offset, rings.0.log2);
-    slab.give(rings.1.offset, rings.1.log2);
 }

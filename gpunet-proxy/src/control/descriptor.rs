@@ -1,7 +1,7 @@
 //! Where the rings and words of a stream lie, as its device is told.
 
 use super::books::Device;
-use crate::message::Ring;
+use crate::message::Rings;
 use gpunet_abi::SockAddr;
 use gpunet_abi::control::{Descriptor, NO_SLOT};
 use gpunet_abi::entry::OwnWords;
@@ -14,26 +14,21 @@ use std::net::SocketAddr;
 
 impl Device {
     /// Where the rings and words of a driven stream lie.
-    pub(super) fn driven_descriptor(
-        &self,
-        slot: u32,
-        rings: (Ring, Ring),
-        opened: &Opened,
-    ) -> Descriptor {
+    pub(super) fn driven_descriptor(&self, slot: u32, rings: Rings, opened: &Opened) -> Descriptor {
         let layout = self.attached.memory.layout();
         let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
         let index = u64::from(slot) * 8;
         Descriptor {
             transport: opened.kind as u32,
             partner: NO_SLOT,
-            send_ring: Place::new(SHARED, rings.0.offset),
-            recv_ring: Place::new(SHARED, rings.1.offset),
+            send_ring: Place::new(rings.region, rings.send.offset),
+            recv_ring: Place::new(rings.region, rings.recv.offset),
             published: Place::new(SHARED, layout.published + index),
             released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
             landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
             consumed: Place::new(SHARED, layout.consumed + index),
-            send_log2: u32::from(rings.0.log2),
-            recv_log2: u32::from(rings.1.log2),
+            send_log2: u32::from(rings.send.log2),
+            recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(opened.local),
             peer: SockAddr::from_std(opened.peer),
         }
@@ -45,25 +40,24 @@ impl Device {
         &self,
         slot: u32,
         partner: u32,
-        rings: (Ring, Ring),
+        rings: Rings,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
         let words = DeviceLayout::new(self.attached.memory.geometry()).words;
         let own = |of: u32, offset: usize| {
             Place::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
         };
-        let region = if self.local.is_some() { DEVICE } else { SHARED };
         Descriptor {
             transport: TransportKind::Peer as u32,
             partner,
-            send_ring: Place::new(region, rings.0.offset),
-            recv_ring: Place::new(region, rings.1.offset),
+            send_ring: Place::new(rings.region, rings.send.offset),
+            recv_ring: Place::new(rings.region, rings.recv.offset),
             published: own(slot, offset_of!(OwnWords, published)),
             consumed: own(slot, offset_of!(OwnWords, consumed)),
             landed: own(partner, offset_of!(OwnWords, published)),
             released: own(partner, offset_of!(OwnWords, consumed)),
-            send_log2: u32::from(rings.0.log2),
-            recv_log2: u32::from(rings.1.log2),
+            send_log2: u32::from(rings.send.log2),
+            recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(addrs.0),
             peer: SockAddr::from_std(addrs.1),
         }

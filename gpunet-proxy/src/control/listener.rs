@@ -3,10 +3,11 @@
 use super::Control;
 use super::books::{Listener, Role, Wait, Waiter, Waiting};
 use super::request::bound_reply;
-use crate::message::{Attempt, Message, Ring};
+use crate::message::{Attempt, Message, Origin, Rings};
+use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::Error;
+use gpunet_abi::place::{DEVICE, SHARED};
 use gpunet_core::transport::Accepted;
 use std::collections::VecDeque;
 use std::io;
@@ -103,16 +104,21 @@ impl Control {
         let Some(at) = listener.listening.iter_mut().position(|l| l.ready() > 0) else { return false };
         // Rings first: a connection that cannot be given rings stays in the backlog. (Those of a
         // direct stream depend on its other end; it is put back if there are none.)
-        let rings = if listener.listening[at].kind() == TransportKind::Peer {
+        let kind = listener.listening[at].kind();
+        let rings = if kind == TransportKind::Peer {
             None
-        } else if let Some(rings) = device.take_rings(&options) {
-            Some(rings)
         } else {
-            self.cancel(device_id, waiter.control, Error::NoBuffers);
-            return true;
+            let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
+            let Some(rings) = device.take_rings(region, options.send_log2, options.recv_log2) else {
+                self.cancel(device_id, waiter.control, Error::NoBuffers);
+                return true;
+            };
+            Some(rings)
         };
         let accepted = device.accept_from(slot, at, rings);
-        if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_) | Accepted::Opening(_)))) {
+        if let (Some(rings), false) =
+            (rings, matches!(accepted, Ok(Accepted::Driven(_) | Accepted::Opening(_))))
+        {
             device.give_rings(rings);
         }
         match (accepted, rings) {
@@ -121,13 +127,26 @@ impl Control {
                 self.open_driven(device_id, request, waiter.target, rings, &options, opened);
             }
             (Ok(Accepted::Opening(opening)), Some(rings)) => {
-                let attempt = Attempt { slot: waiter.target, rings, options, listener: Some(slot) };
+                let attempt = Attempt {
+                    slot: waiter.target,
+                    kind,
+                    rings,
+                    options,
+                    origin: Origin::Accept { listener: slot },
+                };
                 let request = (waiter.control, waiter.seq);
                 self.attempt(device_id, request, waiter.launch, attempt, opening);
             }
             (Ok(Accepted::Direct(ticket)), _) => self.pair(device_id, slot, &waiter, ticket),
             (Ok(Accepted::Driven(_) | Accepted::Opening(_)), None) => device.wait_first(slot, waiter), // no transport is both
             (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return false,
+            // The connection is still there, for rings in other memory.
+            (Err(error), Some(rings))
+                if rings.region == DEVICE && error.kind() == io::ErrorKind::Unsupported =>
+            {
+                device.refuse_device_rings(&error);
+                device.wait_first(slot, waiter);
+            }
             (Err(error), _) => {
                 tracing::warn!(slot, %error, "accept failed");
                 device.recycle(waiter.target);
@@ -171,11 +190,12 @@ impl Control {
 impl super::books::Device {
     /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
     /// there is none to take.
-    fn accept_from(&mut self, slot: u32, at: usize, rings: Option<(Ring, Ring)>) -> io::Result<Accepted> {
+    fn accept_from(&mut self, slot: u32, at: usize, rings: Option<Rings>) -> io::Result<Accepted> {
         let memory = rings.map(|rings| self.memory_of(rings));
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
         let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
-        let result = listener.listening.get_mut(at).map_or_else(|| Err(none()), |one| one.accept(memory.as_ref()));
+        let result =
+            listener.listening.get_mut(at).map_or_else(|| Err(none()), |one| one.accept(memory.as_ref()));
         if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && let Some(waiter) = listener.waiters.pop_front()
         {

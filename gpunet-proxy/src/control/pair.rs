@@ -5,7 +5,7 @@
 
 use super::Control;
 use super::books::{Device, Role, Stream, Wait, Waiter};
-use crate::message::Ring;
+use crate::message::Rings;
 use gpunet_abi::control::Reply;
 use gpunet_abi::{Error, Options};
 use gpunet_core::transport::peer::Ticket;
@@ -48,12 +48,13 @@ impl Control {
         // Each direction has one ring: the larger of what its two ends asked for.
         let up = options.send_log2.max(accept_options.recv_log2);
         let down = options.recv_log2.max(accept_options.send_log2);
-        match device.take_local_rings(up, down) {
-            Some((up, down)) => {
-                device.open_end(&client, server.slot, (up, down));
-                device.open_end(&server, client.slot, (down, up));
-                device.reply_end(&client, &server, (up, down));
-                device.reply_end(&server, &client, (down, up));
+        match device.take_rings(device.direct_region(), up, down) {
+            Some(clients) => {
+                let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
+                device.open_end(&client, server.slot, clients);
+                device.open_end(&server, client.slot, servers);
+                device.reply_end(&client, &server, clients);
+                device.reply_end(&server, &client, servers);
             }
             None => {
                 device.peer.put_back(at, ticket);
@@ -66,11 +67,10 @@ impl Control {
 
 impl Device {
     /// Enters one end in the books.
-    fn open_end(&mut self, end: &End, partner: u32, (send_ring, recv_ring): (Ring, Ring)) {
+    fn open_end(&mut self, end: &End, partner: u32, rings: Rings) {
         let book = &mut self.slots[end.slot as usize];
         book.role = Role::Stream(Stream {
-            send_ring,
-            recv_ring,
+            rings,
             linger_ms: end.options.linger_ms,
             closed: false,
             partner: Some(partner),
@@ -81,7 +81,7 @@ impl Device {
     }
 
     /// Answers one end's request. Both ends stand in the books by now.
-    fn reply_end(&mut self, end: &End, other: &End, rings: (Ring, Ring)) {
+    fn reply_end(&mut self, end: &End, other: &End, rings: Rings) {
         let mut reply = Reply::new(0, 0);
         reply.descriptor = self.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
         self.reply(end.request.0, end.request.1, &reply);

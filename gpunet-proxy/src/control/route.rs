@@ -8,7 +8,6 @@ use gpunet_core::transport::rc::{Rc, Settings};
 use gpunet_core::transport::tcp::Tcp;
 use gpunet_core::transport::{Bound, Connect, Connecting, Listen, Opened, Transport};
 use gpunet_core::verbs::rdma;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +22,8 @@ pub(super) type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
 const RC_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a destination that did not answer by rc is not asked again.
 const MISS: Duration = Duration::from_secs(60);
+/// Destinations that are remembered.
+const KNOWN: usize = 4096;
 
 /// The transports of a proxy, and what it knows of destinations.
 pub(super) struct Routes {
@@ -31,12 +32,10 @@ pub(super) struct Routes {
     rdma: Rdma,
     settings: Settings,
     peers: Vec<IpAddr>,
-    known: Known,
+    known: HashMap<SocketAddr, Answer>,
 }
 
-/// Destinations that answered by rc, or did not.
-type Known = Shared<RefCell<HashMap<SocketAddr, Answer>>>;
-
+/// Whether a destination answered by rc.
 #[derive(Clone, Copy)]
 enum Answer {
     Speaks,
@@ -50,7 +49,7 @@ impl Routes {
             rdma: config.rdma.clone(),
             settings: Settings { keepalive: config.rc_keepalive },
             peers: config.rc_peers.clone(),
-            known: Known::default(),
+            known: HashMap::new(),
         }
     }
 
@@ -101,53 +100,60 @@ impl Routes {
         Ok(listening)
     }
 
-    /// Connects: rc if it is demanded, or if the destination is known to speak it; else TCP.
-    pub(super) fn connect(&mut self, wish: Connect) -> Opening {
-        if wish.options.transport == TransportKind::Rc as u8 {
-            return match self.rc() {
-                Ok(rc) => start(rc.connect(wish)),
-                Err(why) => {
-                    tracing::warn!(why, "rc is not available");
-                    Box::pin(async { Err(unavailable(why)) })
-                }
-            };
+    /// The transport for a connect that peer does not serve, and the one to try if it fails: rc if it
+    /// is demanded, or first where the destination is known to speak it; else TCP.
+    pub(super) fn plan(&mut self, wish: &Connect) -> (TransportKind, Option<TransportKind>) {
+        if !allowed(wish.options.transport, TransportKind::Tcp) {
+            return (TransportKind::Rc, None);
         }
-        let to = wish.to;
-        if !allowed(wish.options.transport, TransportKind::Rc) || !self.speaks_rc(to) {
+        let first = allowed(wish.options.transport, TransportKind::Rc) && self.speaks_rc(wish.to);
+        if first && self.rc().is_ok() {
+            return (TransportKind::Rc, Some(TransportKind::Tcp));
+        }
+        (TransportKind::Tcp, None)
+    }
+
+    /// Connects over a driven transport; impatiently if another is to be tried after it.
+    pub(super) fn connect(&mut self, kind: TransportKind, wish: Connect, impatient: bool) -> Opening {
+        if kind != TransportKind::Rc {
             return start(Tcp.connect(wish));
         }
-        let Ok(rc) = self.rc() else { return start(Tcp.connect(wish)) };
-        let first = Connect { from: None, memory: wish.memory.clone(), ..wish };
-        let first = Connect { from: wish.from.as_ref().and_then(|(at, fd)| Some((*at, fd.try_clone().ok()?))), ..first };
-        let (first, known) = (start(rc.connect(first)), self.known.clone());
-        Box::pin(async move {
-            // The attempt is over, and its rings are untouched, before TCP begins.
-            match tokio::time::timeout(RC_PATIENCE, first).await {
-                Ok(Ok(opened)) => {
-                    known.borrow_mut().insert(to, Answer::Speaks);
-                    Ok(opened)
-                }
-                failed => {
-                    let why = failed.map_or_else(|_| "no answer".to_owned(), |result| describe(&result));
-                    tracing::info!(%to, why, "not by rc: tcp instead");
-                    known.borrow_mut().insert(to, Answer::Misses { until: Instant::now() + MISS });
-                    start(Tcp.connect(wish)).await
-                }
+        let opening = match self.rc() {
+            Ok(rc) => start(rc.connect(wish)),
+            Err(why) => {
+                tracing::warn!(why, "rc is not available");
+                return Box::pin(async { Err(unavailable(why)) });
             }
+        };
+        if !impatient {
+            return opening;
+        }
+        Box::pin(async {
+            let late = |_| Err(io::ErrorKind::TimedOut.into());
+            tokio::time::timeout(RC_PATIENCE, opening).await.unwrap_or_else(late)
         })
     }
 
+    /// Notes whether a destination was reached by rc.
+    pub(super) fn note(&mut self, to: SocketAddr, kind: TransportKind, reached: bool) {
+        if kind == TransportKind::Rc {
+            let until = Instant::now() + MISS;
+            if self.known.len() >= KNOWN {
+                self.known.retain(
+                    |_, answer| matches!(answer, Answer::Misses { until } if Instant::now() < *until),
+                );
+            }
+            self.known.insert(to, if reached { Answer::Speaks } else { Answer::Misses { until } });
+        }
+    }
+
     fn speaks_rc(&self, to: SocketAddr) -> bool {
-        match self.known.borrow().get(&to) {
+        match self.known.get(&to) {
             Some(Answer::Speaks) => true,
             Some(Answer::Misses { until }) if Instant::now() < *until => false,
             _ => self.peers.contains(&to.ip()),
         }
     }
-}
-
-fn describe(result: &io::Result<Opened>) -> String {
-    result.as_ref().err().map_or_else(String::new, ToString::to_string)
 }
 
 fn unavailable(why: String) -> io::Error {

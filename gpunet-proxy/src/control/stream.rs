@@ -4,13 +4,15 @@ use super::Control;
 use super::books::{Role, Stream, Wait, Waiter};
 use super::request::allowed;
 use super::route::Opening;
-use crate::message::{Attempt, Command, Message, OpenStream, Ring};
+use crate::message::{Attempt, Command, Message, OpenStream, Origin, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
+use gpunet_abi::place::{DEVICE, SHARED};
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Transport};
 use std::io;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 impl Control {
@@ -23,7 +25,7 @@ impl Control {
             _ => None,
         };
         let from = bound.as_ref().map(|b| b.addr);
-        let bound = bound.map(|b| (b.addr, b.socket));
+        let bound = bound.map(Arc::new);
         let Some(to) = request.address.to_std() else {
             device.recycle(slot);
             return device.reply_result(control, seq, Err(Error::FamilyNotSupported));
@@ -45,26 +47,45 @@ impl Control {
         } else {
             Ok(wish)
         };
-        let attempt = wish.and_then(|mut wish| {
+        match wish {
             // Peer was demanded, and this proxy holds no such listener.
-            if allowed(options.transport, TransportKind::Peer) && options.transport != TransportKind::Auto as u8 {
-                return Err(Error::ConnectionRefused);
+            Ok(_) if options.transport == TransportKind::Peer as u8 => {
+                device.recycle(slot);
+                device.reply_result(control, seq, Err(Error::ConnectionRefused));
             }
-            let rings = device.take_rings(&options).ok_or(Error::NoBuffers)?;
-            wish.memory = Some(device.memory_of(rings));
-            Ok((rings, wish))
-        });
-        match attempt {
-            Ok((rings, wish)) => {
-                let attempt = Attempt { slot, rings, options, listener: None };
-                let opening = self.routes.connect(wish);
-                self.attempt(device_id, (control, seq), launch, attempt, opening);
+            Ok(wish) => {
+                let (kind, next) = self.routes.plan(&wish);
+                self.start_connect(device_id, (control, seq), launch, wish, kind, next);
             }
             Err(error) => {
                 device.recycle(slot);
                 device.reply_result(control, seq, Err(error));
             }
         }
+    }
+
+    /// Starts a connect over a driven transport; `next` is tried if it fails.
+    fn start_connect(
+        &mut self,
+        device_id: u32,
+        (control, seq): (u32, u64),
+        launch: u32,
+        wish: Connect,
+        kind: TransportKind,
+        next: Option<TransportKind>,
+    ) {
+        let Some(device) = self.device(device_id) else { return };
+        let (slot, options) = (wish.ticket.slot, wish.options);
+        let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
+        let Some(rings) = device.take_rings(region, options.send_log2, options.recv_log2) else {
+            device.recycle(slot);
+            return device.reply_result(control, seq, Err(Error::NoBuffers));
+        };
+        let memory = device.memory_of(rings);
+        let opening =
+            self.routes.connect(kind, Connect { memory: Some(memory), ..wish.clone() }, next.is_some());
+        let attempt = Attempt { slot, kind, rings, options, origin: Origin::Connect { wish, next } };
+        self.attempt(device_id, (control, seq), launch, attempt, opening);
     }
 
     /// Opens a driven stream, in a task of its own; [`Control::handle_attempted`] goes on.
@@ -90,7 +111,7 @@ impl Control {
         device.wait(control, seq, launch, Wait::Attempt { _stop: stop });
     }
 
-    /// An attempt ended: opens the stream, or takes back what was taken for it.
+    /// An attempt ended: opens the stream, tries the next way, or takes back what was taken for it.
     pub(super) fn handle_attempted(
         &mut self,
         device_id: u32,
@@ -99,31 +120,50 @@ impl Control {
         result: io::Result<Opened>,
     ) {
         let Some(device) = self.device(device_id) else { return };
-        let Attempt { slot, rings, options, listener } = attempt;
-        let waits = device.waits(control, seq);
-        let error = match result {
-            Ok(opened) if waits => {
+        let Attempt { slot, kind, rings, options, origin } = attempt;
+        let request = (control, seq);
+        let launch = device.requests.get(&control).filter(|waiting| waiting.seq == seq).map(|w| w.launch);
+        let error = match (result, launch) {
+            (Ok(opened), Some(_)) => {
                 device.requests.remove(&control);
-                return self.open_driven(device_id, (control, seq), slot, rings, &options, opened);
+                if let Origin::Connect { wish, .. } = &origin {
+                    self.routes.note(wish.to, kind, true);
+                }
+                return self.open_driven(device_id, request, slot, rings, &options, opened);
             }
-            // Given up meanwhile: the connection closes as `result` is dropped, before its rings are
-            // free for others.
-            Ok(_) => None,
-            Err(error) => waits.then(|| crate::errno(&error)),
+            // Given up meanwhile: the connection closes as `result` is dropped here, before its rings
+            // are free for others.
+            (_, None) => {
+                device.give_rings(rings);
+                return device.recycle(slot);
+            }
+            (Err(error), Some(_)) => error,
         };
+        let launch = launch.unwrap_or_default();
         device.give_rings(rings);
-        match (error, listener) {
+        let no_device_rings = rings.region == DEVICE && error.kind() == io::ErrorKind::Unsupported;
+        if no_device_rings {
+            device.refuse_device_rings(&error);
+        }
+        match origin {
+            Origin::Connect { wish, next } if no_device_rings => {
+                self.start_connect(device_id, request, launch, wish, kind, next);
+            }
+            Origin::Connect { wish, next: Some(next) } => {
+                tracing::info!(to = %wish.to, %error, "not by rc: tcp instead");
+                self.routes.note(wish.to, kind, false);
+                self.start_connect(device_id, request, launch, wish, next, None);
+            }
             // The client went away while it was accepted: the next one is as good.
-            (Some(_), Some(listener)) if device.is_listener(listener) => {
-                let launch = device.requests.remove(&control).map_or(0, |waiting| waiting.launch);
+            Origin::Accept { listener } if device.is_listener(listener) => {
+                device.requests.remove(&control);
                 device.wait_first(listener, Waiter { control, seq, target: slot, launch });
                 self.serve(device_id, listener);
             }
-            (error, _) => {
+            Origin::Connect { .. } | Origin::Accept { .. } => {
+                tracing::debug!(slot, %error, "not connected");
                 device.recycle(slot);
-                if let Some(error) = error {
-                    device.reply_result(control, seq, Err(error));
-                }
+                device.reply_result(control, seq, Err(crate::errno(&error)));
             }
         }
     }
@@ -134,7 +174,7 @@ impl Control {
         device_id: u32,
         (control, seq): (u32, u64),
         slot: u32,
-        rings: (Ring, Ring),
+        rings: Rings,
         options: &Options,
         opened: Opened,
     ) {
@@ -142,10 +182,8 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let book = &mut device.slots[slot as usize];
         let generation = book.generation;
-        let (send_ring, recv_ring) = rings;
         book.role = Role::Stream(Stream {
-            send_ring,
-            recv_ring,
+            rings,
             linger_ms: options.linger_ms,
             closed: false,
             partner: None,
@@ -154,7 +192,7 @@ impl Control {
         device.attached.memory.open_line(slot, generation);
         let mut reply = Reply::new(0, 0);
         reply.descriptor = device.driven_descriptor(slot, rings, &opened);
-        let stream = OpenStream { generation, io: opened.io, send_ring, recv_ring };
+        let stream = OpenStream { generation, io: opened.io, rings };
         shard.send(Command::Open { device: device_id, slot, stream });
         device.reply(control, seq, &reply);
     }
@@ -211,13 +249,13 @@ impl Control {
         }
         let lost = match (ours.final_positions, theirs.final_positions) {
             (Some(ours_at), Some(theirs_at)) => {
-                unread(ours_at.0, theirs_at.1, ours.send_ring)
-                    + unread(theirs_at.0, ours_at.1, ours.recv_ring)
+                unread(ours_at.0, theirs_at.1, ours.rings.send)
+                    + unread(theirs_at.0, ours_at.1, ours.rings.recv)
             }
             // A kernel that left its end behind did not say what it read.
             _ => 0,
         };
-        device.free_stream(&ours);
+        device.give_rings(ours.rings);
         device.attached.totals.close(lost);
         device.attached.totals.close(0);
         device.recycle(slot);
@@ -231,7 +269,7 @@ impl Control {
         let book = &device.slots[slot as usize];
         let Role::Stream(stream) = book.role else { return };
         if book.generation == generation {
-            device.free_stream(&stream);
+            device.give_rings(stream.rings);
             device.recycle(slot);
             self.check_detach(device_id);
         }

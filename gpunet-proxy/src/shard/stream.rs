@@ -2,7 +2,8 @@
 
 use super::observe;
 use crate::attached::Attached;
-use crate::message::{OpenStream, Ring};
+use crate::message::{OpenStream, Ring, Rings};
+use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::Violation;
 use gpunet_abi::{Error, Options, RingSpan, Status};
 use gpunet_core::connection::{Action, Connection};
@@ -44,14 +45,13 @@ pub(super) struct Stream {
     cut_off: u64,
     /// The device knows that nothing more can be sent.
     told_no_send: bool,
-    send_ring: Ring,
-    recv_ring: Ring,
+    rings: Rings,
 }
 
 impl Stream {
     pub(super) fn new(opened: OpenStream) -> Self {
         Self {
-            connection: Connection::new(opened.send_ring.capacity(), opened.recv_ring.capacity()),
+            connection: Connection::new(opened.rings.send.capacity(), opened.rings.recv.capacity()),
             io: Some(opened.io),
             generation: opened.generation,
             queued: false,
@@ -60,8 +60,7 @@ impl Stream {
             timer: None,
             cut_off: 0,
             told_no_send: false,
-            send_ring: opened.send_ring,
-            recv_ring: opened.recv_ring,
+            rings: opened.rings,
         }
     }
 
@@ -212,11 +211,18 @@ impl Stream {
     }
 
     fn span(&self, attached: &Attached, ring: Ring, position: u64, len: u64) -> RingSpan {
-        attached.memory.span(ring.offset, ring.capacity(), position, len.min(CHUNK))
+        let len = len.min(CHUNK);
+        match &attached.card {
+            // Addresses for a network card: the proxy itself may not reach them.
+            Some(card) if self.rings.region == DEVICE => {
+                RingSpan::new((card.address + ring.offset) as *mut u8, ring.capacity(), position, len)
+            }
+            _ => attached.memory.span(ring.offset, ring.capacity(), position, len),
+        }
     }
 
     fn send(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
-        let span = self.span(attached, self.send_ring, position, len);
+        let span = self.span(attached, self.rings.send, position, len);
         match self.io().and_then(|io| io.offer(span)) {
             Ok(n) => {
                 self.connection.handle_sent(n as u64);
@@ -236,7 +242,7 @@ impl Stream {
     }
 
     fn receive(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
-        let span = self.span(attached, self.recv_ring, position, len);
+        let span = self.span(attached, self.rings.recv, position, len);
         match self.io().and_then(|io| io.take(span)) {
             // After a failed send this is no orderly end.
             Ok(0) if self.connection.pending_error().is_some() => {

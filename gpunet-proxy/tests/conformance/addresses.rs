@@ -75,7 +75,10 @@ pub fn ipv6_works_as_ipv4_does(case: &Case) {
 
 pub fn a_wildcard_listener_is_reached_by_loopback(case: &Case) {
     if case.has_one_address() {
-        return not_run("a_wildcard_listener_is_reached_by_loopback", "RDMA devices have no loopback address");
+        return not_run(
+            "a_wildcard_listener_is_reached_by_loopback",
+            "RDMA devices have no loopback address",
+        );
     }
     let world = World::of(case);
     let any = SockAddr::v4([0, 0, 0, 0], 0);
@@ -89,7 +92,10 @@ pub fn a_wildcard_listener_is_reached_by_loopback(case: &Case) {
 
 pub fn an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to(case: &Case) {
     if case.has_one_address() {
-        return not_run("an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to", "RDMA devices have no loopback address");
+        return not_run(
+            "an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to",
+            "RDMA devices have no loopback address",
+        );
     }
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         let test = "an_ipv6_wildcard_serves_ipv4_too_unless_told_not_to";

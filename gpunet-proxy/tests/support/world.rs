@@ -1,9 +1,9 @@
 //! A proxy, an attachment and a launch token: what a kernel has when it starts.
 
 use super::{Team, team, until};
+use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
-use gpunet_core::verbs::sim::Fabric;
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::{Attachment, Config, FinishPolicy, FinishReport, LaunchToken, Proxy, embed};
 use std::fmt::Debug;

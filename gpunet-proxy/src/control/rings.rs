@@ -1,0 +1,86 @@
+//! Ring memory: which region a stream's rings lie in, and how a network card finds them.
+
+use super::books::Device;
+use crate::message::{Ring, Rings};
+use gpunet_abi::place::{DEVICE, SHARED};
+use gpunet_core::slab::Slab;
+use gpunet_core::verbs::{self, Memory, RingMemory};
+use std::sync::Arc;
+
+impl Device {
+    /// The region for the rings of a driven stream over rc: the device's own memory where a network
+    /// card reaches it, else the memory shared with the proxy.
+    pub(super) fn rc_region(&self) -> u8 {
+        if self.card_reaches_device && self.attached.card.is_some() { DEVICE } else { SHARED }
+    }
+
+    /// The region for the rings of a direct stream.
+    pub(super) fn direct_region(&self) -> u8 {
+        if self.attached.polled { DEVICE } else { SHARED }
+    }
+
+    fn slab(&mut self, region: u8) -> &mut Slab {
+        match &mut self.local {
+            Some(local) if region == DEVICE => local,
+            _ => &mut self.shared,
+        }
+    }
+
+    /// Takes two rings of these sizes (log2 of bytes): one to send from, one to receive into.
+    pub(super) fn take_rings(&mut self, region: u8, send: u8, recv: u8) -> Option<Rings> {
+        let slab = self.slab(region);
+        let first = slab.take(send)?;
+        let Some(second) = slab.take(recv) else {
+            slab.give(first, send);
+            return None;
+        };
+        let ring = |offset, log2| Ring { offset, log2 };
+        Some(Rings { region, send: ring(first, send), recv: ring(second, recv) })
+    }
+
+    /// Gives rings back. Nothing uses them any more.
+    pub(super) fn give_rings(&mut self, rings: Rings) {
+        let slab = self.slab(rings.region);
+        slab.give(rings.send.offset, rings.send.log2);
+        slab.give(rings.recv.offset, rings.recv.log2);
+    }
+
+    /// Rings as a network card sees them.
+    pub(super) fn memory_of(&self, rings: Rings) -> Memory {
+        let owner = u64::from(self.attached.id);
+        let memory = &self.attached.memory;
+        match &self.attached.card {
+            Some(card) if rings.region == DEVICE => {
+                let ring = |ring: Ring| verbs::Ring {
+                    address: card.address + ring.offset,
+                    len: ring.capacity(),
+                    memory: match &card.dmabuf {
+                        Some((fd, start)) => {
+                            RingMemory::DmaBuf { fd: fd.clone(), offset: start + ring.offset }
+                        }
+                        None => RingMemory::Mapped,
+                    },
+                };
+                let (send_ring, recv_ring) = (ring(rings.send), ring(rings.recv));
+                Memory { send_ring, recv_ring, owner, keep: card.keep.clone() }
+            }
+            _ => {
+                let ring = |ring: Ring| verbs::Ring {
+                    address: memory.span(ring.offset, ring.capacity(), 0, 1).first.ptr as u64,
+                    len: ring.capacity(),
+                    memory: RingMemory::Mapped,
+                };
+                let (send_ring, recv_ring) = (ring(rings.send), ring(rings.recv));
+                let keep: Arc<_> = memory.region().clone();
+                Memory { send_ring, recv_ring, owner, keep }
+            }
+        }
+    }
+
+    /// The network card has refused the device's memory: from now on rings lie in the shared region.
+    pub(super) fn refuse_device_rings(&mut self, why: &std::io::Error) {
+        if std::mem::replace(&mut self.card_reaches_device, false) {
+            tracing::warn!(%why, "the network card does not reach the device's memory: rings in host memory");
+        }
+    }
+}

@@ -143,6 +143,17 @@ pub trait StreamIo: Send {
         Ready::default()
     }
 
+    /// Says whether the transport can be looked at without a system call ([`StreamIo::look`]).
+    fn is_pollable(&self) -> bool {
+        false
+    }
+
+    /// Looks whether something has happened, and if so a turn is due. A data thread that spins does
+    /// this for its pollable streams rather than wait for events, which take an interrupt.
+    fn look(&mut self) -> bool {
+        false
+    }
+
     /// Offers the bytes of `span`; returns how many were taken. Their memory stays in use until
     /// [`StreamIo::completed`] has counted them.
     ///

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 use stream::{Pumped, Stream};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// Streams looked at in one turn without a system call.
+const LOOKS: usize = 64;
 /// The eventfd's key in the epoll set.
 const BELL: u64 = u64::MAX;
 
@@ -60,6 +62,8 @@ pub(crate) struct Shard {
     started: Instant,
     devices: BTreeMap<u32, Device>,
     ready: VecDeque<(u32, u32)>,
+    /// Streams (device, slot, generation) that can be looked at without a system call, next one first.
+    pollable: VecDeque<(u32, u32, u32)>,
     deadlines: BTreeSet<(u64, u32, u32)>,
     idle: Idle,
     stop: bool,
@@ -76,6 +80,7 @@ impl Shard {
             started: Instant::now(),
             devices: BTreeMap::new(),
             ready: VecDeque::new(),
+            pollable: VecDeque::new(),
             deadlines: BTreeSet::new(),
             idle,
             stop: false,
@@ -99,6 +104,7 @@ impl Shard {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
         busy |= self.scan();
+        busy |= self.look();
         busy |= self.pump();
         busy |= self.poll_network(Duration::ZERO);
         busy |= self.pump();
@@ -155,6 +161,7 @@ impl Shard {
                     gone.attached.totals.lose(lost);
                 }
                 self.ready.retain(|&(d, _)| d != device);
+                self.pollable.retain(|&(d, ..)| d != device);
                 self.deadlines.retain(|&(_, d, _)| d != device);
                 let _ = done.send(());
             }
@@ -208,6 +215,9 @@ impl Shard {
             tracing::warn!(slot, %error, "cannot watch a connection");
             stream.fail(&device.attached, slot, Error::NoBuffers);
         }
+        if stream.is_pollable() {
+            self.pollable.push_back((device_id, slot, stream.generation));
+        }
         device.insert(slot as usize, stream);
         device.attached.totals.open();
         self.enqueue(device_id, slot);
@@ -234,6 +244,25 @@ impl Shard {
             });
             if setup.index == 0 {
                 busy |= device.scan_requests(&setup.control);
+            }
+        }
+        busy
+    }
+
+    /// Looks at some of the streams that can be looked at without a system call, each in its time;
+    /// those that are not reached have events.
+    fn look(&mut self) -> bool {
+        let mut busy = false;
+        for _ in 0..self.pollable.len().min(LOOKS) {
+            let Some((device, slot, generation)) = self.pollable.pop_front() else { break };
+            let stream = self.stream(device, slot).map(|(_, stream)| stream);
+            // Closed streams drop out here.
+            let Some(stream) = stream.filter(|stream| stream.generation == generation) else { continue };
+            let found = !stream.queued && stream.look();
+            self.pollable.push_back((device, slot, generation));
+            if found {
+                busy = true;
+                self.enqueue(device, slot);
             }
         }
         busy

@@ -201,6 +201,16 @@ impl Stream {
         }
     }
 
+    /// Says whether [`Stream::look`] is of use.
+    pub(super) fn is_pollable(&self) -> bool {
+        self.io.as_ref().is_some_and(|io| io.is_pollable())
+    }
+
+    /// Looks whether the transport has something, without a system call.
+    pub(super) fn look(&mut self) -> bool {
+        self.io.as_mut().is_some_and(|io| io.look())
+    }
+
     /// When it wants to be driven again, whatever else happens.
     pub(super) fn deadline(&self) -> Option<u64> {
         let io = self.io.as_ref().and_then(|io| io.deadline());

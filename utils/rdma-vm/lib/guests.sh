@@ -109,7 +109,8 @@ start_guest() {
 
 # control N PROCESS: does what guest N asks for on its control line.
 control() {
-    local n=$1 line meeting=0
+    local n=$1 line meeting
+    declare -A meetings=()
     while IFS= read -r line; do
         line=${line%$'\r'}
         case $line in
@@ -121,15 +122,16 @@ control() {
                 : >"$work/killed$n"
                 kill "$2"
                 ;;
-            meet)
-                meeting=$((meeting + 1))
-                met "$n" "$meeting" &
+            "meet "*)
+                meeting=${line#meet }
+                meetings[$meeting]=$((${meetings[$meeting]:-0} + 1))
+                met "$n" "$meeting.${meetings[$meeting]}" &
                 ;;
         esac
     done
 }
 
-# met N MEETING: tells guest N when the other one is there too, while both live.
+# met N MEETING: the meeting is a name and how often it was called; tells guest N when the other one is there too, while both live.
 met() {
     : >"$work/meeting$1.$2"
     until [ -e "$work/meeting$((3 - $1)).$2" ]; do

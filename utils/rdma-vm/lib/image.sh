@@ -3,7 +3,7 @@
 # of what it was made from; build makes those anew whose stamp differs.
 
 LIBRARIES=usr/lib/x86_64-linux-gnu
-TOOLS="dash timeout env nice ip tc rdma ss ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_asyncwatch rping
+TOOLS="dash timeout env nice chroot ip tc rdma ss ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_asyncwatch rping
     rstream riostream rcopy ucmatose cmtime ib_write_bw ib_write_lat ib_send_bw ib_send_lat ib_read_bw ib_read_lat
     ib_atomic_bw ib_atomic_lat nc.traditional iperf"
 # Loaded in this order; what a kernel has built in, or has not, is passed over. rxe and siw want their checksums by way of

@@ -22,12 +22,12 @@ if is_server; then
     stops "$server"
 else
     meet
-    # Some 20 s long.
+    # Some 15 s long.
     # shellcheck disable=SC2086
-    start echo-client $ECHO client "$PEER:$ECHO_PORT" $ECHO_OPTIONS --size 64K --count 3000 --connections 1 --json
+    start echo-client $ECHO client "$PEER:$ECHO_PORT" $ECHO_OPTIONS --size 64K --count 1000 --connections 1 --json
     client=$started
     meet
-    ended "$client" 80 "the client"
+    ended "$client" 100 "the client"
     if [ "$code" -eq 0 ]; then
         check_report /tmp/echo-client.log
         say_step "the stream survived"

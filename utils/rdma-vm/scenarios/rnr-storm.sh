@@ -16,9 +16,9 @@ jolt() { # PROCESS
         sleep 0.3
     done
 }
-# rounds NAME SIZE COUNT: small messages use up credits, large ones buffers
+# round NAME SIZE COUNT WHO: small messages use up credits, large ones buffers; WHO is stopped
 round() {
-    name=$1 size=$2 count=$3
+    name=$1 size=$2 count=$3 who=$4
     mark ra rb
     start_peer "rstream-$name" $RSTREAM_PORT at_b rstream -b $IP_B -S "$size" -C "$count" -I 2 -T v
     rstream_server=$server
@@ -26,12 +26,12 @@ round() {
     start "gpunet-$name" at_a $RSTREAM client $IP_B:$RSTREAM_PORT $RSTREAM_OPTIONS --size "$size" --count "$count" --iterations 2 --verify
     client=$started
     sleep 0.5
-    if [ "$4" = client ]; then jolt "$client"; else jolt "$rstream_server"; fi
-    ended_well "$client" 60 "gpunet-rstream, with its $4 stopped now and then"
+    if [ "$who" = client ]; then jolt "$client"; else jolt "$rstream_server"; fi
+    ended_well "$client" 60 "gpunet-rstream, with the $who stopped now and then"
     ended_well "$rstream_server" 10 "the rstream server"
     say_step "$name: RNR sent by ra $(grew ra send_rnr_err), by rb $(grew rb send_rnr_err)"
 }
-round large-client 65536 1000 client
-round large-server 65536 1000 server
-round small-client 64 20000 client
-round small-server 64 20000 server
+round large-client 65536 600 client
+round large-server 65536 600 server
+round small-client 64 10000 client
+round small-server 64 10000 server

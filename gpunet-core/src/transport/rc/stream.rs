@@ -47,9 +47,11 @@ impl RcIo {
         })
     }
 
-    /// Takes completions until there are none.
-    fn poll(&mut self) {
+    /// Takes completions until there are none; says whether there were any.
+    fn poll(&mut self) -> bool {
+        let mut any = false;
         while let Some(completion) = self.endpoint.poll() {
+            any = true;
             match completion {
                 Completion::Received { message, len } => self.handle_message(message, len),
                 Completion::Sent { status: Status::Success, .. } => self.machine.handle_sent(self.now),
@@ -58,6 +60,7 @@ impl RcIo {
                 Completion::Flushed => {}
             }
         }
+        any
     }
 
     fn handle_message(&mut self, message: u32, len: Option<u32>) {
@@ -130,6 +133,14 @@ impl StreamIo for RcIo {
             readable: self.landed() > 0 || self.machine.is_peer_shut() || self.machine.failure().is_some(),
             writable: self.machine.may_send() || self.machine.send_failure().is_some(),
         }
+    }
+
+    fn is_pollable(&self) -> bool {
+        true
+    }
+
+    fn look(&mut self) -> bool {
+        self.poll()
     }
 
     fn offer(&mut self, span: RingSpan) -> io::Result<usize> {

@@ -1,0 +1,145 @@
+//! Conformance: how connections are made, refused and ended.
+
+use crate::buffer::Rings;
+use crate::world::{DEPTH, RING, World, encode, next, until};
+use gpunet_core::verbs::{Depth, Listening, Request};
+use std::io::ErrorKind;
+
+pub fn private_data_travels_both_ways(world: &World) {
+    let pair = world.connect();
+    assert_eq!(pair.server.private_data[..16], encode(&pair.client.keys));
+    assert_eq!(pair.client.private_data[..16], encode(&pair.server.keys));
+    if pair.client.iwarp {
+        assert_eq!((pair.server.private_data.len(), pair.client.private_data.len()), (16, 16));
+    } else {
+        assert_eq!(pair.server.private_data.len(), 56);
+        assert!(pair.client.private_data.len() >= 56);
+        assert!(pair.server.private_data[16..].iter().all(|b| *b == 0), "padded with zeros");
+    }
+}
+
+pub fn too_much_private_data_is_refused_at_once(world: &World) {
+    let (addr, _listening) = world.listen(1);
+    let mut link = world.resolve(addr);
+    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let error = world.wait(link.connect(&[0; 57])).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+pub fn a_rejected_client_is_refused(world: &World) {
+    let (addr, mut listening) = world.listen(4);
+    for drops in [false, true] {
+        let mut link = world.resolve(addr);
+        link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+        let answer = async {
+            let Request { link, .. } = next(&mut *listening).await;
+            if drops { drop(link) } else { link.reject() }
+        };
+        let (connected, ()) = world.wait(async { tokio::join!(link.connect(&[1]), answer) });
+        assert_eq!(connected.err().expect("refused").kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+pub fn nobody_listens(world: &World) {
+    let mut link = world.resolve(world.address());
+    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let error = world.wait(link.connect(&[1])).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+pub fn a_closed_listener_refuses_those_who_wait(world: &World) {
+    let (addr, listening) = world.listen(4);
+    let mut link = world.resolve(addr);
+    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let close = async {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        drop(listening);
+    };
+    let (connected, ()) = world.wait(async { tokio::join!(link.connect(&[1]), close) });
+    assert_eq!(connected.err().expect("refused").kind(), ErrorKind::ConnectionRefused);
+}
+
+pub fn an_address_is_listened_at_once(world: &World) {
+    let (addr, listening) = world.listen(4);
+    assert_eq!(world.server.listen(addr, 4).err().expect("in use").kind(), ErrorKind::AddrInUse);
+    drop(listening);
+    until("the address to be free", || world.server.listen(addr, 4).is_ok());
+}
+
+pub fn requests_come_in_order(world: &World) {
+    let (addr, mut listening) = world.listen(8);
+    assert_eq!(listening.next().err().expect("empty").kind(), ErrorKind::WouldBlock);
+    let rings: Vec<_> = (0..4).map(|i| Rings::new(RING, i)).collect();
+    world.wait(async {
+        let mut waiting = Vec::new();
+        for (i, rings) in rings.iter().enumerate() {
+            let mut link = world.client.resolve(addr, None).await.unwrap();
+            link.prepare(&rings.memory(), DEPTH).unwrap();
+            let mut connecting = link.connect(&[i as u8]);
+            // Some steps happen only when the future is polled.
+            let poll = tokio::time::timeout(std::time::Duration::from_millis(30), &mut connecting).await;
+            assert!(poll.is_err(), "nobody has accepted it");
+            waiting.push(connecting);
+        }
+        // One gives up: it is not shown.
+        drop(waiting.remove(1));
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        for expected in [0, 2, 3] {
+            let request = next(&mut *listening).await;
+            assert_eq!(request.private_data[0], expected);
+            assert_eq!(request.link.local(), addr);
+        }
+    });
+}
+
+pub fn a_drop_ends_the_connection_for_the_peer(world: &World) {
+    for server_first in [false, true] {
+        let mut pair = world.connect();
+        assert!(!pair.client.endpoint.is_disconnected() && !pair.server.endpoint.is_disconnected());
+        if server_first {
+            drop(pair.server);
+            pair.client.wait_for_end();
+        } else {
+            drop(pair.client);
+            pair.server.wait_for_end();
+        }
+    }
+}
+
+pub fn a_hundred_connections_leave_nothing_behind(world: &World) {
+    let rings = (Rings::new(RING, 1), Rings::new(RING, 2));
+    let (addr, mut listening) = world.listen(8);
+    let connect = |listening: &mut dyn Listening| {
+        let pair = world.connect_to(addr, listening, (&rings.0, &rings.1), DEPTH);
+        (pair.client.keys, pair.server.keys)
+    };
+    let settled = || world.client.usage().queue_pairs == 0 && world.server.usage().queue_pairs == 0;
+    let keys = connect(&mut *listening);
+    until("the first connection to be gone", settled);
+    let baseline = (world.client.usage(), world.server.usage());
+    assert!(baseline.0.memory_regions > 0, "its registrations are kept");
+    for i in 0..100 {
+        assert_eq!(connect(&mut *listening), keys, "connection {i} found its memory registered");
+        until("a connection to be gone", settled);
+    }
+    until("usage to be as before", || (world.client.usage(), world.server.usage()) == baseline);
+    world.client.forget(1);
+    world.server.forget(2);
+    until("the registrations to be gone", || {
+        world.client.usage().memory_regions == 0 && world.server.usage().memory_regions == 0
+    });
+}
+
+pub fn memory_forgotten_in_use_goes_with_its_connection(world: &World) {
+    let pair = world.connect_with(&Rings::new(RING, 77), &Rings::new(RING, 78), DEPTH);
+    world.client.forget(77);
+    assert!(world.client.usage().memory_regions > 0, "in use");
+    drop(pair);
+    until("the registrations to be gone", || world.client.usage().memory_regions == 0);
+}
+
+pub fn an_impossible_depth_is_refused(world: &World) {
+    let mut link = world.resolve(world.address());
+    let deep = Depth { sends: link.device().max_depth + 1, receives: 16 };
+    assert!(link.prepare(&Rings::new(RING, 1).memory(), deep).is_err());
+}

@@ -44,7 +44,7 @@ pub(crate) enum Origin {
     /// A connect, and the transport that is tried if this attempt fails.
     Connect { wish: Connect, next: Option<TransportKind> },
     /// An accept at that listener.
-    Accept { listener: u32 },
+    Accept { listener: u32, no_wait: bool },
 }
 
 /// A stream as the control plane hands it to a data thread.

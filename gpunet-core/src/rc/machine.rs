@@ -178,11 +178,7 @@ impl Machine {
                 self.receiver.handle_data(claimed)?;
             }
             Message::Credits(limit) => self.sender.handle_limit(limit)?,
-            Message::Shutdown => {
-                self.peer_shut = true;
-                // Both directions are over: an rsocket peer takes no more messages.
-                self.peer_gone |= self.shutdown == Ending::Sent;
-            }
+            Message::Shutdown => self.peer_shut = true,
             Message::Disconnect => (self.peer_shut, self.peer_gone) = (true, true),
             Message::Reset => self.handle_failure(Failure::Reset),
             Message::Ignored { counted: true } => self.receiver.handle_counted()?,
@@ -222,8 +218,9 @@ impl Machine {
     pub fn handle_send_failed(&mut self, failure: Failure) {
         let Some(failed) = self.in_flight.pop_front() else { return };
         self.control_in_flight -= u32::from(failed.control);
-        // When both ends disconnect at once, one of the messages finds no queue pair any more.
-        if !(failed.last || self.peer_gone) {
+        // When both ends disconnect at once, one of the messages finds no queue pair any more. Data is
+        // another matter, unless the peer has said that it takes no more.
+        if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
             self.handle_failure(failure);
         }
     }
@@ -240,7 +237,12 @@ impl Machine {
 
     /// Notes that the connection is gone, without a word from the peer or after one.
     pub fn handle_disconnected(&mut self) {
-        let in_order = self.peer_gone || (self.peer_shut && self.shutdown == Ending::Sent);
+        let all_said = self.is_over() || self.has_ended();
+        if all_said && self.in_flight.iter().any(|request| !request.control) {
+            // Data under way tells, by its completions, whether the peer had all of it before it went.
+            return;
+        }
+        let in_order = self.peer_gone || all_said;
         self.peer_gone = true;
         if !in_order {
             self.handle_failure(Failure::Reset);
@@ -282,9 +284,20 @@ impl Machine {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let told = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
-        self.failure.is_some()
-            || self.peer_gone
-            || (told && self.in_flight.is_empty() && self.follow.is_none())
+        let idle = self.in_flight.is_empty() && self.follow.is_none();
+        let told = told || self.is_over() || self.has_ended();
+        self.failure.is_some() || self.peer_gone || (told && idle)
+    }
+
+    /// The last message of all has been sent; none may follow, or the peer would not take it.
+    fn has_ended(&self) -> bool {
+        self.disconnect == Ending::Sent || self.reset == Ending::Sent
+    }
+
+    /// Both directions have ended: an rsocket peer takes no more messages, but what is under way to it
+    /// still has to arrive.
+    fn is_over(&self) -> bool {
+        self.peer_shut && self.shutdown == Ending::Sent
     }
 
     /// The next request to post, if there is one; the driver posts it.
@@ -293,7 +306,7 @@ impl Machine {
             self.in_flight.push_back(entry);
             return Some(Op::Send { message });
         }
-        if self.failure.is_some() || self.peer_gone {
+        if self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended() {
             return None;
         }
         self.poll_control()
@@ -304,7 +317,7 @@ impl Machine {
 
     /// Grants and credits.
     fn poll_control(&mut self) -> Option<Op> {
-        if self.disconnect == Ending::Sent || self.peer_shut || !self.receiver.wants_grant() {
+        if self.peer_shut || !self.receiver.wants_grant() {
             return None;
         }
         let room = CONTROL_LIMIT - self.control_in_flight;
@@ -329,7 +342,7 @@ impl Machine {
     }
 
     fn poll_data(&mut self) -> Option<Op> {
-        if self.disconnect == Ending::Sent || !self.has_slot() {
+        if !self.has_slot() {
             return None;
         }
         let (len, write) = self.sender.next(self.offered - self.sender.posted())?;
@@ -368,7 +381,7 @@ impl Machine {
     /// A write of nothing, which only a living host acknowledges, and of which the peer sees nothing.
     fn poll_alive(&mut self, now: u64) -> Option<Op> {
         let due = self.in_flight.is_empty() && now.saturating_sub(self.alive_at) >= self.keepalive;
-        if !due || self.disconnect == Ending::Sent {
+        if !due {
             return None;
         }
         self.control_in_flight += 1;
@@ -424,7 +437,7 @@ impl Machine {
     pub fn deadline(&self) -> Option<u64> {
         // What is under way fails by itself if the peer's host does not answer.
         let idle = self.in_flight.is_empty() && self.failure.is_none() && !self.peer_gone;
-        (idle && self.disconnect != Ending::Sent).then(|| self.alive_at.saturating_add(self.keepalive))
+        (idle && !self.is_over() && !self.has_ended()).then(|| self.alive_at.saturating_add(self.keepalive))
     }
 
     /// Position behind the last byte posted.

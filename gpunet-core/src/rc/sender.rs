@@ -30,6 +30,8 @@ pub struct Sender {
     /// Data messages sent, and how many may be; 16 bits, and only their difference has a meaning.
     messages: u16,
     limit: u16,
+    /// Messages that the peer can take at a time.
+    depth: u16,
     /// Positions: posted to the send queue, and free again.
     posted: u64,
     completed: u64,
@@ -52,6 +54,7 @@ impl Sender {
             expected: 1,
             messages: 0,
             limit: credits,
+            depth: credits,
             posted: 0,
             completed: 0,
         }
@@ -63,8 +66,11 @@ impl Sender {
     /// [`Violation::CreditsRegress`]: the limit test is one of equality, so a limit that went
     /// backwards would let 65 thousand messages through.
     pub const fn handle_limit(&mut self, limit: u16) -> Result<(), Violation> {
-        let more = limit.wrapping_sub(self.limit);
-        if more > u16::MAX / 2 {
+        let left = self.limit.wrapping_sub(self.messages);
+        let new = limit.wrapping_sub(self.messages);
+        // A peer takes `depth` messages beyond those that have come, which were all sent. Not a signed
+        // comparison of the limits: one update may give back all of 65,534 credits.
+        if new < left || new > self.depth {
             return Err(Violation::CreditsRegress(self.limit.wrapping_sub(limit)));
         }
         self.limit = limit;
@@ -196,8 +202,18 @@ mod tests {
         assert!(s.next(1).is_some() && s.next(1).is_none());
         assert_eq!(s.handle_limit(2), Err(Violation::CreditsRegress(1)));
         s.handle_limit(3).unwrap();
-        s.handle_limit(30_000).unwrap();
-        s.handle_limit(60_000).unwrap();
         s.handle_limit(5).unwrap();
+        assert_eq!(s.handle_limit(6), Err(Violation::CreditsRegress(u16::MAX)), "more than it has");
+    }
+
+    #[test]
+    fn all_of_many_credits_may_come_back_at_once() {
+        let mut s = sender(70_000, 65_534);
+        for _ in 0..65_534 {
+            s.next(1).unwrap();
+        }
+        assert!(!s.may_send());
+        s.handle_limit(65_534u16.wrapping_mul(2)).unwrap();
+        assert!(s.may_send());
     }
 }

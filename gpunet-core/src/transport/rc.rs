@@ -11,6 +11,7 @@ mod visibility;
 use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Transport};
 use crate::rc::{Config, Hello, Remote, Variant};
 use crate::verbs::{Depth, Keys, Link, Listening, Memory, Table, Verbs};
+use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::collections::VecDeque;
 use std::io;
@@ -62,8 +63,13 @@ impl Transport for Rc {
 
     fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
         let listening = self.verbs.listen(bound.addr, backlog.max(1))?;
-        let settings = self.settings;
-        Ok(Box::new(RcListening { listening, settings, waiting: VecDeque::new(), backlog: backlog.max(1) }))
+        Ok(Box::new(RcListening {
+            listening,
+            settings: self.settings,
+            waiting: VecDeque::new(),
+            backlog: backlog.max(1) as usize,
+            v6_only: bound.addr.is_ipv6() && bound.options.has(Options::V6ONLY),
+        }))
     }
 
     fn connect(&self, request: Connect) -> Connecting {
@@ -90,18 +96,25 @@ struct RcListening {
     settings: Settings,
     /// Requests that were read and found good.
     waiting: VecDeque<(Box<dyn Link>, Hello)>,
-    backlog: u32,
+    backlog: usize,
+    v6_only: bool,
 }
 
 impl RcListening {
     /// Reads the requests that have come; refuses those that are none of an rsocket peer.
     fn read(&mut self) {
-        while self.waiting.len() < self.backlog as usize
+        while self.waiting.len() < self.backlog
             && let Ok(request) = self.listening.next()
         {
+            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket says.
+            let unwanted = self.v6_only && request.link.peer().ip().to_canonical().is_ipv4();
             match Hello::decode(&request.private_data) {
-                Ok(hello) => self.waiting.push_back((request.link, hello)),
-                Err(_) => request.link.reject(),
+                Ok(hello) if !unwanted => self.waiting.push_back((request.link, hello)),
+                Ok(_) => request.link.reject(),
+                Err(error) => {
+                    tracing::debug!(peer = %request.link.peer(), %error, "a request that is none of an rsocket");
+                    request.link.reject();
+                }
             }
         }
     }

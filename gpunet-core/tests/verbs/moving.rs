@@ -127,8 +127,9 @@ pub fn a_full_send_queue_says_so(world: &World) {
     drop(server);
 }
 
-/// A message that finds the queue pair of its sender in error flushes; the peer's receives do too.
-fn is_refused(mut client: End, mut server: End, (to, rkey): (u64, u32)) {
+/// Writes there and expects the peer's card to refuse it. What becomes of the peer's receives differs
+/// among cards.
+fn is_refused(mut client: End, server: End, (to, rkey): (u64, u32)) {
     let from = Source::Ring([(client.rings.send.address(), 64), (0, 0)]);
     client.rings.send.put(0, &[0xee; 64]);
     client.post(1, Op::Write { from, to, rkey, immediate: None });
@@ -143,9 +144,6 @@ fn is_refused(mut client: End, mut server: End, (to, rkey): (u64, u32)) {
     }
     client.post(2, Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: None });
     assert_eq!(client.next_sent(), (2, Status::Flushed));
-    for _ in 0..DEPTH.receives {
-        assert_eq!(server.next(), Completion::Flushed);
-    }
     assert!(!server.rings.recv.get(0, RING).contains(&0xee), "nothing was written");
 }
 

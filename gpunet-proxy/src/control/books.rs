@@ -91,6 +91,8 @@ pub(super) struct Waiter {
     pub(super) seq: u64,
     pub(super) target: u32,
     pub(super) launch: u32,
+    /// It takes a connection that is there, and waits for none.
+    pub(super) no_wait: bool,
 }
 
 /// A stream, driven by a data thread or direct.

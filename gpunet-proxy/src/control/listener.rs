@@ -59,12 +59,21 @@ impl Control {
         let (slot, target, launch) = (request.slot, request.target, request.launch);
         device.opening(target, request.target_generation, launch);
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
-        listener.waiters.push_back(Waiter { control, seq, target, launch });
+        let no_wait = request.flags & Request::NO_WAIT != 0;
+        listener.waiters.push_back(Waiter { control, seq, target, launch, no_wait });
         device.wait(control, seq, launch, Wait::Accept { listener: slot });
         self.serve(device_id, slot);
-        // Still waiting, and not wanted: whoever came before it waits too.
-        let waits = self.device(device_id).is_some_and(|device| device.waits(control, seq));
-        if waits && request.flags & Request::NO_WAIT != 0 {
+        if no_wait {
+            self.end_accept_without_wait(device_id, control, seq);
+        }
+    }
+
+    /// Ends an accept that does not wait, if there was nothing to take: whoever came before it waits
+    /// too.
+    pub(super) fn end_accept_without_wait(&mut self, device_id: u32, control: u32, seq: u64) {
+        let Some(device) = self.device(device_id) else { return };
+        let waiting = device.requests.get(&control).filter(|waiting| waiting.seq == seq);
+        if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
             self.cancel(device_id, control, Error::WouldBlock);
         }
     }
@@ -132,7 +141,7 @@ impl Control {
                     kind,
                     rings,
                     options,
-                    origin: Origin::Accept { listener: slot },
+                    origin: Origin::Accept { listener: slot, no_wait: waiter.no_wait },
                 };
                 let request = (waiter.control, waiter.seq);
                 self.attempt(device_id, request, waiter.launch, attempt, opening);

@@ -60,7 +60,7 @@ impl Routes {
             let verbs: Shared<dyn gpunet_core::verbs::Verbs> = match rdma {
                 Rdma::Off => return Err("rc is switched off in the proxy's settings".to_owned()),
                 Rdma::System => match rdma::Rdma::open() {
-                    Ok(rdma) => Shared::from(rdma),
+                    Ok(rdma) => Shared::new(rdma),
                     Err(why) => return Err(why.to_string()),
                 },
                 Rdma::Simulated(fabric) => Shared::from(fabric.verbs()),

@@ -155,10 +155,13 @@ impl Control {
                 self.start_connect(device_id, request, launch, wish, next, None);
             }
             // The client went away while it was accepted: the next one is as good.
-            Origin::Accept { listener } if device.is_listener(listener) => {
+            Origin::Accept { listener, no_wait } if device.is_listener(listener) => {
                 device.requests.remove(&control);
-                device.wait_first(listener, Waiter { control, seq, target: slot, launch });
+                device.wait_first(listener, Waiter { control, seq, target: slot, launch, no_wait });
                 self.serve(device_id, listener);
+                if no_wait {
+                    self.end_accept_without_wait(device_id, control, seq);
+                }
             }
             Origin::Connect { .. } | Origin::Accept { .. } => {
                 tracing::debug!(slot, %error, "not connected");

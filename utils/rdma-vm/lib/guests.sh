@@ -27,7 +27,7 @@ run() {
     shift $((OPTIND - 1))
     [ "${1:-}" != -- ] || shift
     [ $# -gt 0 ] || die "no command to run"
-    [ -e "$KERNEL/base.cpio.gz" ] || build
+    build
     # More virtual processors than real ones make spinning programs very slow.
     [ -n "$cpus" ] || cpus=$((two ? 1 : 2))
 

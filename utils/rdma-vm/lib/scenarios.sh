@@ -229,9 +229,11 @@ boot_scenarios() {
     for name in "${files[@]}"; do options+=(-f "$name"); done
     [ "$guests" != two ] || options+=(-2)
     note "boot: $guests, $suite:$words"
-    # A process of its own: another suite, and its own cleaning up.
+    # A process of its own: another suite, and its own cleaning up. In the background: bash minds signals while it waits.
     RDMA_VM_SUITE=$suite "$HERE/rdma-vm" run -t "$sum" -m "$memory" -r "$reports" "${options[@]}" -- \
-        "exec run_scenarios $guests$words"
+        "exec run_scenarios $guests$words" &
+    PROCESSES+=($!)
+    wait $!
 }
 
 # read_result NAME REPORTS: of each guest's lines `end NAME GUEST ok|FAILED|skipped SECONDS TEXT` the worst.

@@ -1,7 +1,8 @@
 //! The connection manager: listeners, requests and their answers, the word that a peer is gone.
 
+use super::HostId;
 use super::event::EventFd;
-use super::state::{Answer, Event, HostId, Listener, Pending, Phase, State};
+use super::state::{Answer, Event, Listener, Pending, Phase, State};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

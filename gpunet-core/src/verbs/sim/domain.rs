@@ -1,7 +1,8 @@
 //! Protection domains: what a connection's keys open, registered once and cached by owner and place.
 
+use super::HostId;
 use super::memory::{self, Area};
-use super::state::{HostId, State};
+use super::state::State;
 use crate::verbs::{Depth, Keep, Keys, Memory, RingMemory, Table};
 use std::io;
 use std::sync::Arc;

@@ -3,11 +3,14 @@
 use super::domain::Domain;
 use super::event::EventFd;
 use super::link::Hold;
+use super::settings::Dice;
 use crate::verbs::{Completion, Endpoint, Table, WorkRequest};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// An established connection.
 pub(super) struct SimEndpoint {
@@ -16,18 +19,25 @@ pub(super) struct SimEndpoint {
     domain: Arc<Domain>,
     completion_event: Arc<EventFd>,
     connection_event: Arc<EventFd>,
+    arm_delay: RangeInclusive<Duration>,
+    dice: Dice,
 }
 
 impl SimEndpoint {
     /// # Errors
     /// `ConnectionAborted` when the queue pair is gone, its process having been killed.
     pub fn new(hold: Hold, domain: Arc<Domain>) -> io::Result<Self> {
-        let events = hold.fabric.locked(|state| {
-            let qp = hold.qp.and_then(|number| Some((number, state.qps.get(&number)?)))?;
-            Some((qp.0, qp.1.completion_event.clone(), qp.1.connection_event.clone()))
+        let made = hold.fabric.locked(|state| {
+            let number = hold.qp?;
+            let qp = state.qps.get(&number)?;
+            let events = (qp.completion_event.clone(), qp.connection_event.clone());
+            // Its own dice: how often it arms must not change what happens to requests.
+            let dice = Dice::new(!state.settings.seed, number);
+            Some((number, events, state.settings.arm_delay.clone(), dice))
         });
-        let (qp, completion_event, connection_event) = events.ok_or(io::ErrorKind::ConnectionAborted)?;
-        Ok(Self { hold, qp, domain, completion_event, connection_event })
+        let (qp, (completion_event, connection_event), arm_delay, dice) =
+            made.ok_or(io::ErrorKind::ConnectionAborted)?;
+        Ok(Self { hold, qp, domain, completion_event, connection_event, arm_delay, dice })
     }
 }
 
@@ -45,6 +55,10 @@ impl Endpoint for SimEndpoint {
     }
 
     fn arm(&mut self) -> io::Result<()> {
+        let delay = self.dice.within(&self.arm_delay);
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
         self.hold.fabric.locked(|state| {
             self.completion_event.clear();
             if let Some(qp) = state.qps.get_mut(&self.qp) {

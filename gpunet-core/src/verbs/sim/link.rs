@@ -1,11 +1,12 @@
 //! Links and listeners: the control thread's handles of connections to be.
 
 use super::Fabric;
+use super::HostId;
 use super::cm::{self, PRIVATE_DATA};
 use super::domain::Domain;
 use super::endpoint::SimEndpoint;
 use super::event::EventFd;
-use super::state::{HostId, Pending, State};
+use super::state::{Pending, State};
 use crate::verbs::{Depth, DeviceInfo, Endpoint, Keys, Link, Listening, Memory, Pending as Later, Request};
 use std::io;
 use std::net::SocketAddr;

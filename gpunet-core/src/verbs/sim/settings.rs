@@ -29,6 +29,10 @@ pub struct Settings {
     pub rnr_timer: Duration,
     /// The same after [`Endpoint::shorten_rnr_timer`](crate::verbs::Endpoint::shorten_rnr_timer).
     pub short_rnr_timer: Duration,
+    /// Time that [`Endpoint::arm`](crate::verbs::Endpoint::arm) takes before it has an effect; drawn
+    /// for each call. A completion in that time raises no event, so that those who do not poll after
+    /// arming are found out.
+    pub arm_delay: RangeInclusive<Duration>,
     /// Bytes that a host can register.
     pub memory_limit: u64,
     /// The cards can register dma-bufs. The simulated card maps them with mmap(2), so a memfd will do.
@@ -53,6 +57,7 @@ impl Settings {
             connect_timeout: Duration::from_secs(60),
             rnr_timer: Duration::from_micros(655_360),
             short_rnr_timer: Duration::from_micros(640),
+            arm_delay: Duration::ZERO..=Duration::ZERO,
             memory_limit: u64::MAX,
             dma_buf: false,
             loss_per_mille: 0,

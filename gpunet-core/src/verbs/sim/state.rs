@@ -3,7 +3,7 @@
 use super::domain::{Domain, Registry};
 use super::event::EventFd;
 use super::settings::{Dice, Settings};
-use super::{Counters, HostId as Id};
+use super::{Counters, HostId};
 use crate::verbs::{Completion, Depth, Op, Status, WorkRequest};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -11,8 +11,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-
-pub(super) use super::HostId;
 
 /// Everything in a simulated network.
 pub(super) struct State {
@@ -179,7 +177,7 @@ impl State {
         self.next_id
     }
 
-    pub fn add_host(&mut self) -> Id {
+    pub fn add_host(&mut self) -> HostId {
         let host = Host {
             powered: true,
             registry: Registry::default(),

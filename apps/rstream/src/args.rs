@@ -1,0 +1,401 @@
+//! The command line.
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2, TransportKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+use std::{fmt, io};
+
+/// The port of rstream.
+const PORT: u16 = 7471;
+
+const EXAMPLES: &str = "\
+Examples:
+  gpunet-rstream server --transport rc --verify -S 65536 -C 100 -I 10   then: rstream -s HOST -T v -S 65536 -C 100 -I 10
+  gpunet-rstream client HOST --transport rc --verify -S 20000 -C 50     the server: rstream -T v -S 20000 -C 50
+  gpunet-rstream server --transport rc --verify --all                   then: rstream -s HOST -T v
+  gpunet-rstream both --transport peer --verify --all                   both ends in this process
+  gpunet-rstream client HOST:7471 --transport tcp --device cuda:1       against another gpunet-rstream
+
+Both ends are told the same sizes and counts, as with rstream. Exit codes: 0 all was right, 1 something failed or
+differed, 2 bad command line, 130 interrupted (a server with --connections 0 has then done its work: 0).";
+
+/// Either end of librdmacm's test program rstream, run by a kernel.
+///
+/// In each iteration the client sends a number of transfers, and the server, when it has them all, sends as many
+/// back. An unmodified rstream is the other end over rc; over tcp and peer it is another gpunet-rstream. The
+/// kernel runs on a GPU when there is one, else as a CPU thread block.
+#[derive(Debug, Parser)]
+#[command(name = "gpunet-rstream", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Accepts connections and runs the test as rstream's server does.
+    #[command(after_help = EXAMPLES)]
+    Server(ServerArgs),
+    /// Connects and runs the test as rstream's client does.
+    #[command(after_help = EXAMPLES)]
+    Client(ClientArgs),
+    /// Runs both ends in this process.
+    #[command(after_help = EXAMPLES)]
+    Both(BothArgs),
+}
+
+/// What to run.
+#[derive(Debug)]
+pub enum Job {
+    /// The server alone.
+    Server(ServerArgs),
+    /// The client alone.
+    Client(ClientArgs),
+    /// Both ends in this process.
+    Both(BothArgs),
+}
+
+/// What both ends are told.
+#[derive(Clone, Debug, Args)]
+pub struct TestArgs {
+    /// Bytes of a transfer, with K or M if you like (rstream -S).
+    #[arg(short = 'S', long, value_name = "BYTES", default_value = "1000", value_parser = size)]
+    pub size: u64,
+    /// Transfers in one direction before it turns (rstream -C).
+    #[arg(short = 'C', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    pub count: u64,
+    /// Turns there and back (rstream -I).
+    #[arg(short = 'I', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    pub iterations: u64,
+    /// Instead: what rstream runs without -S, -C and -I, four sizes one transfer at a time, then over a second
+    /// connection four sizes many at a time.
+    #[arg(long, conflicts_with_all = ["size", "count", "iterations"])]
+    pub all: bool,
+    /// With --all: all 33 sizes (rstream -S all).
+    #[arg(long, requires = "all")]
+    pub every_size: bool,
+    /// Check every byte that is received; an rstream at the other end needs -T v.
+    #[arg(long)]
+    pub verify: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the kernel runs, and what carries its streams.
+#[derive(Clone, Debug, Args)]
+pub struct DeviceArgs {
+    /// Where the kernel runs: auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub device: DeviceChoice,
+    /// Threads of the block [default: 256 on a GPU, 1 on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Bytes of each ring, with K or M if you like, 4K to 16M; a power of two, or the next one is taken.
+    #[arg(long, default_value = "1M", value_name = "BYTES", value_parser = ring)]
+    pub ring: u64,
+}
+
+/// The server.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArgs {
+    /// Address to listen on, IPv4 or IPv6; port 0 takes a free one.
+    #[arg(default_value = "0.0.0.0:7471", value_name = "ADDR")]
+    pub addr: Endpoint,
+    #[command(flatten)]
+    pub test: TestArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Transport: auto, tcp or rc.
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    pub transport: Transport,
+    /// Clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub connections: u32,
+}
+
+/// The client.
+#[derive(Clone, Debug, Args)]
+pub struct ClientArgs {
+    /// The server: IP or NAME, and :PORT if it is not rstream's 7471.
+    #[arg(value_name = "ADDR")]
+    pub addr: Endpoint,
+    #[command(flatten)]
+    pub test: TestArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Transport: auto, tcp or rc.
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    pub transport: Transport,
+    /// How often to run it all, one after another; rstream's server serves once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+}
+
+/// Both ends.
+#[derive(Clone, Debug, Args)]
+pub struct BothArgs {
+    /// Where the server listens and the client connects to.
+    #[arg(default_value = "127.0.0.1:0", value_name = "ADDR")]
+    pub addr: Endpoint,
+    #[command(flatten)]
+    pub test: TestArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Transport: auto, tcp, peer or rc.
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
+    pub transport: Transport,
+    /// How often to run it all, one after another.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+}
+
+/// Transfers or turns at most: rstream's are C integers.
+const MOST: u64 = i32::MAX as u64;
+
+/// `--device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU if there is one, else the CPU.
+    Auto,
+    /// A CPU thread block.
+    Cpu,
+    /// That GPU.
+    Cuda(u32),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected auto, cpu, cuda or cuda:N".to_owned();
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let ordinal = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                ordinal.parse().map(Self::Cuda).map_err(|_| wrong())
+            }
+        }
+    }
+}
+
+/// `--transport`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// The socket option.
+    pub kind: TransportKind,
+    /// Its name.
+    pub name: &'static str,
+}
+
+/// The ABI's number of RDMA reliable connections.
+const RC: u8 = 3;
+
+impl FromStr for Transport {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, kind) = match text {
+            "auto" => ("auto", Some(TransportKind::Auto)),
+            "tcp" => ("tcp", Some(TransportKind::Tcp)),
+            "peer" => ("peer", Some(TransportKind::Peer)),
+            "rc" => ("rc", TransportKind::from_raw(RC)),
+            _ => return Err("expected auto, tcp, peer or rc"),
+        };
+        kind.map(|kind| Self { kind, name }).ok_or("this build has no such transport")
+    }
+}
+
+fn remote_transport(text: &str) -> Result<Transport, &'static str> {
+    match text.parse()? {
+        Transport { kind: TransportKind::Peer, .. } => {
+            Err("peer needs both ends in one process: gpunet-rstream both --transport peer")
+        }
+        transport => Ok(transport),
+    }
+}
+
+/// HOST:PORT, well-formed and not yet looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(String);
+
+impl FromStr for Endpoint {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "expected HOST, HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:7471";
+        let whole = if text.contains(':') && !text.ends_with(']') {
+            text.to_owned()
+        } else {
+            format!("{text}:{PORT}")
+        };
+        let (host, port) = whole.rsplit_once(':').ok_or(wrong)?;
+        let is_bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+        if host.is_empty() || is_bare_ipv6 || port.parse::<u16>().is_err() {
+            return Err(wrong);
+        }
+        Ok(Self(whole))
+    }
+}
+
+impl Endpoint {
+    /// Looks the name up: at least one address, in the resolver's order.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let found: Vec<_> = self.0.to_socket_addrs()?.collect();
+        if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Largest transfer: two buffers of this size must fit in memory, and rstream's size is a C integer.
+const LARGEST: u64 = 1 << 30;
+
+fn size(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        bytes @ 1..=LARGEST => Ok(bytes),
+        _ => Err("expected 1 to 1024M".to_owned()),
+    }
+}
+
+fn ring(text: &str) -> Result<u64, String> {
+    let (least, most) = (1 << MIN_RING_LOG2, 1 << MAX_RING_LOG2);
+    match bytes(text)? {
+        bytes if (least..=most).contains(&bytes) => Ok(bytes.next_power_of_two()),
+        _ => Err(format!("expected {}K to {}M", least >> 10, most >> 20)),
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a number of bytes, with K or M if you like".to_owned();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let scale = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "m" | "MiB" => 20,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << scale).ok_or_else(wrong)
+}
+
+/// Why the command line was not followed.
+#[derive(Debug)]
+pub enum Refusal {
+    /// `--help` or `--version`: the text.
+    Text(clap::Error),
+    /// One line that says what is wrong.
+    Wrong(String),
+}
+
+/// Reads the command line.
+pub fn parse<I>(args: I) -> Result<Job, Refusal>
+where
+    I: IntoIterator,
+    I::Item: Into<std::ffi::OsString> + Clone,
+{
+    Ok(match Cli::try_parse_from(args).map_err(refusal)?.command {
+        Command::Server(args) => Job::Server(args),
+        Command::Client(args) => Job::Client(args),
+        Command::Both(args) => Job::Both(args),
+    })
+}
+
+/// Makes one line of clap's message: its first paragraph without the word in front.
+fn refusal(error: clap::Error) -> Refusal {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Refusal::Text(error),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Refusal::Wrong("expected server, client or both".to_owned());
+        }
+        _ => {}
+    }
+    let text = error.to_string();
+    let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+    let line = first.collect::<Vec<_>>().join(" ");
+    Refusal::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Job, String> {
+        match parse(std::iter::once("gpunet-rstream").chain(args.iter().copied())) {
+            Ok(job) => Ok(job),
+            Err(Refusal::Wrong(line)) => Err(line),
+            Err(Refusal::Text(text)) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn rstreams_defaults_and_options_are_known() {
+        let Ok(Job::Server(args)) = parsed(&["server"]) else { panic!("no server") };
+        assert_eq!(args.addr.to_string(), "0.0.0.0:7471");
+        assert_eq!((args.test.size, args.test.count, args.test.iterations), (1000, 1000, 1));
+        assert_eq!((args.connections, args.device.ring), (1, 1 << 20));
+        let Ok(Job::Client(args)) = parsed(&["client", "[::1]", "-S", "64K", "-C", "2", "-I", "3"]) else {
+            panic!("no client")
+        };
+        assert_eq!(args.addr.to_string(), "[::1]:7471");
+        assert_eq!((args.test.size, args.test.count, args.test.iterations), (64 << 10, 2, 3));
+        assert!(parsed(&["client", "::1"]).is_err(), "what of it is the port is not clear");
+    }
+
+    #[test]
+    fn rings_are_powers_of_two_within_bounds() {
+        assert_eq!((ring("4096"), ring("5K"), ring("16M")), (Ok(4096), Ok(8192), Ok(16 << 20)));
+        assert!(ring("17M").is_err() && ring("4095").is_err() && ring("").is_err());
+    }
+
+    #[test]
+    fn rc_is_known_as_soon_as_the_abi_has_it() {
+        let kind = "rc".parse::<Transport>().ok().map(|transport| transport.kind);
+        assert_eq!(kind, TransportKind::from_raw(RC));
+    }
+
+    #[test]
+    fn every_refusal_is_one_line_that_names_the_reason() {
+        for (args, word) in [
+            (&[][..], "server, client or both"),
+            (&["server", "--frobnicate"], "--frobnicate"),
+            (&["server", "-S", "0"], "1 to 1024M"),
+            (&["server", "-C", "0"], "0"),
+            (&["server", "--transport", "peer"], "one process"),
+            (&["both", "--transport", "pigeon"], "auto, tcp, peer or rc"),
+            (&["both", "--all", "-S", "5"], "--size"),
+            (&["both", "--every-size"], "--all"),
+            (&["both", "--ring", "1K"], "4K to 16M"),
+            (&["client"], "<ADDR>"),
+            (&["client", "h:99999"], "HOST:PORT"),
+            (&["client", "h", "--connections", "0"], "0"),
+            (&["serve"], "serve"),
+        ] {
+            let line = parsed(args).map(|_| ()).unwrap_err();
+            assert!(line.contains(word) && !line.contains('\n'), "{args:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn examples_in_the_help_are_valid() {
+        let examples = EXAMPLES.lines().filter(|line| line.starts_with("  gpunet-rstream"));
+        for line in examples {
+            let command = line.trim().split("  ").next().unwrap_or_default();
+            let command = if TransportKind::from_raw(RC).is_some() {
+                command.to_owned()
+            } else {
+                command.replace(" rc ", " tcp ")
+            };
+            let parsed = parse(command.split_whitespace());
+            assert!(parsed.is_ok(), "{command}: {parsed:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Why the program cannot do what it was asked to do.
+
+use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError};
+use gpunet_proxy::{AttachError, EmbedError, KernelError, LaunchError};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Everything that ends the program early. A connection that fails does not; it is counted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused a thread or signal handlers.
+    #[error("cannot take signals: {0}")]
+    Signals(io::Error),
+    /// A name does not resolve.
+    #[error("{name}: {source}")]
+    Resolve {
+        /// HOST:PORT as given.
+        name: String,
+        /// The resolver's answer.
+        source: io::Error,
+    },
+    /// The GPU that was asked for cannot be used.
+    #[error("cuda:{ordinal} cannot be used: {reason}")]
+    NoGpu {
+        /// Which one.
+        ordinal: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {error}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// The errno.
+        error: gpunet_abi::Error,
+    },
+    /// A kernel did not end after it was cancelled.
+    #[error("the kernel did not end within {0:?} after it was cancelled")]
+    Stuck(Duration),
+    /// The proxy.
+    #[error("cannot start the proxy: {0}")]
+    Embed(#[from] EmbedError),
+    /// Its attachment.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The PTX.
+    #[error("cannot load the kernels: {0}")]
+    Load(#[from] LoadModuleError),
+    /// A launch.
+    #[error("cannot start the kernels: {0}")]
+    Launch(#[from] LaunchError),
+    /// A kernel.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// Device memory.
+    #[error("cannot allocate device memory: {0}")]
+    Memory(#[from] CudaError),
+    /// Copies from and to it.
+    #[error("cannot copy device memory: {0}")]
+    Copy(#[from] CopyError),
+}

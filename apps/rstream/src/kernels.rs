@@ -1,0 +1,266 @@
+//! Starting kernels and reading what they leave.
+//!
+//! Everything unsafe of the host side is here: a launch hands out addresses, and who launches
+//! answers for what they point to. [`Work`] keeps that memory until its kernel has ended, so the
+//! rest of the program cannot get it wrong.
+#![allow(unsafe_code)]
+
+use crate::args::DeviceArgs;
+use crate::device;
+use crate::error::Error;
+use gpunet_abi::{Handle, Options};
+use gpunet_proxy::device::Kernel;
+use gpunet_proxy::{
+    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, KernelError, Launch, Program,
+};
+use gpunet_rstream_kernel::record::{Ended, Listening, NUMBER, Test};
+use gpunet_rstream_kernel::{Rstream, RstreamListen};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
+const PTX: &str = include_str!("../ptx/gpunet_rstream_kernel.ptx");
+
+/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full
+/// (reference/measured-h200.md).
+const GPU_THREADS: u32 = 256;
+
+/// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
+const STUCK: Duration = Duration::from_secs(15);
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 16;
+
+/// Streams at a time: two ends, and some that are still closing.
+const STREAMS: u64 = 8;
+
+/// A device with its sockets and the kernels.
+pub struct Kernels {
+    program: Program,
+    attachment: Attachment,
+    threads: u32,
+}
+
+/// What the kernel of one end uses; good for several connections.
+pub struct Memory {
+    work: DeviceBuffer,
+    tests: DeviceBuffer,
+    record: DeviceBuffer,
+    times: DeviceBuffer,
+    size: u64,
+}
+
+/// A running kernel and the memory it uses.
+pub struct Work<M> {
+    launch: Option<Launch>,
+    memory: Option<M>,
+}
+
+impl<M> Work<M> {
+    fn new(launch: Launch, memory: M) -> Self {
+        Self { launch: Some(launch), memory: Some(memory) }
+    }
+
+    /// Waits for the end, at most `limit`; says whether it came.
+    pub fn wait(&self, limit: Duration) -> Result<bool, KernelError> {
+        self.launch.as_ref().map_or(Ok(true), |launch| launch.wait_timeout(limit))
+    }
+
+    /// Ends every wait of the kernel.
+    pub fn cancel(&self) {
+        if let Some(launch) = &self.launch {
+            launch.cancel();
+        }
+    }
+
+    /// Waits for the end of a kernel that was cancelled.
+    pub fn wait_cancelled(&self) -> Result<(), Error> {
+        if self.wait(STUCK)? { Ok(()) } else { Err(Error::Stuck(STUCK)) }
+    }
+
+    /// Waits for the end and gives the memory back. Sockets it left open are kept: the listener.
+    fn finish(mut self) -> Result<M, Error> {
+        if let Some(launch) = self.launch.take() {
+            launch.finish(FinishPolicy::Keep)?;
+        }
+        // Only a `Work` that was finished before has no memory, and finishing consumes it.
+        self.memory.take().ok_or(Error::Stuck(Duration::ZERO))
+    }
+}
+
+impl<M> Drop for Work<M> {
+    fn drop(&mut self) {
+        let Some(launch) = self.launch.take() else { return };
+        launch.cancel();
+        // An error means that the kernel has ended too.
+        if let Ok(false) = launch.wait_timeout(STUCK) {
+            // Its memory must not be freed, so nothing can be put in order any more.
+            eprintln!("gpunet-rstream: {}", Error::Stuck(STUCK));
+            std::process::exit(1);
+        }
+        let _ = launch.finish(FinishPolicy::Close);
+    }
+}
+
+/// A bound listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    handle: Handle,
+    /// Where it listens, with the port it got.
+    pub addr: SocketAddr,
+}
+
+/// Which end a kernel is.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// Accepts from a listener.
+    Server(Bound),
+    /// Connects.
+    Client(SocketAddr, Options),
+}
+
+/// How many bytes went each way before, of which the last counts for what the next one is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Positions {
+    /// Of the sending direction.
+    pub sent: u64,
+    /// Of the receiving direction.
+    pub received: u64,
+}
+
+impl Kernels {
+    /// Starts a proxy with room for streams of such rings, attaches the device and loads the kernels.
+    pub fn open(args: &DeviceArgs) -> Result<Self, Error> {
+        // Two rings a stream, and some.
+        let rings = STREAMS * 2 * args.ring + (8 << 20);
+        let config = Config { sockets: 64, shared_rings: rings, device_rings: rings, ..Config::default() };
+        let proxy = gpunet_proxy::embed(config)?;
+        let attachment = device::attach(&proxy, args.device)?;
+        let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
+        let program = attachment.load(PTX, threads)?;
+        Ok(Self { program, attachment, threads })
+    }
+
+    /// "cpu", or the GPU's name.
+    pub fn device_name(&self) -> String {
+        self.attachment.device_name().to_owned()
+    }
+
+    /// Makes sure that both ends run at the same time: each would wait for the other for ever
+    /// otherwise.
+    pub fn fit_both(&self) -> Result<(), Error> {
+        Ok(self.attachment.check_co_resident(&self.program, &[(Rstream::ENTRY, 2, self.threads)])?)
+    }
+
+    /// Binds a listener.
+    pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
+        let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
+        // SAFETY: `Work` keeps the record until the kernel has ended, and one block uses it.
+        let buffer = unsafe { record.buffer() };
+        // SAFETY: the only address is that of `buffer`.
+        let launch = unsafe {
+            self.attachment.launch(&self.program, 1, self.threads, |net| RstreamListen {
+                net,
+                record: buffer,
+                addr: addr.into(),
+                options,
+                backlog: BACKLOG,
+                reserved: 0,
+            })
+        }?;
+        let record = Listening::from_numbers(row(&Work::new(launch, record).finish()?)?);
+        match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
+            (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
+            (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
+            (errno, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::from_errno(errno) }),
+        }
+    }
+
+    /// Memory for one end of connections with so many tests, of transfers of up to `size` bytes.
+    pub fn memory(&self, size: u64, tests: usize) -> Result<Memory, Error> {
+        Ok(Memory {
+            work: self.attachment.alloc(Rstream::work_bytes(size))?,
+            tests: self.attachment.alloc(Test::NUMBERS * NUMBER * tests)?,
+            record: self.attachment.alloc(Ended::NUMBERS * NUMBER)?,
+            times: self.attachment.alloc(NUMBER * tests)?,
+            size,
+        })
+    }
+
+    /// Starts one end of one connection. The tests are as many and as large as the memory is for,
+    /// at most.
+    pub fn start(
+        &self,
+        mut memory: Memory,
+        end: End,
+        tests: &[Test],
+        positions: Positions,
+        verify: bool,
+    ) -> Result<Work<Memory>, Error> {
+        let numbers: Vec<u8> =
+            tests.iter().flat_map(|test| test.numbers()).flat_map(u64::to_ne_bytes).collect();
+        memory.tests.write(0, &numbers)?;
+        memory.record.write(0, &[0; Ended::NUMBERS * NUMBER])?;
+        let (listener, addr, options) = match end {
+            End::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
+            End::Client(addr, options) => (0, addr, options),
+        };
+        // SAFETY: `Work` keeps all four until the kernel has ended, and its one block alone uses them.
+        let (work, rows, record, times) = unsafe {
+            (memory.work.buffer(), memory.tests.buffer(), memory.record.buffer(), memory.times.buffer())
+        };
+        let size = memory.size;
+        // SAFETY: the only addresses are those of the four buffers, which are page-aligned; `memory`
+        // made them for at least these tests.
+        let launch = unsafe {
+            self.attachment.launch(&self.program, 1, self.threads, |net| Rstream {
+                net,
+                work,
+                tests: rows.first(numbers.len()),
+                record,
+                times,
+                addr: addr.into(),
+                options,
+                size,
+                sent: positions.sent,
+                received: positions.received,
+                listener,
+                verify: u32::from(verify),
+            })
+        }?;
+        Ok(Work::new(launch, memory))
+    }
+
+    /// Stops the device's sockets and the proxy.
+    pub fn close(self) -> CloseReport {
+        drop(self.program);
+        self.attachment.close()
+    }
+}
+
+/// Waits for a kernel and reads what it left: how it ended, and the nanoseconds of each test done.
+pub fn finish(work: Work<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
+    let memory = work.finish()?;
+    let ended = Ended::from_numbers(row(&memory.record)?);
+    let mut times = numbers(&memory.times)?;
+    times.truncate(ended.tests as usize);
+    Ok((memory, ended, times))
+}
+
+/// Reads a buffer of numbers.
+fn numbers(buffer: &DeviceBuffer) -> Result<Vec<u64>, Error> {
+    let mut bytes = vec![0; buffer.len()];
+    buffer.read(0, &mut bytes)?;
+    let number = |bytes: &[u8]| {
+        let mut number = [0; NUMBER];
+        number.copy_from_slice(bytes);
+        u64::from_ne_bytes(number)
+    };
+    Ok(bytes.chunks_exact(NUMBER).map(number).collect())
+}
+
+/// Reads a buffer that is one row of `N` numbers.
+fn row<const N: usize>(buffer: &DeviceBuffer) -> Result<[u64; N], Error> {
+    let numbers = numbers(buffer)?;
+    Ok(std::array::from_fn(|at| numbers.get(at).copied().unwrap_or(0)))
+}

@@ -1,0 +1,183 @@
+//! What is printed: rstream's table for people, one object for programs.
+
+use crate::plan::{Step, count_text, size_text};
+use gpunet_rstream_kernel::record::Test;
+use serde::Serialize;
+use std::fmt;
+use std::io::Write;
+
+/// Everything that was done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// "cpu", or the GPU's name.
+    pub device: String,
+    /// What was asked to carry the streams.
+    pub transport: &'static str,
+    /// Received bytes were checked.
+    pub verified: bool,
+    /// Connections on which all was right, an end at a time.
+    pub connections: u64,
+    /// Bytes that all connections received, sync bytes included.
+    pub bytes_received: u64,
+    /// Connections on which something was not.
+    pub errors: u64,
+    /// Somebody pressed Ctrl-C.
+    pub interrupted: bool,
+    /// The tests that were done, in order.
+    pub tests: Vec<Row>,
+    /// Stdout belongs to the one object.
+    #[serde(skip)]
+    pub json: bool,
+}
+
+/// One test that was done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which end: "server" or "client".
+    pub end: &'static str,
+    /// What rstream calls it.
+    pub name: String,
+    /// Bytes of a transfer.
+    pub size: u64,
+    /// Transfers in one direction before it turns.
+    pub count: u64,
+    /// Turns there and back.
+    pub iterations: u64,
+    /// Bytes in both directions together.
+    pub bytes: u64,
+    /// From the sync bytes to the last transfer, by the device's clock.
+    pub seconds: f64,
+    /// 10^9 bits per second, both directions together.
+    pub gigabits_per_second: f64,
+    /// Microseconds a transfer.
+    pub microseconds_per_transfer: f64,
+}
+
+impl Row {
+    /// What a test that took so many nanoseconds comes to.
+    pub fn new(end: &'static str, step: &Step, nanoseconds: u64) -> Self {
+        let Test { size, count, iterations } = step.test;
+        let transfers = iterations.saturating_mul(count).saturating_mul(2);
+        let bytes = transfers.saturating_mul(size);
+        let time = nanoseconds.max(1) as f64;
+        Self {
+            end,
+            name: step.name.clone(),
+            size,
+            count,
+            iterations,
+            bytes,
+            seconds: time / 1e9,
+            gigabits_per_second: bytes as f64 * 8.0 / time,
+            microseconds_per_transfer: time / 1e3 / transfers.max(1) as f64,
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<10}{:<8}{:<8}{:<8}{:<8}{:8.2}s{:10.2}{:11.2}",
+            self.name,
+            size_text(self.size),
+            count_text(self.count),
+            count_text(self.iterations),
+            size_text(self.bytes),
+            self.seconds,
+            self.gigabits_per_second,
+            self.microseconds_per_transfer,
+        )
+    }
+}
+
+/// The table's first line.
+pub fn headings() -> String {
+    let [name, size, count, iterations, total, time, rate, each] =
+        ["name", "bytes", "xfers", "iters", "total", "time", "Gb/sec", "usec/xfer"];
+    format!("{name:<10}{size:<8}{count:<8}{iterations:<8}{total:<8}{time:>8} {rate:>10}{each:>13}")
+}
+
+impl Report {
+    /// A report of nothing yet.
+    pub const fn new(device: String, transport: &'static str, verified: bool, json: bool) -> Self {
+        Self {
+            device,
+            transport,
+            verified,
+            connections: 0,
+            bytes_received: 0,
+            errors: 0,
+            interrupted: false,
+            tests: Vec::new(),
+            json,
+        }
+    }
+
+    /// Says something while the program runs: on stdout, unless that belongs to the one object.
+    pub fn say(&self, line: &str) {
+        if self.json {
+            eprintln!("{line}");
+        } else {
+            print(&format_args!("{line}\n"));
+        }
+    }
+
+    /// Prints what is to be said at the end.
+    pub fn print(&self) {
+        if self.json {
+            // The structure has only string keys and finite numbers, which JSON has.
+            print(&format_args!("{}\n", serde_json::to_string(self).unwrap_or_default()));
+        } else {
+            print(&format_args!("{self}\n"));
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, {}: {} connections good, {} bytes received{}, {} errors{}",
+            self.device,
+            self.transport,
+            self.connections,
+            self.bytes_received,
+            if self.verified { " and verified" } else { "" },
+            self.errors,
+            if self.interrupted { " (interrupted)" } else { "" },
+        )
+    }
+}
+
+/// Prints to stdout. When nobody reads it any more, nobody is left to tell.
+fn print(text: &impl fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_rstreams() {
+        let test = Test { size: 64, count: 1, iterations: 100_000 };
+        let row = Row::new("client", &Step { name: "64_lat".to_owned(), test }, 350_000_000);
+        assert_eq!(row.bytes, 12_800_000);
+        assert!((row.gigabits_per_second - 0.2926).abs() < 1e-3, "{row:?}");
+        assert!((row.microseconds_per_transfer - 1.75).abs() < 1e-9, "{row:?}");
+        let line = "64_lat    64      1       100k    12m         0.35s      0.29       1.75";
+        assert_eq!(row.to_string(), line);
+        assert_eq!(headings(), "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer");
+    }
+
+    #[test]
+    fn the_object_has_the_totals_and_not_how_it_is_printed() {
+        let mut report = Report::new("cpu".to_owned(), "tcp", true, true);
+        report.errors = 3;
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!((&json["errors"], &json["verified"]), (&3.into(), &true.into()));
+        assert!(json.get("json").is_none());
+    }
+}

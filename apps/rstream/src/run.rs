@@ -1,0 +1,264 @@
+//! The three programs: server, client, and both in this process.
+
+use crate::args::{BothArgs, ClientArgs, DeviceArgs, Endpoint, ServerArgs, TestArgs, Transport};
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::kernels::{self, Bound, End, Kernels, Memory, Positions, Work};
+use crate::plan::{Step, plan};
+use crate::report::{Report, Row, headings};
+use gpunet_abi::Options;
+use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Kernels' waits within a connection end after this. An accept waits as long as it takes.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How often Ctrl-C is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Serves clients, one after another.
+pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+    let mut session = Session::open(&args.test, &args.device, args.transport)?;
+    let bound = session.listen(&args.addr)?;
+    let mut server = session.side("server")?;
+    session.report.say(&format!("listening on {}", bound.addr));
+    session.report.say(&headings());
+    let mut served = 0;
+    while (args.connections == 0 || served < args.connections) && !session.report.interrupted {
+        server.positions = Positions::default();
+        for connection in 0..session.plan.len() {
+            let work = session.start(&mut server, End::Server(bound), connection)?;
+            let ended = session.finish(&mut server, work, connection, interrupt)?;
+            if ended.outcome != Outcome::Good {
+                break;
+            }
+        }
+        served += 1;
+    }
+    Ok(session.close())
+}
+
+/// Runs the tests against a server.
+pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+    let mut addrs = resolve(&args.addr)?;
+    let mut session = Session::open(&args.test, &args.device, args.transport)?;
+    let mut client = session.side("client")?;
+    session.report.say(&headings());
+    'runs: for _ in 0..args.connections {
+        client.positions = Positions::default();
+        for connection in 0..session.plan.len() {
+            let ended = loop {
+                let end = End::Client(addrs[0], session.options);
+                let work = session.start(&mut client, end, connection)?;
+                session.unreachable_is_no_error = addrs.len() > 1;
+                let ended = session.finish(&mut client, work, connection, interrupt)?;
+                if ended.outcome != Outcome::Connect || addrs.len() == 1 || session.report.interrupted {
+                    break ended;
+                }
+                // A name may stand for an IPv6 and an IPv4 address of which one is served.
+                addrs.remove(0);
+            };
+            if ended.outcome != Outcome::Good {
+                break 'runs;
+            }
+        }
+    }
+    Ok(session.close())
+}
+
+/// Runs both ends in this process. The table is the client's.
+pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+    let mut session = Session::open(&args.test, &args.device, args.transport)?;
+    session.kernels.fit_both()?;
+    let bound = session.listen(&args.addr)?;
+    // All memory before a kernel waits: allocating beside one is best avoided.
+    let (mut server, mut client) = (session.side("server")?, session.side("client")?);
+    server.silent = true;
+    session.report.say(&format!("listening on {}", bound.addr));
+    session.report.say(&headings());
+    'runs: for _ in 0..args.connections {
+        (server.positions, client.positions) = (Positions::default(), Positions::default());
+        for connection in 0..session.plan.len() {
+            let serving = session.start(&mut server, End::Server(bound), connection)?;
+            let end = End::Client(bound.addr, session.options);
+            let driving = session.start(&mut client, end, connection)?;
+            // The client ends by itself in any case: its waits are bounded.
+            let drove = session.finish(&mut client, driving, connection, interrupt)?;
+            if drove.outcome != Outcome::Good {
+                // The server may still wait for it.
+                session.give_up(&serving);
+            }
+            let served = session.finish(&mut server, serving, connection, interrupt)?;
+            if drove.outcome != Outcome::Good || served.outcome != Outcome::Good {
+                break 'runs;
+            }
+        }
+    }
+    Ok(session.close())
+}
+
+/// What all ends of a program share.
+struct Session {
+    kernels: Kernels,
+    plan: Vec<Vec<Step>>,
+    options: Options,
+    verify: bool,
+    /// Another address is there to be tried.
+    unreachable_is_no_error: bool,
+    /// The other end has failed, so what an end was cancelled out of is no error of its own.
+    given_up: bool,
+    report: Report,
+}
+
+/// One end, over its connections.
+struct Side {
+    name: &'static str,
+    /// Its rows are not printed.
+    silent: bool,
+    /// None while a kernel has it.
+    memory: Option<Memory>,
+    positions: Positions,
+}
+
+impl Session {
+    fn open(test: &TestArgs, device: &DeviceArgs, transport: Transport) -> Result<Self, Error> {
+        let kernels = Kernels::open(device)?;
+        let report = Report::new(kernels.device_name(), transport.name, test.verify, test.json);
+        let limit = TIMEOUT.as_nanos() as u64;
+        let options = Options::DEFAULT
+            .with_rings(device.ring, device.ring)
+            .with_transport(transport.kind)
+            .with_timeouts(limit, limit);
+        Ok(Self {
+            kernels,
+            plan: plan(test),
+            options,
+            verify: test.verify,
+            unreachable_is_no_error: false,
+            given_up: false,
+            report,
+        })
+    }
+
+    /// Listens on the first of the name's addresses that can be listened on.
+    fn listen(&self, addr: &Endpoint) -> Result<Bound, Error> {
+        let mut result =
+            Err(Error::Resolve { name: addr.to_string(), source: std::io::ErrorKind::NotFound.into() });
+        for addr in resolve(addr)? {
+            result = self.kernels.listen(addr, self.options);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    fn side(&self, name: &'static str) -> Result<Side, Error> {
+        let steps = self.plan.iter().flatten();
+        let size = steps.map(|step| step.test.size).max().unwrap_or(0);
+        let tests = self.plan.iter().map(Vec::len).max().unwrap_or(0);
+        let memory = self.kernels.memory(size, tests)?;
+        Ok(Side { name, silent: false, memory: Some(memory), positions: Positions::default() })
+    }
+
+    /// Starts one end of one connection of the plan.
+    fn start(&self, side: &mut Side, end: End, connection: usize) -> Result<Work<Memory>, Error> {
+        let tests: Vec<Test> = self.plan[connection].iter().map(|step| step.test).collect();
+        // Every `finish` puts it back; an error in between ends the program.
+        let memory = side.memory.take().ok_or(Error::Stuck(Duration::ZERO))?;
+        self.kernels.start(memory, end, &tests, side.positions, self.verify)
+    }
+
+    /// Waits for that end, prints its tests, and counts how it ended.
+    fn finish(
+        &mut self,
+        side: &mut Side,
+        work: Work<Memory>,
+        connection: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Ended, Error> {
+        while !work.wait(LOOK)? {
+            if interrupt.asked() {
+                work.cancel();
+                work.wait_cancelled()?;
+            }
+        }
+        let (memory, ended, times) = kernels::finish(work)?;
+        self.report.interrupted |= interrupt.asked();
+        for (step, nanoseconds) in self.plan[connection].iter().zip(times) {
+            let row = Row::new(side.name, step, nanoseconds);
+            if !side.silent && !self.report.json {
+                self.report.say(&row.to_string());
+            }
+            self.report.tests.push(row);
+        }
+        self.report.bytes_received += ended.received - side.positions.received;
+        side.positions = Positions { sent: ended.sent, received: ended.received };
+        side.memory = Some(memory);
+        self.count(side.name, &ended);
+        Ok(ended)
+    }
+
+    fn count(&mut self, side: &str, ended: &Ended) {
+        let canceled = ended.detail == gpunet_abi::Error::Canceled.errno() as u64;
+        let called_off = (self.report.interrupted || self.given_up) && canceled;
+        match ended.outcome {
+            Outcome::Good => self.report.connections += 1,
+            Outcome::Accept | Outcome::Connect | Outcome::Send | Outcome::Recv if called_off => {}
+            Outcome::Connect if self.unreachable_is_no_error => {}
+            _ => {
+                self.report.errors += 1;
+                eprintln!("gpunet-rstream: {side}: {}", explain(ended));
+            }
+        }
+    }
+
+    /// Ends an end whose other end has failed, unless it finds that out soon by itself.
+    fn give_up(&mut self, work: &Work<Memory>) {
+        const SOON: Duration = Duration::from_secs(2);
+        if let Ok(false) = work.wait(SOON) {
+            self.given_up = true;
+            work.cancel();
+        }
+    }
+
+    /// Stops everything, which waits until what was sent has arrived.
+    fn close(self) -> Report {
+        let closed = self.kernels.close();
+        if closed.undelivered > 0 && self.report.errors == 0 && !self.report.interrupted {
+            eprintln!("gpunet-rstream: {} bytes were not delivered", closed.undelivered);
+        }
+        self.report
+    }
+}
+
+fn resolve(addr: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
+    addr.resolve().map_err(|source| Error::Resolve { name: addr.to_string(), source })
+}
+
+fn explain(ended: &Ended) -> String {
+    let Ended { outcome, detail, tests, sent, received } = *ended;
+    let place = format!("in test {tests}, with {sent} bytes sent and {received} received");
+    let error = || errno_text(detail as i32);
+    match outcome {
+        Outcome::Good => "good".to_owned(),
+        Outcome::NotRun => "the kernel did not run".to_owned(),
+        Outcome::Accept => format!("cannot accept: {}", error()),
+        Outcome::Connect => format!("cannot connect: {}", error()),
+        Outcome::Send => format!("send failed {place}: {}", error()),
+        Outcome::Recv => format!("receive failed {place}: {}", error()),
+        Outcome::Ended => format!("the other end ended its stream {place}"),
+        Outcome::Differs => format!("data verification failed at byte {detail} of what was received"),
+        Outcome::Extra => format!("{detail} bytes more came than was agreed; are both told the same counts?"),
+    }
+}
+
+/// The device library's words for the errors it knows, the system's for the others.
+fn errno_text(errno: i32) -> String {
+    let unknown = gpunet_abi::Error::from_errno(i32::MAX).text();
+    match gpunet_abi::Error::from_errno(errno).text() {
+        text if text == unknown => std::io::Error::from_raw_os_error(errno).to_string(),
+        text => text.to_owned(),
+    }
+}

@@ -1,0 +1,13 @@
+//! The built program, end to end: no GPU, no root, no network beyond loopback.
+//!
+//! | module | what is run |
+//! |---|---|
+//! | `ends` | both ends as kernels: over tcp between processes, over tcp and peer in one |
+//! | `foreign` | one end a kernel, the other a plain TCP program of the test that speaks the protocol, or breaks it |
+//! | `command_line` | help, and command lines that are refused |
+//! | `process` | starting, stopping and reading the program |
+
+mod command_line;
+mod ends;
+mod foreign;
+mod process;

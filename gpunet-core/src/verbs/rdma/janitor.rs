@@ -1,0 +1,123 @@
+//! A thread that ends connections: what takes time and needs nobody's attention.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::connection::{Parts, Stage};
+
+/// How long an identifier stays to see the peer's answer to its end: one retransmission of the message
+/// (4.3 s with rdma_cm's values) and its way.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Where connections are left to be ended.
+pub(super) struct Janitor {
+    inbox: Mutex<Inbox>,
+    /// Becomes readable when there is something in the inbox.
+    bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct Inbox {
+    left: Vec<Parts>,
+    closed: bool,
+}
+
+/// Ends the thread when dropped, after its last connection.
+pub(super) struct Employment {
+    pub(super) janitor: Arc<Janitor>,
+}
+
+impl Employment {
+    pub(super) fn start() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let janitor = Arc::new(Janitor { inbox: Mutex::default(), bell });
+        let works = Arc::clone(&janitor);
+        std::thread::Builder::new().name("gpunet-rdma-end".to_owned()).spawn(move || works.work())?;
+        Ok(Self { janitor })
+    }
+}
+
+impl Drop for Employment {
+    fn drop(&mut self) {
+        self.janitor.change(|inbox| inbox.closed = true);
+    }
+}
+
+impl Janitor {
+    /// Takes a connection over. The card no longer touches its memory.
+    pub(super) fn take(&self, parts: Parts) {
+        let mut parts = Some(parts);
+        self.change(|inbox| {
+            if !inbox.closed {
+                inbox.left.extend(parts.take());
+            }
+        });
+        // Nobody works here any more: an endpoint that outlived the stack, ended on the spot.
+        if let Some(mut parts) = parts {
+            say_goodbye(&mut parts);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inbox)) {
+        // Each change is one step, so a panic leaves the inbox whole.
+        change(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        // Fails only when 2^64 calls were not looked at.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn work(&self) {
+        let mut lingering: Vec<(Parts, Instant)> = Vec::new();
+        loop {
+            self.wait(&lingering);
+            let (left, closed) = {
+                let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+                (std::mem::take(&mut inbox.left), inbox.closed)
+            };
+            for mut parts in left {
+                if say_goodbye(&mut parts) {
+                    lingering.push((parts, Instant::now() + LINGER));
+                }
+            }
+            let now = Instant::now();
+            lingering.retain_mut(|(parts, deadline)| {
+                // An error on the channel says that no event will come.
+                now < *deadline && !parts.has_ended().unwrap_or(true)
+            });
+            if closed && lingering.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the bell, for news on a lingering connection, or for the first deadline.
+    fn wait(&self, lingering: &[(Parts, Instant)]) {
+        let now = Instant::now();
+        let first = lingering.iter().map(|(_, deadline)| deadline.saturating_duration_since(now)).min();
+        // Rounded up, lest it looks a little early and again.
+        let timeout = first.and_then(|wait| Timespec::try_from(wait + Duration::from_millis(1)).ok());
+        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        fds.extend(
+            lingering.iter().map(|(parts, _)| PollFd::from_borrowed_fd(parts.id.as_fd(), PollFlags::IN)),
+        );
+        // Interrupted is as good as a look too many.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.bell, &mut count);
+    }
+}
+
+/// Tells the peer, and frees all but the identifier. Says whether the peer's answer is worth waiting
+/// for.
+fn say_goodbye(parts: &mut Parts) -> bool {
+    let open = matches!(parts.stage, Stage::Open | Stage::Ended);
+    // Fails when there is no connection (any more).
+    let told = open && parts.id.disconnect().is_ok();
+    let wait = told && parts.stage == Stage::Open;
+    parts.id.destroy_queue_pair();
+    parts.queues = None;
+    wait
+}

@@ -1,0 +1,59 @@
+//! A listening identifier.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::super::{Listening, Request};
+use super::Stack;
+use super::cm::Id;
+use super::connection::{Connection, Parts, Stage};
+use super::error::errno;
+use super::link::RdmaLink;
+
+/// Takes the requests that come to an address.
+///
+/// They wait in the kernel, in order and no more than the backlog, until they are asked for.
+pub(super) struct RdmaListening {
+    id: Id,
+    stack: Arc<Stack>,
+}
+
+impl RdmaListening {
+    pub(super) fn new(stack: Arc<Stack>, addr: SocketAddr, backlog: u32) -> io::Result<Self> {
+        if addr.port() == 0 {
+            return Err(errno(libc::EINVAL));
+        }
+        let mut id = Id::new(stack.library, Some(stack.pool.counts()))?;
+        id.bind(addr)?;
+        // 0 would be the system's largest.
+        id.listen(i32::try_from(backlog.max(1)).unwrap_or(i32::MAX))?;
+        Ok(Self { id, stack })
+    }
+}
+
+impl Listening for RdmaListening {
+    fn next(&mut self) -> io::Result<Request> {
+        loop {
+            let (event, id) = self.id.next_request(self.stack.pool.counts())?;
+            // Other events of a listener concern devices: it goes on with those that are left.
+            let Some(mut id) = id else { continue };
+            id.set_ack_timeout();
+            let parts = Parts { id, queues: None, stage: Stage::Asked };
+            let mut connection = Connection::new(parts, Arc::clone(&self.stack.employment.janitor));
+            let parts = connection.parts_mut();
+            // Any event after the request says that the client has gone.
+            if parts.has_ended()? || !parts.id.is_asked() {
+                continue;
+            }
+            let context = self.stack.pool.device(&connection.parts().id)?;
+            let link = RdmaLink::new(connection, context, event.parameters, Arc::clone(&self.stack));
+            return Ok(Request { link: Box::new(link), private_data: event.private_data });
+        }
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.id.as_fd()
+    }
+}

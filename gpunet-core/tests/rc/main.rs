@@ -1,0 +1,22 @@
+//! The rc state machine against peers: one that behaves like unmodified librdmacm, another machine,
+//! and liars.
+//!
+//! | file | what |
+//! |---|---|
+//! | `nic` | a card's side of a connection: memory under keys, queues, completions |
+//! | `audit` | what a machine may do, written from the specification; looks at every request |
+//! | `ours` | a `Machine` with rings and an application |
+//! | `reference` | the rsocket of librdmacm, written from the specification |
+//! | `wire` | two ends and the wire between them, which delivers in order at times of its own |
+//! | `transfer`, `ending`, `liar`, `keepalive`, `captured` | the properties |
+
+mod audit;
+mod captured;
+mod ending;
+mod keepalive;
+mod liar;
+mod nic;
+mod ours;
+mod reference;
+mod transfer;
+mod wire;

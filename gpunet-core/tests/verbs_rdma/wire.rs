@@ -1,0 +1,136 @@
+//! Two connected endpoints, and waiting for what they do.
+
+use super::ring::Rings;
+use gpunet_core::verbs::rdma::Rdma;
+use gpunet_core::verbs::{
+    Completion, Depth, Endpoint, Keys, Listening, Op, Request, Source, Verbs, WorkRequest,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+pub const DEPTH: Depth = Depth { sends: 8, receives: 8 };
+
+/// Ten times what the emulated card needs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn step(what: &str) {
+    println!("--- {what}");
+}
+
+pub fn address(port: u16) -> SocketAddr {
+    let ip = std::env::var("GPUNET_RDMA_ADDRESS").unwrap_or_else(|_| "10.9.0.1".to_owned());
+    SocketAddr::new(ip.parse::<IpAddr>().expect("GPUNET_RDMA_ADDRESS is an IP address"), port)
+}
+
+/// Looks until there is a result.
+pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited for {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+pub fn listener(rdma: &Rdma, port: u16) -> Box<dyn Listening> {
+    let mut listening = rdma.listen(address(port), 4).unwrap();
+    assert_eq!(listening.next().err().unwrap().kind(), ErrorKind::WouldBlock);
+    listening
+}
+
+pub async fn next_request(listening: &mut dyn Listening) -> Request {
+    until("a request", || match listening.next() {
+        Ok(request) => Some(request),
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::WouldBlock, "{e}");
+            None
+        }
+    })
+    .await
+}
+
+/// Both ends of a connection.
+pub struct Pair {
+    pub near: Box<dyn Endpoint>,
+    pub far: Box<dyn Endpoint>,
+    pub far_keys: Keys,
+    pub request_data: Vec<u8>,
+    pub answer_data: Vec<u8>,
+    iwarp: bool,
+}
+
+pub async fn connect(rdma: &Rdma, port: u16, near: &Rings, far: &Rings) -> Pair {
+    let mut listening = listener(rdma, port);
+    let mut link = rdma.resolve(address(port), None).await.unwrap();
+    let iwarp = link.device().iwarp;
+    assert!(link.device().max_depth >= DEPTH.sends);
+    link.prepare(&near.memory(), DEPTH).unwrap();
+    let client = link.local();
+    let serve = async {
+        let Request { mut link, private_data } = next_request(&mut *listening).await;
+        assert_eq!(link.local(), address(port));
+        assert_eq!(link.peer().ip(), client.ip());
+        let keys = link.prepare(&far.memory(), DEPTH).unwrap();
+        (link.accept(b"from the server").await.unwrap(), keys, private_data)
+    };
+    let (active, passive) = tokio::join!(link.connect(b"from the client"), serve);
+    let (mut near, answer_data) = active.unwrap();
+    let (mut far, far_keys, request_data) = passive;
+    near.shorten_rnr_timer().unwrap();
+    far.shorten_rnr_timer().unwrap();
+    near.arm().unwrap();
+    far.arm().unwrap();
+    Pair { near, far, far_keys, request_data, answer_data, iwarp }
+}
+
+impl Pair {
+    /// Writes with a message: on iWARP the message is a send of its own, whose completion comes second.
+    pub async fn write(&mut self, id: u64, from: Source, to: u64, rkey: u32, message: u32) {
+        if !self.iwarp {
+            let op = Op::Write { from, to, rkey, immediate: Some(message) };
+            self.near.post(&WorkRequest { id, op }).unwrap();
+            return;
+        }
+        if from != Source::Nothing {
+            let op = Op::Write { from, to, rkey, immediate: None };
+            self.near.post(&WorkRequest { id: u64::MAX, op }).unwrap();
+        }
+        self.near.post(&WorkRequest { id, op: Op::Send { message } }).unwrap();
+        if from != Source::Nothing {
+            assert!(matches!(self.near_next().await, Completion::Sent { id: u64::MAX, .. }));
+        }
+    }
+
+    pub async fn near_next(&mut self) -> Completion {
+        next(&mut *self.near)
+    }
+
+    pub async fn expect_message(&mut self, message: u32, len: u32) {
+        let len = (!self.iwarp).then_some(len);
+        assert_eq!(next(&mut *self.far), Completion::Received { message, len });
+    }
+}
+
+/// As a data thread does it: polls, arms, polls once more, sleeps on the descriptors.
+fn next(endpoint: &mut dyn Endpoint) -> Completion {
+    let start = Instant::now();
+    loop {
+        if let Some(completion) = endpoint.poll() {
+            return completion;
+        }
+        endpoint.arm().unwrap();
+        if let Some(completion) = endpoint.poll() {
+            return completion;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited for a completion");
+        let [completions, _] = endpoint.readiness();
+        let mut fds = [PollFd::from_borrowed_fd(completions, PollFlags::IN)];
+        // Longer than the patience of the next look, so that a lost event is seen as slowness.
+        let wait = Timespec { tv_sec: 5, tv_nsec: 0 };
+        let _ = poll(&mut fds, Some(&wait));
+    }
+}

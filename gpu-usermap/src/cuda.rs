@@ -5,7 +5,7 @@
 //! clones of an `Arc`. A child holds its parent ([`Function`] → [`Module`] → [`Device`] → [`Cuda`]; [`GpuBuffer`],
 //! [`Registration`] and [`Launch`] → [`Device`]), so nothing is released under a user, in whatever order handles drop.
 //!
-//! The bindings are this crate's own 40 declarations and not cudarc's: cudarc's dynamic loading panics where the library or a
+//! The bindings are this crate's own 43 declarations and not cudarc's: cudarc's dynamic loading panics where the library or a
 //! symbol is missing, and its result type is a Rust `enum`, for which an error code of a newer driver is undefined behaviour.
 //! A unit test compares every constant with cudarc's.
 //!
@@ -21,6 +21,8 @@
 //! | `cuMemAlloc`: [`Device::alloc`] | yes, (t) | page tables only; zeroed by copies and not by `cuMemset`, which is a kernel and finds no SM where a persistent grid fills the GPU |
 //! | `cuMemHostRegister`: [`Device::register`] | yes, (t) | pins and maps; no dependence on work in flight |
 //! | `cuMemGetHandleForAddressRange`: [`GpuBuffer::export_dmabuf`] | yes, (t) | a kernel-mode object for existing pages |
+//! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's book of allocations |
+//! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
 //! | `cuLaunchKernel`: [`Device::launch`] | yes, with a condition | the function is loaded before; the condition (local memory) stands at [`Device::launch`] |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context; dropped handles are queued until no launch made through this device runs |
 //! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle; they only hold the agent, never the data path |
@@ -40,6 +42,7 @@ mod buffer;
 mod context;
 mod copies;
 mod device;
+mod dmabuf;
 mod driver;
 mod environment;
 mod error;
@@ -52,13 +55,15 @@ mod launches;
 mod library;
 mod module;
 mod raw;
+mod rdma;
 mod registration;
 mod release;
 mod residency;
 
-pub use buffer::{CopyError, DmabufError, GpuBuffer};
+pub use buffer::{CopyError, GpuBuffer};
 pub(crate) use device::Uncontexted;
 pub use device::{Device, DeviceAttribute};
+pub use dmabuf::{DmaBuf, DmabufError, DmabufRoute};
 pub use environment::LazyLoading;
 pub use error::{CudaError, Unavailable};
 pub use function::{Function, FunctionAttributes};
@@ -66,5 +71,6 @@ pub use jit::LoadModuleError;
 pub use launch::{Launch, LaunchError, LaunchSpec, param};
 pub use library::{Cuda, DriverVersion};
 pub use module::{Module, SymbolError, SymbolKind};
+pub use rdma::{FlushOptions, FlushScope, RdmaAttributes, RdmaCallError, WritesOrdering};
 pub use registration::{RegisterError, Registration};
 pub use residency::{CoResidencyError, KernelDemand, NotCoResident, fit_together};

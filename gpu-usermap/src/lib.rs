@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`region`] | [`PinnedRegion`]: a sealed, preallocated memfd and its mapping; works without a GPU |
 //! | [`cuda`] | the CUDA driver, opened at run time: devices, GPU memory, registration, modules, launches |
-//! | [`mapping`] | ways for the CPU to map GPU memory, each with the reason why it is not used |
+//! | [`mapping`] | CPU mappings of GPU memory, by gdrdrv or dma-buf, or the reason why there is none |
+//! | [`placement`] | where rings lie that a network card writes: in GPU memory or in pinned memory, and why |
 //! | [`probe`](mod@probe) | [`probe()`]: all of the above as data, for people and for programs |
 //!
 //! # Rules
@@ -37,6 +38,7 @@
 
 pub mod cuda;
 pub mod mapping;
+pub mod placement;
 pub mod probe;
 pub mod region;
 

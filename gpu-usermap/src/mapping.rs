@@ -1,117 +1,169 @@
-//! Ways for the CPU to map GPU memory, and why none is used.
+//! CPU mappings of GPU memory, and why there is none.
 //!
-//! A CPU mapping of GPU memory would let the proxy write words straight into a polling kernel's memory. Linux has two ways to
-//! get one, and this version uses neither: words that the CPU writes lie in pinned host memory instead
-//! ([`Device::register`](crate::cuda::Device::register)). [`backends`] reports each way with its reason. A backend that is built
-//! goes beside this file, as `mapping/<name>.rs`, and its `Ok(())` here then means "used".
+//! With a mapping the proxy stores a word straight into the memory in which a kernel polls: a load from there takes 0.14 us, one from
+//! pinned host memory 1.19 us (`measured-h200.md`). Linux has two ways to get one:
+//!
+//! | backend | needs | file |
+//! |---|---|---|
+//! | [`BackendKind::Gdrdrv`] | GDRCopy's kernel module, version 2.0 or later, and permission for `/dev/gdrdrv` | `mapping/gdrdrv.rs` |
+//! | [`BackendKind::DmaBuf`] | a CUDA driver of 13.3 or later, with the open kernel modules | `mapping/dmabuf.rs` |
+//!
+//! [`backends`] says for each whether this machine has it, and exactly why not. [`map`] maps. Where neither works, words that
+//! the CPU writes lie in pinned host memory instead ([`Device::register`](crate::cuda::Device::register)).
+//!
+//! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of 13.0. The ABI is
+//! that of GDRCopy's sources; copies, words and ranges are tested on ordinary memory.
+//!
+//! # Rules for the CPU
+//! - **Write, do not read.** Writes are posted and combined; a read is a round trip over the bus of about a microsecond for
+//!   every 8 bytes (or 64, with [`Mapping::read`]). Nothing polls through a mapping.
+//! - **No slice, no reference.** A mapping hands out copies and words. The GPU writes the memory at any time.
+//! - **Not in a child process.** gdrdrv's mappings are not inherited by fork, and nobody promises it of the others.
 
-use std::fs::OpenOptions;
-use std::io;
-use std::path::{Path, PathBuf};
+mod barrier;
+mod copy;
+mod dmabuf;
+mod error;
+mod gdrdrv;
+#[cfg(test)]
+mod tests;
+mod view;
+mod word;
 
-use crate::cuda::{Cuda, DriverVersion, Unavailable};
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
 
-/// From this driver on an exported dma-buf can be mapped by the CPU; before, `mmap` fails with ENOTSUPP.
-const DMABUF_MMAP_DRIVER: DriverVersion = DriverVersion::new(13, 3);
+use crate::cuda::{Cuda, DeviceAttribute, GpuBuffer, Unavailable, Uncontexted};
 
-/// Says why a way to map GPU memory is not used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MappingUnavailable {
-    /// The kernel module's device file is missing.
-    #[error("{} is missing (the kernel module is not loaded)", path.display())]
-    DeviceFileMissing {
-        /// The device file.
-        path: PathBuf,
-    },
-    /// The device file is there and this user may not open it.
-    #[error("no permission to open {}", path.display())]
-    NoPermission {
-        /// The device file.
-        path: PathBuf,
-    },
-    /// The device file could not be opened for another reason.
-    #[error("{} does not open: {kind}", path.display())]
-    DeviceFile {
-        /// The device file.
-        path: PathBuf,
-        /// What kind of failure it was.
-        kind: io::ErrorKind,
-    },
-    /// There is no CUDA here.
-    #[error("{0}")]
-    NoDriver(Unavailable),
-    /// The driver is too old.
-    #[error("the driver is CUDA {found}, {needed} is needed")]
-    DriverTooOld {
-        /// The driver's version.
-        found: DriverVersion,
-        /// The oldest that would do.
-        needed: DriverVersion,
-    },
-    /// The machine could do it, this version of the crate does not.
-    #[error("present, not used by this version yet")]
-    NotUsedYet,
+pub use error::{AccessError, GdrdrvVersion, MappingUnavailable, NotMapped};
+pub use view::{Mapping, MemoryType};
+pub use word::MappedWord;
+
+/// Where the kernel module puts its device file.
+const GDRDRV: &str = "/dev/gdrdrv";
+
+/// Names a way to map GPU memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BackendKind {
+    /// GDRCopy's kernel module.
+    Gdrdrv,
+    /// `mmap` of an exported dma-buf.
+    DmaBuf,
 }
 
-/// Is one way to map GPU memory, and whether it is used.
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gdrdrv => "gdrdrv",
+            Self::DmaBuf => "dma-buf mmap",
+        })
+    }
+}
+
+/// Says which ways [`map`] may try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// gdrdrv, then the dma-buf: the module has served for years, the other way is new.
+    #[default]
+    Auto,
+    /// Only gdrdrv.
+    Gdrdrv,
+    /// Only the dma-buf.
+    DmaBuf,
+    /// None: the words stay in pinned host memory.
+    None,
+}
+
+impl Choice {
+    fn allows(self, kind: BackendKind) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Gdrdrv => kind == BackendKind::Gdrdrv,
+            Self::DmaBuf => kind == BackendKind::DmaBuf,
+            Self::None => false,
+        }
+    }
+}
+
+/// Is one way to map GPU memory, and whether it works here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// Its name: `gdrdrv` or `dma-buf mmap`.
-    pub name: &'static str,
-    /// `Ok` if it is used, otherwise why not.
-    pub used: Result<(), MappingUnavailable>,
+    /// Which way.
+    pub kind: BackendKind,
+    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be refused, by its place or for want of room.
+    pub usable: Result<(), MappingUnavailable>,
 }
 
-/// Lists the ways to map GPU memory on this machine.
+/// Lists the ways to map GPU memory on this machine, in the order in which [`map`] tries them.
 pub fn backends() -> Vec<Backend> {
     backends_with(&Cuda::load())
 }
 
 pub(crate) fn backends_with(cuda: &Result<Cuda, Unavailable>) -> Vec<Backend> {
-    let driver = cuda.as_ref().map(Cuda::driver_version).map_err(Clone::clone);
     vec![
-        Backend { name: "gdrdrv", used: Err(why_not_gdrdrv(Path::new("/dev/gdrdrv"))) },
-        Backend { name: "dma-buf mmap", used: Err(why_not_dmabuf_mmap(driver)) },
+        Backend { kind: BackendKind::Gdrdrv, usable: gdrdrv::check(Path::new(GDRDRV)) },
+        Backend { kind: BackendKind::DmaBuf, usable: dmabuf_anywhere(cuda) },
     ]
 }
 
-fn why_not_gdrdrv(path: &Path) -> MappingUnavailable {
-    let path = path.to_owned();
-    match OpenOptions::new().read(true).write(true).open(&path).map_err(|error| error.kind()) {
-        Ok(_) => MappingUnavailable::NotUsedYet,
-        Err(io::ErrorKind::NotFound) => MappingUnavailable::DeviceFileMissing { path },
-        Err(io::ErrorKind::PermissionDenied) => MappingUnavailable::NoPermission { path },
-        Err(kind) => MappingUnavailable::DeviceFile { path, kind },
+fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavailable> {
+    let cuda = cuda.as_ref().map_err(|why| MappingUnavailable::NoDriver(why.clone()))?;
+    dmabuf::check_version(cuda.driver_version())?;
+    let exports = |ordinal| {
+        Uncontexted::new(cuda, ordinal)
+            .and_then(|gpu| gpu.attribute(DeviceAttribute::DmaBuf))
+            .is_ok_and(|value| value != 0)
+    };
+    match cuda.device_count().is_ok_and(|count| (0..count).any(exports)) {
+        true => Ok(()),
+        false => Err(MappingUnavailable::Export(crate::cuda::DmabufError::Unsupported)),
     }
 }
 
-fn why_not_dmabuf_mmap(driver: Result<DriverVersion, Unavailable>) -> MappingUnavailable {
-    match driver {
-        Err(unavailable) => MappingUnavailable::NoDriver(unavailable),
-        Ok(found) if found < DMABUF_MMAP_DRIVER => {
-            MappingUnavailable::DriverTooOld { found, needed: DMABUF_MMAP_DRIVER }
+/// Maps a part of a buffer, given in bytes from its start, into this process.
+///
+/// It makes system calls on the calling thread, and for a dma-buf one call on the device's agent thread; none of them waits for a running
+/// kernel. The mapping shares the buffer and is undone before the buffer is freed. It takes address space in the GPU's BAR1 (64 KiB
+/// pages with gdrdrv), of which some GPUs have only 256 MiB.
+///
+/// # Errors
+/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is misuse
+/// ([`MappingUnavailable::OutOfBounds`]); the rest are facts of the machine, after which pinned memory serves.
+pub fn map(buffer: &GpuBuffer, range: Range<usize>, choice: Choice) -> Result<Mapping, NotMapped> {
+    map_at(Path::new(GDRDRV), buffer, range, choice)
+}
+
+fn map_at(
+    gdrdrv: &Path,
+    buffer: &GpuBuffer,
+    range: Range<usize>,
+    choice: Choice,
+) -> Result<Mapping, NotMapped> {
+    let mut reasons = Vec::new();
+    for kind in [BackendKind::Gdrdrv, BackendKind::DmaBuf] {
+        let tried = check(buffer, &range, choice.allows(kind)).and_then(|()| match kind {
+            BackendKind::Gdrdrv => gdrdrv::map(gdrdrv, buffer, range.clone()),
+            BackendKind::DmaBuf => dmabuf::map(buffer, range.clone()),
+        });
+        match tried {
+            Ok(mapping) => return Ok(mapping),
+            Err(reason) => reasons.push((kind, reason)),
         }
-        Ok(_) => MappingUnavailable::NotUsedYet,
     }
+    Err(NotMapped { reasons })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gdrdrv_says_missing_or_not_used() {
-        let missing = why_not_gdrdrv(Path::new("/dev/gpu-usermap-no-such-device"));
-        assert!(matches!(missing, MappingUnavailable::DeviceFileMissing { .. }), "{missing:?}");
-        assert_eq!(why_not_gdrdrv(Path::new("/dev/null")), MappingUnavailable::NotUsedYet);
-        assert!(matches!(why_not_gdrdrv(Path::new("/")), MappingUnavailable::DeviceFile { .. }));
+fn check(buffer: &GpuBuffer, range: &Range<usize>, allowed: bool) -> Result<(), MappingUnavailable> {
+    if !allowed {
+        return Err(MappingUnavailable::NotWanted);
     }
-
-    #[test]
-    fn dmabuf_mmap_needs_driver_13_3() {
-        let old = why_not_dmabuf_mmap(Ok(DriverVersion::new(13, 0)));
-        assert_eq!(old.to_string(), "the driver is CUDA 13.0, 13.3 is needed");
-        assert_eq!(why_not_dmabuf_mmap(Ok(DriverVersion::new(13, 3))), MappingUnavailable::NotUsedYet);
+    if range.start >= range.end || range.end > buffer.len() {
+        let (start, end) = (range.start, range.end);
+        return Err(MappingUnavailable::OutOfBounds { start, end, size: buffer.len() });
     }
+    if !barrier::KNOWN {
+        return Err(MappingUnavailable::NoStoreFence { arch: std::env::consts::ARCH });
+    }
+    Ok(())
 }

@@ -2,8 +2,13 @@
 
 mod display;
 
-use crate::cuda::{Cuda, CudaError, DeviceAttribute, DriverVersion, LazyLoading, Unavailable, Uncontexted};
+use crate::cuda::{
+    Cuda, CudaError, DeviceAttribute, DriverVersion, LazyLoading, RdmaAttributes, Unavailable, Uncontexted,
+};
 use crate::mapping::{Backend, backends_with};
+use crate::placement::{Facts, System};
+
+pub use crate::cuda::{FlushOptions, WritesOrdering};
 
 /// Is everything [`probe()`] found. Prints one line per fact.
 #[derive(Debug, Clone)]
@@ -17,6 +22,16 @@ pub struct Probe {
     pub failed_devices: Vec<(u32, CudaError)>,
     /// Ways for the CPU to map GPU memory.
     pub cpu_mapping: Vec<Backend>,
+    /// What the machine offers to RDMA.
+    pub rdma: System,
+}
+
+impl Probe {
+    /// Returns what the place of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
+    pub fn facts(&self, device: Option<&DeviceProbe>) -> Facts {
+        let gpu = device.map(DeviceProbe::rdma_attributes);
+        Facts { gpu, system: self.rdma.clone(), card_takes_dmabuf: None }
+    }
 }
 
 /// Describes the driver.
@@ -63,43 +78,16 @@ pub struct DeviceProbe {
     pub host_native_atomic: Option<bool>,
 }
 
-/// Says for whom a network card's writes to GPU memory arrive in order without a flush.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WritesOrdering {
-    /// Nobody: a flush is needed before data may be read.
-    Nobody,
-    /// The GPU that owns the memory.
-    Owner,
-    /// Every GPU.
-    AllDevices,
-    /// A value that this crate does not know.
-    Unknown(i32),
-}
-
-impl WritesOrdering {
-    fn from_driver(value: i32) -> Self {
-        match value {
-            0 => Self::Nobody,
-            100 => Self::Owner,
-            200 => Self::AllDevices,
-            other => Self::Unknown(other),
+impl DeviceProbe {
+    /// Returns what the GPU offers to network cards, as one value.
+    pub fn rdma_attributes(&self) -> RdmaAttributes {
+        RdmaAttributes {
+            gpu_direct: self.gpu_direct_rdma_supported,
+            gpu_direct_with_vmm: self.gpu_direct_rdma_with_cuda_vmm,
+            dma_buf: self.dma_buf_supported,
+            writes_ordering: self.writes_ordering,
+            flush_options: self.flush_options,
         }
-    }
-}
-
-/// Says how a network card's writes can be flushed: the driver's bit set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlushOptions(pub i32);
-
-impl FlushOptions {
-    /// Tells whether `cuFlushGPUDirectRDMAWrites` works.
-    pub fn from_host(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// Tells whether a stream memory operation can flush.
-    pub fn by_stream_operation(self) -> bool {
-        self.0 & 2 != 0
     }
 }
 
@@ -122,24 +110,24 @@ pub fn probe() -> Probe {
     let cpu_mapping = backends_with(&cuda);
     let driver =
         cuda.map(|cuda| DriverInfo { version: cuda.driver_version(), lazy_loading: cuda.lazy_loading() });
-    Probe { driver, devices, failed_devices, cpu_mapping }
+    Probe { driver, devices, failed_devices, cpu_mapping, rdma: System::look() }
 }
 
 fn probe_device(cuda: &Cuda, ordinal: u32) -> Result<DeviceProbe, CudaError> {
     let gpu = Uncontexted::new(cuda, ordinal)?;
-    let value = |attribute| gpu.attribute(attribute).ok();
-    let flag = |attribute| value(attribute).map(|value| value != 0);
+    let flag = |attribute| gpu.attribute(attribute).ok().map(|value| value != 0);
+    let rdma = gpu.rdma_attributes();
     Ok(DeviceProbe {
         ordinal,
         name: gpu.name()?,
         compute_capability: gpu.compute_capability()?,
         multiprocessors: gpu.attribute(DeviceAttribute::Multiprocessors)?.unsigned_abs(),
         total_memory: gpu.total_memory()?,
-        gpu_direct_rdma_supported: flag(DeviceAttribute::GpuDirectRdma),
-        gpu_direct_rdma_with_cuda_vmm: flag(DeviceAttribute::GpuDirectRdmaWithCudaVmm),
-        dma_buf_supported: flag(DeviceAttribute::DmaBuf),
-        writes_ordering: value(DeviceAttribute::GpuDirectRdmaWritesOrdering).map(WritesOrdering::from_driver),
-        flush_options: value(DeviceAttribute::GpuDirectRdmaFlushOptions).map(FlushOptions),
+        gpu_direct_rdma_supported: rdma.gpu_direct,
+        gpu_direct_rdma_with_cuda_vmm: rdma.gpu_direct_with_vmm,
+        dma_buf_supported: rdma.dma_buf,
+        writes_ordering: rdma.writes_ordering,
+        flush_options: rdma.flush_options,
         host_register_supported: flag(DeviceAttribute::HostRegister),
         can_use_host_pointer_for_registered_mem: flag(DeviceAttribute::CanUseHostPointerForRegisteredMem),
         virtual_memory_management: flag(DeviceAttribute::VirtualMemoryManagement),

@@ -9,6 +9,8 @@ mod support;
 
 #[path = "cuda/code.rs"]
 mod code;
+#[path = "cuda/mapping.rs"]
+mod mapping;
 #[path = "cuda/memory.rs"]
 mod memory;
 #[path = "cuda/persistent.rs"]

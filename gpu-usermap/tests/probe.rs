@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use gpu_usermap::cuda::{Cuda, Unavailable};
-use gpu_usermap::{mapping, probe};
+use gpu_usermap::mapping::BackendKind;
+use gpu_usermap::placement::{Placement, Reason, Wanted};
+use gpu_usermap::{mapping, placement, probe};
 
 #[test]
 fn a_machine_without_the_driver_library_says_so_and_does_not_panic() {
@@ -35,11 +37,33 @@ fn every_line_of_the_text_is_a_fact() {
 }
 
 #[test]
-fn cpu_mappings_are_not_used_and_each_says_why() {
+fn every_way_to_map_gpu_memory_works_or_says_why_not() {
     let backends = mapping::backends();
-    assert_eq!(backends.iter().map(|backend| backend.name).collect::<Vec<_>>(), ["gdrdrv", "dma-buf mmap"]);
+    let kinds: Vec<_> = backends.iter().map(|backend| backend.kind).collect();
+    assert_eq!(kinds, [BackendKind::Gdrdrv, BackendKind::DmaBuf]);
     for backend in backends {
-        let reason = backend.used.expect_err("no backend is built in this version");
-        assert!(!reason.to_string().is_empty());
+        println!("{}: {:?}", backend.kind, backend.usable);
+        if let Err(reason) = backend.usable {
+            assert!(!reason.to_string().is_empty());
+        }
     }
+}
+
+#[test]
+fn a_machine_without_a_card_keeps_its_rings_in_pinned_memory() {
+    let probe = probe();
+    if !probe.rdma.rdma_devices.is_empty() {
+        let text = format!("NOT RUN: needs a machine without an RDMA card (here: {:?})\n", probe.rdma);
+        std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+        return;
+    }
+    let facts = probe.facts(probe.devices.first());
+    assert_eq!(placement::choose(&facts, Wanted::Auto), Ok(Placement::Pinned));
+    assert!(placement::why_not(&facts, Placement::GpuDmaBuf).contains(&Reason::NoCard));
+    let text = probe.to_string();
+    assert!(
+        text.contains("rings of RDMA connections: pinned host memory; not GPU memory by dma-buf"),
+        "{text}"
+    );
+    assert!(text.contains("still awaited"), "{text}");
 }

@@ -108,7 +108,7 @@ pub struct ServerArgs {
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc.
+    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends in one process.
     #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
     pub transport: Transport,
     /// Clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
@@ -126,7 +126,7 @@ pub struct ClientArgs {
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc.
+    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends in one process.
     #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
     pub transport: Transport,
     /// How often to run it all, one after another; rstream's server serves once.
@@ -137,14 +137,14 @@ pub struct ClientArgs {
 /// Both ends.
 #[derive(Clone, Debug, Args)]
 pub struct BothArgs {
-    /// Where the server listens and the client connects to.
+    /// Where the server listens and the client connects to; for rc an address of an RDMA device.
     #[arg(default_value = "127.0.0.1:0", value_name = "ADDR")]
     pub addr: Endpoint,
     #[command(flatten)]
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp, peer or rc.
+    /// Transport: auto, tcp, peer or rc (RDMA).
     #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
     pub transport: Transport,
     /// How often to run it all, one after another.
@@ -192,21 +192,18 @@ pub struct Transport {
     pub name: &'static str,
 }
 
-/// The ABI's number of RDMA reliable connections.
-const RC: u8 = 3;
-
 impl FromStr for Transport {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, kind) = match text {
-            "auto" => ("auto", Some(TransportKind::Auto)),
-            "tcp" => ("tcp", Some(TransportKind::Tcp)),
-            "peer" => ("peer", Some(TransportKind::Peer)),
-            "rc" => ("rc", TransportKind::from_raw(RC)),
+            "auto" => ("auto", TransportKind::Auto),
+            "tcp" => ("tcp", TransportKind::Tcp),
+            "peer" => ("peer", TransportKind::Peer),
+            "rc" => ("rc", TransportKind::Rc),
             _ => return Err("expected auto, tcp, peer or rc"),
         };
-        kind.map(|kind| Self { kind, name }).ok_or("this build has no such transport")
+        Ok(Self { kind, name })
     }
 }
 
@@ -357,12 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn rc_is_known_as_soon_as_the_abi_has_it() {
-        let kind = "rc".parse::<Transport>().ok().map(|transport| transport.kind);
-        assert_eq!(kind, TransportKind::from_raw(RC));
-    }
-
-    #[test]
     fn every_refusal_is_one_line_that_names_the_reason() {
         for (args, word) in [
             (&[][..], "server, client or both"),
@@ -389,11 +380,6 @@ mod tests {
         let examples = EXAMPLES.lines().filter(|line| line.starts_with("  gpunet-rstream"));
         for line in examples {
             let command = line.trim().split("  ").next().unwrap_or_default();
-            let command = if TransportKind::from_raw(RC).is_some() {
-                command.to_owned()
-            } else {
-                command.replace(" rc ", " tcp ")
-            };
             let parsed = parse(command.split_whitespace());
             assert!(parsed.is_ok(), "{command}: {parsed:?}");
         }

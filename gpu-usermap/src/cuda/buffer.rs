@@ -1,12 +1,9 @@
-//! GPU memory: allocation, copies, export.
+//! GPU memory: allocation and copies.
 
-#![allow(unsafe_code, reason = "takes ownership of an exported descriptor")]
-
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::copies::CHUNK;
-use super::device::{Device, DeviceAttribute};
+use super::device::Device;
 use super::error::CudaError;
 use super::release::Release;
 
@@ -51,36 +48,6 @@ pub enum CopyError {
     /// The module has no such global, or not with this name.
     #[error(transparent)]
     Symbol(#[from] super::module::SymbolError),
-    /// The driver refused.
-    #[error(transparent)]
-    Cuda(#[from] CudaError),
-}
-
-/// Says why GPU memory could not be exported.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DmabufError {
-    /// The driver has no dma-buf export (older than 11.7).
-    #[error("the CUDA driver {version} has no dma-buf export (11.7 is needed)")]
-    DriverTooOld {
-        /// The driver's version.
-        version: super::DriverVersion,
-    },
-    /// The device reports that it does not support it, e.g. because the proprietary kernel module is loaded.
-    #[error("the device does not support dma-buf export (it needs the open GPU kernel modules)")]
-    Unsupported,
-    /// A dma-buf holds whole pages, and the buffer is none.
-    #[error(
-        "the buffer of {len} bytes at {address:#x} is not whole pages of {page} bytes; allocate a multiple of 2 MiB to export"
-    )]
-    NotWholePages {
-        /// Address of the buffer.
-        address: u64,
-        /// Length of the buffer.
-        len: usize,
-        /// The host's page size.
-        page: usize,
-    },
     /// The driver refused.
     #[error(transparent)]
     Cuda(#[from] CudaError),
@@ -183,38 +150,6 @@ impl GpuBuffer {
     /// Returns the device that the memory is on.
     pub fn device(&self) -> &Device {
         &self.inner.device
-    }
-
-    /// Exports the memory as a dma-buf, which a network card's driver can register.
-    ///
-    /// The descriptor keeps the physical memory alive; keep the buffer as well, for as long as a card may write to it, so that the
-    /// address range stays its own.
-    ///
-    /// # Errors
-    /// [`DmabufError`]: the driver or the device cannot, or the buffer is not whole pages.
-    pub fn export_dmabuf(&self) -> Result<OwnedFd, DmabufError> {
-        let (device, address, len) = (&self.inner.device, self.inner.address, self.inner.len);
-        let too_old = || DmabufError::DriverTooOld { version: device.cuda().driver_version() };
-        if !device.cuda().driver().exports_dmabuf() {
-            return Err(too_old());
-        }
-        if device.attribute(DeviceAttribute::DmaBuf)? == 0 {
-            return Err(DmabufError::Unsupported);
-        }
-        let page = crate::region::page_size();
-        if !len.is_multiple_of(page) || !address.is_multiple_of(page as u64) {
-            return Err(DmabufError::NotWholePages { address, len, page });
-        }
-        let fd = device
-            .agent()
-            .run(move |context| context.driver().dmabuf_fd(address, len))?
-            .ok_or_else(too_old)??;
-        // SAFETY: the driver made this descriptor for us, and nobody else knows it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // A child process has no business with GPU memory. A failure leaves a working descriptor.
-        // SAFETY: F_SETFD takes an integer.
-        unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&fd), libc::F_SETFD, libc::FD_CLOEXEC) };
-        Ok(fd)
     }
 }
 

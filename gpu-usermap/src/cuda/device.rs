@@ -153,6 +153,8 @@ pub enum DeviceAttribute {
     CanUseHostPointerForRegisteredMem,
     /// Whether `cuMemHostRegister` works.
     HostRegister,
+    /// Whether the GPU uses the CPU's page tables: CPU and GPU share a coherent link.
+    PageableMemoryAccessUsesHostPageTables,
     /// Whether the virtual memory calls (`cuMemCreate`, `cuMemMap`) work.
     VirtualMemoryManagement,
     /// Whether memory of `cuMemCreate` can be used for GPUDirect RDMA.
@@ -179,6 +181,9 @@ impl DeviceAttribute {
                 constants::DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
             }
             Self::HostRegister => constants::DEVICE_HOST_REGISTER_SUPPORTED,
+            Self::PageableMemoryAccessUsesHostPageTables => {
+                constants::DEVICE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
+            }
             Self::VirtualMemoryManagement => constants::DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
             Self::GpuDirectRdmaWithCudaVmm => constants::DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
             Self::GpuDirectRdma => constants::DEVICE_GPU_DIRECT_RDMA_SUPPORTED,

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "stands in for C functions")]
 
 mod driver;
+mod mappings;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,6 +151,17 @@ fn running_launches_take_room_until_they_end() {
     fake.end_kernels();
     running.wait().expect("no fault");
     assert_eq!(device.check_co_resident(&[spec(&kernel, all)]), Ok(()));
+}
+
+#[test]
+fn a_linker_is_told_how_many_threads_a_block_shall_have() {
+    let fake = Fake::new();
+    let device = fake.cuda().device(0).expect("a device");
+    let texts: [(&str, &[u8]); 2] = [("one", b"ptx"), ("two", b"ptx")];
+    let (plain, wide) =
+        (device.link(&texts).expect("linked"), device.link_for(&texts, 1024).expect("linked"));
+    assert_eq!(fake.events(), ["link", "link for 1024 threads"]);
+    drop((plain, wide));
 }
 
 #[test]

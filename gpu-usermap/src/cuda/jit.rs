@@ -73,13 +73,28 @@ impl Device {
     /// # Errors
     /// [`LoadModuleError::Refused`] carries the log, with the names of unresolved functions.
     pub fn link(&self, texts: &[(&str, &[u8])]) -> Result<Module, LoadModuleError> {
+        self.link_texts(texts, None)
+    }
+
+    /// As [`Device::link`], with code that blocks of `threads` threads can run.
+    ///
+    /// The assembler keeps every text's registers within a thread's share of the multiprocessor's. Without it a kernel may
+    /// take up to 255 registers per thread, of which 65536 are enough for 256 threads.
+    ///
+    /// # Errors
+    /// As [`Device::link`].
+    pub fn link_for(&self, texts: &[(&str, &[u8])], threads: u32) -> Result<Module, LoadModuleError> {
+        self.link_texts(texts, Some(threads))
+    }
+
+    fn link_texts(&self, texts: &[(&str, &[u8])], threads: Option<u32>) -> Result<Module, LoadModuleError> {
         let texts = texts
             .iter()
             .map(|&(name, ptx)| {
                 Ok((c_string(&format!("the name {name:?}"), name.as_bytes())?, c_string(name, ptx)?))
             })
             .collect::<Result<Vec<_>, LoadModuleError>>()?;
-        let handle = self.agent().run(move |context| link_and_load(context, &texts))??;
+        let handle = self.agent().run(move |context| link_and_load(context, &texts, threads))??;
         Ok(Module::new(self.clone(), handle))
     }
 }
@@ -93,17 +108,19 @@ fn c_string(input: &str, text: &[u8]) -> Result<CString, LoadModuleError> {
 fn link_and_load(
     context: &mut Context,
     texts: &[(CString, CString)],
+    threads: Option<u32>,
 ) -> Result<ModuleHandle, LoadModuleError> {
     let driver = context.driver();
     let mut log = LinkLog::new();
     // SAFETY: `log` lives until after `link_destroy` below.
-    let link = match unsafe { driver.link_create(&mut log) } {
+    let link = match unsafe { driver.link_create(threads, &mut log) } {
         Ok(link) => link,
         Err(source) => return Err(LoadModuleError::Refused { log: log.into_text(), source }),
     };
     let mut load_log = LinkLog::new();
     let loaded = linked_image(context, link, texts).and_then(|image| {
-        // SAFETY: the linker's complete cubin, alive until `link_destroy`; the driver copies it.
+        // SAFETY: the linker's complete cubin, alive until `link_destroy`; the driver copies it. It is assembled already, so the
+        // number of threads says nothing here.
         unsafe { driver.module_load(image, None, &mut load_log) }
     });
     // SAFETY: made above, used no more.

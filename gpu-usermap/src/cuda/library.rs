@@ -52,8 +52,8 @@ impl Cuda {
 
     /// Wraps a driver that is not the machine's.
     #[cfg(test)]
-    pub(super) fn over(driver: Driver) -> Self {
-        let (version, loading, devices) = (DriverVersion::new(12, 8), LazyLoading::Off, Mutex::default());
+    pub(super) fn over(driver: Driver, version: DriverVersion) -> Self {
+        let (loading, devices) = (LazyLoading::Off, Mutex::default());
         Self { inner: Arc::new(CudaInner { driver, version, loading, devices }) }
     }
 

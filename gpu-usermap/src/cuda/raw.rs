@@ -133,6 +133,10 @@ api! {
         link_destroy = c"cuLinkDestroy"(LinkHandle);
     }
     optional {
+        // 6.0
+        pointer_set_attribute = c"cuPointerSetAttribute"(*const c_void, c_uint, CUdeviceptr);
+        // 11.3
+        flush_gpu_direct_rdma_writes = c"cuFlushGPUDirectRDMAWrites"(c_uint, c_uint);
         // 11.7
         mem_get_handle_for_address_range = c"cuMemGetHandleForAddressRange"(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
         module_get_loading_mode = c"cuModuleGetLoadingMode"(*mut c_uint);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{DeviceProbe, DriverInfo, FlushOptions, Probe, WritesOrdering};
 use crate::cuda::LazyLoading;
+use crate::placement::{self, Facts, Placement, Wanted};
 
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -13,17 +14,61 @@ impl fmt::Display for Probe {
         }
         for device in &self.devices {
             write!(f, "{device}")?;
+            writeln!(f, "  rings of RDMA connections: {}", Rings(&self.facts(Some(device))))?;
         }
         for (ordinal, error) in &self.failed_devices {
             writeln!(f, "GPU {ordinal}: not used: {error}")?;
         }
         for backend in &self.cpu_mapping {
-            match &backend.used {
-                Ok(()) => writeln!(f, "CPU mapping of GPU memory by {}: used", backend.name)?,
-                Err(reason) => {
-                    writeln!(f, "CPU mapping of GPU memory by {}: not used: {reason}", backend.name)?
-                }
+            write!(f, "CPU mapping of GPU memory by {}: ", backend.kind)?;
+            match &backend.usable {
+                Ok(()) => writeln!(f, "usable (tried when a buffer is mapped)")?,
+                Err(reason) => writeln!(f, "not used: {reason}")?,
             }
+        }
+        if self.cpu_mapping.iter().all(|backend| backend.usable.is_err()) {
+            writeln!(f, "words that the CPU writes: in pinned host memory")?;
+        }
+        self.write_rdma(f)
+    }
+}
+
+impl Probe {
+    fn write_rdma(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rdma.rdma_devices[..] {
+            [] => writeln!(f, "RDMA devices: none")?,
+            names => writeln!(f, "RDMA devices: {}", names.join(", "))?,
+        }
+        match &self.rdma.peer_module {
+            Some(path) => writeln!(f, "peer memory module: loaded ({})", path.display())?,
+            None => writeln!(f, "peer memory module: not loaded")?,
+        }
+        if self.devices.is_empty() {
+            writeln!(f, "rings of RDMA connections: {}", Rings(&self.facts(None)))?;
+        }
+        writeln!(
+            f,
+            "a network card and GPU memory: not yet tried on hardware; a machine with both is still awaited"
+        )
+    }
+}
+
+/// The placement that [`Wanted::Auto`] takes, and why none of those before it.
+struct Rings<'a>(&'a Facts);
+
+impl fmt::Display for Rings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Auto does not fail; a refusal of pinned memory would be told like any other.
+        let chosen = placement::choose(self.0, Wanted::Auto);
+        match &chosen {
+            Ok(placement) => write!(f, "{placement}")?,
+            Err(refused) => write!(f, "none: {refused}")?,
+        }
+        for other in [Placement::GpuDmaBuf, Placement::GpuPeerMem] {
+            if chosen == Ok(other) {
+                break;
+            }
+            write!(f, "; not {other}: {}", placement::join(&placement::why_not(self.0, other)))?;
         }
         Ok(())
     }

@@ -23,22 +23,24 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes from the start of `fd`, shared and writable, page tables filled in.
     pub(crate) fn shared(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
+        Self::at(fd, 0, len).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOMEM) => RegionError::NoMemory { len, source },
+            _ => RegionError::Mmap { len, source },
+        })
+    }
+
+    /// Maps `len` bytes of `fd` from `offset` on, a whole number of pages, as [`shared`](Self::shared) does.
+    pub(crate) fn at(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // Populated, so that the first access from a polling loop does not take a page fault.
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks `fd` and `len`.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), 0) };
+        // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks the other arguments.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset) };
         if base == libc::MAP_FAILED {
-            let source = io::Error::last_os_error();
-            return Err(match source.raw_os_error() {
-                Some(libc::ENOMEM) => RegionError::NoMemory { len, source },
-                _ => RegionError::Mmap { len, source },
-            });
+            return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(base.cast()).ok_or_else(|| RegionError::Mmap {
-            len,
-            source: io::Error::other("the kernel mapped address 0"),
-        })?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the kernel mapped address 0"))?;
         Ok(Self { base, len })
     }
 
@@ -53,7 +55,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `shared` made exactly this mapping, nothing else unmaps it, and a user of the address keeps the owner alive.
+        // SAFETY: `at` made exactly this mapping, nothing else unmaps it, and a user of the address keeps the owner alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -100,6 +100,53 @@ fn two_texts_link_into_one_module() {
     );
 }
 
+/// 200 values that live across a call need more registers than 65536 / 1024 per thread, unless the assembler is told.
+#[test]
+fn linked_code_runs_in_blocks_of_as_many_threads_as_were_asked_for() {
+    const LIVE: usize = 200;
+    const THREADS: u32 = 1024;
+    on_gpu!(device);
+    let head = ".version 6.4\n.target sm_70\n.address_size 64\n";
+    let library = format!("{head}.visible .func (.param .b32 r) seven() {{ st.param.b32 [r], 7; ret; }}\n");
+    let each = |line: &dyn Fn(usize) -> String| (0..LIVE).map(line).collect::<String>();
+    let loads = each(&|i| format!("ld.volatile.global.u32 %v{i}, [%rd1+{}];\n", 4 * i));
+    let stores = each(&|i| format!("st.volatile.global.u32 [%rd1+{}], %v{i};\n", 4 * i));
+    let user = format!(
+        "{head}.extern .func (.param .b32 r) seven();
+         .visible .entry hungry(.param .u64 p_out) {{
+             .reg .b32 %v<{LIVE}>; .reg .b32 %r<3>; .reg .b64 %rd<4>;
+             ld.param.u64 %rd1, [p_out];
+             {loads}
+             {{ .param .b32 back; call.uni (back), seven, (); ld.param.b32 %r1, [back]; }}
+             {stores}
+             mov.u32 %r2, %tid.x;
+             mul.wide.u32 %rd2, %r2, 4;
+             add.u64 %rd3, %rd1, %rd2;
+             st.global.u32 [%rd3+{}], %r1;
+             ret;
+         }}\n",
+        4 * LIVE
+    );
+    let texts = [("library", library.as_bytes()), ("user", user.as_bytes())];
+    let plain = device.link(&texts).expect("linked").function("hungry").expect("the kernel");
+    println!("without: {:?}", plain.attributes());
+    let hungry = device.link_for(&texts, THREADS).expect("linked").function("hungry").expect("the kernel");
+    println!("with: {:?}", hungry.attributes());
+    assert!(hungry.attributes().max_threads_per_block >= THREADS, "{:?}", hungry.attributes());
+
+    let buffer = device.alloc(4 * (LIVE + THREADS as usize)).expect("memory");
+    let values: Vec<u8> = (0..LIVE as u32).flat_map(|value| (3 * value).to_ne_bytes()).collect();
+    device.write(&buffer, 0, &values).expect("a copy");
+    // SAFETY: every thread writes back what it read of the first words, and its own word after them.
+    let launch = unsafe { device.launch(&[spec(&hungry, 1, THREADS, vec![u64_param(buffer.ptr())])]) }
+        .expect("a launch");
+    launch.wait().expect("no fault");
+    let mut seen = vec![0; buffer.len()];
+    device.read(&buffer, 0, &mut seen).expect("a read");
+    assert_eq!(&seen[..4 * LIVE], &values[..]);
+    assert!(seen[4 * LIVE..].chunks_exact(4).all(|word| word == 7_u32.to_ne_bytes()));
+}
+
 #[test]
 fn launches_that_cannot_work_are_refused_before_they_start() {
     on_gpu!(device);

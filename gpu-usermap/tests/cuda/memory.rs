@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{CopyError, Cuda, Device, DmabufError};
+use gpu_usermap::cuda::{CopyError, Cuda, Device, DmaBuf, DmabufError};
 
 use crate::support::{kernels, not_run, on_gpu, spec, u32_param, u64_param};
 
@@ -77,7 +77,8 @@ fn gpu_memory_is_exported_as_a_dmabuf() {
     on_gpu!(device);
     let buffer = device.alloc(2 << 20).expect("memory");
     match buffer.export_dmabuf() {
-        Ok(fd) => {
+        Ok(DmaBuf { fd, offset, len }) => {
+            assert_eq!((offset, len), (0, 2 << 20), "2 MiB are whole pages");
             let link = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("a link");
             println!("dma-buf: {link:?}");
             assert!(link.to_string_lossy().contains("dmabuf"), "{link:?}");
@@ -86,10 +87,19 @@ fn gpu_memory_is_exported_as_a_dmabuf() {
         Err(error) => panic!("{error}"),
     }
     let odd = device.alloc(1000).expect("memory");
-    assert!(matches!(
-        odd.export_dmabuf(),
-        Err(DmabufError::NotWholePages { len: 1000, .. } | DmabufError::Unsupported)
-    ));
+    match odd.export_dmabuf() {
+        Ok(DmaBuf { offset, len, .. }) => {
+            println!("the driver exports the pages around {len} bytes, which begin at {offset}");
+            assert_eq!((offset as u64, len), (odd.ptr() % 4096, 1000));
+        }
+        Err(error) => {
+            println!("{error}");
+            assert!(
+                matches!(error, DmabufError::NotWholePages { len: 1000, .. } | DmabufError::Unsupported),
+                "{error}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::buffer::Rings;
 use crate::world::{DEPTH, RING, World, encode, next, until};
-use gpunet_core::verbs::{Depth, Listening, Request};
+use gpunet_core::verbs::{Depth, Keys, Listening, Request, Usage};
+use std::collections::HashSet;
 use std::io::ErrorKind;
 
 pub fn private_data_travels_both_ways(world: &World) {
@@ -81,11 +82,18 @@ pub fn requests_come_in_order(world: &World) {
             assert!(poll.is_err(), "nobody has accepted it");
             waiting.push(connecting);
         }
-        // One gives up: it is not shown.
+        // One gives up.
         drop(waiting.remove(1));
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         for expected in [0, 2, 3] {
-            let request = next(&mut *listening).await;
+            let mut request = next(&mut *listening).await;
+            if request.private_data[0] == 1 {
+                // The kernel forgets what happens to a request before it is fetched, so the client's
+                // absence may show only now.
+                request.link.prepare(&Rings::new(RING, 9).memory(), DEPTH).unwrap();
+                assert!(request.link.accept(&[]).await.is_err(), "its client has gone");
+                request = next(&mut *listening).await;
+            }
             assert_eq!(request.private_data[0], expected);
             assert_eq!(request.link.local(), addr);
         }
@@ -114,15 +122,28 @@ pub fn a_hundred_connections_leave_nothing_behind(world: &World) {
         (pair.client.keys, pair.server.keys)
     };
     let settled = || world.client.usage().queue_pairs == 0 && world.server.usage().queue_pairs == 0;
-    let keys = connect(&mut *listening);
+    let first = connect(&mut *listening);
     until("the first connection to be gone", settled);
     let baseline = (world.client.usage(), world.server.usage());
     assert!(baseline.0.memory_regions > 0, "its registrations are kept");
-    for i in 0..100 {
-        assert_eq!(connect(&mut *listening), keys, "connection {i} found its memory registered");
+    let mut keys = vec![first];
+    for _ in 0..100 {
+        keys.push(connect(&mut *listening));
         until("a connection to be gone", settled);
     }
-    until("usage to be as before", || (world.client.usage(), world.server.usage()) == baseline);
+    until("identifiers to be as before", || {
+        let usage = (world.client.usage(), world.server.usage());
+        (usage.0.identifiers, usage.1.identifiers) == (baseline.0.identifiers, baseline.1.identifiers)
+    });
+    // Registrations may come back a moment after the queue pair went, and then another set is made for
+    // the connection that came too early; never more than that.
+    for of in [|k: &(Keys, Keys)| k.0.recv_rkey, |k: &(Keys, Keys)| k.1.recv_rkey] {
+        let distinct: HashSet<_> = keys.iter().map(of).collect();
+        assert!(distinct.len() <= 2, "registered {} times", distinct.len());
+    }
+    let regions = |usage: Usage| usage.memory_regions;
+    assert!(regions(world.client.usage()) <= 2 * regions(baseline.0));
+    assert!(regions(world.server.usage()) <= 2 * regions(baseline.1));
     world.client.forget(1);
     world.server.forget(2);
     until("the registrations to be gone", || {

@@ -18,6 +18,7 @@ use gpunet_core::verbs::rdma::Rdma;
 use gpunet_core::verbs::sim::{Fabric, Settings};
 use std::io::Write;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use world::World;
 
@@ -55,14 +56,21 @@ const CASES: &[Case] = cases![
     waking::the_end_of_a_connection_wakes,
 ];
 
-/// Runs every case in a world of its own.
+/// Runs every case in a world of its own, and says which failed.
 fn conform(world: impl Fn() -> World) {
+    let mut failed = Vec::new();
     for (name, case) in CASES {
-        let world = world();
-        // Shown when the test fails: the last one is the case that did.
-        println!("{}: {name}", world.name);
-        case(&world);
+        // A case leaves nothing behind that the next one could find broken.
+        let run = AssertUnwindSafe(|| {
+            let world = world();
+            println!("{}: {name}", world.name);
+            case(&world);
+        });
+        if catch_unwind(run).is_err() {
+            failed.push(*name);
+        }
     }
+    assert!(failed.is_empty(), "failed: {failed:#?}");
 }
 
 fn in_memory(name: &str, settings: &Settings) -> World {

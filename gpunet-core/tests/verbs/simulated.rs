@@ -124,16 +124,17 @@ fn a_dma_buf_is_mapped_where_the_card_can() {
 #[test]
 fn reconnecting_registers_nothing_new() {
     let fabric = Fabric::new(1);
-    let (client, server) = (fabric.host(), fabric.verbs());
-    let world = World::new("sim", Box::new(client), server, LOCALHOST);
+    let world = World::new("sim", fabric.verbs(), fabric.verbs(), LOCALHOST);
     let rings = (Rings::new(RING, 1), Rings::new(RING, 2));
     drop(world.connect_with(&rings.0, &rings.1, DEPTH));
+    let usage = (world.client.usage(), world.server.usage());
     let made = fabric.counters().registrations;
     assert_eq!(made, 6);
     for _ in 0..10 {
         drop(world.connect_with(&rings.0, &rings.1, DEPTH));
     }
     assert_eq!(fabric.counters().registrations, made);
+    assert_eq!((world.client.usage(), world.server.usage()), usage);
 }
 
 #[test]
@@ -154,6 +155,16 @@ fn a_full_backlog_refuses() {
         world.wait(async { tokio::time::timeout(waits, connecting).await }).is_err(),
         "there is room again"
     );
+}
+
+#[test]
+fn a_client_that_has_gone_is_not_shown() {
+    let (_, _, world) = world(roce());
+    let (addr, mut listening) = world.listen(4);
+    let mut link = world.resolve(addr);
+    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    drop(link.connect(&[]));
+    assert_eq!(listening.next().err().unwrap().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]

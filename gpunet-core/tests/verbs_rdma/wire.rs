@@ -8,6 +8,7 @@ use gpunet_core::verbs::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub const DEPTH: Depth = Depth { sends: 8, receives: 8 };
@@ -15,8 +16,10 @@ pub const DEPTH: Depth = Depth { sends: 8, receives: 8 };
 /// Ten times what the emulated card needs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Names the step that begins, with the time since the first one.
 pub fn step(what: &str) {
-    println!("--- {what}");
+    static START: OnceLock<Instant> = OnceLock::new();
+    println!("--- {:6.2} s: {what}", START.get_or_init(Instant::now).elapsed().as_secs_f64());
 }
 
 pub fn address(port: u16) -> SocketAddr {
@@ -60,7 +63,7 @@ pub struct Pair {
     pub far_keys: Keys,
     pub request_data: Vec<u8>,
     pub answer_data: Vec<u8>,
-    iwarp: bool,
+    pub iwarp: bool,
 }
 
 pub async fn connect(rdma: &Rdma, port: u16, near: &Rings, far: &Rings) -> Pair {

@@ -5,7 +5,7 @@
 ECHO=/job/gpunet-echo
 ECHO_OPTIONS="--device cpu --transport rc"
 RSTREAM=/job/gpunet-rstream
-RSTREAM_OPTIONS="--device cpu"
+RSTREAM_OPTIONS="--device cpu --transport rc"
 export GPUNET_VERBS=rdma
 PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1
 ECHO_PORT=7777
@@ -191,4 +191,14 @@ check_report() {
 stops() {
     kill -INT "$1"
     ended_well "$1" 20 "the interrupted server"
+}
+
+# ---- siw: one RDMA device on an interface at a time ----
+siw_for_rxe() {
+    rdma link del rxe0
+    rdma link add siw0 type siw netdev "$DEV" || fail "no siw device"
+}
+rxe_for_siw() {
+    rdma link del siw0
+    rdma link add rxe0 type rxe netdev "$DEV"
 }

@@ -14,27 +14,51 @@ use crate::cuda::raw::{CUdeviceptr, FunctionHandle, LinkHandle, ModuleHandle, St
 /// Room for the assembler's messages; a longer log is cut by the driver.
 const LOG_BYTES: usize = 16 * 1024;
 
-/// The buffer into which the driver's assembler and linker write their messages.
+/// How many options [`LinkLog::options`] has at most.
+const OPTIONS: usize = 3;
+
+/// The buffer into which the driver's assembler and linker write their messages, and the options that name it.
 ///
-/// Boxed, because the linker keeps the address until it is destroyed.
+/// Boxed, because a linker keeps the addresses until it is destroyed: it also writes into the values of options (how much
+/// of the log is filled, how many threads were reached).
 pub(in crate::cuda) struct LinkLog {
-    text: Box<[u8; LOG_BYTES]>,
+    inner: Box<LogAndOptions>,
+}
+
+struct LogAndOptions {
+    text: [u8; LOG_BYTES],
+    names: [c_uint; OPTIONS],
+    values: [*mut c_void; OPTIONS],
 }
 
 impl LinkLog {
     pub(in crate::cuda) fn new() -> Self {
-        Self { text: Box::new([0; LOG_BYTES]) }
+        let names = [JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, JIT_THREADS_PER_BLOCK];
+        Self {
+            inner: Box::new(LogAndOptions {
+                text: [0; LOG_BYTES],
+                names,
+                values: [ptr::null_mut(); OPTIONS],
+            }),
+        }
     }
 
-    fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
-        // The size travels in the pointer itself: that is the driver's convention for integer options.
-        let size = ptr::without_provenance_mut(LOG_BYTES);
-        ([JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES], [self.text.as_mut_ptr().cast(), size])
+    /// Returns number, names and values of the options: the log and, if given, how many threads a block shall be able to have.
+    fn options(&mut self, threads: Option<u32>) -> (c_uint, *mut c_uint, *mut *mut c_void) {
+        let LogAndOptions { text, names, values } = &mut *self.inner;
+        // Numbers travel in the pointer itself: that is the driver's convention for integer options.
+        *values = [
+            text.as_mut_ptr().cast(),
+            ptr::without_provenance_mut(LOG_BYTES),
+            ptr::without_provenance_mut(threads.unwrap_or(0) as usize),
+        ];
+        (if threads.is_some() { 3 } else { 2 }, names.as_mut_ptr(), values.as_mut_ptr())
     }
 
     pub(in crate::cuda) fn into_text(self) -> String {
-        let end = self.text.iter().position(|&byte| byte == 0).unwrap_or(LOG_BYTES);
-        String::from_utf8_lossy(&self.text[..end]).trim_end().to_owned()
+        let text = &self.inner.text;
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(LOG_BYTES);
+        String::from_utf8_lossy(&text[..end]).trim_end().to_owned()
     }
 }
 
@@ -47,16 +71,10 @@ impl Driver {
         threads: Option<u32>,
         log: &mut LinkLog,
     ) -> Result<ModuleHandle, CudaError> {
-        let ([text, size], [text_at, size_at]) = log.options();
-        let mut names = [text, size, JIT_THREADS_PER_BLOCK];
-        // The assembler also writes back how many threads it achieved; the slot is ours.
-        let mut values = [text_at, size_at, ptr::without_provenance_mut(threads.unwrap_or(0) as usize)];
-        let count = if threads.is_some() { 3 } else { 2 };
+        let (count, names, values) = log.options(threads);
         let mut module = ModuleHandle::NULL;
-        // SAFETY: the caller's promise for `image`; `count` options with as many values, whose buffer outlives the call.
-        let code = unsafe {
-            (self.api.module_load_data)(&mut module, image, count, names.as_mut_ptr(), values.as_mut_ptr())
-        };
+        // SAFETY: the caller's promise for `image`; `count` options with as many values, which outlive the call with the log.
+        let code = unsafe { (self.api.module_load_data)(&mut module, image, count, names, values) };
         self.check("cuModuleLoadDataEx", code)?;
         Ok(module)
     }
@@ -205,15 +223,19 @@ impl Driver {
         self.check("cuLaunchKernel", code)
     }
 
-    /// Starts a linker that writes its messages to `log`.
+    /// Starts a linker that writes its messages to `log`, and assembles each text for blocks of `threads` threads.
     ///
     /// # Safety
     /// `log` lives until [`link_destroy`](Self::link_destroy).
-    pub(in crate::cuda) unsafe fn link_create(&self, log: &mut LinkLog) -> Result<LinkHandle, CudaError> {
-        let (mut names, mut values) = log.options();
+    pub(in crate::cuda) unsafe fn link_create(
+        &self,
+        threads: Option<u32>,
+        log: &mut LinkLog,
+    ) -> Result<LinkHandle, CudaError> {
+        let (count, names, values) = log.options(threads);
         let mut link = LinkHandle::NULL;
-        // SAFETY: two options with two values; the caller keeps the buffer.
-        let code = unsafe { (self.api.link_create)(2, names.as_mut_ptr(), values.as_mut_ptr(), &mut link) };
+        // SAFETY: `count` options with as many values; the caller keeps them, and the buffer, with the log.
+        let code = unsafe { (self.api.link_create)(count, names, values, &mut link) };
         self.check("cuLinkCreate", code)?;
         Ok(link)
     }

@@ -1,12 +1,13 @@
 //! Driver calls about memory: allocation, registration, copies, export.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr::{self, NonNull};
 
 use super::Driver;
 use crate::cuda::error::CudaError;
 use crate::cuda::raw::constants::{
-    HOST_ALLOC_PORTABLE, HOST_REGISTER_DEVICEMAP, HOST_REGISTER_PORTABLE, RANGE_HANDLE_DMA_BUF_FD,
+    FLUSH_TARGET_CURRENT_CONTEXT, HOST_ALLOC_PORTABLE, HOST_REGISTER_DEVICEMAP, HOST_REGISTER_PORTABLE,
+    POINTER_SYNC_MEMOPS, RANGE_HANDLE_DMA_BUF_FD,
 };
 use crate::cuda::raw::{CUdeviceptr, StreamHandle};
 
@@ -111,11 +112,29 @@ impl Driver {
         &self,
         address: CUdeviceptr,
         len: usize,
+        flags: c_ulonglong,
     ) -> Option<Result<c_int, CudaError>> {
         let export = self.api.mem_get_handle_for_address_range?;
         let mut fd: c_int = -1;
         // SAFETY: for this handle type the driver writes one int; it checks that the range is one of its allocations.
-        let code = unsafe { export((&raw mut fd).cast(), address, len, RANGE_HANDLE_DMA_BUF_FD, 0) };
+        let code = unsafe { export((&raw mut fd).cast(), address, len, RANGE_HANDLE_DMA_BUF_FD, flags) };
         Some(self.check("cuMemGetHandleForAddressRange", code).map(|()| fd))
+    }
+
+    /// Makes synchronous copies of the allocation at `address` complete before they return; `None` where the driver is too old.
+    pub(in crate::cuda) fn sync_memops(&self, address: CUdeviceptr) -> Option<Result<(), CudaError>> {
+        let set = self.api.pointer_set_attribute?;
+        let yes: c_uint = 1;
+        // SAFETY: the driver reads one unsigned int, which this attribute's value is, and looks the address up in its own table.
+        let code = unsafe { set((&raw const yes).cast(), POINTER_SYNC_MEMOPS, address) };
+        Some(self.check("cuPointerSetAttribute", code))
+    }
+
+    /// Waits until other devices' writes to the current context's memory are visible in `scope`; `None` where the driver is too old.
+    pub(in crate::cuda) fn flush_rdma_writes(&self, scope: c_uint) -> Option<Result<(), CudaError>> {
+        let flush = self.api.flush_gpu_direct_rdma_writes?;
+        // SAFETY: takes two numbers, which the driver checks.
+        let code = unsafe { flush(FLUSH_TARGET_CURRENT_CONTEXT, scope) };
+        Some(self.check("cuFlushGPUDirectRDMAWrites", code))
     }
 }

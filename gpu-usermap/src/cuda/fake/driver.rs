@@ -5,12 +5,16 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cuda::Cuda;
 use crate::cuda::driver::Driver;
 use crate::cuda::raw::constants::{ERROR_NOT_READY, SUCCESS};
 use crate::cuda::raw::{
     Api, CUdevice, CUdeviceptr, CUresult, ContextHandle, FunctionHandle, ModuleHandle, StreamHandle,
 };
+use crate::cuda::{Cuda, DriverVersion};
+
+mod late;
+
+use late::{export, flush, link_add_data, link_complete, link_create, link_destroy};
 
 pub(super) const BLOCKS_PER_SM: u32 = 2;
 
@@ -36,13 +40,17 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) fn new() -> Self {
+        Self::of_version(DriverVersion::new(12, 8))
+    }
+
+    pub(super) fn of_version(version: DriverVersion) -> Self {
         let turn = (!MINE.replace(true)).then(|| lock(&TURN));
         if turn.is_some() {
             lock(&EVENTS).clear();
             lock(&BUSY_STREAMS).take();
             FAULT.store(SUCCESS, Ordering::SeqCst);
         }
-        Self { cuda: Cuda::over(Driver::new(api())), turn }
+        Self { cuda: Cuda::over(Driver::new(api()), version), turn }
     }
 
     pub(super) fn cuda(&self) -> &Cuda {
@@ -99,6 +107,12 @@ fn api() -> Api {
         func_get_attribute,
         occupancy,
         launch_kernel,
+        link_create,
+        link_add_data,
+        link_complete,
+        link_destroy,
+        mem_get_handle_for_address_range: Some(export),
+        flush_gpu_direct_rdma_writes: Some(flush),
         ..Api::refusing()
     }
 }

@@ -1,14 +1,13 @@
 //! The numbers of `cuda.h` that this crate uses.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use super::CUresult;
 
 pub(crate) const SUCCESS: CUresult = 0;
+pub(crate) const ERROR_INVALID_VALUE: CUresult = 1;
 pub(crate) const ERROR_NOT_FOUND: CUresult = 500;
 pub(crate) const ERROR_NOT_READY: CUresult = 600;
-
-#[cfg(test)]
 pub(crate) const ERROR_NOT_SUPPORTED: CUresult = 801;
 
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
@@ -18,6 +17,13 @@ pub(crate) const HOST_REGISTER_PORTABLE: c_uint = 1;
 pub(crate) const HOST_REGISTER_DEVICEMAP: c_uint = 2;
 
 pub(crate) const RANGE_HANDLE_DMA_BUF_FD: c_uint = 1;
+pub(crate) const RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: c_ulonglong = 1;
+
+pub(crate) const POINTER_SYNC_MEMOPS: c_uint = 6;
+
+pub(crate) const FLUSH_TARGET_CURRENT_CONTEXT: c_uint = 0;
+pub(crate) const FLUSH_TO_OWNER: c_uint = 100;
+pub(crate) const FLUSH_TO_ALL_DEVICES: c_uint = 200;
 
 pub(crate) const LOADING_MODE_LAZY: c_uint = 2;
 
@@ -39,6 +45,7 @@ pub(crate) const DEVICE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 pub(crate) const DEVICE_HOST_NATIVE_ATOMIC_SUPPORTED: c_int = 86;
 pub(crate) const DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: c_int = 91;
 pub(crate) const DEVICE_HOST_REGISTER_SUPPORTED: c_int = 99;
+pub(crate) const DEVICE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: c_int = 100;
 pub(crate) const DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: c_int = 102;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: c_int = 110;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_SUPPORTED: c_int = 116;
@@ -57,6 +64,7 @@ mod tests {
     #[test]
     fn results_flags_and_options_are_those_of_cuda_h() {
         assert_eq!(SUCCESS, sys::CUresult::CUDA_SUCCESS as u32);
+        assert_eq!(ERROR_INVALID_VALUE, sys::CUresult::CUDA_ERROR_INVALID_VALUE as u32);
         assert_eq!(ERROR_NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as u32);
         assert_eq!(ERROR_NOT_READY, sys::CUresult::CUDA_ERROR_NOT_READY as u32);
         assert_eq!(ERROR_NOT_SUPPORTED, sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as u32);
@@ -73,6 +81,25 @@ mod tests {
         assert_eq!(JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER as u32);
         assert_eq!(JIT_ERROR_LOG_BUFFER_SIZE_BYTES, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as u32);
         assert_eq!(JIT_INPUT_PTX, sys::CUjitInputType::CU_JIT_INPUT_PTX as u32);
+    }
+
+    #[test]
+    fn numbers_for_network_cards_are_those_of_cuda_h() {
+        use sys::{
+            CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
+            CUmemRangeFlags as Flags, CUpointer_attribute as Pointer,
+        };
+        assert_eq!(
+            RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE,
+            Flags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as u64
+        );
+        assert_eq!(POINTER_SYNC_MEMOPS, Pointer::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32);
+        assert_eq!(
+            FLUSH_TARGET_CURRENT_CONTEXT,
+            Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX as u32
+        );
+        assert_eq!(FLUSH_TO_OWNER, Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER as u32);
+        assert_eq!(FLUSH_TO_ALL_DEVICES, Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES as u32);
     }
 
     #[test]
@@ -100,6 +127,10 @@ mod tests {
                 Device::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
             ),
             (DEVICE_HOST_REGISTER_SUPPORTED, Device::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED),
+            (
+                DEVICE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+                Device::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+            ),
             (
                 DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                 Device::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,

@@ -32,7 +32,9 @@ pub(super) enum Stage {
     Fresh,
     /// The peer asks and waits for an answer.
     Asked,
-    /// Connected, or about to be: the peer may write.
+    /// The connection is being made: the peer may write, but there is nothing to disconnect yet.
+    Meeting,
+    /// Connected.
     Open,
     /// The peer has ended it.
     Ended,

@@ -44,7 +44,7 @@ impl RdmaLink {
             return Err(errno(libc::EINVAL));
         }
         // From now on the peer may write, whatever the call says.
-        parts.stage = Stage::Open;
+        parts.stage = Stage::Meeting;
         parts.id.connect(self.parameters, &private_data)?;
         let event = expect(&mut parts.id, Event::is_established).await?;
         Ok((self.into_endpoint(), event.private_data))
@@ -58,13 +58,14 @@ impl RdmaLink {
         if !parts.id.is_asked() {
             return Err(errno(libc::ECONNABORTED));
         }
-        parts.stage = Stage::Open;
+        parts.stage = Stage::Meeting;
         parts.id.accept(self.parameters, &private_data)?;
         expect(&mut parts.id, Event::is_established).await?;
         Ok(self.into_endpoint())
     }
 
-    fn into_endpoint(self) -> Box<dyn Endpoint> {
+    fn into_endpoint(mut self) -> Box<dyn Endpoint> {
+        self.connection.parts_mut().stage = Stage::Open;
         Box::new(RdmaEndpoint::new(self.connection, self.depth, self.context.info.iwarp))
     }
 }

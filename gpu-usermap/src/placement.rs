@@ -1,0 +1,227 @@
+//! Where the rings of RDMA connections lie, and why not elsewhere.
+//!
+//! | placement | the card finds the memory by | a byte travels |
+//! |---|---|---|
+//! | [`Placement::GpuDmaBuf`] | `ibv_reg_dmabuf_mr` of [`GpuBuffer::export_dmabuf`](crate::cuda::GpuBuffer::export_dmabuf) | card to GPU |
+//! | [`Placement::GpuPeerMem`] | `ibv_reg_mr` of the GPU's address, which NVIDIA's peer memory module resolves | card to GPU |
+//! | [`Placement::Pinned`] | `ibv_reg_mr` of a [`PinnedRegion`](crate::PinnedRegion) | card to host memory, host memory to GPU |
+//!
+//! [`choose`] is a pure function of [`Facts`], so that every case is tested without hardware. Neither GPU placement
+//! has run yet: a machine with a GPU and an RDMA card is still awaited. One fact is known only by trying, whether the card's driver
+//! takes dma-bufs ([`Facts::card_takes_dmabuf`]): who registers memory fills it in after a refusal, and chooses again.
+
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cuda::{Device, FlushOptions, RdmaAttributes, WritesOrdering};
+
+pub use system::{KernelVersion, System};
+
+/// The first Linux with `UVERBS_METHOD_REG_DMABUF_MR` (5.12).
+const DMABUF_KERNEL: KernelVersion = KernelVersion { major: 5, minor: 12 };
+
+/// Says where rings lie and how a card is told of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// In GPU memory, registered as a dma-buf.
+    GpuDmaBuf,
+    /// In GPU memory, registered through NVIDIA's peer memory module.
+    GpuPeerMem,
+    /// In pinned host memory. Works with every card and every GPU.
+    Pinned,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GpuDmaBuf => "GPU memory by dma-buf",
+            Self::GpuPeerMem => "GPU memory by peer memory module",
+            Self::Pinned => "pinned host memory",
+        })
+    }
+}
+
+/// Says which placement a program wants. Reads from `auto`, `dma-buf`, `peer-mem` and `pinned`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Wanted {
+    /// The first that works, in the order of [`Placement`].
+    #[default]
+    Auto,
+    /// That one, or an error.
+    Only(Placement),
+}
+
+impl FromStr for Wanted {
+    type Err = UnknownPlacement;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "dma-buf" => Self::Only(Placement::GpuDmaBuf),
+            "peer-mem" => Self::Only(Placement::GpuPeerMem),
+            "pinned" => Self::Only(Placement::Pinned),
+            _ => return Err(UnknownPlacement(text.to_owned())),
+        })
+    }
+}
+
+/// Reports a word that names no placement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of auto, dma-buf, peer-mem, pinned")]
+pub struct UnknownPlacement(pub String);
+
+/// Is everything that the choice depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// What the GPU offers; `None` without a GPU.
+    pub gpu: Option<RdmaAttributes>,
+    /// What the machine offers.
+    pub system: System,
+    /// Whether the card's driver registers dma-bufs; `None` before the first try, which counts as yes.
+    pub card_takes_dmabuf: Option<bool>,
+}
+
+impl Facts {
+    /// Looks at a device and at the machine. Makes no context call.
+    pub fn look(device: Option<&Device>) -> Self {
+        Self { gpu: device.map(Device::rdma_attributes), system: System::look(), card_takes_dmabuf: None }
+    }
+}
+
+/// Says why a placement does not work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// There is no GPU.
+    #[error("no GPU")]
+    NoGpu,
+    /// There is no RDMA device.
+    #[error("no RDMA device (/sys/class/infiniband is empty)")]
+    NoCard,
+    /// The GPU's memory cannot be exported.
+    #[error("the GPU does not export dma-bufs (it needs the open GPU kernel modules)")]
+    NoDmabufExport,
+    /// The kernel has no call to register a dma-buf.
+    #[error("Linux {found} does not register dma-bufs ({needed} is needed)")]
+    KernelTooOld {
+        /// The running kernel.
+        found: KernelVersion,
+        /// The oldest that would do.
+        needed: KernelVersion,
+    },
+    /// The card's driver refused a dma-buf.
+    #[error("the card's driver does not register dma-bufs")]
+    CardRefusesDmabuf,
+    /// The GPU does not support GPUDirect RDMA.
+    #[error("the GPU does not support GPUDirect RDMA")]
+    NoGpuDirect,
+    /// The peer memory module is not loaded.
+    #[error("neither nvidia_peermem nor nv_peer_mem is loaded")]
+    NoPeerModule,
+    /// A running kernel could see the word before the data, and nothing can be done about it.
+    #[error("the GPU sees a card's writes in no order, and the host cannot flush them")]
+    Unordered,
+    /// It would work with a flush for every message, which [`Wanted::Auto`] does not take.
+    #[error("every message would need a flush by the host, so it is used only when asked for")]
+    NeedsFlush,
+}
+
+/// Reports that the wanted placement does not work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{placement}: {}", join(reasons))]
+pub struct PlacementRefused {
+    /// The one that was wanted.
+    pub placement: Placement,
+    /// Why it does not work, at least one.
+    pub reasons: Vec<Reason>,
+}
+
+/// Chooses where rings lie.
+///
+/// [`Wanted::Auto`] never fails: pinned memory always works. [`why_not`] tells why it passed over the others.
+///
+/// # Errors
+/// [`PlacementRefused`] if one placement was wanted and does not work here.
+pub fn choose(facts: &Facts, wanted: Wanted) -> Result<Placement, PlacementRefused> {
+    match wanted {
+        Wanted::Auto => {
+            let mut gpu = [Placement::GpuDmaBuf, Placement::GpuPeerMem].into_iter();
+            Ok(gpu.find(|&placement| why_not(facts, placement).is_empty()).unwrap_or(Placement::Pinned))
+        }
+        Wanted::Only(placement) => {
+            let mut reasons = why_not(facts, placement);
+            reasons.retain(|reason| *reason != Reason::NeedsFlush);
+            match reasons.is_empty() {
+                true => Ok(placement),
+                false => Err(PlacementRefused { placement, reasons }),
+            }
+        }
+    }
+}
+
+/// Returns every reason against a placement; none if [`Wanted::Auto`] may take it.
+pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if placement == Placement::Pinned {
+        return reasons;
+    }
+    let mut unless = |fine: bool, reason: Reason| {
+        if !fine {
+            reasons.push(reason);
+        }
+    };
+    unless(facts.gpu.is_some(), Reason::NoGpu);
+    unless(!facts.system.rdma_devices.is_empty(), Reason::NoCard);
+    if let (Placement::GpuDmaBuf, Some(found)) = (placement, facts.system.kernel) {
+        unless(found >= DMABUF_KERNEL, Reason::KernelTooOld { found, needed: DMABUF_KERNEL });
+    }
+    if placement == Placement::GpuDmaBuf {
+        unless(facts.card_takes_dmabuf != Some(false), Reason::CardRefusesDmabuf);
+    } else {
+        unless(facts.system.peer_module.is_some(), Reason::NoPeerModule);
+    }
+    if let Some(gpu) = &facts.gpu {
+        match placement {
+            Placement::GpuDmaBuf => unless(gpu.dma_buf == Some(true), Reason::NoDmabufExport),
+            _ => unless(gpu.gpu_direct == Some(true), Reason::NoGpuDirect),
+        }
+        match flush_of(gpu) {
+            Flush::Needless => {}
+            Flush::Needed => reasons.push(Reason::NeedsFlush),
+            Flush::Impossible => reasons.push(Reason::Unordered),
+        }
+    }
+    reasons
+}
+
+/// Tells whether every message in GPU memory needs
+/// [`Device::flush_gpudirect_rdma_writes`](crate::cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
+pub fn needs_flush(facts: &Facts) -> bool {
+    facts.gpu.as_ref().is_some_and(|gpu| flush_of(gpu) != Flush::Needless)
+}
+
+#[derive(PartialEq, Eq)]
+enum Flush {
+    Needless,
+    Needed,
+    Impossible,
+}
+
+/// A driver that does not tell (before 11.3), or tells something unknown, is taken at its worst.
+fn flush_of(gpu: &RdmaAttributes) -> Flush {
+    if gpu.writes_ordering.is_some_and(WritesOrdering::ordered_for_owner) {
+        Flush::Needless
+    } else if gpu.flush_options.is_some_and(FlushOptions::from_host) {
+        Flush::Needed
+    } else {
+        Flush::Impossible
+    }
+}
+
+pub(crate) fn join(reasons: &[Reason]) -> String {
+    reasons.iter().map(Reason::to_string).collect::<Vec<_>>().join(", ")
+}

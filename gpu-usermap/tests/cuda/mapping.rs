@@ -1,0 +1,247 @@
+//! CPU mappings of GPU memory, and what network cards need of it.
+//!
+//! A GPU is not enough for a mapping: it also takes gdrdrv, or a driver of CUDA 13.3. Without them these tests say NOT RUN even
+//! where `GPUNET_REQUIRE_GPU` is set; `GPUNET_REQUIRE_MAPPING` makes that a failure.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gpu_usermap::PinnedRegion;
+use gpu_usermap::cuda::{
+    Device, DmaBuf, DmabufError, DmabufRoute, DriverVersion, FlushOptions, FlushScope, GpuBuffer,
+    RdmaCallError,
+};
+use gpu_usermap::mapping::{Choice, Mapping, map};
+
+use crate::support::{KERNEL_LIMIT, kernels, not_run, on_gpu, promptly, spec, u32_param, u64_param};
+
+const MIB: usize = 1 << 20;
+
+/// Maps a whole buffer by each way that works here. Says loudly which do not, and why.
+fn every_mapping(buffer: &GpuBuffer) -> Vec<Mapping> {
+    let mut mappings = Vec::new();
+    for choice in [Choice::Gdrdrv, Choice::DmaBuf] {
+        match map(buffer, 0..buffer.len(), choice) {
+            Ok(mapping) => mappings.push(mapping),
+            Err(refused) => {
+                let thread = std::thread::current();
+                let text =
+                    format!("NOT RUN: {} by {choice:?}: {refused}\n", thread.name().unwrap_or("a test"));
+                std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+            }
+        }
+    }
+    assert!(
+        !mappings.is_empty() || std::env::var_os("GPUNET_REQUIRE_MAPPING").is_none(),
+        "no backend maps GPU memory here"
+    );
+    mappings
+}
+
+#[test]
+fn what_is_written_through_a_mapping_is_in_gpu_memory_and_back() {
+    on_gpu!(device);
+    let buffer = device.alloc(2 * MIB).expect("memory");
+    for mut mapping in every_mapping(&buffer) {
+        println!("{mapping:?}, ordered: {}", mapping.is_ordered());
+        let data: Vec<u8> = (0..100_003).map(|index| (index % 251) as u8 + 1).collect();
+        mapping.write(4093, &data).expect("in bounds");
+        let mut seen = vec![0; data.len() + 2];
+        device.read(&buffer, 4092, &mut seen).expect("a copy");
+        assert!(seen[1..=data.len()] == data[..], "what arrived is not what was written");
+        assert_eq!((seen[0], seen[data.len() + 1]), (0, 0), "neighbours were written");
+
+        device.write(&buffer, MIB, &data).expect("a copy");
+        let mut seen = vec![0; data.len()];
+        let started = Instant::now();
+        mapping.read(MIB, &mut seen).expect("in bounds");
+        println!("read of {} bytes: {:?}", seen.len(), started.elapsed());
+        assert!(seen == data, "what was read is not what the GPU has");
+        device.write(&buffer, 0, &vec![0; 2 * MIB]).expect("a copy");
+    }
+}
+
+#[test]
+fn a_part_of_a_small_buffer_is_mapped_at_its_place() {
+    on_gpu!(device);
+    // Small allocations share a page: the mapped pages begin before the range.
+    let _neighbour = device.alloc(1000).expect("memory");
+    let buffer = device.alloc(1000).expect("memory");
+    for choice in [Choice::Gdrdrv, Choice::DmaBuf] {
+        match map(&buffer, 200..300, choice) {
+            Ok(mut mapping) => {
+                assert_eq!((mapping.len(), mapping.device_ptr()), (100, buffer.ptr() + 200));
+                mapping.write(0, &[5; 100]).expect("in bounds");
+                let mut seen = [0; 102];
+                device.read(&buffer, 199, &mut seen).expect("a copy");
+                assert_eq!((seen[0], seen[1], seen[100], seen[101]), (0, 5, 5, 0));
+                device.write(&buffer, 0, &[0; 1000]).expect("a copy");
+            }
+            Err(refused) => println!("{choice:?}: {refused}"),
+        }
+    }
+}
+
+/// The kernel observes the word by `ld.acquire.sys` and must find all of the data.
+#[test]
+fn a_polling_kernel_finds_the_data_with_the_word() {
+    const ROUNDS: u32 = 20_000;
+    // Not whole cache lines: the rest of the last one leaves the CPU by the fence only.
+    const WORDS: u32 = 130;
+    on_gpu!(device);
+    let follow = kernels(&device).function("follow").expect("the kernel");
+    let buffer = device.alloc(2 * MIB).expect("memory");
+    for mapping in every_mapping(&buffer) {
+        device.write(&buffer, 0, &vec![0; 8192]).expect("a copy");
+        let region = PinnedRegion::create("seen", 4096).expect("a region");
+        let registration = device.register(Arc::clone(&region)).expect("a registration");
+        // SAFETY: the page's first two words; CPU and GPU access them with atomic loads and stores only.
+        let word_at = |index| unsafe { AtomicU64::from_ptr(region.base().as_ptr().cast::<u64>().add(index)) };
+        let (mut data, tail) = mapping.split_at(4096).expect("in bounds");
+        let mut word = tail.into_word().expect("aligned");
+        let limit = u64::try_from(KERNEL_LIMIT.as_nanos()).expect("5 s fit");
+        let params = vec![
+            u64_param(word.device_ptr()),
+            u64_param(data.device_ptr()),
+            u32_param(WORDS),
+            u32_param(ROUNDS),
+            u64_param(limit),
+            u64_param(registration.device_ptr()),
+        ];
+        // SAFETY: words of live memory, which the mapping and the registration keep until the launch has ended.
+        let launch = unsafe { device.launch(&[spec(&follow, 1, 1, params)]) }.expect("a launch");
+        let mut fastest = Duration::MAX;
+        let mut done = 0;
+        'rounds: for round in 1..=u64::from(ROUNDS) {
+            let values: Vec<u8> = (0..WORDS).flat_map(|_| round.to_ne_bytes()).collect();
+            let started = Instant::now();
+            data.write(0, &values).expect("in bounds");
+            word.publish(round);
+            while word_at(0).load(Ordering::Acquire) < round {
+                if started.elapsed() > KERNEL_LIMIT {
+                    break 'rounds;
+                }
+                std::hint::spin_loop();
+            }
+            fastest = fastest.min(started.elapsed());
+            done = round;
+        }
+        launch.wait().expect("no fault");
+        println!(
+            "{} by {}: 1040 bytes and their word to a kernel and the answer back, fastest of {done}: {fastest:?}",
+            device.name(),
+            data.kind()
+        );
+        assert_eq!(done, u64::from(ROUNDS), "the kernel gave up");
+        let mismatches = word_at(1).load(Ordering::Relaxed);
+        if data.is_ordered() {
+            assert_eq!(mismatches, 0, "words that were not there when their round was published");
+        } else {
+            println!("the GPU promises no order; {mismatches} words were late");
+        }
+    }
+}
+
+#[test]
+fn mapping_and_unmapping_return_while_a_kernel_waits() {
+    on_gpu!(device);
+    let wait = kernels(&device).function("wait_for_host").expect("it");
+    let region = PinnedRegion::create("words", 4096).expect("a region");
+    let words = device.register(Arc::clone(&region)).expect("a registration");
+    let buffer = device.alloc(2 * MIB).expect("memory");
+    let launch = crate::support::start_waiting(&wait, 1, 32, &words);
+    let mappings = promptly("map", || every_mapping(&buffer));
+    promptly("unmap", || drop(mappings));
+    promptly("sync_memops", || buffer.sync_memops()).expect("set");
+    let flush = promptly("flush", || device.flush_gpudirect_rdma_writes(FlushScope::Owner));
+    println!("flush under a kernel: {flush:?}");
+    assert!(!launch.is_finished().expect("no fault"));
+    // SAFETY: the page's first word; CPU and GPU access it with atomic loads and stores only.
+    unsafe { AtomicU64::from_ptr(region.base().as_ptr().cast()) }.store(1, Ordering::Release);
+    launch.wait().expect("no fault");
+}
+
+#[test]
+fn the_drivers_mmap_of_a_dmabuf_is_what_its_version_says() {
+    on_gpu!(device);
+    let buffer = device.alloc(2 * MIB).expect("memory");
+    let Some(DmaBuf { fd, len, .. }) = exported(buffer.export_dmabuf()) else { return };
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel picks the address.
+    let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    let error = std::io::Error::last_os_error();
+    let works = at != libc::MAP_FAILED;
+    if works {
+        // SAFETY: mapped above, used by nobody.
+        assert_eq!(unsafe { libc::munmap(at, len) }, 0);
+    }
+    let version = device.cuda().driver_version();
+    println!(
+        "CUDA {version}: mmap of a dma-buf {}",
+        if works { "works".to_owned() } else { error.to_string() }
+    );
+    assert_eq!(works, version >= DriverVersion::new(13, 3), "the version does not tell");
+}
+
+#[test]
+fn an_export_names_the_place_of_the_bytes_in_their_pages() {
+    on_gpu!(device);
+    let buffer = device.alloc(4 * MIB).expect("memory");
+    let part = buffer.export_dmabuf_range(MIB + 100..MIB + 300, DmabufRoute::Default);
+    if let Some(part) = exported(part) {
+        assert_eq!((part.offset, part.len), (100, 200));
+    }
+    match buffer.export_dmabuf_range(0..4 * MIB, DmabufRoute::Pcie) {
+        Ok(_) => println!("the path can be chosen here"),
+        Err(error) => println!("the path cannot be chosen: {error}"),
+    }
+}
+
+fn exported(result: Result<DmaBuf, DmabufError>) -> Option<DmaBuf> {
+    match result {
+        Ok(exported) => Some(exported),
+        Err(DmabufError::Unsupported) => {
+            not_run("a GPU with dma-buf export");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_flush_works_where_the_device_says_so() {
+    on_gpu!(device);
+    let rdma = device.rdma_attributes();
+    println!("{rdma:?}");
+    let flushed = promptly("flush", || device.flush_gpudirect_rdma_writes(FlushScope::Owner));
+    if rdma.flush_options.is_some_and(FlushOptions::from_host) {
+        flushed.expect("a flush");
+        flush_all(&device);
+    } else {
+        println!("flush: {flushed:?}");
+        assert!(flushed.is_err());
+    }
+}
+
+fn flush_all(device: &Device) {
+    match device.flush_gpudirect_rdma_writes(FlushScope::AllDevices) {
+        Ok(()) => println!("flush to all devices works"),
+        Err(RdmaCallError::Cuda(error)) => println!("flush to all devices: {error}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn memory_that_a_card_writes_can_be_marked() {
+    on_gpu!(device);
+    let buffer = device.alloc(2 * MIB).expect("memory");
+    buffer.sync_memops().expect("every GPU with unified addressing has it");
+    device.write(&buffer, 0, &[1; 64]).expect("copies still work");
+    let mut seen = [0; 64];
+    device.read(&buffer, 0, &mut seen).expect("copies still work");
+    assert_eq!(seen, [1; 64]);
+}

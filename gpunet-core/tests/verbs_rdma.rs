@@ -48,6 +48,8 @@ async fn all(rdma: &Rdma) {
     gone_client(rdma).await;
     step("many connections");
     many_connections(rdma).await;
+    step("memory cut anew");
+    cut_anew(rdma).await;
     step("forgetting an owner");
     forgetting(rdma).await;
 }
@@ -238,6 +240,16 @@ async fn many_connections(rdma: &Rdma) {
         settled(rdma).await;
     }
     println!("{count} connections: {:?}", start.elapsed());
+    assert_eq!(settled(rdma).await, before);
+}
+
+async fn cut_anew(rdma: &Rdma) {
+    let (near, far) = (Rings::new(10), Rings::new(11));
+    drop(connect(rdma, 7035, &near, &far).await);
+    let before = settled(rdma).await;
+    // The same memory in other rings: what was registered for the old ones goes.
+    let (near, far) = (near.halved(), far.halved());
+    drop(connect(rdma, 7035, &near, &far).await);
     assert_eq!(settled(rdma).await, before);
 }
 

@@ -1,7 +1,7 @@
 //! Every order of shutdowns, disconnects, resets and deaths.
 
 use crate::ours::Size;
-use crate::reference::Shape;
+use crate::shape::Shape;
 use crate::transfer::{against_itself, against_reference, shape, size, steps};
 use crate::wire::World;
 use gpunet_core::rc::Failure;

@@ -2,7 +2,7 @@
 //! host lives.
 
 use crate::ours::Size;
-use crate::reference::Shape;
+use crate::shape::Shape;
 use crate::transfer::{shape, size};
 use gpunet_core::rc::{Config, Failure, Machine};
 use gpunet_core::verbs::{Op, Source};

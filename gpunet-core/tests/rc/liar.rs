@@ -3,7 +3,7 @@
 
 use crate::audit::Audit;
 use crate::ours::Size;
-use crate::reference::Shape;
+use crate::shape::Shape;
 use crate::transfer::{shape, size};
 use gpunet_core::rc::{Failure, Machine};
 use gpunet_core::verbs::Sge;

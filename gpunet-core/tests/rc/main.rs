@@ -6,7 +6,7 @@
 //! | `nic` | a card's side of a connection: memory under keys, queues, completions |
 //! | `audit` | what a machine may do, written from the specification; looks at every request |
 //! | `ours` | a `Machine` with rings and an application |
-//! | `reference` | the rsocket of librdmacm, written from the specification |
+//! | `reference` | the rsocket of librdmacm, written from the specification; `shape`: its sizes and places |
 //! | `wire` | two ends and the wire between them, which delivers in order at times of its own |
 //! | `transfer`, `ending`, `liar`, `keepalive`, `captured` | the properties |
 
@@ -18,5 +18,6 @@ mod liar;
 mod nic;
 mod ours;
 mod reference;
+mod shape;
 mod transfer;
 mod wire;

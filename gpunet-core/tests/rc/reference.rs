@@ -3,57 +3,17 @@
 //! outside the application's calls.
 
 use crate::nic::{Nic, Piece, decode, encode, pattern};
+use crate::shape::{Shape, TABLE_KEY};
 use crate::wire::Node;
 use gpunet_core::rc::{Failure, Hello, Remote, Variant};
 use gpunet_core::verbs::{Completion, Op, Sge, Source, Status};
 use std::collections::VecDeque;
 
-const TABLE_KEY: u32 = 0x368;
 const CHUNK_MIN: u64 = 2048;
 const CHUNK_MAX: u64 = 65_536;
 const CONTROLS: u32 = 4;
 const DISCONNECT: u32 = 0xe000_0000;
 const SHUTDOWN: u32 = 0xe000_0002;
-
-/// Sizes of one.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub variant: Variant,
-    pub big_endian: bool,
-    /// Receives, and send-queue slots with the four for control.
-    pub rq: u16,
-    pub sq: u32,
-    pub send_ring: u64,
-    /// The receive ring: pieces under keys of their own, two in librdmacm.
-    pub pieces: u64,
-    pub piece: u32,
-    /// Entries of the table, two in librdmacm.
-    pub entries: u32,
-}
-
-impl Shape {
-    fn base(side: usize) -> u64 {
-        (side as u64 + 11) << 40
-    }
-
-    fn area(&self, side: usize, publication: u64) -> Sge {
-        let index = publication % self.pieces;
-        // Neither in order nor contiguous.
-        let address = Self::base(side) + (1 << 36) + ((index * 5 + 3) % 16) * (1 << 24) + 8;
-        Sge { address, rkey: 0x4a7 + index as u32, len: self.piece }
-    }
-
-    pub fn hello(&self, side: usize) -> Hello {
-        let Sge { address, rkey, len } = self.area(side, 0);
-        Hello {
-            big_endian: self.big_endian,
-            credits: self.rq,
-            table: Remote { address: Self::base(side), rkey: TABLE_KEY, len: self.entries },
-            area: Remote { address, rkey, len },
-            gpunet: None,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {

@@ -2,7 +2,8 @@
 //! audit and the rsocket look at each request meanwhile.
 
 use crate::ours::{Ours, Size};
-use crate::reference::{Reference, Shape};
+use crate::reference::Reference;
+use crate::shape::Shape;
 use crate::wire::{Node, World};
 use gpunet_core::rc::{Config, Variant};
 use proptest::prelude::*;

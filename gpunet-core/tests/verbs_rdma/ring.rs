@@ -29,6 +29,7 @@ impl Drop for Pages {
 pub struct Rings {
     pages: Arc<Pages>,
     owner: u64,
+    len: usize,
 }
 
 impl Rings {
@@ -36,7 +37,12 @@ impl Rings {
         // SAFETY: the size is not zero.
         let base = unsafe { alloc_zeroed(layout()) };
         assert!(!base.is_null());
-        Self { pages: Arc::new(Pages(base)), owner }
+        Self { pages: Arc::new(Pages(base)), owner, len: LEN }
+    }
+
+    /// Rings of half the size in the same memory.
+    pub fn halved(&self) -> Self {
+        Self { pages: self.pages.clone(), owner: self.owner, len: self.len / 2 }
     }
 
     pub fn send_address(&self) -> u64 {
@@ -48,7 +54,7 @@ impl Rings {
     }
 
     pub fn memory(&self) -> Memory {
-        let ring = |address| Ring { address, len: LEN as u64, memory: RingMemory::Mapped };
+        let ring = |address| Ring { address, len: self.len as u64, memory: RingMemory::Mapped };
         Memory {
             send_ring: ring(self.send_address()),
             recv_ring: ring(self.recv_address()),

@@ -28,6 +28,7 @@ const fn word(position: u64) -> u64 {
 
 /// Fills a 16-aligned buffer with the bytes from position 0 on. All lanes share the work; a barrier
 /// follows before anyone reads it.
+#[inline(never)]
 #[allow(unsafe_code)]
 pub(crate) fn fill<G: Group>(g: &G, buffer: Buffer) {
     let (ptr, words) = (buffer.as_ptr(), buffer.len() / WORD);
@@ -48,7 +49,9 @@ pub(crate) fn fill<G: Group>(g: &G, buffer: Buffer) {
 
 /// Says whether a buffer holds the bytes from `position` on. All lanes share the work and get the
 /// same answer; also a barrier.
-#[inline(always)]
+///
+/// Kept out of line: its loads in flight need registers, and the transfers have none to spare.
+#[inline(never)]
 #[allow(unsafe_code)]
 pub(crate) fn is_right<G: Group>(g: &G, buffer: Buffer, position: u64) -> bool {
     let (ptr, len) = (buffer.as_ptr(), buffer.len());
@@ -96,6 +99,8 @@ pub(crate) fn is_right<G: Group>(g: &G, buffer: Buffer, position: u64) -> bool {
 
 /// The offset of the first byte that is not the one from `position` on, or the length. Byte by byte,
 /// each lane for itself: only to explain.
+#[cold]
+#[inline(never)]
 pub(crate) fn first_wrong(buffer: Buffer, position: u64) -> usize {
     let mut at = 0;
     while at < buffer.len() && byte(buffer, at) == (position + at as u64) as u8 {

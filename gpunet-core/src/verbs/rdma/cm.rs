@@ -112,7 +112,7 @@ pub(super) struct Id {
     pub(super) library: &'static Library,
     pub(super) raw: NonNull<ffi::CmId>,
     channel: Channel,
-    pub(super) queue_pair: Option<(NonNull<ffi::Qp>, Token)>,
+    pub(super) queue_pair: Option<NonNull<ffi::Qp>>,
     _token: Option<Token>,
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cm::Id;
+use super::counts::Token;
 use super::error::errno;
 use super::ffi::Wc;
 use super::janitor::Janitor;
@@ -48,6 +49,8 @@ pub(super) struct Queues {
     pub(super) sends: usize,
     /// Receives posted that have not completed.
     pub(super) receives: usize,
+    /// Counts the queue pair. The last to go: when none is counted, every lease is back.
+    pub(super) _counted: Token,
 }
 
 impl Parts {

@@ -8,6 +8,7 @@ use super::super::{Depth, DeviceInfo, Endpoint, Keys, Link, Memory, Pending};
 use super::Stack;
 use super::connection::{Connection, Queues, Stage};
 use super::context::Context;
+use super::counts::Kind;
 use super::endpoint::RdmaEndpoint;
 use super::error::errno;
 use super::event::{Event, Parameters};
@@ -91,9 +92,10 @@ impl Link for RdmaLink {
         let lease = self.stack.pool.lease(&self.context, memory, depth.receives)?;
         let completions = CompletionQueue::new(&self.context, depth.sends.saturating_add(depth.receives))?;
         let protection = lease.domain().protection();
-        parts.id.create_queue_pair(protection, &completions, depth, self.stack.pool.counts())?;
+        parts.id.create_queue_pair(protection, &completions, depth)?;
+        let counted = self.stack.pool.counts().token(Kind::QueuePair);
         let keys = lease.domain().keys();
-        parts.queues = Some(Queues { completions, lease, sends: 0, receives: 0 });
+        parts.queues = Some(Queues { completions, lease, sends: 0, receives: 0, _counted: counted });
         for slot in 0..depth.receives {
             parts.post_receive(slot as usize)?;
         }

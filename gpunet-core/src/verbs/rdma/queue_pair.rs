@@ -2,11 +2,9 @@
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use super::super::Depth;
 use super::cm::Id;
-use super::counts::{Counts, Kind};
 use super::error::{check, check_code, errno};
 use super::ffi::numbers as n;
 use super::ffi::{Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge};
@@ -37,7 +35,6 @@ impl Id {
         domain: &ProtectionDomain,
         queue: &CompletionQueue,
         depth: Depth,
-        counts: &Arc<Counts>,
     ) -> io::Result<()> {
         let mut result = Err(errno(libc::EINVAL));
         for max_inline_data in INLINE {
@@ -69,7 +66,7 @@ impl Id {
         result?;
         // SAFETY: a live id; create_qp has just set the field.
         let raw = NonNull::new(unsafe { self.raw.as_ref() }.qp).ok_or_else(|| errno(libc::EIO))?;
-        self.queue_pair = Some((raw, counts.token(Kind::QueuePair)));
+        self.queue_pair = Some(raw);
         Ok(())
     }
 
@@ -81,7 +78,7 @@ impl Id {
     }
 
     fn qp(&self) -> io::Result<NonNull<Qp>> {
-        self.queue_pair.as_ref().map(|(raw, _)| *raw).ok_or_else(|| errno(libc::ENOTCONN))
+        self.queue_pair.ok_or_else(|| errno(libc::ENOTCONN))
     }
 
     pub(super) fn post_send(&mut self, posting: Posting<'_>) -> io::Result<()> {

@@ -115,8 +115,8 @@ pub enum Connecting {
 pub struct Turn {
     /// Nanoseconds, of a clock that does not go back.
     pub now: u64,
-    /// One of the descriptors of [`StreamIo::readiness`] had an event since the last turn.
-    pub event: bool,
+    /// Which descriptors of [`StreamIo::readiness`] had an event since the last turn.
+    pub events: [bool; 2],
     /// The device has consumed what came in, up to this position.
     pub consumed: u64,
     /// What comes in is thrown away.

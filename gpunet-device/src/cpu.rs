@@ -1,4 +1,8 @@
-//! Running kernels as CPU thread blocks.
+//! Running kernels as CPU thread blocks, and what programs of the host need that share an attachment
+//! with them.
+
+pub mod deferred;
+pub mod watch;
 
 use crate::Kernel;
 use crate::group::{Lanes, Solo};

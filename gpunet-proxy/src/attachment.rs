@@ -4,6 +4,7 @@ use crate::attached::{Attached, Inbox, Stats, Totals, Usage};
 use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
 use crate::embed::{Inner, Proxy};
 use crate::message::Message;
+use crate::token::TooManyLaunches;
 use gpu_usermap::cuda::{CopyError, CudaError, Device, Registration};
 use gpu_usermap::{PinnedRegion, RegionError};
 use gpunet_abi::context::Context;
@@ -37,6 +38,15 @@ pub enum AttachError {
     /// CUDA could not allocate the device's own memory.
     #[error("CUDA cannot allocate device memory: {0}")]
     Cuda(#[from] CudaError),
+    /// All launch numbers of the attachment are in use.
+    #[error(transparent)]
+    TooMany(#[from] TooManyLaunches),
+    /// A host's sockets among those of a GPU.
+    #[error("a host program cannot share a GPU's sockets; make its own with Proxy::host")]
+    HostOnGpu,
+    /// The operating system refused a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
     /// CUDA could not copy the launch contexts.
     #[error("CUDA cannot copy to the device: {0}")]
     Copy(#[from] CopyError),
@@ -75,6 +85,15 @@ pub(crate) struct Shared {
     // `attached`), the device's own memory before the device.
     _registration: Option<Registration>,
     _memory: DeviceMemory,
+}
+
+impl Shared {
+    /// See [`Attachment::usage`].
+    pub(crate) fn usage(&self) -> Usage {
+        let (done, usage) = crossbeam_channel::bounded(1);
+        let _ = self.proxy.messages.send(Message::Usage { device: self.attached.id, done });
+        usage.recv_timeout(Duration::from_secs(10)).unwrap_or_default()
+    }
 }
 
 impl Proxy {
@@ -189,9 +208,7 @@ impl Attachment {
     /// proxy has stopped. Waits for its answer, which takes a turn of that thread.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let (done, usage) = crossbeam_channel::bounded(1);
-        let _ = self.shared.proxy.messages.send(Message::Usage { device: self.shared.attached.id, done });
-        usage.recv_timeout(Duration::from_secs(10)).unwrap_or_default()
+        self.shared.usage()
     }
 
     /// Closes all sockets in good order, waits until what was accepted is sent (at most the linger

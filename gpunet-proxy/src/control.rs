@@ -81,6 +81,11 @@ impl Control {
                 }
                 self.handle_request(device, control, seq, &request);
             }
+            Message::Ask { device: id, control, request, answer } => {
+                let Some(device) = self.device(id) else { return };
+                device.answers.insert(control, answer);
+                self.handle_request(id, control, 0, &request);
+            }
             Message::Abandon { device, control, seq } => {
                 if let Some(device) = self.device(device) {
                     device.attached.inbox.leave_abandon(control);

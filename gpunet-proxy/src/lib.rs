@@ -6,6 +6,7 @@
 //! | part | modules |
 //! |---|---|
 //! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
+//! | sockets of host programs | [`host`]: tokio streams and listeners over every transport |
 //! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
 //! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
 //! | signs of life | `pulse`: the heartbeat that devices watch |
@@ -18,6 +19,7 @@ mod control;
 #[allow(unsafe_code)]
 pub mod device_memory;
 mod embed;
+pub mod host;
 #[allow(unsafe_code)]
 mod launch;
 mod message;
@@ -34,6 +36,7 @@ pub use device_memory::DeviceBuffer;
 pub use embed::{EmbedError, Proxy, embed};
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;
+pub use host::Host;
 pub use launch::{KernelError, Launch, LaunchError, Program};
 pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 

@@ -4,7 +4,7 @@ use crate::attached::{Attached, Usage};
 use crate::token::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
 use gpunet_abi::Options;
-use gpunet_abi::control::Request;
+use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
@@ -76,14 +76,19 @@ pub(crate) struct Rings {
     pub(crate) recv: Ring,
 }
 
+/// What is called with the reply to a host program's request, or dropped if there will be none.
+pub(crate) type Answer = Box<dyn FnOnce(&Reply) + Send>;
+
 /// To the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
     Request { device: u32, control: u32, seq: u64, request: Box<Request> },
+    /// A host program's request, under a number beyond those of the control slots.
+    Ask { device: u32, control: u32, request: Box<Request>, answer: Answer },
     /// The device gave up waiting for that request.
     Abandon { device: u32, control: u32, seq: u64 },
     /// An attempt to open a stream ended, and nothing uses its rings any more unless it succeeded.
-    Attempted { device: u32, control: u32, seq: u64, attempt: Attempt, result: io::Result<Opened> },
+    Attempted { device: u32, control: u32, seq: u64, attempt: Box<Attempt>, result: io::Result<Opened> },
     /// A listener's descriptor became readable.
     ListenerReady { device: u32, slot: u32, generation: u32 },
     /// A data thread is done with a stream.

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 use stream::{Pumped, Stream};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// In the key of a stream (device and slot): it is the stream's second descriptor. Slots have 16 bits.
+const SECOND: u64 = 1 << 31;
 /// Streams looked at in one turn without a system call.
 const LOOKS: usize = 64;
 /// The eventfd's key in the epoll set.
@@ -202,14 +204,18 @@ impl Shard {
 
     fn open(&mut self, device_id: u32, slot: u32, opened: OpenStream) {
         let Some(device) = self.devices.get_mut(&device_id) else { return };
-        let key = epoll::EventData::new_u64(u64::from(device_id) << 32 | u64::from(slot));
+        let key = u64::from(device_id) << 32 | u64::from(slot);
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::PRI
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
+        let keys = [key, key | SECOND].map(epoll::EventData::new_u64);
         let fds = opened.io.readiness();
-        let added = fds.into_iter().flatten().try_for_each(|fd| epoll::add(&self.epoll, fd, key, flags));
+        let added = fds
+            .into_iter()
+            .zip(keys)
+            .try_for_each(|(fd, key)| fd.map_or(Ok(()), |fd| epoll::add(&self.epoll, fd, key, flags)));
         let mut stream = Box::new(Stream::new(opened));
         if let Err(error) = added {
             tracing::warn!(slot, %error, "cannot watch a connection");
@@ -284,12 +290,12 @@ impl Shard {
                 let _ = rustix::io::read(&*self.setup.bell, &mut [0u8; 8]);
                 continue;
             }
-            let (device, slot) = ((key >> 32) as u32, key as u32);
+            let (device, slot) = ((key >> 32) as u32, (key & !SECOND) as u32);
             let flags = event.flags;
             let ended =
                 flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if let Some((_, stream)) = self.stream(device, slot) {
-                stream.event = true;
+                stream.events[usize::from(key & SECOND != 0)] = true;
                 // Urgent data too: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
                 stream.connection.handle_ready(

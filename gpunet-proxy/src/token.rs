@@ -83,6 +83,18 @@ impl LaunchToken {
         self.reap(policy)
     }
 
+    /// Gives the number back without asking what the launch left, which would wait for the answer:
+    /// for who has closed everything.
+    pub(crate) fn release(mut self) {
+        self.finished = true;
+        self.give_back();
+    }
+
+    fn give_back(&self) {
+        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        *used &= !(1 << self.launch);
+    }
+
     fn reap(&mut self, policy: FinishPolicy) -> FinishReport {
         if std::mem::replace(&mut self.finished, true) {
             return FinishReport::default();
@@ -93,8 +105,7 @@ impl LaunchToken {
         let _ = self.shared.proxy.messages.send(message);
         // The control thread answers within a turn; a stopped proxy drops `done`.
         let report = report.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
-        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        *used &= !(1 << self.launch);
+        self.give_back();
         report
     }
 }

@@ -1,7 +1,7 @@
 //! Who owns which slot, ring and control request of an attachment.
 
 use crate::attached::{Attached, Usage};
-use crate::message::Rings;
+use crate::message::{Answer, Rings};
 use gpunet_abi::control::Reply;
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
@@ -21,6 +21,8 @@ pub(super) struct Device {
     pub(super) slots: Vec<Slot>,
     /// Requests that have no answer yet, by control slot.
     pub(super) requests: HashMap<u32, Waiting>,
+    /// Who gets the replies to requests that came as messages, under numbers beyond the control slots.
+    pub(super) answers: HashMap<u32, Answer>,
     pub(super) shared: Slab,
     /// Ring memory in the device's own memory: for streams between two sockets of a GPU (the CPU device
     /// uses `shared`), and for rc where a network card reaches it.
@@ -142,6 +144,7 @@ impl Device {
         Self {
             slots: std::iter::repeat_with(Slot::default).take(geometry.sockets as usize).collect(),
             requests: HashMap::new(),
+            answers: HashMap::new(),
             shared,
             local,
             card_reaches_device: true,
@@ -193,7 +196,13 @@ impl Device {
     /// Answers a control request.
     pub(super) fn reply(&mut self, control: u32, seq: u64, reply: &Reply) {
         self.requests.remove(&control);
-        self.attached.memory.write_reply(control, seq, reply);
+        match self.answers.remove(&control) {
+            Some(answer) => answer(reply),
+            None if control < self.attached.memory.geometry().controls => {
+                self.attached.memory.write_reply(control, seq, reply);
+            }
+            None => {}
+        }
     }
 
     /// Answers a control request with an error, or with plain success.

@@ -97,6 +97,7 @@ impl Control {
         attempt: Attempt,
         opening: Opening,
     ) {
+        let attempt = Box::new(attempt);
         let messages = self.messages.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::task::spawn_local(async move {
@@ -116,11 +117,11 @@ impl Control {
         &mut self,
         device_id: u32,
         (control, seq): (u32, u64),
-        attempt: Attempt,
+        attempt: Box<Attempt>,
         result: io::Result<Opened>,
     ) {
         let Some(device) = self.device(device_id) else { return };
-        let Attempt { slot, kind, rings, options, origin } = attempt;
+        let Attempt { slot, kind, rings, options, origin } = *attempt;
         let request = (control, seq);
         let launch = device.requests.get(&control).filter(|waiting| waiting.seq == seq).map(|w| w.launch);
         let error = match (result, launch) {

@@ -37,8 +37,8 @@ pub(super) struct Stream {
     /// A short read does not say that nothing is left: the peer's end or urgent data were announced
     /// and will not be announced again.
     pub(super) read_to_empty: bool,
-    /// A descriptor of the transport had an event since the last turn.
-    pub(super) event: bool,
+    /// Which descriptors of the transport had an event since the last turn.
+    pub(super) events: [bool; 2],
     /// When it is to be driven again, as the data thread's timers have it.
     pub(super) timer: Option<u64>,
     /// Bytes that were on their way when `io` went.
@@ -56,7 +56,7 @@ impl Stream {
             generation: opened.generation,
             queued: false,
             read_to_empty: false,
-            event: true,
+            events: [true; 2],
             timer: None,
             cut_off: 0,
             told_no_send: false,
@@ -182,9 +182,9 @@ impl Stream {
     /// Lets the transport move on; says whether ring memory was released.
     fn turn(&mut self, attached: &Attached, slot: u32, now: u64) -> bool {
         let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
-        let event = std::mem::take(&mut self.event);
+        let events = std::mem::take(&mut self.events);
         let Some(io) = &mut self.io else { return false };
-        let ready = io.turn(&Turn { now, event, consumed, discards });
+        let ready = io.turn(&Turn { now, events, consumed, discards });
         self.connection.handle_ready(ready.readable, ready.writable);
         self.release(attached, slot)
     }

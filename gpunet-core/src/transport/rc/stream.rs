@@ -113,18 +113,19 @@ impl StreamIo for RcIo {
             self.machine.handle_alive(turn.now);
         }
         self.poll();
-        if turn.event {
+        let [completions, changes] = turn.events;
+        if completions {
             // An event says nothing of what came after it: arm again, then look again.
             if let Err(error) = self.endpoint.arm() {
                 tracing::debug!(%error, "completion events are over");
                 self.machine.handle_failure(Failure::Device);
             }
             self.poll();
-            if self.endpoint.is_disconnected() {
-                // What it sent before has come by now.
-                self.poll();
-                self.machine.handle_disconnected();
-            }
+        }
+        if changes && self.endpoint.is_disconnected() {
+            // What it sent before has come by now.
+            self.poll();
+            self.machine.handle_disconnected();
         }
         let consumed = if turn.discards { self.taken } else { turn.consumed };
         self.machine.handle_consumed(consumed);

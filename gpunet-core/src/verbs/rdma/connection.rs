@@ -60,11 +60,15 @@ impl Parts {
             // No queue pair, or one that was never connected: it moves no bytes.
             return;
         }
-        if self.lease_is_iwarp() {
+        let iwarp = self.lease_is_iwarp();
+        if iwarp && self.stage == Stage::Open {
             // Asks the peer in order first: an error state at once would reset its TCP connection.
+            // Not while connecting: there the call would wait for the end of that.
             let _ = self.id.disconnect();
         }
-        if self.id.set_error().is_err() || !self.flush() {
+        // What is left in an iWARP queue pair whose peer has gone may never come back.
+        let silent = iwarp && self.stage == Stage::Ended;
+        if silent || self.id.set_error().is_err() || !self.flush() {
             // The hard way, which always ends what the card does.
             self.id.destroy_queue_pair();
         }

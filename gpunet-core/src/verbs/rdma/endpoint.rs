@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::super::{Completion, Depth, Endpoint, Op, Source, Table, WorkRequest};
-use super::connection::{Connection, Queues, receive_slot};
+use super::super::{Completion, Depth, Endpoint, Op, Source, Status, Table, WorkRequest};
+use super::connection::{Connection, Queues, Stage, receive_slot};
 use super::error::errno;
 use super::ffi::numbers as n;
 use super::ffi::{Sge, Wc};
@@ -95,6 +95,17 @@ impl RdmaEndpoint {
         self.filled > 0
     }
 
+    /// An iWARP connection that its peer has ended: siw completes nothing that is posted to it then.
+    fn is_deaf(&self) -> bool {
+        self.iwarp && self.connection.parts().stage == Stage::Ended
+    }
+
+    /// The next request that will not complete by itself.
+    fn lost(&mut self) -> Option<Completion> {
+        let id = if self.is_deaf() { self.posted.pop_front()? } else { return None };
+        Some(Completion::Sent { id, status: Status::Flushed })
+    }
+
     fn received(&mut self, slot: usize, wc: &Wc) -> Completion {
         if wc.status != n::WC_SUCCESS {
             return Completion::Flushed;
@@ -127,6 +138,10 @@ impl Endpoint for RdmaEndpoint {
         if self.posted.len() >= self.depth.sends as usize {
             return Err(errno(libc::ENOMEM));
         }
+        if self.is_deaf() {
+            self.posted.push_back(request.id);
+            return Ok(());
+        }
         match request.op {
             Op::Write { from, to, rkey, immediate } => self.write(from, to, rkey, immediate)?,
             Op::Send { message } => {
@@ -152,18 +167,20 @@ impl Endpoint for RdmaEndpoint {
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        if self.next == self.filled && !self.refill() {
-            return None;
-        }
-        let wc = self.batch[self.next];
-        self.next += 1;
-        Some(match receive_slot(wc.wr_id) {
-            Some(slot) => self.received(slot, &wc),
-            None => {
-                let id = self.posted.pop_front().unwrap_or_default();
-                Completion::Sent { id, status: status(wc.status) }
+        loop {
+            if self.next == self.filled && !self.refill() {
+                return self.lost();
             }
-        })
+            let wc = self.batch[self.next];
+            self.next += 1;
+            if let Some(slot) = receive_slot(wc.wr_id) {
+                return Some(self.received(slot, &wc));
+            }
+            // None: given out as lost before.
+            if let Some(id) = self.posted.pop_front() {
+                return Some(Completion::Sent { id, status: status(wc.status) });
+            }
+        }
     }
 
     fn arm(&mut self) -> io::Result<()> {

@@ -1,0 +1,108 @@
+//! Watching many sockets from one thread that is not theirs.
+//!
+//! `poll` looks at the device's books, which belong to the groups that use the sockets. A [`Watch`]
+//! needs no books: it is a copy of what its socket believed when it had to wait, and looks only at
+//! words of the other end and of the proxy, so any thread may look.
+
+use crate::wait::Vigil;
+use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::{Handle, Status, Word};
+
+/// What a socket waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    net: Net,
+    handle: Handle,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// The other end's word moves past `seen`, or the status gets an error or `flag`.
+    Half { theirs: Word, seen: u64, flag: u64 },
+    /// The ready count is not 0.
+    Listener,
+}
+
+impl Watch {
+    /// Waits for space to send, after the half found none.
+    #[must_use]
+    pub fn space(half: &SendHalf) -> Self {
+        let (theirs, seen) = (half.producer.end().theirs, half.producer.released());
+        Self { net: half.net, handle: half.handle, what: What::Half { theirs, seen, flag: Status::NO_SEND } }
+    }
+
+    /// Waits for bytes to receive, after the half found none.
+    #[must_use]
+    pub fn bytes(half: &RecvHalf) -> Self {
+        let (theirs, seen) = (half.consumer.end().theirs, half.consumer.landed());
+        Self { net: half.net, handle: half.handle, what: What::Half { theirs, seen, flag: Status::EOF } }
+    }
+
+    /// Waits for a connection to accept.
+    #[must_use]
+    pub fn connections(net: Net, listener: &Listener) -> Self {
+        Self { net, handle: listener.handle(), what: What::Listener }
+    }
+
+    /// Says whether the wait is over: whether the call is worth making again.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let (slot, generation) = (self.handle.slot(), self.handle.generation());
+        match self.what {
+            What::Half { theirs, seen, flag } => {
+                let word = StreamWord(theirs.observe());
+                let status = self.net.status(slot, generation);
+                word.position() != seen
+                    || word.fin()
+                    || word.err()
+                    || status.is_some_and(|status| status.error().is_some() || status.has(flag))
+            }
+            What::Listener => self.net.ready(slot).observe() > 0,
+        }
+    }
+}
+
+/// A thread that sleeps until something changes that some [`Watch`] may wait for.
+///
+/// It takes the epoch, looks at its watches, and sleeps on that epoch. Whoever changes a word moves
+/// the epoch on afterwards, so a change that the looks missed ends the sleep at once.
+pub struct Sleeper {
+    net: Net,
+    vigil: Vigil,
+}
+
+impl Sleeper {
+    /// Begins to watch over an attachment's signs of life, too.
+    #[must_use]
+    pub fn new(net: Net) -> Self {
+        Self { net, vigil: Vigil::new(net, 0) }
+    }
+
+    /// The epoch, to be taken before the looks that precede a sleep.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.net.epoch().observe()
+    }
+
+    /// Says why no socket of the launch can go on.
+    ///
+    /// # Errors
+    /// Canceled; NetworkDown.
+    pub fn look(&mut self) -> Result<()> {
+        self.vigil.look()
+    }
+
+    /// Sleeps until the epoch is not `epoch`, at most 200 ms. Only a thread that is counted
+    /// ([`count`]) is woken early.
+    pub fn sleep(&self, epoch: u64) {
+        platform::sleep_on(self.net.epoch().as_ptr().cast(), epoch as u32, u64::MAX);
+    }
+}
+
+/// Counts one thread among those that sleep on the epoch, or (`false`) takes it out. A watch that is
+/// looked at after this call and is not over will wake a thread that is counted.
+pub fn count(net: Net, enter: bool) {
+    platform::count_poller(net.pollers(), enter);
+}

@@ -1,0 +1,214 @@
+//! Sockets for programs of the host, on tokio.
+//!
+//! A [`Host`] is the CPU as a device: its tasks connect, bind and accept, and its [`Stream`]s are
+//! tokio's `AsyncRead` and `AsyncWrite`. So a CPU program is the other end of any stream that a kernel
+//! has, over every transport:
+//!
+//! | transport | between |
+//! |---|---|
+//! | `tcp` | any two programs |
+//! | `rc` | two hosts with RDMA: the peer is a proxy, or a program that uses rsockets |
+//! | `peer` | two sockets of one attachment: two tasks of one [`Host`], or a task and a CPU kernel ([`Attachment::host`]) |
+//!
+//! The futures need no particular runtime: any flavour of tokio's, or another executor. Nothing that
+//! is called in them blocks. All of them are cancel safe: dropped, they have moved no bytes, taken no
+//! connection and keep no slot.
+//!
+//! ```
+//! use gpunet_proxy::abi::Options;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+//! let host = proxy.host()?;
+//! let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+//! let addr = listener.local_addr()?;
+//!
+//! let server = tokio::spawn(async move {
+//!     let (mut stream, _) = listener.accept().await?;
+//!     let (mut read, mut write) = stream.split();
+//!     tokio::io::copy(&mut read, &mut write).await?;
+//!     write.shutdown().await
+//! });
+//! let mut client = host.connect(addr, Options::DEFAULT).await?;
+//! client.write_all(b"hello").await?;
+//! client.shutdown().await?;
+//! let mut back = Vec::new();
+//! client.read_to_end(&mut back).await?;
+//! assert_eq!(back, b"hello");
+//! server.await??;
+//! # drop(client);
+//! # assert_eq!(host.close().await.undelivered, 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! The sockets are those of a CPU attachment: rings, words and slots are as a kernel's, and a read or
+//! write is the device's own non-blocking call. Requests (connect, accept, close) go to the control
+//! plane as messages, not through control slots, because a control slot is waited for. `reactor` says
+//! who wakes a task, and why no wake-up is lost.
+
+mod ask;
+#[allow(unsafe_code)]
+mod bytes;
+mod listener;
+mod reactor;
+mod stream;
+
+pub use listener::Listener;
+pub use stream::{ReadHalf, Stream, WriteHalf};
+
+use crate::attached::{Stats, Usage};
+use crate::attachment::{AttachError, Attachment, CloseReport, Shared};
+use crate::embed::Proxy;
+use crate::token::LaunchToken;
+use ask::Asking;
+use gpunet_device::cpu::deferred::Opening;
+use gpunet_device::{Error, Net, Options, SockAddr};
+use reactor::Reactor;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The sockets of a host program. Clones share them.
+///
+/// They live until the last clone and the last socket is dropped, which closes the attachment behind
+/// them (that blocks outside of tokio, as dropping an [`Attachment`] does). [`Host::close`] waits for
+/// what is on its way.
+#[derive(Clone, Debug)]
+pub struct Host {
+    core: Arc<Core>,
+}
+
+/// What a host's sockets share.
+#[derive(Debug)]
+struct Core {
+    net: Net,
+    reactor: Arc<Reactor>,
+    shared: Arc<Shared>,
+    /// `None` once it is given back, by drop.
+    token: Option<LaunchToken>,
+    /// The attachment, if it is the host's own and not yet closed. Dropped last.
+    own: Mutex<Option<Attachment>>,
+}
+
+/// An error of the device API as a program of the host has it.
+fn io_error(error: Error) -> io::Error {
+    io::Error::from_raw_os_error(error.errno())
+}
+
+impl Proxy {
+    /// Makes sockets for this program: an attachment of its own, with the sizes in the proxy's
+    /// settings.
+    ///
+    /// # Errors
+    /// [`AttachError`], when there is not enough memory or the system refuses a thread.
+    pub fn host(&self) -> Result<Host, AttachError> {
+        let attachment = self.attach_cpu()?;
+        let host = attachment.host()?;
+        *host.core.own() = Some(attachment);
+        Ok(host)
+    }
+}
+
+impl Attachment {
+    /// Makes sockets for this program among those of the attachment's kernels, so that a task and a
+    /// kernel are the two ends of a `peer` stream. For the CPU device; the words of a GPU's `peer`
+    /// streams are out of the CPU's reach.
+    ///
+    /// When the attachment is closed, calls on these sockets fail with ECANCELED.
+    ///
+    /// # Errors
+    /// [`AttachError`]: the device is a GPU, all launch numbers are in use, or the system refuses a
+    /// thread.
+    pub fn host(&self) -> Result<Host, AttachError> {
+        if self.cuda().is_some() {
+            return Err(AttachError::HostOnGpu);
+        }
+        let token = self.token()?;
+        let (net, shared) = (token.net(), self.shared.clone());
+        let reactor = Arc::new(Reactor::new(net));
+        let (looker, keep) = (reactor.clone(), shared.clone());
+        let look = move || {
+            looker.run();
+            // The words that it looked at were mapped until now.
+            drop(keep);
+        };
+        std::thread::Builder::new()
+            .name("gpunet-host".to_owned())
+            .spawn(look)
+            .map_err(AttachError::Thread)?;
+        Ok(Host { core: Arc::new(Core { net, reactor, shared, token: Some(token), own: Mutex::new(None) }) })
+    }
+}
+
+impl Host {
+    /// Connects to `addr`.
+    ///
+    /// The options' time limits are for kernels; a task has `tokio::time::timeout`.
+    ///
+    /// # Errors
+    /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no slot), ENOBUFS (no ring memory),
+    /// EINVAL (options), EOPNOTSUPP (no such transport here), ENETDOWN, ECANCELED.
+    pub async fn connect(&self, addr: SocketAddr, options: Options) -> io::Result<Stream> {
+        let opening = Opening::connect(self.core.net, SockAddr::from_std(addr), options).map_err(io_error)?;
+        let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
+        let stream = opening.stream(&reply).map_err(io_error)?;
+        Ok(Stream::new(&self.core, stream, &reply.descriptor))
+    }
+
+    /// Listens at `addr`; port 0 takes a free one. Streams that are accepted inherit the options.
+    ///
+    /// # Errors
+    /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE, EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
+    pub async fn bind(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+        let addr = SockAddr::from_std(addr);
+        let opening = Opening::bind(self.core.net, addr, options, backlog).map_err(io_error)?;
+        let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
+        Listener::new(&self.core, opening.listener(&reply).map_err(io_error)?)
+    }
+
+    /// Totals of the attachment behind it.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core.shared.attached.totals.snapshot()
+    }
+
+    /// What the attachment behind it holds; waits for the control thread's answer, which takes a turn.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.core.shared.usage()
+    }
+
+    /// Closes all sockets of [`Proxy::host`], of all clones, and waits until what was written is
+    /// delivered, at most for the linger bound. Calls on sockets that are still open fail with
+    /// ECANCELED.
+    ///
+    /// Of [`Attachment::host`] it closes nothing: that is the attachment's business.
+    pub async fn close(self) -> CloseReport {
+        let own = self.core.own().take();
+        match own {
+            Some(attachment) => attachment.close_async().await,
+            None => CloseReport::default(),
+        }
+    }
+}
+
+impl Core {
+    fn own(&self) -> std::sync::MutexGuard<'_, Option<Attachment>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.reactor.stop();
+        // The sockets have closed themselves, so there is nothing to reap and to wait for.
+        if let Some(token) = self.token.take() {
+            token.release();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Requests to the control plane as futures.
+
+use super::Core;
+use super::reactor::WaitId;
+use crate::attachment::Shared;
+use crate::message::{Answer, Message};
+use gpunet_abi::control::{Reply, Request};
+use gpunet_device::Error;
+use gpunet_device::cpu::deferred::Opening;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use tokio::sync::oneshot;
+
+/// Requests of host programs have numbers from here on, where a device's have its control slots.
+const FIRST: u32 = 1 << 31;
+/// Requests made by this process.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// The number of a new request. It differs from those of all requests without an answer, unless there
+/// are two thousand million of them.
+fn next_number() -> u32 {
+    // Ordering: Relaxed; the number only has to differ.
+    FIRST | MADE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Posts a request of which nobody needs the answer: a close.
+pub(super) fn tell(shared: &Shared, request: Request) {
+    post(shared, next_number(), request, Box::new(|_| {}));
+}
+
+fn post(shared: &Shared, number: u32, request: Request, answer: Answer) {
+    let (device, request) = (shared.attached.id, Box::new(request));
+    // To a proxy that has stopped: the answer is dropped with the message.
+    let _ = shared.proxy.messages.send(Message::Ask { device, control: number, request, answer });
+}
+
+/// A request that opens a socket, until its reply.
+///
+/// Dropped, it gives the request up; and if the reply is a socket after all, here or on its way, that
+/// is closed. So no slot is lost.
+#[derive(Debug)]
+pub(super) struct Asking {
+    core: Arc<Core>,
+    opening: Opening,
+    number: u32,
+    id: WaitId,
+    /// `None` once the reply was taken.
+    reply: Option<oneshot::Receiver<Reply>>,
+}
+
+impl Asking {
+    pub(super) fn new(core: &Arc<Core>, opening: Opening) -> Self {
+        let (number, (sender, reply)) = (next_number(), oneshot::channel());
+        let shared = core.shared.clone();
+        let answer = Box::new(move |reply: &Reply| {
+            if let Err(reply) = sender.send(*reply) {
+                discard(&shared, opening, &reply);
+            }
+        });
+        post(&core.shared, number, *opening.request(), answer);
+        Self { core: core.clone(), opening, number, id: core.reactor.id(), reply: Some(reply) }
+    }
+
+    pub(super) const fn opening(&self) -> Opening {
+        self.opening
+    }
+}
+
+/// Closes what a reply opened that came too late.
+fn discard(shared: &Shared, opening: Opening, reply: &Reply) {
+    if let Some(close) = opening.discard(reply) {
+        tell(shared, close);
+    }
+}
+
+impl Future for Asking {
+    /// The reply, which may be an error; NetworkDown or Canceled if there will be none.
+    type Output = Result<Reply, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let Some(reply) = &mut this.reply else { return Poll::Ready(Err(Error::InvalidArgument)) };
+        match Pin::new(reply).poll(cx) {
+            Poll::Ready(result) => {
+                this.reply = None;
+                Poll::Ready(result.map_err(|_| {
+                    this.opening.forget();
+                    Error::NetworkDown
+                }))
+            }
+            // The reply comes by itself; the reactor tells if the proxy has failed.
+            Poll::Pending => match this.core.reactor.register(this.id, None, cx.waker()) {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            },
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.core.reactor.forget(self.id);
+        let Some(mut reply) = self.reply.take() else { return };
+        // From here on the reply is either in the channel or goes back to who sends it.
+        reply.close();
+        match reply.try_recv() {
+            Ok(reply) => discard(&self.core.shared, self.opening, &reply),
+            Err(_) => {
+                let device = self.core.shared.attached.id;
+                let message = Message::Abandon { device, control: self.number, seq: 0 };
+                let _ = self.core.shared.proxy.messages.send(message);
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Rings and the memory of host programs: the only unsafe code of the host's sockets.
+
+use gpunet_device::cpu::watch::Watch;
+use gpunet_device::group::Solo;
+use gpunet_device::{Buffer, Error, RecvHalf, SendHalf};
+use tokio::io::ReadBuf;
+
+/// A host task calls as a group of one lane.
+pub(super) const SOLO: Solo = Solo::new(0, 1);
+
+/// A sending half of the CPU device that may go from thread to thread.
+#[derive(Debug)]
+pub(super) struct Sending(SendHalf);
+
+// SAFETY: a half holds addresses of an attachment's regions, which its owner keeps mapped (it holds
+// the attachment beside it), and numbers; nothing of it belongs to a thread. It is neither `Copy` nor
+// `Clone` in here, so one thread uses it at a time, and a move from one to another orders them.
+unsafe impl Send for Sending {}
+// SAFETY: as above; through a shared reference it is only read.
+unsafe impl Sync for Sending {}
+
+/// A receiving half of the CPU device that may go from thread to thread.
+#[derive(Debug)]
+pub(super) struct Receiving(RecvHalf);
+
+// SAFETY: as for `Sending`.
+unsafe impl Send for Receiving {}
+// SAFETY: as above; through a shared reference it is only read.
+unsafe impl Sync for Receiving {}
+
+impl Sending {
+    pub(super) const fn new(half: SendHalf) -> Self {
+        Self(half)
+    }
+
+    /// Sends what there is room for.
+    ///
+    /// # Errors
+    /// As [`SendHalf::try_send`].
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        // SAFETY: the bytes are borrowed for the call, after which nobody uses the buffer; a send only
+        // reads them.
+        let buffer = unsafe { Buffer::from_raw_parts(bytes.as_ptr().cast_mut(), bytes.len()) };
+        self.0.try_send(&SOLO, buffer)
+    }
+
+    /// Ends the stream in this direction.
+    pub(super) fn finish(&mut self) {
+        self.0.shutdown(&SOLO);
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        Watch::space(&self.0)
+    }
+}
+
+impl Receiving {
+    pub(super) const fn new(half: RecvHalf) -> Self {
+        Self(half)
+    }
+
+    /// Receives what has come into the unfilled part of `buf`; nothing at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::try_recv`].
+    pub(super) fn receive(&mut self, buf: &mut ReadBuf<'_>) -> Result<(), Error> {
+        // SAFETY: a receive writes initialised bytes, and only those.
+        let room = unsafe { buf.unfilled_mut() };
+        // SAFETY: the memory is borrowed for the call, after which nobody uses the buffer.
+        let buffer = unsafe { Buffer::from_raw_parts(room.as_mut_ptr().cast(), room.len()) };
+        let n = self.0.try_recv(&SOLO, buffer)?;
+        // SAFETY: the receive has written the first `n` bytes.
+        unsafe { buf.assume_init(n) };
+        buf.advance(n);
+        Ok(())
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        Watch::bytes(&self.0)
+    }
+}

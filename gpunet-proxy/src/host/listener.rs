@@ -1,0 +1,101 @@
+//! Listeners of host programs.
+
+use super::ask::{Asking, tell};
+use super::reactor::WaitId;
+use super::{Core, Stream, io_error};
+use gpunet_abi::Error;
+use gpunet_device::cpu::deferred::{self, Opening};
+use gpunet_device::cpu::watch::Watch;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::sync::Mutex;
+
+/// A socket that accepts connections, over every transport that its options allow.
+///
+/// Dropping it closes it: connections that nobody has accepted are refused or reset.
+#[derive(Debug)]
+pub struct Listener {
+    /// The accept that was asked for; it outlives the future that asked, so a connection that was taken
+    /// for a dropped future goes to the next. The lock keeps the order of those who accept.
+    asking: Mutex<Option<Asking>>,
+    device: gpunet_device::Listener,
+    addr: SocketAddr,
+    id: WaitId,
+    core: Arc<Core>,
+}
+
+impl Listener {
+    pub(super) fn new(core: &Arc<Core>, device: gpunet_device::Listener) -> io::Result<Self> {
+        let addr = device.local_addr().to_std().ok_or_else(|| io_error(Error::Protocol))?;
+        Ok(Self { asking: Mutex::new(None), device, addr, id: core.reactor.id(), core: core.clone() })
+    }
+
+    /// Accepts the connection that has waited longest.
+    ///
+    /// Any number of tasks may accept at the same time. It is cancel safe: dropped, it has taken no
+    /// connection from the others.
+    ///
+    /// # Errors
+    /// EMFILE or ENOBUFS, when there is no slot or ring memory for it (the connection stays in the
+    /// backlog); ENETDOWN; ECANCELED after [`Host::close`](super::Host::close).
+    pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let mut asking = self.asking.lock().await;
+        loop {
+            if asking.is_none() {
+                self.await_ready().await.map_err(io_error)?;
+                let opening = Opening::accept(self.core.net, self.device.handle()).map_err(io_error)?;
+                *asking = Some(Asking::new(&self.core, opening));
+            }
+            let Some(pending) = asking.as_mut() else { continue };
+            let (opening, reply) = (pending.opening(), (&mut *pending).await);
+            *asking = None;
+            match reply.and_then(|reply| Ok((opening.stream(&reply)?, reply))) {
+                Ok((stream, reply)) => {
+                    let stream = Stream::new(&self.core, stream, &reply.descriptor);
+                    let peer = stream.peer_addr()?;
+                    return Ok((stream, peer));
+                }
+                // Another listener of that address, or a client that went away, was faster.
+                Err(Error::WouldBlock) => {}
+                Err(error) => return Err(io_error(error)),
+            }
+        }
+    }
+
+    /// Waits until a connection waits.
+    async fn await_ready(&self) -> Result<(), Error> {
+        let watch = Watch::connections(self.core.net, &self.device);
+        poll_fn(|cx| {
+            if watch.is_over() {
+                return Poll::Ready(Ok(()));
+            }
+            match self.core.reactor.register(self.id, Some(watch), cx.waker()) {
+                Err(error) => Poll::Ready(Err(error)),
+                // Once more, after the registration: see `reactor`.
+                Ok(()) if watch.is_over() => Poll::Ready(Ok(())),
+                Ok(()) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// The address it listens at, with the port that was got.
+    ///
+    /// # Errors
+    /// None; the signature is that of tokio's listeners.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.addr)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.core.reactor.forget(self.id);
+        if let Ok(close) = deferred::close(self.core.net, self.device.handle()) {
+            tell(&self.core.shared, close);
+        }
+    }
+}

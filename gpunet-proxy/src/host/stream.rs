@@ -1,0 +1,245 @@
+//! Streams of host programs, as tokio reads and writes them.
+
+use super::ask::tell;
+use super::bytes::{Receiving, Sending};
+use super::reactor::WaitId;
+use super::{Core, io_error};
+use gpunet_abi::control::Descriptor;
+use gpunet_device::cpu::deferred;
+use gpunet_device::cpu::watch::Watch;
+use gpunet_device::{Error, Handle, TransportKind};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
+
+/// A connected stream.
+///
+/// A write copies into the stream's ring and publishes it at once, so there is nothing to flush; it
+/// returns when the bytes are in the ring. Shutting down ends the stream in this direction: the peer
+/// reads the end after the data. Dropping the stream closes it: what was written is still delivered,
+/// for as long as linger allows, without holding up the task.
+#[derive(Debug)]
+pub struct Stream {
+    read: ReadHalf,
+    write: WriteHalf,
+}
+
+/// The reading half of a [`Stream`].
+#[derive(Debug)]
+pub struct ReadHalf {
+    ring: Receiving,
+    seat: Seat,
+}
+
+/// The writing half of a [`Stream`]. Dropping it ends the stream in this direction.
+#[derive(Debug)]
+pub struct WriteHalf {
+    ring: Sending,
+    /// The other half has an owner of its own.
+    apart: bool,
+    seat: Seat,
+}
+
+/// What both halves share; the last one closes it.
+#[derive(Debug)]
+struct Socket {
+    core: Arc<Core>,
+    handle: Handle,
+    transport: TransportKind,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+}
+
+/// A half's place among those who wait.
+#[derive(Debug)]
+struct Seat {
+    id: WaitId,
+    socket: Arc<Socket>,
+}
+
+impl Socket {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local.ok_or_else(|| io_error(Error::NotConnected))
+    }
+
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.peer.ok_or_else(|| io_error(Error::NotConnected))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Both halves are gone, and what they did happened before (the count of the `Arc`): the books
+        // have their positions.
+        if let Ok(close) = deferred::close(self.core.net, self.handle) {
+            tell(&self.core.shared, close);
+        }
+    }
+}
+
+impl Seat {
+    fn new(socket: &Arc<Socket>) -> Self {
+        Self { id: socket.core.reactor.id(), socket: socket.clone() }
+    }
+
+    /// Makes a call that does not wait; waits if it says so.
+    fn poll<R, T>(
+        &self,
+        cx: &mut Context<'_>,
+        ring: &mut R,
+        watch: impl Fn(&R) -> Watch,
+        mut call: impl FnMut(&mut R) -> Result<T, Error>,
+    ) -> Poll<io::Result<T>> {
+        // A stream that is always ready must let other tasks run, as tokio's own do.
+        let coop = ready!(coop::poll_proceed(cx));
+        let reactor = &self.socket.core.reactor;
+        let result = match call(ring) {
+            Err(Error::WouldBlock) => match reactor.register(self.id, Some(watch(ring)), cx.waker()) {
+                // Once more, after the registration: see `reactor`.
+                Ok(()) => match call(ring) {
+                    Err(Error::WouldBlock) => return Poll::Pending,
+                    result => result,
+                },
+                Err(fault) => Err(fault),
+            },
+            result => result,
+        };
+        coop.made_progress();
+        Poll::Ready(result.map_err(io_error))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.socket.core.reactor.forget(self.id);
+    }
+}
+
+impl Stream {
+    pub(super) fn new(core: &Arc<Core>, stream: gpunet_device::Stream, descriptor: &Descriptor) -> Self {
+        let transport = u8::try_from(descriptor.transport).ok().and_then(TransportKind::from_raw);
+        let socket = Arc::new(Socket {
+            core: core.clone(),
+            handle: stream.handle(),
+            transport: transport.unwrap_or_default(),
+            local: descriptor.local.to_std(),
+            peer: descriptor.peer.to_std(),
+        });
+        let (send, recv) = stream.split();
+        Self {
+            read: ReadHalf { ring: Receiving::new(recv), seat: Seat::new(&socket) },
+            write: WriteHalf { ring: Sending::new(send), apart: false, seat: Seat::new(&socket) },
+        }
+    }
+
+    fn socket(&self) -> &Socket {
+        &self.read.seat.socket
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// None in practice: an open stream has addresses.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket().local_addr()
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// None in practice: an open stream has addresses.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket().peer_addr()
+    }
+
+    /// What carries the stream.
+    #[must_use]
+    pub fn transport(&self) -> TransportKind {
+        self.socket().transport
+    }
+
+    /// Borrows the halves, for two parts of one task.
+    pub const fn split(&mut self) -> (&mut ReadHalf, &mut WriteHalf) {
+        (&mut self.read, &mut self.write)
+    }
+
+    /// Separates the halves, for two tasks. The stream is closed when both are dropped.
+    #[must_use]
+    pub fn into_split(mut self) -> (ReadHalf, WriteHalf) {
+        self.write.apart = true;
+        (self.read, self.write)
+    }
+
+    /// Puts two halves together again.
+    ///
+    /// # Errors
+    /// The halves, when they are of different streams.
+    pub fn reunite(read: ReadHalf, mut write: WriteHalf) -> Result<Self, Box<(ReadHalf, WriteHalf)>> {
+        if !Arc::ptr_eq(&read.seat.socket, &write.seat.socket) {
+            return Err(Box::new((read, write)));
+        }
+        write.apart = false;
+        Ok(Self { read, write })
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        // As part of a stream it leaves that to the close, which may be a reset.
+        if self.apart {
+            self.ring.finish();
+        }
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { ring, seat } = self.get_mut();
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        seat.poll(cx, ring, Receiving::watch, |ring| ring.receive(buf))
+    }
+}
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Self { ring, seat, .. } = self.get_mut();
+        seat.poll(cx, ring, Sending::watch, |ring| ring.send(bytes))
+    }
+
+    /// Does nothing: a write has published its bytes when it returns.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the stream in this direction: the peer reads the end after the data.
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().ring.finish();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().read).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().write).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().write).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().write).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,153 @@
+//! How sockets end that somebody waits for, and what an idle host costs.
+
+use crate::bench::{Bench, Case, LOOPBACK, errno, eventually};
+use crate::support::client::nobody;
+use gpunet_device::TransportKind;
+use gpunet_proxy::Config;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// One task that reads, one that writes into a full ring, one that accepts: checks that each fails with
+/// `expected` once `end` has happened. Their partners end by it too, which a reader or a writer may
+/// learn first.
+async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
+    let (reader, partner) = bench.pair().await;
+    let (mut writer, full) = bench.pair_with(bench.options().with_rings(4096, 4096)).await;
+    let listener = bench.listen().await;
+    let reads = tokio::spawn(async move {
+        let mut reader = reader;
+        match reader.read(&mut [0; 1]).await {
+            Ok(n) => n as i32,
+            error => errno(error),
+        }
+    });
+    let writes = tokio::spawn(async move {
+        let scratch = [0; 4096];
+        loop {
+            if let Err(error) = writer.write(&scratch).await {
+                return error.raw_os_error().expect("an errno");
+            }
+        }
+    });
+    let accepts = tokio::spawn(async move { errno(listener.accept().await) });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    end().await;
+    let (read, write) = (reads.await.expect("no panic"), writes.await.expect("no panic"));
+    assert!([expected, libc::ECONNRESET, 0].contains(&read), "reading: {read}");
+    assert!([expected, libc::ECONNRESET, libc::EPIPE].contains(&write), "writing: {write}");
+    assert_eq!(accepts.await.expect("no panic"), expected, "accepting");
+    drop((partner, full));
+}
+
+pub async fn who_waits_hears_of_an_abort(bench: Bench) {
+    expect_errors(&bench, libc::ENETDOWN, async || bench.proxy.abort()).await;
+    assert_eq!(errno(bench.host.bind(LOOPBACK, bench.options(), 1).await), libc::ENETDOWN);
+    assert_eq!(errno(bench.host.connect(LOOPBACK, bench.options()).await), libc::ENETDOWN);
+    assert!(bench.proxy.host().is_err());
+}
+
+pub async fn who_waits_hears_of_a_close(bench: Bench) {
+    let config = Config { linger: Duration::from_millis(500), ..bench.case.config() };
+    let case = bench.case;
+    bench.end().await;
+    let bench = Bench::with(case, config);
+    let host = bench.host.clone();
+    let closed = async move || {
+        host.close().await;
+    };
+    expect_errors(&bench, libc::ECANCELED, closed).await;
+    let late = errno(bench.host.bind(LOOPBACK, bench.options(), 1).await);
+    assert!([libc::ENETDOWN, libc::ECANCELED].contains(&late), "{late}");
+}
+
+pub async fn connects_to_nobody_are_refused(bench: Bench) {
+    let addr = nobody().to_std().expect("an address");
+    let error = bench.host.connect(addr, bench.options()).await.expect_err("nobody is there");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
+    bench.end().await;
+}
+
+pub async fn a_dropped_listener_refuses_and_frees_its_address(bench: Bench) {
+    let listener = bench.listen().await;
+    let addr = listener.local_addr().expect("an address");
+    assert_eq!(errno(bench.host.bind(addr, bench.options(), 1).await), libc::EADDRINUSE);
+    drop(listener);
+    // The close was posted before these requests.
+    assert_eq!(errno(bench.host.connect(addr, bench.options()).await), libc::ECONNREFUSED);
+    drop(bench.host.bind(addr, bench.options(), 1).await.expect("the address is free"));
+    bench.end().await;
+}
+
+pub async fn a_full_table_is_an_error_that_passes(bench: Bench) {
+    let config = Config { sockets: 3, ..bench.case.config() };
+    bench
+        .end_with(config, async |bench| {
+            let (a, b) = {
+                let listener = bench.listen().await;
+                let addr = listener.local_addr().expect("an address");
+                let (a, b) = tokio::join!(bench.host.connect(addr, bench.options()), listener.accept());
+                assert_eq!(errno(bench.host.connect(addr, bench.options()).await), libc::EMFILE);
+                (a.expect("connected"), b.expect("accepted").0)
+            };
+            drop((a, b));
+            bench.expect_all_free().await;
+            drop(bench.listen().await);
+        })
+        .await;
+}
+
+/// CPU time of this process' threads of that name, in clock ticks of 10 ms.
+fn ticks(name: &str) -> u64 {
+    let mut sum = 0;
+    for task in std::fs::read_dir("/proc/self/task").expect("procfs").flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        if read("comm").trim() == name {
+            // Fields 14 and 15; the second, in parentheses, may contain spaces.
+            let stat = read("stat");
+            let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);
+            sum += fields.take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+        }
+    }
+    sum
+}
+
+#[test]
+fn waiting_costs_no_time() {
+    let case = Case { transport: TransportKind::Tcp, threads: 1 };
+    case.run(async |bench: Bench| {
+        let (mut client, server) = bench.pair().await;
+        let waits = tokio::spawn(async move {
+            let mut server = server;
+            server.read_u8().await.expect("received")
+        });
+        let before = ticks("gpunet-host");
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        // Other tests' hosts count too; one thread that spins makes 60.
+        let spent = ticks("gpunet-host") - before;
+        assert!(spent < 30, "{spent} ticks");
+        client.write_all(b"x").await.expect("sent");
+        assert_eq!(waits.await.expect("no panic"), b'x');
+        drop(client);
+        bench.end().await;
+    });
+}
+
+#[test]
+fn dropped_hosts_leave_no_thread() {
+    let case = Case { transport: TransportKind::Tcp, threads: 1 };
+    case.run(async |bench: Bench| {
+        // Threads cannot be told apart by host, so this one's are many.
+        for _ in 0..20 {
+            let host = bench.proxy.host().expect("a host's sockets");
+            drop(host.bind(LOOPBACK, bench.options(), 1).await.expect("a free port"));
+        }
+        let threads = || {
+            let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+            let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+            names.filter(|name| name.trim() == "gpunet-host").count()
+        };
+        eventually("the threads have ended", || threads() < 15).await;
+        bench.end().await;
+    });
+}

@@ -8,6 +8,7 @@ mod error;
 mod mapping;
 mod memfd;
 mod room;
+mod udmabuf;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

@@ -4,6 +4,7 @@ use crate::attached::{Attached, Inbox, Stats, Totals, Usage};
 use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
 use crate::embed::{Inner, Proxy};
 use crate::message::Message;
+use crate::placement;
 use crate::token::TooManyLaunches;
 use gpu_usermap::cuda::{CopyError, CudaError, Device, Registration};
 use gpu_usermap::{PinnedRegion, RegionError};
@@ -47,6 +48,9 @@ pub enum AttachError {
     /// The operating system refused a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+    /// Rings of rc streams cannot lie where the settings want them.
+    #[error("rings of rc streams: {0}; set Config::placement to auto")]
+    Placement(String),
     /// CUDA could not copy the launch contexts.
     #[error("CUDA cannot copy to the device: {0}")]
     Copy(#[from] CopyError),
@@ -118,18 +122,16 @@ impl Proxy {
         if inner.messages.is_closed() {
             return Err(AttachError::Stopped);
         }
-        let geometry = inner.config.geometry(if device.is_some() { inner.config.device_rings } else { 0 });
+        let config = &inner.config;
+        let plan = placement::plan(config, device)?;
+        let device_rings = if device.is_some() || plan.in_device_memory() { config.device_rings } else { 0 };
+        let geometry = config.geometry(device_rings);
         let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
         let region = PinnedRegion::create("gpunet", shared_layout.len as usize)
             .map_err(|source| AttachError::Region { bytes: shared_layout.len, source })?;
         let memory = SharedMemory::format(region.clone(), geometry).ok_or(AttachError::Layout)?;
-        let (registration, own) = match device {
-            Some(device) => {
-                let registration = device.register(region.clone())?;
-                (Some(registration), DeviceMemory::Gpu(device.alloc(device_layout.len as usize)?))
-            }
-            None => (None, DeviceMemory::heap(device_layout.len as usize)),
-        };
+        let registration = device.map(|device| device.register(region.clone())).transpose()?;
+        let (own, card) = placement::allocate(plan, config, device, device_layout.len as usize)?;
         let shared = registration.as_ref().map_or(region.base().as_ptr() as u64, Registration::device_ptr);
         let mut doorbells = [-1; SHARDS];
         if device.is_none() {
@@ -159,7 +161,7 @@ impl Proxy {
             id: inner.next_id(),
             memory,
             polled: device.is_some(),
-            card: None,
+            card,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
         });

@@ -1,5 +1,6 @@
 //! Every setting of a proxy, with its default and the reason for it.
 
+use gpu_usermap::placement::Wanted;
 use gpunet_abi::handle::MAX_SOCKETS;
 use gpunet_abi::layout::{Geometry, SHARDS};
 use gpunet_core::verbs::sim::Fabric;
@@ -36,6 +37,10 @@ pub struct Config {
     pub linger: Duration,
     /// The RDMA stack of the rc transport. Default: the system's, if it has one.
     pub rdma: Rdma,
+    /// Where the rings of rc streams lie. Default: in GPU memory where GPU, driver and network card
+    /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of host
+    /// memory, which stands for a GPU's in tests.
+    pub placement: Wanted,
     /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
     /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
     /// is not asked again for 60 s.)
@@ -71,6 +76,7 @@ impl Default for Config {
             heartbeat: Duration::from_secs(2),
             linger: Duration::from_secs(30),
             rdma: Rdma::System,
+            placement: Wanted::Auto,
             rc_peers: Vec::new(),
             rc_keepalive: Duration::from_secs(2),
         }

@@ -1,15 +1,19 @@
 //! The device's own memory: GPU memory, or the heap for the CPU device.
 
+use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CopyError, Device, GpuBuffer};
 use gpunet_device::Buffer;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Memory that kernels of one device use.
 #[derive(Debug)]
 pub(crate) enum DeviceMemory {
     Heap(Heap),
-    Gpu(GpuBuffer),
+    /// Of the CPU device, where network cards are to reach it as they would a GPU's.
+    Region(Arc<PinnedRegion>),
+    Gpu(Arc<GpuBuffer>),
 }
 
 /// Page-aligned, zeroed heap memory.
@@ -53,6 +57,7 @@ impl DeviceMemory {
     pub(crate) fn address(&self) -> u64 {
         match self {
             Self::Heap(heap) => heap.base.as_ptr() as u64,
+            Self::Region(region) => region.base().as_ptr() as u64,
             Self::Gpu(buffer) => buffer.ptr(),
         }
     }
@@ -60,40 +65,34 @@ impl DeviceMemory {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Heap(heap) => heap.layout.size(),
+            Self::Region(region) => region.len(),
             Self::Gpu(buffer) => buffer.len(),
         }
     }
 
     /// Copies `bytes` to `offset`.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
-        match self {
-            Self::Heap(heap) => {
-                assert!(offset + bytes.len() <= heap.layout.size(), "write past the end");
-                // SAFETY: the range lies inside the allocation (checked), and a caller writes only
-                // where no kernel works at that time.
-                let to = unsafe { heap.base.as_ptr().add(offset) };
-                // SAFETY: as above; `bytes` is the caller's and cannot overlap a private allocation.
-                unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-                Ok(())
-            }
-            Self::Gpu(buffer) => buffer.device().write(buffer, offset, bytes),
+        if let Self::Gpu(buffer) = self {
+            return buffer.device().write(buffer, offset, bytes);
         }
+        assert!(offset + bytes.len() <= self.len(), "write past the end");
+        let to = (self.address() as *mut u8).wrapping_add(offset);
+        // SAFETY: the range lies inside the allocation or mapping (checked), and a caller writes only
+        // where no kernel works at that time; `bytes` is the caller's and cannot overlap it.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// Copies from `offset` into `bytes`.
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
-        match self {
-            Self::Heap(heap) => {
-                assert!(offset + bytes.len() <= heap.layout.size(), "read past the end");
-                // SAFETY: the range lies inside the allocation (checked); a caller reads only where
-                // no kernel works at that time.
-                let from = unsafe { heap.base.as_ptr().add(offset) };
-                // SAFETY: as above.
-                unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
-                Ok(())
-            }
-            Self::Gpu(buffer) => buffer.device().read(buffer, offset, bytes),
+        if let Self::Gpu(buffer) = self {
+            return buffer.device().read(buffer, offset, bytes);
         }
+        assert!(offset + bytes.len() <= self.len(), "read past the end");
+        let from = (self.address() as *const u8).wrapping_add(offset);
+        // SAFETY: as in `write`; a caller reads only where no kernel works at that time.
+        unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
     }
 }
 
@@ -113,7 +112,7 @@ pub struct DeviceBuffer {
 impl DeviceBuffer {
     pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, gpu_usermap::cuda::CudaError> {
         let memory = match device {
-            Some(device) => DeviceMemory::Gpu(device.alloc(len)?),
+            Some(device) => DeviceMemory::Gpu(Arc::new(device.alloc(len)?)),
             None => DeviceMemory::heap(len),
         };
         Ok(Self { memory })

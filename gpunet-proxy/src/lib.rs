@@ -23,6 +23,7 @@ pub mod host;
 #[allow(unsafe_code)]
 mod launch;
 mod message;
+mod placement;
 mod pulse;
 #[allow(unsafe_code)]
 mod readiness;

@@ -59,7 +59,8 @@ use pool::Pool;
 
 /// The RDMA devices of this machine.
 ///
-/// Its futures need a tokio runtime with I/O enabled around them.
+/// Its futures need a tokio runtime with I/O enabled around them. A process that gives up privileges
+/// does so before it opens this: rdma_cm refuses a thread whose credentials have changed since.
 pub struct Rdma {
     stack: Arc<Stack>,
 }

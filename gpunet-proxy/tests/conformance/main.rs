@@ -1,7 +1,7 @@
 //! What every stream does, whatever carries it and whoever calls: one suite of behaviours, run over
 //! each transport by groups of one lane, of two, and of a warp and a lane.
 //!
-//! Over rc it runs on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA
+//! Over rc, `rc_device_rings` has its rings in the device's own memory, behind a dma-buf. It runs on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA
 //! device of this host, on that device.
 
 #[path = "../support/mod.rs"]
@@ -18,34 +18,36 @@ mod waiting;
 mod zero_copy;
 
 macro_rules! instance {
-    (@tests $transport:ident, $lanes:literal, [$($family:ident::$behaviour:ident)*]) => {
+    (@tests $transport:ident, $lanes:literal, $placement:literal, [$($family:ident::$behaviour:ident)*]) => {
         $(
             #[test]
             fn $behaviour() {
                 let transport = gpunet_device::TransportKind::$transport;
-                let case = crate::support::Case { transport, lanes: $lanes };
+                let placement = $placement.parse().expect("a placement");
+                let case = crate::support::Case { transport, lanes: $lanes, placement };
                 crate::support::bounded(move || crate::$family::$behaviour(&case));
             }
         )*
     };
-    ($module:ident, $transport:ident, $lanes:literal, $all:tt) => {
+    ($module:ident, $transport:ident, $lanes:literal, $placement:literal, $all:tt) => {
         mod $module {
-            instance! { @tests $transport, $lanes, $all }
+            instance! { @tests $transport, $lanes, $placement, $all }
         }
     };
 }
 
 macro_rules! conformance {
     ($($behaviours:tt)*) => {
-        instance! { tcp_solo, Tcp, 1, [$($behaviours)*] }
-        instance! { tcp_2_lanes, Tcp, 2, [$($behaviours)*] }
-        instance! { tcp_33_lanes, Tcp, 33, [$($behaviours)*] }
-        instance! { peer_solo, Peer, 1, [$($behaviours)*] }
-        instance! { peer_2_lanes, Peer, 2, [$($behaviours)*] }
-        instance! { peer_33_lanes, Peer, 33, [$($behaviours)*] }
-        instance! { rc_solo, Rc, 1, [$($behaviours)*] }
-        instance! { rc_2_lanes, Rc, 2, [$($behaviours)*] }
-        instance! { rc_33_lanes, Rc, 33, [$($behaviours)*] }
+        instance! { tcp_solo, Tcp, 1, "auto", [$($behaviours)*] }
+        instance! { tcp_2_lanes, Tcp, 2, "auto", [$($behaviours)*] }
+        instance! { tcp_33_lanes, Tcp, 33, "auto", [$($behaviours)*] }
+        instance! { peer_solo, Peer, 1, "auto", [$($behaviours)*] }
+        instance! { peer_2_lanes, Peer, 2, "auto", [$($behaviours)*] }
+        instance! { peer_33_lanes, Peer, 33, "auto", [$($behaviours)*] }
+        instance! { rc_solo, Rc, 1, "auto", [$($behaviours)*] }
+        instance! { rc_2_lanes, Rc, 2, "auto", [$($behaviours)*] }
+        instance! { rc_33_lanes, Rc, 33, "auto", [$($behaviours)*] }
+        instance! { rc_device_rings, Rc, 1, "dma-buf", [$($behaviours)*] }
     };
 }
 

@@ -117,7 +117,7 @@ fn a_published_word_of_a_direct_stream() {
         let listener = listen(net, TCP);
         let mut bystander = Bystander::new(&listener);
         for garbage in GARBAGE {
-            let case = Case { transport: TransportKind::Peer, lanes: 1 };
+            let case = Case { transport: TransportKind::Peer, lanes: 1, placement: Default::default() };
             let memory = Memory::new(10);
             let server = |g: &_, mut stream: Stream| {
                 assert_eq!(stream.recv_exact(g, memory.buffer())?, 10);

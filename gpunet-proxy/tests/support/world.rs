@@ -1,6 +1,7 @@
 //! A proxy, an attachment and a launch token: what a kernel has when it starts.
 
 use super::{Team, team, until};
+use gpu_usermap::placement::Wanted;
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
@@ -37,7 +38,7 @@ impl World {
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
-        Self::with(Config { data_threads, spin, rdma: case.rdma(), ..small() })
+        Self::with(Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() })
     }
 
     pub fn with(config: Config) -> Self {
@@ -126,6 +127,8 @@ pub fn listen(net: Net, options: Options) -> Listener {
 pub struct Case {
     pub transport: TransportKind,
     pub lanes: u32,
+    /// Where rings of rc streams lie.
+    pub placement: Wanted,
 }
 
 impl Case {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // dmabuf_check DEVICE works|unsupported: registers a udmabuf and a buffer of the system dma-heap with the RDMA device.
-// Needs no header of libibverbs: of its objects only pointers are used.
+// Needs no header of libibverbs: of its objects only pointers are used. The function in question is looked up at run time,
+// as gpunet does.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/dma-heap.h>
@@ -18,8 +20,9 @@ void **ibv_get_device_list(int *count);
 const char *ibv_get_device_name(void *device);
 void *ibv_open_device(void *device);
 void *ibv_alloc_pd(void *context);
-void *ibv_reg_dmabuf_mr(void *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 int ibv_dereg_mr(void *mr);
+
+typedef void *register_dmabuf(void *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 
 enum { SIZE = 1 << 20, LOCAL_WRITE = 1, REMOTE_WRITE = 2 };
 
@@ -51,9 +54,11 @@ static int heap_buffer(void)
 static void check(void *pd, const char *name, int fd, int works)
 {
     static const struct { uint64_t offset, length; } parts[] = { { 0, SIZE }, { SIZE / 2, 4096 } };
+    void *verbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    register_dmabuf *register_part = (register_dmabuf *)dlsym(verbs, "ibv_reg_dmabuf_mr");
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        void *mr = ibv_reg_dmabuf_mr(pd, parts[i].offset, parts[i].length, 0x10000 + parts[i].offset, fd,
-                                     LOCAL_WRITE | REMOTE_WRITE);
+        void *mr = register_part(pd, parts[i].offset, parts[i].length, 0x10000 + parts[i].offset, fd,
+                                 LOCAL_WRITE | REMOTE_WRITE);
         printf("%s, %llu bytes at %llu: %s\n", name, (unsigned long long)parts[i].length,
                (unsigned long long)parts[i].offset, mr ? "registered" : strerror(errno));
         if (!mr != !works)

@@ -8,17 +8,16 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef int command(void *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access, void *mr);
+typedef void *find(void *library, const char *name);
 
 void *ibv_reg_dmabuf_mr(void *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-    // The function is in libibverbs, which may have been opened by dlopen without RTLD_GLOBAL.
-    command *ask = (command *)dlsym(RTLD_DEFAULT, "ibv_cmd_reg_dmabuf_mr");
-    if (!ask) {
-        void *verbs = dlopen("libibverbs.so.1", RTLD_LAZY);
-        ask = verbs ? (command *)dlsym(verbs, "ibv_cmd_reg_dmabuf_mr") : NULL;
-    }
+    // Open already, or there would be no pd; maybe by dlopen, and so not to be found by RTLD_DEFAULT.
+    void *verbs = dlopen("libibverbs.so.1", RTLD_LAZY);
+    command *ask = verbs ? (command *)dlsym(verbs, "ibv_cmd_reg_dmabuf_mr") : NULL;
     if (!ask) {
         errno = ENOSYS;
         return NULL;
@@ -31,4 +30,16 @@ void *ibv_reg_dmabuf_mr(void *pd, uint64_t offset, size_t length, uint64_t iova,
     free(mr);
     errno = error;
     return NULL;
+}
+
+// A program that opens libibverbs at run time asks that library for its functions, and no preloaded one, so the question is
+// answered here. Every other name goes to the C library, of which glibc 2.34 is the first with dlsym in libc.so.
+void *dlsym(void *library, const char *name)
+{
+    static find *ask_libc;
+    if (!strcmp(name, "ibv_reg_dmabuf_mr"))
+        return (void *)ibv_reg_dmabuf_mr;
+    if (!ask_libc)
+        ask_libc = (find *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    return ask_libc(library, name);
 }

@@ -8,6 +8,8 @@
 if is_server; then
     # shellcheck disable=SC2086
     start_server echo-server $ECHO server "$ME:$ECHO_PORT" $ECHO_OPTIONS
+    meet
+    meet
     before=$(resources rxe0)
     meet
     sleep 4
@@ -21,6 +23,9 @@ if is_server; then
     resources_back rxe0 "$before" 60
     stops "$server"
 else
+    meet
+    warm_up "$PEER:$ECHO_PORT"
+    meet
     meet
     # Some 15 s long.
     # shellcheck disable=SC2086

@@ -9,6 +9,8 @@ before=$(resources rxe0)
 if is_server; then
     # shellcheck disable=SC2086
     start_server echo-server $ECHO server "$ME:$ECHO_PORT" $ECHO_OPTIONS
+    meet
+    meet
     listening=$(resources rxe0)
     meet
     sleep 4
@@ -19,6 +21,9 @@ if is_server; then
     stops "$server"
     hostctl "link on"
 else
+    meet
+    warm_up "$PEER:$ECHO_PORT"
+    meet
     meet
     # shellcheck disable=SC2086
     start echo-client $ECHO client "$PEER:$ECHO_PORT" $ECHO_OPTIONS --size 64K --count 1000000 --connections 2

@@ -6,6 +6,7 @@
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
 echo_server_b
+warm_up at_a $IP_B:$ECHO_PORT
 before=$(resources rb)
 # shellcheck disable=SC2086
 start victim at_a $ECHO client $IP_B:$ECHO_PORT $ECHO_OPTIONS --size 64K --count 1000000 --connections 2

@@ -180,6 +180,17 @@ echo_server_b() {
     start_server echo-server at_b $ECHO server $IP_B:$ECHO_PORT $ECHO_OPTIONS
 }
 
+# warm_up COMMAND...: a short client, before resources are counted: a server keeps registrations of its rings for later
+# connections. COMMAND is at_a or nothing, the rest the address and what else to tell the client.
+warm_up() {
+    where=
+    [ "$1" != at_a ] || { where=at_a && shift; }
+    # shellcheck disable=SC2086
+    run "warm-up" 40 $where $ECHO client "$1" $ECHO_OPTIONS --size 64K --count 4 --connections 2 --json
+    check_report /tmp/warm-up.log
+    sleep 3
+}
+
 # check_report LOG: gpunet-echo's JSON says that all bytes came back over rc.
 check_report() {
     says "$1" '"errors": *0[,}]' || fail "the report has errors"

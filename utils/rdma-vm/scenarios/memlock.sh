@@ -6,11 +6,12 @@
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
 # Not as root: with CAP_IPC_LOCK the kernel asks for no limit.
-before=$(resources rb)
 echo_server_b
+warm_up at_a $IP_B:$ECHO_PORT
+before=$(resources rb)
 # shellcheck disable=SC2086
 start echo-client at_a chroot --userspec=65534:65534 / sh -c 'ulimit -l 64; exec "$@"' - $ECHO client $IP_B:$ECHO_PORT $ECHO_OPTIONS --size 1K --count 10 --connections 1
 ended_with_error "$started" 20 "the client" /tmp/echo-client.log
 grep -qiE 'lock|memlock|ulimit' /tmp/echo-client.log || fail "the error says nothing of locked memory"
-stops "$server"
 resources_back rb "$before" 10
+stops "$server"

@@ -9,6 +9,9 @@
 . /job/scenarios/lib.sh
 if is_server; then # here it is the client
     meet
+    warm_up "$PEER:$ECHO_PORT"
+    meet
+    meet
     # shellcheck disable=SC2086
     start echo-client $ECHO client "$PEER:$ECHO_PORT" $ECHO_OPTIONS --size 64K --count 1000000 --connections 2
     sleep 5
@@ -17,6 +20,8 @@ if is_server; then # here it is the client
 fi
 # shellcheck disable=SC2086
 start_server echo-server $ECHO server "$ME:$ECHO_PORT" $ECHO_OPTIONS
+meet
+meet
 before=$(resources rxe0)
 meet
 sleep 3

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A socket address in C's form.
 pub(super) struct Sockaddr {
-    // Boxless: socket2 has the conversion and the storage.
     inner: socket2::SockAddr,
 }
 

@@ -14,8 +14,8 @@ use super::event::{Event, Parameters};
 use super::ffi::numbers::{OPTION_ID, OPTION_ID_ACK_TIMEOUT, OPTION_ID_REUSEADDR, PS_TCP, QPS_RTR};
 use super::ffi::{self, Library};
 
-/// How long the card waits for an acknowledgement: 4.096 us * 2^18, about 1 s. With 7 retries a cable
-/// may be out for some seconds; the default (about 0.3 s in all on some fabrics) is a hair trigger.
+/// How long the card waits for an acknowledgement: 4.096 us * 2^18, about 1 s. With 7 retries a
+/// connection outlives a cable that is out for 5 s; the value that the fabric suggests is shorter.
 const ACK_TIMEOUT: u8 = 18;
 
 /// An event channel whose descriptor does not block.

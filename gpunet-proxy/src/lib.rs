@@ -41,4 +41,14 @@ pub use host::Host;
 pub use launch::{KernelError, Launch, LaunchError, Program};
 pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 
+/// The RDMA devices of this machine, or what is missing and what to do about it.
+///
+/// # Errors
+/// [`rdma::Unavailable`].
+pub fn rdma_devices() -> Result<Vec<rdma::DeviceReport>, rdma::Unavailable> {
+    rdma::Rdma::devices()
+}
+
+pub use gpunet_core::verbs::rdma;
+
 pub(crate) use shard::errno;

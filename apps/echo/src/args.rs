@@ -2,6 +2,7 @@
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use gpu_usermap::placement::Wanted;
 use gpunet_abi::options::TransportKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -76,6 +77,9 @@ pub struct DeviceArgs {
     /// Threads per thread block [default: 256 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
+    /// Where the rings of rc streams lie: auto, pinned (host memory), dma-buf or peer-mem (the device's memory).
+    #[arg(long, default_value = "auto", value_name = "PLACE")]
+    pub placement: Wanted,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

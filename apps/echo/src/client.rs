@@ -16,7 +16,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
     let mut addrs = args.addr.resolve().map_err(resolve)?;
     let blocks = args.blocks.unwrap_or(wanted.blocks()).min(wanted.connections);
-    let mut kernels = Kernels::open(&args.device, wanted.connections, RING)?;
+    let mut kernels = Kernels::open(&args.device, args.transport, wanted.connections, RING)?;
     kernels.fit(0, blocks)?;
     let mut memory = kernels.client_memory(blocks, wanted)?;
     let mut progress = Progress::new(wanted.messages(), args.device.json);

@@ -24,7 +24,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
         one => vec![one],
     };
     // Both ends of each stream are on this device.
-    let mut kernels = Kernels::open(&args.device, 2 * connections, RING)?;
+    let mut kernels = Kernels::open(&args.device, args.transport, 2 * connections, RING)?;
     let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
     let blocks = args.blocks.unwrap_or(connections.min(most));
     kernels.fit(blocks, wanted.blocks())?;

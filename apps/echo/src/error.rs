@@ -38,6 +38,9 @@ pub enum Error {
         /// The errno.
         error: gpunet_abi::Error,
     },
+    /// rc was demanded, and there is no RDMA.
+    #[error("rc cannot be used: {0}")]
+    NoRdma(#[from] gpunet_proxy::rdma::Unavailable),
     /// Message buffers would not fit.
     #[error("{blocks} blocks with two buffers of {} need {} MiB; use a smaller --size or fewer --connections", bytes(*.size), .total >> 20)]
     TooMuchMemory {

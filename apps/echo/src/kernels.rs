@@ -5,7 +5,7 @@
 //! ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
-use crate::args::{DeviceArgs, LoadArgs};
+use crate::args::{DeviceArgs, LoadArgs, Transport};
 use crate::device;
 use crate::error::Error;
 use crate::ticks::Ticks;
@@ -149,7 +149,10 @@ impl Load {
 impl Kernels {
     /// Starts a proxy with room for `streams` streams at a time, attaches the device and loads the
     /// kernels.
-    pub fn open(args: &DeviceArgs, streams: u32, ring: u64) -> Result<Self, Error> {
+    pub fn open(args: &DeviceArgs, transport: Transport, streams: u32, ring: u64) -> Result<Self, Error> {
+        if transport == Transport::Rc {
+            gpunet_proxy::rdma_devices()?;
+        }
         // Two rings a stream, a quarter more for streams that are still closing, and some.
         let rings = u64::from(streams) * 2 * ring;
         let rings = rings + rings / 4 + (8 << 20);
@@ -157,8 +160,14 @@ impl Kernels {
         // Each block that connects holds a control slot until the server accepts, and the server
         // needs one to accept: there must be more of them than blocks that connect.
         let controls = (streams + 256).min(4096);
-        let config =
-            Config { sockets, controls, shared_rings: rings, device_rings: rings, ..Config::default() };
+        let config = Config {
+            sockets,
+            controls,
+            shared_rings: rings,
+            device_rings: rings,
+            placement: args.placement,
+            ..Config::default()
+        };
         let proxy = gpunet_proxy::embed(config)?;
         let attachment = device::attach(&proxy, args.device)?;
         let threads = match args.threads {

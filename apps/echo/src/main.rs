@@ -63,6 +63,12 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     match job {
         Job::Probe => {
             report::print(&gpu_usermap::probe());
+            match gpunet_proxy::rdma_devices() {
+                Ok(devices) => {
+                    devices.iter().for_each(|device| report::print(&format_args!("RDMA device: {device}\n")))
+                }
+                Err(why) => report::print(&format_args!("RDMA: {why}\n")),
+            }
             Ok(ExitCode::SUCCESS)
         }
         Job::Server(args) => server::run_server(args, &interrupt).map(|()| ExitCode::SUCCESS),

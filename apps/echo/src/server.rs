@@ -30,7 +30,7 @@ struct Totals {
 /// Serves until Ctrl-C, and prints the totals.
 pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error> {
     let ring = ring(args.connections);
-    let mut kernels = Kernels::open(&args.device, args.connections, ring)?;
+    let mut kernels = Kernels::open(&args.device, args.transport, args.connections, ring)?;
     let blocks = args.blocks.unwrap_or(if kernels.on_gpu() { GPU_BLOCKS } else { cores() });
     kernels.fit(blocks, 0)?;
     let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());

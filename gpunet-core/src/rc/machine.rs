@@ -28,7 +28,7 @@ pub struct Config {
     pub recv_ring: Remote,
     /// Send-queue slots for data.
     pub sends: u32,
-    /// Receives that the peer was told of; [`Config::spare_receives`] more are posted.
+    /// Receives that the peer was told of; [`Config::SPARE_RECEIVES`] more are posted.
     pub receives: u16,
     /// After so many nanoseconds without proof that the peer's host lives, proof is asked for.
     pub keepalive: u64,

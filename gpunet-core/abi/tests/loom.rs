@@ -208,3 +208,150 @@ fn a_reply_answers_the_request_it_names() {
         proxy.join().unwrap();
     });
 }
+
+/// A host's tasks and the thread that wakes them, in the shape of `gpunet-proxy/src/host/reactor.rs`.
+struct Host {
+    word: AtomicU64,
+    epoch: AtomicU64,
+    pollers: Flag,
+    table: Mutex<Table>,
+    /// The kernel's lock of the futex at `epoch`.
+    futex: Mutex<()>,
+    futex_wake: Condvar,
+    /// The thread's token: `std::thread::park` (loom's own disturbs a thread that waits for a lock).
+    unparked: Mutex<bool>,
+    unpark: Condvar,
+    woken: Mutex<bool>,
+    wake: Condvar,
+}
+
+struct Table {
+    registered: bool,
+    counted: bool,
+    stop: bool,
+}
+
+impl Host {
+    fn new(counted: bool) -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            pollers: Flag(AtomicU32::new(u32::from(counted))),
+            table: Mutex::new(Table { registered: false, counted, stop: false }),
+            futex: Mutex::new(()),
+            futex_wake: Condvar::new(),
+            unparked: Mutex::new(false),
+            unpark: Condvar::new(),
+            woken: Mutex::new(false),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Whoever changes a word.
+    fn publish(&self) {
+        self.word.store(1, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::Release);
+        if must_wake(&self.pollers) {
+            drop(self.futex.lock().unwrap());
+            self.futex_wake.notify_all();
+        }
+    }
+
+    /// The task's call.
+    fn is_over(&self) -> bool {
+        self.word.load(Ordering::Acquire) == 1
+    }
+
+    /// The thread: after one idle round that it spends counted it parks.
+    fn run(&self) {
+        let mut idle = 0;
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let mut table = self.table.lock().unwrap();
+            if table.stop {
+                return;
+            }
+            if table.registered && self.is_over() {
+                table.registered = false;
+                *self.woken.lock().unwrap() = true;
+                self.wake.notify_all();
+            }
+            idle = if table.registered { 0 } else { idle + 1 };
+            let parks = idle > 1 || (idle > 0 && !table.counted);
+            if parks && std::mem::take(&mut table.counted) {
+                self.pollers.0.fetch_sub(1, Ordering::SeqCst);
+            }
+            drop(table);
+            if parks {
+                let mut unparked = self.unparked.lock().unwrap();
+                while !std::mem::take(&mut *unparked) {
+                    unparked = self.unpark.wait(unparked).unwrap();
+                }
+                continue;
+            }
+            let guard = self.futex.lock().unwrap();
+            if self.epoch.load(Ordering::Relaxed) == epoch {
+                drop(self.futex_wake.wait(guard).unwrap());
+            }
+        }
+    }
+
+    fn unpark(&self) {
+        *self.unparked.lock().unwrap() = true;
+        self.unpark.notify_all();
+    }
+
+    /// The task: a call, the registration, the call again, the wait.
+    fn wait(&self) {
+        if self.is_over() {
+            return;
+        }
+        let mut table = self.table.lock().unwrap();
+        table.registered = true;
+        let count = !std::mem::replace(&mut table.counted, true);
+        if count {
+            self.pollers.0.fetch_add(1, Ordering::SeqCst);
+            Flag::fence();
+        }
+        drop(table);
+        if count {
+            self.unpark();
+        }
+        if self.is_over() {
+            return;
+        }
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.wake.wait(woken).unwrap();
+        }
+    }
+
+    /// Ends the thread. (The shipped one needs no more than `stop` and a bounded sleep.)
+    fn stop(&self) {
+        self.table.lock().unwrap().stop = true;
+        self.unpark();
+        self.epoch.fetch_add(1, Ordering::Release);
+        drop(self.futex.lock().unwrap());
+        self.futex_wake.notify_all();
+    }
+}
+
+/// One change against a task that waits and the thread that wakes it, whether or not that thread is
+/// counted when the task comes: the task always goes on.
+#[test]
+fn a_task_that_waits_is_always_woken() {
+    for counted in [false, true] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let host = Arc::new(Host::new(counted));
+            let (looks, publishes) = (host.clone(), host.clone());
+            let looker = thread::spawn(move || looks.run());
+            let publisher = thread::spawn(move || publishes.publish());
+            host.wait();
+            host.stop();
+            publisher.join().unwrap();
+            looker.join().unwrap();
+        });
+    }
+}

@@ -6,8 +6,9 @@
 
 use crate::wait::Vigil;
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
+use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Handle, Status, Word};
+use gpunet_abi::{Error, Handle, Status, Word};
 
 /// What a socket waits for.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +62,28 @@ impl Watch {
             }
             What::Listener => self.net.ready(slot).observe() > 0,
         }
+    }
+
+    /// Says why a send is of no use although there may be space: the stream has failed, its peer reads
+    /// no more, the launch was cancelled, or the proxy has stopped.
+    ///
+    /// A kernel's send does not look, because the words are a trip over the bus away; a CPU's may.
+    ///
+    /// # Errors
+    /// The stream's; BrokenPipe; Canceled; NetworkDown.
+    pub fn check(&self) -> Result<()> {
+        if let Some(status) = self.net.status(self.handle.slot(), self.handle.generation()) {
+            if let Some(error) = status.error() {
+                return Err(error);
+            }
+            if matches!(self.what, What::Half { flag, .. } if status.has(flag)) {
+                return Err(Error::BrokenPipe);
+            }
+        }
+        if self.net.cancel().peek() != 0 {
+            return Err(Error::Canceled);
+        }
+        if self.net.heartbeat().peek() == HEARTBEAT_DOWN { Err(Error::NetworkDown) } else { Ok(()) }
     }
 }
 

@@ -33,11 +33,12 @@ impl Sending {
         Self(half)
     }
 
-    /// Sends what there is room for.
+    /// Sends what there is room for, unless the stream is known to have failed.
     ///
     /// # Errors
     /// As [`SendHalf::try_send`].
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        self.watch().check()?;
         // SAFETY: the bytes are borrowed for the call, after which nobody uses the buffer; a send only
         // reads them.
         let buffer = unsafe { Buffer::from_raw_parts(bytes.as_ptr().cast_mut(), bytes.len()) };

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// learn first.
 async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
     let (reader, partner) = bench.pair().await;
+    let (mut idle, other) = bench.pair().await;
     let (mut writer, full) = bench.pair_with(bench.options().with_rings(4096, 4096)).await;
     let listener = bench.listen().await;
     let reads = tokio::spawn(async move {
@@ -36,7 +37,10 @@ async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
     assert!([expected, libc::ECONNRESET, 0].contains(&read), "reading: {read}");
     assert!([expected, libc::ECONNRESET, libc::EPIPE].contains(&write), "writing: {write}");
     assert_eq!(accepts.await.expect("no panic"), expected, "accepting");
-    drop((partner, full));
+    // There is room in its ring.
+    let late = errno(idle.write(b"x").await);
+    assert!([expected, libc::ECONNRESET, libc::EPIPE].contains(&late), "writing late: {late}");
+    drop((partner, full, other));
 }
 
 pub async fn who_waits_hears_of_an_abort(bench: Bench) {

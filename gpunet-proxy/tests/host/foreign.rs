@@ -75,10 +75,14 @@ fn a_reset_by_a_program_is_an_error() {
         let addr = SockAddr::from_std(listener.local_addr().expect("an address"));
         let client = tokio::task::spawn_blocking(move || client::client(addr)).await.expect("no panic");
         let (mut stream, _) = listener.accept().await.expect("accepted");
-        let waits = tokio::spawn(async move { errno(stream.read(&mut [0; 4]).await) });
+        let waits = tokio::spawn(async move {
+            let read = errno(stream.read(&mut [0; 4]).await);
+            // There is room in the ring, but no use.
+            (read, errno(stream.write(b"x").await))
+        });
         tokio::time::sleep(Duration::from_millis(5)).await;
         client::reset(client);
-        assert_eq!(waits.await.expect("no panic"), libc::ECONNRESET);
+        assert_eq!(waits.await.expect("no panic"), (libc::ECONNRESET, libc::ECONNRESET));
         drop(listener);
         bench.end().await;
     });

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, bytes, errno};
 use gpunet_device::TransportKind;
 use gpunet_proxy::host::{ReadHalf, Stream, WriteHalf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Sends back whatever comes, to the end.
@@ -68,16 +68,20 @@ pub async fn megabytes_flow_both_ways_at_the_same_time(bench: Bench) {
 pub async fn no_wake_up_is_lost(bench: Bench) {
     let (mut client, server) = bench.pair_with(bench.options().with_rings(4096, 4096)).await;
     let server = tokio::spawn(echo(server));
-    let mut byte = [0];
+    let (mut byte, mut slow) = ([0], 0);
     for round in 0..1500u32 {
         if round % 100 == 99 {
             // Long enough for the reactor to park.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+        let start = Instant::now();
         client.write_all(&[round as u8]).await.expect("sent");
         client.read_exact(&mut byte).await.expect("received");
         assert_eq!(byte[0], round as u8);
+        slow += u32::from(start.elapsed() > Duration::from_millis(150));
     }
+    // A sleep ends after 200 ms in any case, which would hide the loss.
+    assert!(slow < 10, "{slow} rounds took as long as a wake-up that was lost");
     drop(client);
     let _ = server.await.expect("no panic");
     bench.end().await;

@@ -150,7 +150,7 @@ speaks_rc() { timeout 20 "$1" server --help 2>/dev/null | grep -A3 -e --transpor
 
 # need_test test:PACKAGE:NAME
 need_test() {
-    local package name binary
+    local package name binary made
     IFS=: read -r _ package name <<<"$1"
     if [ -n "$PROGRAMS" ] || ! has_target test "$name"; then
         LACKS[$1]="$package has no test $name"
@@ -158,8 +158,10 @@ need_test() {
     fi
     binary=$(cargo_limited test --no-run --locked -p "$package" --test "$name" --message-format=json |
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n1) || :
-    if [ -n "$binary" ]; then
-        FILE_OF[$1]=$binary:/job/$package-$name
+    scratch_dir made
+    # Its debug information would not fit into the guest's memory.
+    if [ -n "$binary" ] && strip -g -o "$made/$package-$name" "$binary"; then
+        FILE_OF[$1]=$made/$package-$name:/job/$package-$name
     else
         LACKS[$1]="FAILED: test $name of $package cannot be built"
     fi

@@ -164,7 +164,7 @@ __device__ int gpoll(struct pollfd *fds, unsigned long long count, long long tim
 
 __device__ int ggetsockname(int socket, struct sockaddr *addr, socklen_t *len);
 __device__ int ggetpeername(int socket, struct sockaddr *addr, socklen_t *len);
-/* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before gconnect, or before a listener's gbind),
+/* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before gconnect, or before glisten),
  * SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
  * SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
 __device__ int gsetsockopt(int socket, int level, int name, const void *value, socklen_t len);

@@ -36,7 +36,7 @@ pub use addr::SockAddr;
 pub use context::Context;
 pub use errno::{Error, Result};
 pub use handle::Handle;
-pub use options::Options;
+pub use options::{Options, TransportKind};
 pub use place::Place;
 pub use position::StreamWord;
 pub use span::{Piece, RingSpan};

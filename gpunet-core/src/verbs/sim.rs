@@ -149,6 +149,25 @@ impl Fabric {
         self.0.with(|state| state.hidden.insert(ip));
     }
 
+    /// Its hosts, in the order in which they came: also those whose stacks a proxy keeps to itself.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<HostId> {
+        self.0.with(|state| (0..state.hosts.len()).map(HostId).collect())
+    }
+
+    /// What a host holds at this moment.
+    #[must_use]
+    pub fn usage(&self, host: HostId) -> Usage {
+        self.0.with(|state| {
+            let host = &state.hosts[host.0];
+            Usage {
+                queue_pairs: host.queue_pairs,
+                identifiers: host.identifiers,
+                memory_regions: host.registry.memory_regions(),
+            }
+        })
+    }
+
     fn locked<R>(&self, work: impl FnOnce(&mut state::State) -> R) -> R {
         self.0.with(work)
     }
@@ -216,14 +235,7 @@ impl Verbs for Sim {
     }
 
     fn usage(&self) -> Usage {
-        self.fabric.locked(|state| {
-            let host = &state.hosts[self.id.0];
-            Usage {
-                queue_pairs: host.queue_pairs,
-                identifiers: host.identifiers,
-                memory_regions: host.registry.memory_regions(),
-            }
-        })
+        self.fabric.usage(self.id)
     }
 }
 

@@ -21,7 +21,9 @@ impl Control {
         let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
         let slot = request.slot;
-        let Role::Bound(bound) = std::mem::take(&mut device.slots[slot as usize].role) else { return };
+        let Role::Bound(mut bound) = std::mem::take(&mut device.slots[slot as usize].role) else { return };
+        // What was set since bind counts: accepted streams inherit it.
+        bound.options = request.options;
         let (addr, generation) = (bound.addr, request.generation);
         let peer = device.peer.clone();
         let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|listening| {
@@ -88,14 +90,26 @@ impl Control {
     /// Gives waiting connections to waiting accepts, both in order, and shows what is left.
     pub(super) fn serve(&mut self, device_id: u32, slot: u32) {
         while self.serve_one(device_id, slot) {}
+        let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
+        let generation = device.slots[slot as usize].generation;
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
-        let ready: u64 = listener.listening.iter_mut().map(|l| l.ready()).sum();
-        let watched = listener.listening.iter_mut().filter(|l| l.readiness().is_some());
-        for ((_, rearm), listening) in listener.watches.iter().zip(watched) {
-            if listening.ready() == 0 {
+        let mut ready = 0;
+        let mut watches = listener.watches.iter();
+        for listening in &mut listener.listening {
+            // Asked once: between two questions a connection may come, and its event be taken.
+            let count = listening.ready();
+            ready += count;
+            if listening.readiness().is_some()
+                && let Some((_, rearm)) = watches.next()
+                && count == 0
+            {
                 rearm.notify_one();
             }
+        }
+        if ready > 0 && !listener.waiters.is_empty() {
+            // One that came after the last look.
+            let _ = messages.send(Message::ListenerReady { device: device_id, slot, generation });
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {
             let memory = &device.attached.memory;
@@ -157,7 +171,7 @@ impl Control {
                 device.wait_first(slot, waiter);
             }
             (Err(error), _) => {
-                tracing::warn!(slot, %error, "accept failed");
+                tracing::error!(slot, %error, "accept failed");
                 device.recycle(waiter.target);
                 device.reply_result(waiter.control, waiter.seq, Err(crate::errno(&error)));
             }

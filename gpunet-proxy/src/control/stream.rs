@@ -165,6 +165,10 @@ impl Control {
                 }
             }
             Origin::Connect { .. } | Origin::Accept { .. } => {
+                // This machine's fault, and its owner's to mend: such as the locked-memory limit.
+                if error.kind() == io::ErrorKind::OutOfMemory {
+                    tracing::error!(slot, %error, "no memory for a connection");
+                }
                 tracing::debug!(slot, %error, "not connected");
                 device.recycle(slot);
                 device.reply_result(control, seq, Err(crate::errno(&error)));

@@ -325,6 +325,12 @@ pub(crate) fn errno(error: &io::Error) -> Error {
         (None, io::ErrorKind::TimedOut) => Error::TimedOut,
         (None, io::ErrorKind::ConnectionAborted) => Error::ConnectionAborted,
         (None, io::ErrorKind::Unsupported) => Error::NotSupported,
+        (None, io::ErrorKind::ConnectionReset) => Error::ConnectionReset,
+        (None, io::ErrorKind::AddrNotAvailable) => Error::AddressNotAvailable,
+        (None, io::ErrorKind::PermissionDenied) => Error::AccessDenied,
+        (None, io::ErrorKind::NetworkUnreachable) => Error::NetworkUnreachable,
+        (None, io::ErrorKind::HostUnreachable) => Error::HostUnreachable,
+        (None, io::ErrorKind::OutOfMemory) => Error::NoBuffers,
         _ => Error::InvalidArgument,
     }
 }

@@ -124,6 +124,7 @@ need_file() {
     case $1 in
         dmabuf-shim) need_shim ;;
         test:*) need_test "$1" ;;
+        example:*) need_example "$1" ;;
         *) need_program "$1" ;;
     esac
 }
@@ -147,6 +148,17 @@ need_program() {
 
 # speaks_rc PROGRAM: is rc among the transports that its help names?
 speaks_rc() { timeout 20 "$1" server --help 2>/dev/null | grep -A3 -e --transport | grep -qw rc; }
+
+# need_example example:PACKAGE:NAME
+need_example() {
+    local package name
+    IFS=: read -r _ package name <<<"$1"
+    if [ -n "$PROGRAMS" ] || ! cargo_limited build --release --locked -p "$package" --example "$name" >&2; then
+        LACKS[$1]="FAILED: example $name of $package cannot be built"
+    else
+        FILE_OF[$1]=$TARGET/release/examples/$name:/job/$package-$name
+    fi
+}
 
 # need_test test:PACKAGE:NAME
 need_test() {

@@ -163,6 +163,10 @@ no_tcp_port() { ! at_b ss -Hltn "sport = :$1" | grep -q . || fail "somebody list
 # resources DEVICE: what is allocated, as "qp N cm_id N mr N".
 resources() { rdma resource show "$1" | sed -nE "s/.*: (.*)/\1/p" | tr ' ' '\n' | paste - - | awk '
     $1 == "qp" || $1 == "cm_id" || $1 == "mr" || $1 == "cq" || $1 == "pd" { printf "%s %s ", $1, $2 }'; }
+# queues DEVICE: of these, what every connection has of its own; registrations are kept for the next one.
+queues() { resources "$1" | sed -E 's/(pd|mr) [0-9]+ //g'; }
+has_queues() { [ "$(queues "$1")" = "$2" ]; }
+amount() { resources "$1" | sed -nE "s/.*$2 ([0-9]+) .*/\1/p"; }
 has_resources() { [ "$(resources "$1")" = "$2" ]; }
 
 # resources_back DEVICE BEFORE SECONDS

@@ -9,16 +9,19 @@
 before_a=$(resources ra)
 without_server=$(resources rb)
 echo_server_b
-# The server keeps the registrations of as many rings as there were connections at a time: first let it have them all.
-# shellcheck disable=SC2086
-run first 90 at_a $ECHO client $IP_B:$ECHO_PORT $ECHO_OPTIONS --size 64 --count 40 --connections 100 --blocks 50 --json
-sleep 3
-before_b=$(resources rb)
+# The first connection may make what all share.
+warm_up at_a $IP_B:$ECHO_PORT
+before_b=$(queues rb)
 # shellcheck disable=SC2086
 run thousand 300 at_a $ECHO client $IP_B:$ECHO_PORT $ECHO_OPTIONS --size 64 --count 4 --connections 1000 --blocks 50 --json
 check_report /tmp/thousand.log
 says /tmp/thousand.log '"connections": *1000[,}]' || fail "not a thousand connections"
-resources_back rb "$before_b" 20
+until_true 20 has_queues rb "$before_b" || fail "rb has $(queues rb)after 20 s, where it had $before_b before"
+# The server keeps the registrations, 3 a connection, of as many as there were at a time: 50, and those being closed. A leak
+# would be of 3000.
+kept=$(amount rb mr)
+[ "$kept" -le 450 ] || fail "$kept memory regions are kept after 50 connections at a time"
+say_step "rb has $(resources rb)"
 resources_back ra "$before_a" 20
 stops "$server"
 resources_back rb "$without_server" 5

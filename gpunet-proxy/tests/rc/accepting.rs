@@ -1,0 +1,239 @@
+//! Clients that go while they wait, accepts and connects that are given up.
+
+use crate::hosts::{Host, Hosts, RC, config, exchange, open};
+use crate::support::client::{nobody, std_addr};
+use crate::support::world::{LOOPBACK, listen};
+use crate::support::{Memory, SOLO, bounded, until};
+use gpunet_core::verbs::Verbs;
+use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_device::{Error, Handle, Listener, Net, SockAddr, Stream};
+use gpunet_proxy::Config;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// So long takes a message of the connection manager.
+fn slow(millis: u64) -> Fabric {
+    let delay = Duration::from_millis(millis);
+    Fabric::with(Settings { delay: delay..=delay, ..Settings::new(71) })
+}
+
+#[test]
+fn clients_that_left_the_backlog_are_not_accepted() {
+    bounded(|| {
+        let hosts = Hosts::new(Fabric::new(72));
+        let listener = listen(hosts.b.net(), RC);
+        let addr = listener.local_addr();
+        let late = RC.with_timeouts(10_000_000, 0);
+        for _ in 0..5 {
+            let gave_up = Stream::connect_with(&SOLO, hosts.a.net(), addr, late).map(|_| ());
+            assert_eq!(gave_up, Err(Error::TimedOut));
+        }
+        hosts.a.expect_all_free();
+        assert_eq!(listener.accept_timeout(&SOLO, 20_000_000).map(|_| ()), Err(Error::TimedOut));
+        // The process of another is killed while it waits.
+        let other = Host::new(&hosts.fabric);
+        let net = other.net();
+        let waiting = std::thread::spawn(move || {
+            Stream::connect_with(&SOLO, net, addr, RC.with_timeouts(500_000_000, 0)).map(|_| ())
+        });
+        other.world.expect_requests(1);
+        hosts.fabric.kill(other.id);
+        assert!(waiting.join().expect("no panic").is_err());
+        // Those who stay are served.
+        let net = hosts.a.net();
+        let client = std::thread::spawn(move || {
+            Stream::connect_with(&SOLO, net, addr, RC).map(|s| s.handle()).expect("connected")
+        });
+        let mut far = listener.accept(&SOLO).expect("accepted");
+        let mut near = open(net, client.join().expect("no panic"));
+        exchange(&mut near, &mut far);
+        near.close(&SOLO).expect("open");
+        far.close(&SOLO).expect("open");
+        listener.close(&SOLO).expect("open");
+        other.bury();
+        hosts.end();
+    });
+}
+
+#[test]
+fn an_accept_given_up_during_the_handshake() {
+    bounded(|| {
+        let hosts = Hosts::new(slow(15));
+        let listener = listen(hosts.b.net(), RC);
+        let (addr, net) = (listener.local_addr(), hosts.a.net());
+        let connect = move || Stream::connect_with(&SOLO, net, addr, RC).map(|s| s.handle());
+        for _ in 0..4 {
+            let client = std::thread::spawn(connect);
+            // The answer takes 15 ms, and 15 more until it is known that it came.
+            while !client.is_finished() {
+                let accepted = listener.accept_timeout(&SOLO, 5_000_000).map(|_| ());
+                assert_eq!(accepted, Err(Error::TimedOut));
+            }
+            if let Ok(handle) = client.join().expect("no panic") {
+                let mut stream = open(net, handle);
+                let end = stream.recv(&SOLO, Memory::new(1).buffer());
+                assert_eq!(end, Err(Error::ConnectionReset));
+                stream.close(&SOLO).expect("open");
+            }
+            hosts.a.expect_all_free();
+        }
+        let client = std::thread::spawn(connect);
+        let mut far = listener.accept(&SOLO).expect("accepted");
+        let mut near = open(net, client.join().expect("no panic").expect("connected"));
+        exchange(&mut near, &mut far);
+        near.close(&SOLO).expect("open");
+        far.close(&SOLO).expect("open");
+        listener.close(&SOLO).expect("open");
+        hosts.end();
+    });
+}
+
+#[test]
+fn a_connect_given_up_before_it_is_accepted() {
+    bounded(|| {
+        let fabric = slow(1);
+        let host = Host::new(&fabric);
+        let sim = fabric.host();
+        let addr = nobody();
+        // A listener that never answers.
+        let mut silent = sim.listen(std_addr(addr), 64).expect("nobody is there");
+        let mut kept = Vec::new();
+        for _ in 0..20 {
+            let late = RC.with_timeouts(3_000_000, 0);
+            let gave_up = Stream::connect_with(&SOLO, host.net(), addr, late).map(|_| ());
+            assert_eq!(gave_up, Err(Error::TimedOut));
+            kept.extend(silent.next());
+        }
+        host.expect_all_free();
+        drop((kept, silent));
+        host.end();
+    });
+}
+
+#[test]
+fn a_listener_that_closes_refuses_who_waits() {
+    bounded(|| {
+        let hosts = Hosts::new(Fabric::new(73));
+        let listener = listen(hosts.b.net(), RC);
+        let (addr, net) = (listener.local_addr(), hosts.a.net());
+        let connect = move || Stream::connect_with(&SOLO, net, addr, RC).map(|_| ());
+        let waiting: Vec<_> = (0..5).map(|_| std::thread::spawn(connect)).collect();
+        until("all wait", || hosts.a.world.attachment().usage().requests == 5);
+        listener.close(&SOLO).expect("open");
+        for client in waiting {
+            assert_eq!(client.join().expect("no panic"), Err(Error::ConnectionRefused));
+        }
+        hosts.end();
+    });
+}
+
+#[test]
+fn a_full_backlog_refuses() {
+    bounded(|| {
+        let fabric = Fabric::new(74);
+        let hosts = Hosts::new(fabric);
+        let listener = Listener::bind_with(&SOLO, hosts.b.net(), LOOPBACK, RC, 2).expect("a free port");
+        let (addr, net) = (listener.local_addr(), hosts.a.net());
+        let connect =
+            move || Stream::connect_with(&SOLO, net, addr, RC.with_timeouts(200_000_000, 0)).map(|_| ());
+        let waiting: Vec<_> = (0..12).map(|_| std::thread::spawn(connect)).collect();
+        let ends: Vec<_> = waiting.into_iter().map(|w| w.join().expect("no panic")).collect();
+        assert!(ends.contains(&Err(Error::ConnectionRefused)), "{ends:?}");
+        assert!(ends.contains(&Err(Error::TimedOut)), "{ends:?}");
+        listener.close(&SOLO).expect("open");
+        hosts.end();
+    });
+}
+
+/// Rings for a few connections only.
+fn tight(fabric: &Fabric) -> Host {
+    Host::with(fabric, Config { sockets: 32, shared_rings: 128 << 10, ..config(fabric) })
+}
+
+/// One client after the other, most of which give up at once; those that get through send a pattern
+/// of their own. Rings of who gave up are used again at once: bytes in the wrong place would show.
+fn restless(net: Net, addr: SockAddr, seed: u64, stop: &AtomicBool, survivors: &AtomicUsize) {
+    const LEN: usize = 9000;
+    let memory = Memory::filled(seed, 0, LEN);
+    let back = Memory::new(LEN);
+    let mut turn = seed;
+    while !stop.load(Ordering::Relaxed) {
+        turn += 1;
+        let patience = if turn.is_multiple_of(4) { 400_000_000 } else { 100_000 + turn % 7 * 300_000 };
+        let options = RC.with_rings(4096, 4096).with_timeouts(patience, 0);
+        let mut stream = match Stream::connect_with(&SOLO, net, addr, options) {
+            Ok(stream) => stream,
+            Err(Error::TimedOut | Error::NoBuffers | Error::TooManySockets | Error::ConnectionRefused) => {
+                continue;
+            }
+            Err(error) => panic!("{error:?}"),
+        };
+        let whole = stream.set_options(&SOLO, RC).is_ok()
+            && stream.send_all(&SOLO, memory.buffer().first(4000)).is_ok()
+            && stream.recv_exact(&SOLO, back.buffer().first(4000)) == Ok(4000);
+        if whole {
+            assert!(back.holds(0, 4000, seed, 0), "another stream's bytes");
+            survivors.fetch_add(1, Ordering::Relaxed);
+        }
+        stream.close(&SOLO).expect("open");
+    }
+}
+
+fn serve(net: Net, listener: Handle, stop: &AtomicBool) {
+    let listener = Listener::from_handle(&SOLO, net, listener).expect("open");
+    let memory = Memory::new(4000);
+    while !stop.load(Ordering::Relaxed) {
+        let mut stream = match listener.accept_timeout(&SOLO, 700_000) {
+            Ok(stream) => stream,
+            Err(Error::TimedOut | Error::NoBuffers | Error::TooManySockets) => continue,
+            Err(error) => panic!("{error:?}"),
+        };
+        // It echoes, if the client is still there.
+        let mut left = 4000;
+        while left > 0 {
+            match stream.receiver().recv_timeout(&SOLO, memory.buffer().first(left), 200_000_000) {
+                Ok(n @ 1..) => {
+                    left -= n;
+                    if stream.send_all(&SOLO, memory.buffer().first(n)).is_err() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        stream.close(&SOLO).expect("open");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn rings_are_not_used_again_before_the_card_has_let_go() {
+    bounded(|| {
+        let delay = Duration::ZERO..=Duration::from_micros(900);
+        let fabric = Fabric::with(Settings { delay, ..Settings::new(75) });
+        let (a, b) = (tight(&fabric), tight(&fabric));
+        let listener = listen(b.net(), RC.with_rings(4096, 4096));
+        let addr = listener.local_addr();
+        let (stop, survivors) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let (stop, survivors) = (&stop, &survivors);
+        std::thread::scope(|scope| {
+            let (net, handle) = (a.net(), listener.handle());
+            for seed in 0..6 {
+                scope.spawn(move || restless(net, addr, seed, stop, survivors));
+            }
+            for _ in 0..2 {
+                let net = b.net();
+                scope.spawn(move || serve(net, handle, stop));
+            }
+            std::thread::sleep(Duration::from_secs(3));
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(survivors.load(Ordering::Relaxed) > 5, "{survivors:?}");
+        listener.close(&SOLO).expect("open");
+        a.expect_all_free();
+        b.expect_all_free();
+        // Not everything was delivered: some gave up on an answer.
+        a.bury();
+        b.bury();
+    });
+}

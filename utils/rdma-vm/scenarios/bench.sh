@@ -1,0 +1,37 @@
+# gpunet beside rstream, rconnect and perftest, in one run. Emulation distorts all of it, and nothing is asserted.
+# in: bench
+# guests: namespaces
+# needs: gpunet-rstream example:gpunet-proxy:rc_connect
+# limit: 300
+# shellcheck shell=sh source=scenarios/lib.sh
+. /job/scenarios/lib.sh
+pair() { # pair SIZE COUNT ITERATIONS: rstream with rstream, then gpunet-rstream with gpunet-rstream
+    echo "-- $1 bytes, $2 transfers, $3 iterations: rstream, gpunet-rstream"
+    start_peer rstream $RSTREAM_PORT at_b rstream -b $IP_B -S "$1" -C "$2" -I "$3"
+    run rstream-client 60 at_a rstream -s $IP_B -S "$1" -C "$2" -I "$3"
+    grep custom /tmp/rstream-client.log
+    ended_well "$server" 10 rstream
+    # shellcheck disable=SC2086
+    start_server gpunet at_b $RSTREAM server $IP_B:$RSTREAM_PORT $RSTREAM_OPTIONS --size "$1" --count "$2" --iterations "$3"
+    # shellcheck disable=SC2086
+    run gpunet-client 60 at_a $RSTREAM client $IP_B:$RSTREAM_PORT $RSTREAM_OPTIONS --size "$1" --count "$2" --iterations "$3"
+    grep custom /tmp/gpunet-client.log
+    ended_well "$server" 10 gpunet
+}
+for round in 1 2 3; do
+    echo "== round $round"
+    pair 64 1 500
+    pair 65536 256 1
+    pair 1048576 16 1
+done
+start write-lat at_b ib_write_lat -F -R -d rb -s 64 -n 500
+sleep 1
+run lat 30 at_a ib_write_lat -F -R -d ra -s 64 -n 500 $IP_B
+grep -A1 '#bytes' /tmp/lat.log
+start write-bw at_b ib_write_bw -F -R -d rb -s 65536 -n 300
+sleep 1
+run bw 30 at_a ib_write_bw -F -R -d ra -s 65536 -n 300 $IP_B
+grep -A1 '#bytes' /tmp/bw.log
+start_server listen at_b /job/gpunet-proxy-rc_connect listen $IP_B:7473
+run connect 120 at_a /job/gpunet-proxy-rc_connect $IP_B:7473 30
+cat /tmp/connect.log

@@ -113,6 +113,8 @@ pub struct Machine {
     failure: Option<Failure>,
     /// When the peer's host last showed that it lives.
     alive_at: u64,
+    /// Since when requests are under way without a sign of life.
+    waiting_since: u64,
 }
 
 impl Machine {
@@ -139,6 +141,7 @@ impl Machine {
             peer_gone: false,
             failure: None,
             alive_at: now,
+            waiting_since: now,
         }
     }
 
@@ -302,6 +305,9 @@ impl Machine {
 
     /// The next request to post, if there is one; the driver posts it.
     pub fn poll(&mut self, now: u64) -> Option<Op> {
+        if self.in_flight.is_empty() {
+            self.waiting_since = now;
+        }
         if let Some((message, entry)) = self.follow.take() {
             self.in_flight.push_back(entry);
             return Some(Op::Send { message });
@@ -430,6 +436,12 @@ impl Machine {
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.failure.is_none() && !self.peer_gone && self.has_slot() && self.sender.may_send()
+    }
+
+    /// Since when requests are under way without a sign of life; `None` if none are.
+    #[must_use]
+    pub fn waiting_since(&self) -> Option<u64> {
+        (!self.in_flight.is_empty()).then(|| self.waiting_since.max(self.alive_at))
     }
 
     /// When [`Machine::poll`] wants to be asked again, whatever else happens.

@@ -78,13 +78,13 @@ pub fn requests_come_in_order(world: &World) {
             link.prepare(&rings.memory(), DEPTH).unwrap();
             let mut connecting = link.connect(&[i as u8]);
             // Some steps happen only when the future is polled.
-            let poll = tokio::time::timeout(std::time::Duration::from_millis(30), &mut connecting).await;
+            let poll = tokio::time::timeout(std::time::Duration::from_millis(200), &mut connecting).await;
             assert!(poll.is_err(), "nobody has accepted it");
             waiting.push(connecting);
         }
         // One gives up.
         drop(waiting.remove(1));
-        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         for expected in [0, 2, 3] {
             let mut request = next(&mut *listening).await;
             if request.private_data[0] == 1 {

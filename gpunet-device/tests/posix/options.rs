@@ -158,7 +158,7 @@ fn unknown_options_and_wrong_values_are_refused() {
     assert_eq!(c.set(fd, (SOL_SOCKET, SO_LINGER), 1i32), errno(EINVAL));
     assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVTIMEO), [1i64, 1_000_000]), errno(EDOM));
     assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVTIMEO), [-1i64, 0]), errno(EDOM));
-    assert_eq!(c.set(fd, (SOL_GPUNET, GPUNET_TRANSPORT), 3i32), errno(EINVAL));
+    assert_eq!(c.set(fd, (SOL_GPUNET, GPUNET_TRANSPORT), 9i32), errno(EINVAL));
     assert_eq!(c.set(fd, (SOL_GPUNET, GPUNET_TRANSPORT), -1i32), errno(EINVAL));
     // A longer value is as good: the rest of it is not looked at.
     assert_eq!(c.set(fd, (SOL_SOCKET, SO_KEEPALIVE), [1i32, 99]), 0);

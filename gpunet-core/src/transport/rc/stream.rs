@@ -7,6 +7,12 @@ use gpunet_abi::{Options, RingSpan};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+/// A peer from whose host nothing has come for so long, while requests are under way, is given up, in
+/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry for ever,
+/// as rsockets do on devices that take seven retries for that.
+const PATIENCE_NS: u64 = 60_000_000_000;
+/// Deadlines are whole multiples of this, in nanoseconds.
+const ROUND_NS: u64 = 50_000_000;
 /// How long the end of a connection may take to be told, in nanoseconds.
 const CLOSE_NS: u64 = 3_000_000_000;
 /// The same for a connection that is given up.
@@ -127,6 +133,9 @@ impl StreamIo for RcIo {
             self.poll();
             self.machine.handle_disconnected();
         }
+        if self.machine.waiting_since().is_some_and(|since| turn.now >= since.saturating_add(PATIENCE_NS)) {
+            self.machine.handle_failure(Failure::Unreachable);
+        }
         let consumed = if turn.discards { self.taken } else { turn.consumed };
         self.machine.handle_consumed(consumed);
         self.post();
@@ -211,7 +220,10 @@ impl StreamIo for RcIo {
     }
 
     fn deadline(&self) -> Option<u64> {
-        match (self.close_by, self.machine.deadline()) {
+        let patience = self.machine.waiting_since().map(|since| since.saturating_add(PATIENCE_NS));
+        // Rounded up, so that it moves now and then and not with every message.
+        let next = self.machine.deadline().or(patience).map(|at| at.next_multiple_of(ROUND_NS));
+        match (self.close_by, next) {
             (Some(by), Some(at)) => Some(by.min(at)),
             (by, at) => by.or(at),
         }

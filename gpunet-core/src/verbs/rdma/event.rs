@@ -30,14 +30,14 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// Those of a connecting end: retries as many as there are, RNR for ever, no reads or atomics.
-    /// The set-up of an iWARP connection may need one read.
+    /// Those of a connecting end: six retries (rxe takes the largest number, seven, for "for ever"),
+    /// RNR for ever, no reads or atomics. The set-up of an iWARP connection may need one read.
     pub(super) fn connecting(iwarp: bool) -> Self {
         Self {
             responder_resources: 0,
             initiator_depth: u8::from(iwarp),
             flow_control: 1,
-            retry_count: 7,
+            retry_count: 6,
             rnr_retry_count: 7,
         }
     }

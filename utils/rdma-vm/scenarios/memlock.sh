@@ -12,6 +12,6 @@ before=$(resources rb)
 # shellcheck disable=SC2086
 start echo-client at_a chroot --userspec=65534:65534 / sh -c 'ulimit -l 64; exec "$@"' - $ECHO client $IP_B:$ECHO_PORT $ECHO_OPTIONS --size 1K --count 10 --connections 1
 ended_with_error "$started" 20 "the client" /tmp/echo-client.log
-grep -qiE 'lock|memlock|ulimit' /tmp/echo-client.log || fail "the error says nothing of locked memory"
+grep -qE 'RLIMIT_MEMLOCK|ulimit -l|locked.memory' /tmp/echo-client.log || fail "the error says nothing of locked memory"
 resources_back rb "$before" 10
 stops "$server"

@@ -1,5 +1,5 @@
 # gpunet beside rstream, rconnect and perftest, in one run. Emulation distorts all of it, and nothing is asserted.
-# in: bench
+# in: full
 # guests: namespaces
 # needs: gpunet-rstream example:gpunet-proxy:rc_connect
 # limit: 300

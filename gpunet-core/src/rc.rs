@@ -27,7 +27,7 @@ mod receiver;
 mod sender;
 
 pub use hello::{BadHello, Capabilities, HELLO_LEN, Hello, Remote};
-pub use machine::{Config, Failure, Machine, Peer, Variant};
+pub use machine::{Config, Failure, Machine, Variant};
 pub use message::{CONTROL_LIMIT, Message};
 pub use receiver::Receiver;
 pub use sender::Sender;

@@ -48,7 +48,6 @@ pub use probe::{DeviceReport, DeviceTransport, LinkLayer, OpenedReport, PortRepo
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Link, Listening, Pending, Usage, Verbs};
@@ -101,12 +100,6 @@ impl Rdma {
     /// What is missing, and what to do about it.
     pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
         probe::devices(Library::load()?)
-    }
-}
-
-impl From<Rdma> for Rc<dyn Verbs> {
-    fn from(rdma: Rdma) -> Self {
-        Rc::new(rdma)
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::verbs::{Op, Source};
 
 const KEEPALIVE: u64 = 2_000_000_000;
 

@@ -62,8 +62,9 @@ impl RcIo {
                 Completion::Received { message, len } => self.handle_message(message, len),
                 Completion::Sent { status: Status::Success, .. } => self.machine.handle_sent(self.now),
                 Completion::Sent { status, .. } => self.machine.handle_send_failed(failure(status)),
-                // The requests of the send queue fail too, or the connection is gone: they tell why.
-                Completion::Flushed => {}
+                // The queue pair is in error: a failed request has told why just before, or the peer's
+                // writes were refused here, or the connection is gone.
+                Completion::Flushed => self.machine.handle_disconnected(),
             }
         }
         any

@@ -1,6 +1,6 @@
 //! Peers that break the protocol: their own connection ends, nobody else's, and nothing is left.
 
-use crate::hosts::{Bystanders, Host, RC, receive, send_error};
+use crate::hosts::{Bystanders, Host, RC, config, receive, send_error};
 use crate::raw_peer::{RawPeer, Shape, connected};
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, bounded, until};
@@ -8,6 +8,8 @@ use gpunet_core::rc::Hello;
 use gpunet_core::verbs::sim::{Fabric, Sim};
 use gpunet_core::verbs::{Op, Sge, Source, Status};
 use gpunet_device::{Error, Listener};
+use gpunet_proxy::Config;
+use std::time::Duration;
 
 const RING: u32 = 16_384;
 
@@ -23,7 +25,9 @@ struct Scene {
 impl Scene {
     fn new(seed: u64) -> Self {
         let fabric = Fabric::new(seed);
-        let host = Host::new(&fabric);
+        // No sign of life is asked for here: what ends a connection is the lie.
+        let quiet = Config { rc_keepalive: Duration::from_secs(600), ..config(&fabric) };
+        let host = Host::with(&fabric, quiet);
         let bystanders = Bystanders::of(&host);
         let rings = RC.with_rings(u64::from(RING), u64::from(RING));
         let listener = listen(host.net(), rings);

@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpu_usermap::placement::Wanted;
 use gpunet_abi::options::TransportKind;
+use gpunet_app::device::DeviceChoice;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::{fmt, io};
@@ -154,34 +155,6 @@ pub struct ClientArgs {
     /// connection, at most 2048].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
-}
-
-/// `--device`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// A GPU if there is one, else the CPU.
-    Auto,
-    /// CPU thread blocks.
-    Cpu,
-    /// That GPU.
-    Cuda(u32),
-}
-
-impl FromStr for DeviceChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected auto, cpu, cuda or cuda:N".to_owned();
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            _ => {
-                let ordinal = text.strip_prefix("cuda:").ok_or_else(wrong)?;
-                ordinal.parse().map(Self::Cuda).map_err(|_| wrong())
-            }
-        }
-    }
 }
 
 /// `--transport`.
@@ -340,14 +313,6 @@ mod tests {
         for text in ["", "0", "K", "257M", "1G", "-1", "1.5K", "99999999999999999999", "18014398509481984K"] {
             assert!(size(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn devices_are_named_as_cuda_names_them() {
-        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
-        assert_eq!("cuda:3".parse(), Ok(DeviceChoice::Cuda(3)));
-        assert!("cuda:".parse::<DeviceChoice>().is_err());
-        assert!("gpu".parse::<DeviceChoice>().is_err());
     }
 
     #[test]

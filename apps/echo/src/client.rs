@@ -2,12 +2,12 @@
 
 use crate::args::ClientArgs;
 use crate::error::Error;
-use crate::interrupt::Interrupt;
 use crate::kernels::{ClientMemory, Kernels, Load};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{Outturn, RING, complain, run};
 use gpunet_abi::Options;
+use gpunet_app::interrupt::Interrupt;
 use std::net::SocketAddr;
 
 /// Runs the clients.

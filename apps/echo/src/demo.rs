@@ -2,13 +2,13 @@
 
 use crate::args::{DemoArgs, Transport};
 use crate::error::Error;
-use crate::interrupt::Interrupt;
 use crate::kernels::{Kernels, Load, end_server};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{RING, complain, run};
 use crate::server::cores;
 use gpunet_abi::Options;
+use gpunet_app::interrupt::Interrupt;
 use gpunet_echo_kernel::ATTENTION_NS;
 use std::net::SocketAddr;
 

@@ -3,7 +3,8 @@
 use crate::report::bytes;
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError, RegisterError};
-use gpunet_proxy::{AttachError, EmbedError, KernelError, LaunchError};
+use gpunet_app::device::DeviceError;
+use gpunet_proxy::{EmbedError, KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,14 +22,6 @@ pub enum Error {
         name: String,
         /// The resolver's answer.
         source: io::Error,
-    },
-    /// The GPU that was asked for cannot be used.
-    #[error("cuda:{ordinal} cannot be used: {reason}")]
-    NoGpu {
-        /// Which one.
-        ordinal: u32,
-        /// Why.
-        reason: String,
     },
     /// The server's address cannot be listened on.
     #[error("cannot listen on {addr}: {error}")]
@@ -60,9 +53,9 @@ pub enum Error {
     /// The proxy.
     #[error("cannot start the proxy: {0}")]
     Embed(#[from] EmbedError),
-    /// Its attachment.
+    /// The device.
     #[error(transparent)]
-    Attach(#[from] AttachError),
+    Device(#[from] DeviceError),
     /// The PTX.
     #[error("cannot load the kernels: {0}")]
     Load(#[from] LoadModuleError),

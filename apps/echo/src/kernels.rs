@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use crate::args::{DeviceArgs, LoadArgs, Transport};
-use crate::device;
 use crate::error::Error;
 use crate::ticks::Ticks;
 use gpunet_abi::{Handle, Options};
@@ -169,7 +168,7 @@ impl Kernels {
             ..Config::default()
         };
         let proxy = gpunet_proxy::embed(config)?;
-        let attachment = device::attach(&proxy, args.device)?;
+        let attachment = gpunet_app::device::attach(&proxy, "gpunet-echo", args.device)?;
         let threads = match args.threads {
             Some(threads) => vec![threads],
             None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),

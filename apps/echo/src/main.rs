@@ -2,9 +2,9 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | what is wanted | `args` (command line), `interrupt` (Ctrl-C) |
+//! | what is wanted | `args` (command line), gpunet-app's `interrupt` (Ctrl-C) |
 //! | the three programs | `demo` (both halves in this process), `server`, `client` |
-//! | what they share | `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
+//! | what they share | gpunet-app's `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
 //!
 //! The kernels themselves are in the package gpunet-echo-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -12,9 +12,7 @@
 mod args;
 mod client;
 mod demo;
-mod device;
 mod error;
-mod interrupt;
 mod kernels;
 mod progress;
 mod report;
@@ -24,7 +22,7 @@ mod ticks;
 
 use args::{Job, Refusal};
 use error::Error;
-use interrupt::{INTERRUPTED, Interrupt};
+use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;

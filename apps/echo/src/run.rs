@@ -2,11 +2,11 @@
 
 use crate::args::LoadArgs;
 use crate::error::Error;
-use crate::interrupt::Interrupt;
 use crate::kernels::{ClientMemory, Kernels, Load, STUCK, Work, end_clients};
 use crate::progress::Progress;
 use crate::report::{Rtt, Run, bytes};
 use gpunet_abi::Options;
+use gpunet_app::interrupt::Interrupt;
 use gpunet_echo_kernel::record::{Driven, Outcome};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};

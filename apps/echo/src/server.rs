@@ -2,10 +2,10 @@
 
 use crate::args::ServerArgs;
 use crate::error::Error;
-use crate::interrupt::Interrupt;
 use crate::kernels::{Bound, Kernels, end_server};
 use crate::report::{grouped, print, print_json};
 use gpunet_abi::Options;
+use gpunet_app::interrupt::Interrupt;
 use gpunet_echo_kernel::ATTENTION_NS;
 use serde::Serialize;
 use std::time::Duration;

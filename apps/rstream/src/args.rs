@@ -3,6 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2, TransportKind};
+use gpunet_app::device::DeviceChoice;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::{fmt, io};
@@ -154,34 +155,6 @@ pub struct BothArgs {
 
 /// Transfers or turns at most: rstream's are C integers.
 const MOST: u64 = i32::MAX as u64;
-
-/// `--device`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// A GPU if there is one, else the CPU.
-    Auto,
-    /// A CPU thread block.
-    Cpu,
-    /// That GPU.
-    Cuda(u32),
-}
-
-impl FromStr for DeviceChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected auto, cpu, cuda or cuda:N".to_owned();
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            _ => {
-                let ordinal = text.strip_prefix("cuda:").ok_or_else(wrong)?;
-                ordinal.parse().map(Self::Cuda).map_err(|_| wrong())
-            }
-        }
-    }
-}
 
 /// `--transport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

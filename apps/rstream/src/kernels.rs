@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use crate::args::DeviceArgs;
-use crate::device;
 use crate::error::Error;
 use gpunet_abi::{Handle, Options};
 use gpunet_proxy::device::Kernel;
@@ -135,7 +134,7 @@ impl Kernels {
         let rings = STREAMS * 2 * args.ring + (8 << 20);
         let config = Config { sockets: 64, shared_rings: rings, device_rings: rings, ..Config::default() };
         let proxy = gpunet_proxy::embed(config)?;
-        let attachment = device::attach(&proxy, args.device)?;
+        let attachment = gpunet_app::device::attach(&proxy, "gpunet-rstream", args.device)?;
         let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
         let program = attachment.load(PTX, threads)?;
         Ok(Self { program, attachment, threads })

@@ -4,15 +4,13 @@
 //! |---|---|
 //! | what is wanted | `args` (command line), `plan` (which tests over which connections), `interrupt` (Ctrl-C) |
 //! | the three programs | `run` (server, client, both) |
-//! | what they share | `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `report` |
+//! | what they share | gpunet-app's `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `report` |
 //!
 //! The kernels themselves are in the package gpunet-rstream-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
 
 mod args;
-mod device;
 mod error;
-mod interrupt;
 mod kernels;
 mod plan;
 mod report;
@@ -20,7 +18,7 @@ mod run;
 
 use args::{Job, Refusal};
 use error::Error;
-use interrupt::{INTERRUPTED, Interrupt};
+use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;

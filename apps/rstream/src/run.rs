@@ -2,11 +2,11 @@
 
 use crate::args::{BothArgs, ClientArgs, DeviceArgs, Endpoint, ServerArgs, TestArgs, Transport};
 use crate::error::Error;
-use crate::interrupt::Interrupt;
 use crate::kernels::{self, Bound, End, Kernels, Memory, Positions, Work};
 use crate::plan::{Step, plan};
 use crate::report::{Report, Row, headings};
 use gpunet_abi::Options;
+use gpunet_app::interrupt::Interrupt;
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
 use std::net::SocketAddr;
 use std::time::Duration;

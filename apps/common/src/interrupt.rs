@@ -18,6 +18,9 @@ impl Interrupt {
     /// Takes over SIGINT and SIGTERM.
     ///
     /// A thread of its own waits for them, so that nothing else of the program needs to be async.
+    ///
+    /// # Errors
+    /// The system's, when it refuses a thread or a handler.
     pub fn install() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let (mut interrupt, mut terminate) = {
@@ -40,11 +43,12 @@ impl Interrupt {
                 }
             });
         };
-        std::thread::Builder::new().name("rstream-signals".to_owned()).spawn(wait)?;
+        std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
         Ok(Self { asked })
     }
 
     /// Says whether the program is to end.
+    #[must_use]
     pub fn asked(&self) -> bool {
         // Ordering: Relaxed, as above.
         self.asked.load(Ordering::Relaxed)

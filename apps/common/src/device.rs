@@ -1,0 +1,100 @@
+//! Where kernels run.
+
+use gpu_usermap::cuda::{Cuda, Device};
+use gpunet_proxy::{AttachError, Attachment, Proxy};
+use std::str::FromStr;
+
+/// `--device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU if there is one, else the CPU.
+    Auto,
+    /// CPU thread blocks.
+    Cpu,
+    /// That GPU.
+    Cuda(u32),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected auto, cpu, cuda or cuda:N".to_owned();
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let ordinal = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                ordinal.parse().map(Self::Cuda).map_err(|_| wrong())
+            }
+        }
+    }
+}
+
+/// Why the chosen device has no sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The GPU that was asked for cannot be used.
+    #[error("cuda:{ordinal} cannot be used: {reason}")]
+    NoGpu {
+        /// Which one.
+        ordinal: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The CPU device could not be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// Gives the chosen device its sockets.
+///
+/// `auto` takes the first GPU if there is one. A GPU that is there and cannot be used is worth a
+/// line on stderr, under the name of `program`; a machine without one is not.
+///
+/// # Errors
+/// [`DeviceError`].
+pub fn attach(proxy: &Proxy, program: &str, choice: DeviceChoice) -> Result<Attachment, DeviceError> {
+    let ordinal = match choice {
+        DeviceChoice::Cpu => return Ok(proxy.attach_cpu()?),
+        DeviceChoice::Cuda(ordinal) => return attach_gpu(proxy, ordinal),
+        DeviceChoice::Auto if has_gpu() => 0,
+        DeviceChoice::Auto => return Ok(proxy.attach_cpu()?),
+    };
+    attach_gpu(proxy, ordinal).or_else(|error| {
+        eprintln!("{program}: {error}; running on the CPU");
+        Ok(proxy.attach_cpu()?)
+    })
+}
+
+fn has_gpu() -> bool {
+    Cuda::load().is_ok_and(|cuda| cuda.device_count().is_ok_and(|count| count > 0))
+}
+
+fn attach_gpu(proxy: &Proxy, ordinal: u32) -> Result<Attachment, DeviceError> {
+    let device = open(ordinal).map_err(|reason| DeviceError::NoGpu { ordinal, reason })?;
+    proxy.attach_cuda(&device).map_err(|error| DeviceError::NoGpu { ordinal, reason: error.to_string() })
+}
+
+fn open(ordinal: u32) -> Result<Device, String> {
+    let cuda = Cuda::load().map_err(|error| error.to_string())?;
+    let count = cuda.device_count().map_err(|error| error.to_string())?;
+    if ordinal >= count {
+        return Err(format!("there are {count} GPUs"));
+    }
+    cuda.device(ordinal).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_as_cuda_names_them() {
+        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
+        assert_eq!("cuda:3".parse(), Ok(DeviceChoice::Cuda(3)));
+        assert!("cuda:".parse::<DeviceChoice>().is_err());
+        assert!("gpu".parse::<DeviceChoice>().is_err());
+    }
+}

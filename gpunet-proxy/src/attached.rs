@@ -1,5 +1,6 @@
 //! What all threads of the proxy know of one attachment.
 
+use crate::agent::AgentLink;
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
 use std::os::fd::OwnedFd;
@@ -7,16 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One attachment, shared by the proxy's threads.
-#[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) id: u32,
-    pub(crate) memory: SharedMemory,
+    pub(crate) memory: Arc<SharedMemory>,
     /// A GPU: its stores raise no event, so somebody has to look.
     pub(crate) polled: bool,
+    /// A GPU whose memory other processes and other GPUs may map.
+    pub(crate) shareable: bool,
+    /// The process that owns it.
+    pub(crate) agent: AgentLink,
     /// How a network card reaches the device's own memory, if rings may lie there.
     pub(crate) card: Option<CardMemory>,
     pub(crate) totals: Totals,
     pub(crate) inbox: Inbox,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attached").field("id", &self.id).field("polled", &self.polled).finish_non_exhaustive()
+    }
 }
 
 /// The device's own memory as a network card reaches it.

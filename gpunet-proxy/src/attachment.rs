@@ -159,8 +159,10 @@ impl Proxy {
         }
         let attached = Arc::new(Attached {
             id: inner.next_id(),
-            memory,
+            memory: Arc::new(memory),
             polled: device.is_some(),
+            shareable: false,
+            agent: Box::new(|_| {}),
             card,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),

@@ -110,6 +110,7 @@ impl Control {
             Message::Attach(attached) => {
                 self.devices.insert(attached.id, Device::new(attached));
             }
+            Message::Agent { device, answer } => self.handle_agent(device, answer),
             Message::FinishLaunch { device, launch, policy, done } => {
                 let _ = done.send(self.finish_launch(device, launch, policy));
             }
@@ -122,6 +123,10 @@ impl Control {
             Message::DetachTimeout { device } => self.finish_detach(device),
             Message::Ping | Message::Stop => {}
         }
+    }
+
+    fn handle_agent(&mut self, device: u32, answer: crate::agent::FromAgent) {
+        tracing::debug!(device, ?answer, "agent");
     }
 
     fn device(&mut self, id: u32) -> Option<&mut Device> {

@@ -12,6 +12,7 @@
 //! | signs of life | `pulse`: the heartbeat that devices watch |
 #![deny(unsafe_code)]
 
+mod agent;
 mod attached;
 mod attachment;
 pub mod config;

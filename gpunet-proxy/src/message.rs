@@ -1,5 +1,6 @@
 //! What the proxy's threads say to each other.
 
+use crate::agent::FromAgent;
 use crate::attached::{Attached, Usage};
 use crate::token::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
@@ -97,6 +98,8 @@ pub(crate) enum Message {
     OutQueue { device: u32, control: u32, seq: u64, bytes: Option<u64> },
     /// A new attachment.
     Attach(Arc<Attached>),
+    /// An attachment's agent answers.
+    Agent { device: u32, answer: FromAgent },
     /// A launch ended: reap what it left.
     FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Sender<FinishReport> },
     /// The device failed: all its sockets are reset.

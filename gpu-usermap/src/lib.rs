@@ -43,4 +43,4 @@ pub mod probe;
 pub mod region;
 
 pub use probe::{Probe, probe};
-pub use region::{PinnedRegion, RegionError};
+pub use region::{PinnedRegion, RegionError, Vacated};

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 pub use error::RegionError;
 pub(crate) use mapping::Mapping;
+pub use mapping::Vacated;
 pub(crate) use memfd::page_size;
 
 /// Owns a sealed, preallocated memfd and one shared mapping of it.
@@ -90,6 +91,16 @@ impl PinnedRegion {
     /// Returns the descriptor, to be sent to another process and opened there with [`from_fd`](Self::from_fd).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Lets go of the pages, and keeps the addresses until the result is dropped: a thread that does not know yet that the
+    /// region is out of use reads zeros there.
+    ///
+    /// # Errors
+    /// [`RegionError::Mmap`]: the addresses are unmapped then.
+    pub fn vacate(self) -> Result<Vacated, RegionError> {
+        let len = self.len();
+        self.mapping.vacate().map_err(|source| RegionError::Mmap { len, source })
     }
 
     /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.

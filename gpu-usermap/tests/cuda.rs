@@ -7,6 +7,8 @@
 #[path = "cuda/support.rs"]
 mod support;
 
+#[path = "cuda/child.rs"]
+mod child;
 #[path = "cuda/code.rs"]
 mod code;
 #[path = "cuda/mapping.rs"]
@@ -17,3 +19,9 @@ mod memory;
 mod persistent;
 #[path = "cuda/residency.rs"]
 mod residency;
+#[path = "cuda/shareable.rs"]
+mod shareable;
+#[path = "cuda/shareable_busy.rs"]
+mod shareable_busy;
+#[path = "cuda/teardown.rs"]
+mod teardown;

@@ -4,6 +4,10 @@
 //! proxy's own copy of the layout, never from the region itself, and nothing is handed out as a
 //! reference.
 
+mod part;
+
+pub use part::PartMemory;
+
 use crate::futex;
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Reply, Request};

@@ -1,11 +1,14 @@
 //! The kernel's way to its sockets, and every address derived from it.
 
 use core::mem::offset_of;
+use gpunet_abi::arena::Region;
 use gpunet_abi::context::Context;
 use gpunet_abi::control::ControlSlot;
 use gpunet_abi::entry::{Entry, OwnWords};
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
 use gpunet_abi::place::{DEVICE, Place, SHARED};
+#[cfg(not(target_arch = "nvptx64"))]
+use gpunet_abi::place::{FIRST_ARENA, REGIONS};
 use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// What a kernel is handed to use sockets: the address of its launch's [`Context`].
@@ -73,10 +76,45 @@ impl Net {
         let (base, size) = match place.region() {
             SHARED => (context.shared, context.shared_layout.len),
             DEVICE => (context.device, context.device_layout.len),
-            _ => return None,
+            number => self.region(number)?,
         };
         let inside = place.offset() <= size && len <= size - place.offset();
         if inside { Some(base + place.offset()) } else { None }
+    }
+
+    /// Base and length of a region that the attachment's agent has entered in the table.
+    #[inline(never)]
+    fn region(self, number: u8) -> Option<(u64, u64)> {
+        let (base, len, flags) = self.region_words(number);
+        // Pairs with the agent's publish of the flags, which it writes last.
+        if flags.observe() & Region::VALID == 0 {
+            return None;
+        }
+        Some((base.peek(), len.peek()))
+    }
+
+    #[inline(always)]
+    fn region_words(self, number: u8) -> (Word, Word, Word) {
+        let at = self.context().device_layout.regions + number as u64 * size_of::<Region>() as u64;
+        let entry = self.device(at).cast::<Region>();
+        // SAFETY: three aligned words of the table, inside the mapped device region.
+        unsafe {
+            (
+                Word::from_ptr(&raw mut (*entry).base),
+                Word::from_ptr(&raw mut (*entry).len),
+                Word::from_ptr(&raw mut (*entry).flags),
+            )
+        }
+    }
+
+    /// Base and flags of every region in the table, for CPU pollers.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn arenas(self) -> impl Iterator<Item = (u64, u64)> {
+        (FIRST_ARENA..=(REGIONS - 1) as u8).filter_map(move |number| {
+            let (base, _, flags) = self.region_words(number);
+            let flags = flags.observe();
+            if flags & Region::VALID != 0 { Some((base.peek(), flags)) } else { None }
+        })
     }
 
     #[inline(always)]

@@ -164,7 +164,9 @@ fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> (u32, u32) {
 struct Rest {
     net: Net,
     vigil: Vigil,
-    counted: bool,
+    counted: platform::Counted,
+    /// What it was before the last scan, once this thread is counted.
+    moment: Option<platform::Moment>,
 }
 
 /// Scans before a CPU poller goes to sleep.
@@ -173,7 +175,7 @@ const SCANS_BEFORE_SLEEP: u32 = 4;
 impl Rest {
     fn new(net: Net, timeout_ns: i64) -> Self {
         let limit = if timeout_ns > 0 { timeout_ns as u64 } else { 0 };
-        Self { net, vigil: Vigil::new(net, limit), counted: false }
+        Self { net, vigil: Vigil::new(net, limit), counted: platform::Counted::new(net), moment: None }
     }
 
     /// Waits until another scan is worth it. `epoch` is what it was before the last scan, and
@@ -191,17 +193,14 @@ impl Rest {
                 self.vigil.look()?;
             }
             if platform::MAY_SLEEP {
-                if self.counted {
+                if let Some(moment) = &self.moment {
                     // The scan that has just ended began after this thread counted itself in.
-                    platform::sleep_on(
-                        self.net.epoch().as_ptr().cast(),
-                        epoch as u32,
-                        self.vigil.remaining_ns(),
-                    );
-                } else if self.vigil.rounds() > SCANS_BEFORE_SLEEP {
-                    platform::count_poller(self.net.pollers(), true);
-                    self.counted = true;
+                    moment.sleep(self.vigil.remaining_ns());
+                } else if self.vigil.rounds() <= SCANS_BEFORE_SLEEP {
+                    return Ok(());
                 }
+                self.counted.enter();
+                self.moment = Some(platform::Moment::take(self.net));
                 return Ok(());
             }
             if direct || self.net.epoch().observe() != epoch {
@@ -211,9 +210,6 @@ impl Rest {
     }
 
     fn end(&mut self) {
-        if self.counted {
-            platform::count_poller(self.net.pollers(), false);
-            self.counted = false;
-        }
+        self.counted.leave();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::copy::copy_out_of_ring;
 use crate::outcome::{by_leader, unpack};
-use crate::send::{notify, ring_end};
+use crate::send::{mirror, notify, ring_end};
 use crate::slots::{self, Half};
 use crate::wait::{Patience, await_word};
 use crate::{Buffer, Group, Net};
@@ -16,7 +16,6 @@ pub struct RecvHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     pub(crate) consumer: Consumer,
-    partner: u32,
     patience: Patience,
     /// The last position that was announced, as the leader knows it; other lanes may have an older
     /// one, with which they would only announce sooner. Announcing costs a system-scope release, so
@@ -30,10 +29,10 @@ impl RecvHalf {
     /// The half as the device's books have it. All lanes.
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle, options: &Options) -> Self {
-        let (d, partner) = slots::half(net, handle, Half::Recv);
+        let (d, link) = slots::half(net, handle, Half::Recv);
         let position = StreamWord(d.position);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut consumer = unsafe { Consumer::new(ring_end(&d, partner), position.position(), d.seen) };
+        let mut consumer = unsafe { Consumer::new(ring_end(&d, link), position.position(), d.seen) };
         if position.fin() {
             consumer.finish();
         }
@@ -42,7 +41,7 @@ impl RecvHalf {
         }
         let patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
         let announced = slots::announced(net, handle).peek();
-        Self { net, handle, consumer, partner, patience, announced }
+        Self { net, handle, consumer, patience, announced }
     }
 
     pub(crate) fn set_patience(&mut self, options: &Options) {
@@ -181,9 +180,11 @@ impl RecvHalf {
 
     fn announce(&mut self) {
         self.consumer.announce();
+        let before = self.announced;
         self.announced = self.consumer.position();
+        mirror(self.net, self.handle.slot(), Half::Recv, self.consumer.end().link, before, self.announced);
         slots::announced(self.net, self.handle).set(self.announced);
-        notify(self.net, self.handle.slot(), self.partner, Half::Recv);
+        notify(self.net, self.handle.slot(), self.consumer.end(), Half::Recv);
     }
 
     /// The leader's part: the first word that says something new, or why there will be none, packed.

@@ -100,7 +100,7 @@ impl Claim {
                     (Ok(()), _) => {}
                 }
             }
-            platform::pause(vigil.rounds(), park, vigil.remaining_ns(), || reply_seq.observe() == seq);
+            platform::pause(vigil.rounds(), park, vigil.remaining_ns(), false, || reply_seq.observe() == seq);
         }
         // SAFETY: inside the region; the proxy published the sequence number after the body and
         // leaves it alone until the next request.

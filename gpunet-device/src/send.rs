@@ -6,11 +6,12 @@ use crate::outcome::{by_leader, unpack};
 use crate::slots::{self, Half};
 use crate::wait::{Patience, await_word};
 use crate::{Group, Net, platform};
-use gpunet_abi::control::NO_SLOT;
+use core::mem::offset_of;
 use gpunet_abi::entry::Direction;
+use gpunet_abi::layout::SocketLine;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::{Producer, RingEnd};
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan, Word};
+use gpunet_abi::{Error, Handle, Link, Options, Result, RingSpan, Word};
 
 /// Bytes published at a time. Larger: fewer system-scope releases (1.7 us each on an H200 while a
 /// chunk's stores arrive); smaller: the other end starts earlier.
@@ -22,27 +23,26 @@ pub struct SendHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     pub(crate) producer: Producer,
-    partner: u32,
     patience: Patience,
 }
 
 /// The ring's end that a direction in the books describes.
-pub(crate) fn ring_end(d: &Direction, partner: u32) -> RingEnd {
+pub(crate) fn ring_end(d: &Direction, link: Link) -> RingEnd {
     // SAFETY: addresses that `slots::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =
         unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
-    RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs, near: partner != NO_SLOT }
+    RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs, link }
 }
 
 impl SendHalf {
     /// The half as the device's books have it. All lanes.
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle, options: &Options) -> Self {
-        let (d, partner) = slots::half(net, handle, Half::Send);
+        let (d, link) = slots::half(net, handle, Half::Send);
         let position = StreamWord(d.position);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut producer = unsafe { Producer::new(ring_end(&d, partner), position.position(), d.seen) };
+        let mut producer = unsafe { Producer::new(ring_end(&d, link), position.position(), d.seen) };
         if position.fin() {
             producer.set_finished();
         }
@@ -50,7 +50,7 @@ impl SendHalf {
             producer.fail();
         }
         let patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
-        Self { net, handle, producer, partner, patience }
+        Self { net, handle, producer, patience }
     }
 
     pub(crate) fn set_patience(&mut self, options: &Options) {
@@ -175,9 +175,18 @@ impl SendHalf {
     fn push<G: Group>(&mut self, g: &G, len: u64) {
         // The barrier and the leader's release store together publish what all lanes wrote.
         g.sync();
+        let before = self.producer.position();
         self.producer.advance(len);
         if g.is_leader() {
             self.announce();
+            mirror(
+                self.net,
+                self.handle.slot(),
+                Half::Send,
+                self.producer.end().link,
+                before,
+                self.producer.position(),
+            );
         }
         if g.is_last() {
             self.keep();
@@ -193,7 +202,7 @@ impl SendHalf {
     /// Publishes the position and wakes who waits for it. By one lane.
     fn announce(&self) {
         self.producer.announce();
-        notify(self.net, self.handle.slot(), self.partner, Half::Send);
+        notify(self.net, self.handle.slot(), self.producer.end(), Half::Send);
     }
 
     /// Looks for free space, waiting for it if `patience` says so. All lanes.
@@ -281,15 +290,54 @@ impl SendHalf {
 
 /// Tells whoever advances the other side of a half that its word has changed. By one lane.
 #[inline(always)]
-pub(crate) fn notify(net: Net, slot: u32, partner: u32, half: Half) {
-    if partner == NO_SLOT {
-        let (sleeping, doorbell) = net.data_thread(slot);
-        platform::ring_doorbell(sleeping, doorbell);
-    } else {
+pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
+    if !platform::MAY_SLEEP {
+        // A GPU wakes nobody.
+        return;
+    }
+    if let Some(partner) = end.link.partner() {
         platform::wake(match half {
             Half::Send => net.recv_park(partner),
             Half::Recv => net.send_park(partner),
         });
         platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
+    } else if end.link.is_far() {
+        platform::wake(far_park(end.mine, half.other()));
+        platform::ring_bell(slots::far(net, slot));
+    } else {
+        let (sleeping, doorbell) = net.data_thread(slot);
+        platform::ring_doorbell(sleeping, doorbell);
+    }
+}
+
+/// The flag of who waits for a word of a stream in an arena, for the half of theirs that polls it: in
+/// the line that the word lies in.
+#[inline(always)]
+pub(crate) fn far_park(word: Word, half: Half) -> *mut u32 {
+    let (word_at, flag_at) = match half {
+        Half::Recv => (offset_of!(SocketLine, landed), offset_of!(SocketLine, recv_park)),
+        Half::Send => (offset_of!(SocketLine, released), offset_of!(SocketLine, send_park)),
+    };
+    word.as_ptr().cast::<u8>().wrapping_sub(word_at).wrapping_add(flag_at).cast()
+}
+
+/// Bytes of a direct stream after which its totals are shown to the proxy.
+const MIRROR_EVERY: u64 = 1 << 20;
+
+/// Shows the proxy how far a half of a direct stream is, now and then: the words that it would scan of a
+/// driven one. By one lane.
+#[inline(always)]
+pub(crate) fn mirror(net: Net, slot: u32, half: Half, link: Link, before: u64, now: u64) {
+    if link.is_direct() && before / MIRROR_EVERY != now / MIRROR_EVERY {
+        show(net, slot, half, now);
+    }
+}
+
+/// Shows the proxy the position of a half of a direct stream. Nobody acts on it.
+#[inline(always)]
+pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
+    match half {
+        Half::Send => net.published(slot).set(position),
+        Half::Recv => net.consumed(slot).set(position),
     }
 }

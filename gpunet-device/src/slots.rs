@@ -6,12 +6,14 @@
 
 use crate::{Net, plain, platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use gpunet_abi::control::{Descriptor, NO_SLOT};
+use gpunet_abi::arena::PartHeader;
+use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{Direction, Entry, Kind, OwnWords};
 use gpunet_abi::handle::next_generation;
+use gpunet_abi::layout::SocketLine;
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use gpunet_abi::place::Place;
-use gpunet_abi::{Error, Handle, Options, Result, SockAddr, Word};
+use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
 
 /// Takes a free slot and prepares its entry and words. By one lane.
 ///
@@ -126,14 +128,26 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor) -> Result<()> {
     let entry = net.entry(handle.slot());
     let send = direction(net, d.send_ring, d.send_log2, d.published, d.released)?;
     let recv = direction(net, d.recv_ring, d.recv_log2, d.consumed, d.landed)?;
-    if d.partner != NO_SLOT && d.partner >= net.context().sockets {
+    if d.link.partner().is_some_and(|slot| slot >= net.context().sockets) {
         return Err(Error::Protocol);
     }
+    // A publisher finds whom to wake beside the words, and at the start of the other device's part.
+    let far = if d.link.is_far() {
+        let whole_lines =
+            [d.published, d.consumed, d.landed, d.released].iter().all(|word| in_line(net, *word));
+        match net.resolve(Place::new(d.published.region(), 0), size_of::<PartHeader>() as u64) {
+            Some(far) if whole_lines => far,
+            _ => return Err(Error::Protocol),
+        }
+    } else {
+        0
+    };
     // SAFETY: this thread opens the slot; nobody else uses the entry yet.
     let mut book = unsafe { plain::load(entry) };
     book.send = send;
     book.recv = recv;
-    book.partner = d.partner;
+    book.link = d.link;
+    book.far = far;
     book.local = d.local;
     book.peer = d.peer;
     book.transport = d.transport;
@@ -141,6 +155,12 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor) -> Result<()> {
     unsafe { plain::store(entry, &book) };
     set_state(net, handle, Kind::Stream);
     Ok(())
+}
+
+/// Says whether the whole line that a word lies in is inside its region.
+fn in_line(net: Net, word: Place) -> bool {
+    let line = size_of::<SocketLine>() as u64;
+    net.resolve(Place::new(word.region(), word.offset() / line * line), line).is_some()
 }
 
 fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Result<Direction> {
@@ -164,9 +184,9 @@ pub(crate) fn book(net: Net, handle: Handle) -> Entry {
     unsafe { plain::load(net.entry(handle.slot())) }
 }
 
-/// One half of a stream as the books have it, and the other end's slot.
+/// One half of a stream as the books have it, and who is at the other side.
 #[inline(always)]
-pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, u32) {
+pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, Link) {
     let entry = net.entry(handle.slot());
     let direction = match half {
         // SAFETY: field address inside the table's entry.
@@ -177,8 +197,15 @@ pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, u32) {
     // SAFETY: the half belongs to the calling group, so nobody writes it now.
     let direction = unsafe { plain::load(direction) };
     // SAFETY: inside the entry; written when the stream was opened.
-    let partner = unsafe { (&raw const (*entry).partner).read_volatile() };
-    (direction, partner)
+    let link = unsafe { (&raw const (*entry).link).read_volatile() };
+    (direction, link)
+}
+
+/// The other device's part of the arena that the stream lies in.
+pub(crate) fn far(net: Net, slot: u32) -> *mut PartHeader {
+    let entry = net.entry(slot);
+    // SAFETY: inside the entry; written when the stream was opened.
+    unsafe { (&raw const (*entry).far).read_volatile() as *mut PartHeader }
 }
 
 /// The options of a socket.
@@ -223,6 +250,16 @@ pub(crate) fn set_error(net: Net, handle: Handle, error: Error) {
 pub(crate) enum Half {
     Send,
     Recv,
+}
+
+impl Half {
+    /// The half that the other end has of the same direction.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Send => Self::Recv,
+            Self::Recv => Self::Send,
+        }
+    }
 }
 
 /// Keeps a half's positions for the next call by handle, a later launch, or the C functions.

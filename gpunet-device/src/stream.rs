@@ -11,7 +11,7 @@ use crate::{Buffer, Group, Net};
 use gpunet_abi::control::{Op, Query};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr};
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
 /// Which direction to shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,6 +299,13 @@ impl Stream {
         slots::local(self.send.net, self.handle())
     }
 
+    /// What carries the stream.
+    #[must_use]
+    pub fn transport(&self) -> TransportKind {
+        let raw = slots::book(self.send.net, self.handle()).transport;
+        u8::try_from(raw).ok().and_then(TransportKind::from_raw).unwrap_or_default()
+    }
+
     /// The socket's options.
     #[must_use]
     pub fn options(&self) -> Options {
@@ -344,7 +351,7 @@ impl Stream {
         let (net, handle) = (self.send.net, self.handle());
         let book = slots::book(net, handle);
         by_leader(g, || {
-            if book.partner != gpunet_abi::control::NO_SLOT {
+            if book.link.is_direct() {
                 // A direct stream: what the other end has not consumed.
                 let word = StreamWord(self.send.producer.look().0);
                 return Ok(self.send.position().saturating_sub(word.position()));

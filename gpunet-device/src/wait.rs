@@ -1,7 +1,8 @@
 //! Waiting that always ends: what the leader looks at beside the word it waits for.
 
 use crate::outcome::pack;
-use crate::slots::Half;
+use crate::send::{far_park, show};
+use crate::slots::{self, Half};
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
@@ -140,10 +141,13 @@ fn wait_for(wait: &Wait, patience: Patience) -> Result<u64> {
         }
     };
     let mut vigil = Vigil::new(wait.net, limit);
+    let link = wait.end.link;
     let park = match wait.half {
+        half if link.is_far() => far_park(wait.end.theirs, half),
         Half::Send => wait.net.send_park(wait.handle.slot()),
         Half::Recv => wait.net.recv_park(wait.handle.slot()),
     };
+    let mut shown = !link.is_direct();
     loop {
         if let Some(word) = wait.news() {
             return wait.verdict(word);
@@ -153,9 +157,16 @@ fn wait_for(wait: &Wait, patience: Patience) -> Result<u64> {
                 return result;
             }
             vigil.look()?;
+            if !shown && vigil.rounds() > 16 {
+                // Nothing else to do: let the proxy's books have the totals.
+                shown = true;
+                let (own, _) = slots::half(wait.net, wait.handle, wait.half);
+                show(wait.net, wait.handle.slot(), wait.half, StreamWord(own.position).position());
+            }
         }
         let remaining = vigil.remaining_ns();
-        platform::pause(vigil.rounds(), park, remaining, || wait.news().is_some() || wait.ended().is_some());
+        let changed = || wait.news().is_some() || wait.ended().is_some();
+        platform::pause(vigil.rounds(), park, remaining, link.is_silent(), changed);
     }
 }
 

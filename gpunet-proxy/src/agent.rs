@@ -7,9 +7,12 @@
 //! the session's socket, descriptors with them.
 
 use crate::device_memory::DeviceMemory;
-use gpu_usermap::cuda::Device;
+use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
+use gpu_usermap::{PinnedRegion, Vacated};
+use gpunet_abi::arena::Region;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_core::memory::SharedMemory;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -17,13 +20,16 @@ use std::sync::Arc;
 /// nothing, since its attachment is about to be forgotten.
 pub(crate) type AgentLink = Box<dyn Fn(ToAgent) + Send + Sync>;
 
-/// A request to the owner of an attachment. Each but the last is answered by one [`FromAgent`].
+/// A request to the owner of an attachment. Each is answered by one [`FromAgent`].
 #[derive(Debug)]
 pub(crate) enum ToAgent {
     /// Allocate `len` bytes of the device's memory for others to map, and export them.
     Provide { arena: u32, len: u64 },
     /// Map both parts of an arena and enter them in the device's table of regions.
     Map(MapArena),
+    /// Set the words of the line at offset `line` of the own part, in GPU memory, back to 0: the ring at
+    /// offset `ring` is to be used again.
+    Clear { arena: u32, line: u64, ring: u64 },
     /// The arena is out of use: unmap it as soon as no kernel that may know it runs.
     Unmap { arena: u32 },
 }
@@ -46,7 +52,7 @@ pub(crate) enum Part {
     /// In the memory that this agent has provided.
     Own,
     /// A sealed memfd.
-    Pinned(Arc<OwnedFd>),
+    Pinned(Arc<PinnedRegion>),
     /// Another device's memory, exported by its agent; `len` is what that agent says.
     Gpu { fd: Arc<OwnedFd>, len: u64 },
 }
@@ -58,7 +64,9 @@ pub(crate) enum FromAgent {
     Provided { arena: u32, fd: OwnedFd, len: u64 },
     /// To [`ToAgent::Map`].
     Mapped { arena: u32 },
-    /// To either, when it cannot be.
+    /// To [`ToAgent::Clear`].
+    Cleared { arena: u32, ring: u64 },
+    /// To the first two, when it cannot be.
     Failed { arena: u32, reason: String },
     /// To [`ToAgent::Unmap`]: the numbers of its regions are free.
     Unmapped { arena: u32 },
@@ -72,6 +80,42 @@ pub(crate) struct Agent {
     own: Arc<DeviceMemory>,
     layout: DeviceLayout,
     shared: Arc<SharedMemory>,
+    mapped: HashMap<u32, Mapped>,
+    /// Parts in this GPU's memory.
+    provided: HashMap<u32, ShareableBuffer>,
+    /// Where CPU blocks may still look for a bell.
+    vacated: Vec<Vacated>,
+}
+
+/// One arena as this attachment has it.
+#[derive(Debug)]
+struct Mapped {
+    near: (u8, Memory),
+    far: (u8, Memory),
+}
+
+/// Memory in the device's address space.
+#[derive(Debug)]
+enum Memory {
+    /// Of the CPU device.
+    Cpu(Arc<PinnedRegion>),
+    /// Pinned memory as a GPU has it. Its drop waits until no kernel runs.
+    Registered(Registration, usize),
+    /// This GPU's own memory, which others map. Its drop waits, too.
+    Provided(ShareableBuffer),
+    /// Another GPU's memory. Its drop waits, too.
+    Imported(ImportedBuffer),
+}
+
+impl Memory {
+    fn region(&self, flags: u64) -> Region {
+        match self {
+            Self::Cpu(region) => Region::new(region.base().as_ptr() as u64, region.len() as u64, flags),
+            Self::Registered(registration, len) => Region::new(registration.device_ptr(), *len as u64, flags),
+            Self::Provided(buffer) => Region::new(buffer.ptr(), buffer.len() as u64, flags),
+            Self::Imported(buffer) => Region::new(buffer.ptr(), buffer.len() as u64, flags),
+        }
+    }
 }
 
 impl Agent {
@@ -82,16 +126,113 @@ impl Agent {
         layout: DeviceLayout,
         shared: Arc<SharedMemory>,
     ) -> Self {
-        Self { device, own, layout, shared }
+        Self {
+            device,
+            own,
+            layout,
+            shared,
+            mapped: HashMap::new(),
+            provided: HashMap::new(),
+            vacated: Vec::new(),
+        }
     }
 
     /// Does what the control plane asks.
     pub(crate) fn handle(&mut self, request: ToAgent) -> FromAgent {
-        let _ = (&self.device, &self.own, &self.layout, &self.shared);
         match request {
-            ToAgent::Provide { arena, .. } => FromAgent::Failed { arena, reason: "not yet".to_owned() },
-            ToAgent::Map(map) => FromAgent::Failed { arena: map.arena, reason: "not yet".to_owned() },
-            ToAgent::Unmap { arena } => FromAgent::Unmapped { arena },
+            ToAgent::Provide { arena, len } => match self.provide(arena, len) {
+                Ok((fd, len)) => FromAgent::Provided { arena, fd, len },
+                Err(reason) => FromAgent::Failed { arena, reason },
+            },
+            ToAgent::Map(map) => {
+                let arena = map.arena;
+                match self.map(map) {
+                    Ok(()) => FromAgent::Mapped { arena },
+                    Err(reason) => FromAgent::Failed { arena, reason },
+                }
+            }
+            ToAgent::Clear { arena, line, ring } => match self.clear(arena, line) {
+                Ok(()) => FromAgent::Cleared { arena, ring },
+                Err(reason) => FromAgent::Failed { arena, reason },
+            },
+            ToAgent::Unmap { arena } => {
+                self.unmap(arena);
+                FromAgent::Unmapped { arena }
+            }
+        }
+    }
+
+    fn provide(&mut self, arena: u32, len: u64) -> Result<(OwnedFd, u64), String> {
+        let Some(device) = &self.device else { return Err("the CPU device has no GPU memory".to_owned()) };
+        let buffer = device.alloc_shareable(len as usize).map_err(|error| error.to_string())?;
+        let fd = buffer.export().map_err(|error| error.to_string())?;
+        let len = buffer.len() as u64;
+        self.provided.insert(arena, buffer);
+        Ok((fd, len))
+    }
+
+    /// Sets the words `landed` and `released`, with which a line begins, back to 0.
+    fn clear(&self, arena: u32, line: u64) -> Result<(), String> {
+        let Some(buffer) = self.provided.get(&arena) else { return Err("no such arena".to_owned()) };
+        let written = buffer.device().write(buffer.buffer(), line as usize, &[0; 16]);
+        written.map_err(|error| error.to_string())
+    }
+
+    fn map(&mut self, map: MapArena) -> Result<(), String> {
+        let (near, far) = (self.memory(map.arena, map.near.1)?, self.memory(map.arena, map.far.1)?);
+        let silent = if map.silent { Region::SILENT } else { 0 };
+        self.enter(map.near.0, &near.region(Region::VALID | Region::NEAR | silent))?;
+        self.enter(map.far.0, &far.region(Region::VALID))?;
+        self.mapped.insert(map.arena, Mapped { near: (map.near.0, near), far: (map.far.0, far) });
+        // Who sleeps until something changes is to sleep on the new part's bell, too.
+        self.shared.bump_epoch();
+        Ok(())
+    }
+
+    fn memory(&self, arena: u32, part: Part) -> Result<Memory, String> {
+        match part {
+            Part::Pinned(region) => {
+                // A mapping of its own, with a life of its own.
+                let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+                let region = PinnedRegion::from_fd(fd).map_err(|error| error.to_string())?;
+                let Some(device) = &self.device else { return Ok(Memory::Cpu(region)) };
+                let len = region.len();
+                let registration = device.register(region).map_err(|error| error.to_string())?;
+                Ok(Memory::Registered(registration, len))
+            }
+            Part::Own => {
+                let provided = self.provided.get(&arena).ok_or("nothing was provided for that arena")?;
+                Ok(Memory::Provided(provided.clone()))
+            }
+            Part::Gpu { fd, len } => {
+                let device = self.device.as_ref().ok_or("the CPU device maps no GPU memory")?;
+                let fd = fd.try_clone().map_err(|error| error.to_string())?;
+                let buffer = device.import(fd, len as usize).map_err(|error| error.to_string())?;
+                Ok(Memory::Imported(buffer))
+            }
+        }
+    }
+
+    fn enter(&self, number: u8, region: &Region) -> Result<(), String> {
+        let offset = self.layout.regions as usize + usize::from(number) * size_of::<Region>();
+        self.own.enter_region(offset, region).map_err(|error| error.to_string())
+    }
+
+    fn unmap(&mut self, arena: u32) {
+        self.provided.remove(&arena);
+        let Some(Mapped { near, far }) = self.mapped.remove(&arena) else { return };
+        for (number, memory) in [near, far] {
+            if let Err(reason) = self.enter(number, &Region::default()) {
+                tracing::warn!(reason, "cannot take a region out of the device's table");
+            }
+            if let Memory::Cpu(region) = memory
+                && let Some(region) = Arc::into_inner(region)
+            {
+                match region.vacate() {
+                    Ok(vacated) => self.vacated.push(vacated),
+                    Err(error) => tracing::warn!(%error, "unmapped an arena"),
+                }
+            }
         }
     }
 }

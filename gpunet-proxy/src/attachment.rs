@@ -1,5 +1,6 @@
 //! A device's sockets, seen from the host.
 
+use crate::agent::{Agent, AgentLink, ToAgent};
 use crate::attached::{Attached, Inbox, Stats, Totals, Usage};
 use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
 use crate::embed::{Inner, Proxy};
@@ -15,6 +16,7 @@ use gpunet_core::memory::SharedMemory;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 
 /// Why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +90,7 @@ pub(crate) struct Shared {
     // Dropped last, in this order: the registration before the region it registers (inside
     // `attached`), the device's own memory before the device.
     _registration: Option<Registration>,
-    _memory: DeviceMemory,
+    _memory: Arc<DeviceMemory>,
 }
 
 impl Shared {
@@ -157,12 +159,14 @@ impl Proxy {
             let offset = device_layout.contexts as usize + launch as usize * size_of::<Context>();
             own.write(offset, bytes_of(&context))?;
         }
+        let (id, memory, own) = (inner.next_id(), Arc::new(memory), Arc::new(own));
+        let agent = Agent::new(device.cloned(), own.clone(), device_layout, memory.clone());
         let attached = Arc::new(Attached {
-            id: inner.next_id(),
-            memory: Arc::new(memory),
+            id,
+            memory,
             polled: device.is_some(),
-            shareable: false,
-            agent: Box::new(|_| {}),
+            shareable: device.is_some_and(|device| device.can_share().is_ok()),
+            agent: agent_thread(agent, id, inner.messages.clone()),
             card,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
@@ -269,4 +273,25 @@ impl Drop for Attachment {
             tracing::warn!(%error, "no thread to wait for a close: what is not sent yet may be lost");
         }
     }
+}
+
+/// Starts an attachment's agent in this process, at the first request; it ends with the link.
+fn agent_thread(agent: Agent, device: u32, messages: UnboundedSender<Message>) -> AgentLink {
+    let agent = Mutex::new(Some(agent));
+    let (requests, inbox) = crossbeam_channel::unbounded::<ToAgent>();
+    Box::new(move |request| {
+        let _ = requests.send(request);
+        let Some(mut agent) = agent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() else {
+            return;
+        };
+        let (inbox, messages) = (inbox.clone(), messages.clone());
+        let body = move || {
+            for request in inbox {
+                let _ = messages.send(Message::Agent { device, answer: agent.handle(request) });
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(body) {
+            tracing::warn!(%error, "no thread for an attachment's agent: no streams to other attachments");
+        }
+    })
 }

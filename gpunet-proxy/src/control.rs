@@ -4,11 +4,13 @@
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
-//! this device), `reap` (what a finished launch or a detach leaves), `rings` (their memory), `route`
+//! one device), `join` (on two), `arena` (memory of two), `reap` (what a finished launch or a detach leaves), `rings` (their memory), `route`
 //! (which transport).
 
+mod arena;
 mod books;
 mod descriptor;
+mod join;
 mod listener;
 mod pair;
 mod reap;
@@ -22,10 +24,14 @@ use crate::config::Config;
 use crate::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crate::shard;
+use arena::Arenas;
 use books::Device;
 use crossbeam_channel::Sender;
+use gpunet_core::transport::peer::Peer;
+use join::Joins;
 use route::Routes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,13 +58,29 @@ pub(crate) struct Control {
     shards: Vec<ShardLink>,
     messages: UnboundedSender<Message>,
     routes: Routes,
+    /// Where connects and listeners of all attachments meet.
+    peer: Peer,
+    /// The listeners that `peer` knows: attachment and slot.
+    peer_listeners: HashMap<SocketAddr, (u32, u32)>,
+    arenas: Arenas,
+    joins: Joins,
     linger: Duration,
 }
 
 impl Control {
     pub(crate) fn new(shards: Vec<ShardLink>, messages: UnboundedSender<Message>, config: &Config) -> Self {
         let routes = Routes::new(config);
-        Self { devices: BTreeMap::new(), shards, messages, routes, linger: config.linger }
+        Self {
+            devices: BTreeMap::new(),
+            shards,
+            messages,
+            routes,
+            peer: Peer::new(),
+            peer_listeners: HashMap::new(),
+            arenas: Arenas::default(),
+            joins: Joins::default(),
+            linger: config.linger,
+        }
     }
 
     /// Runs until told to stop.
@@ -111,6 +133,8 @@ impl Control {
                 self.devices.insert(attached.id, Device::new(attached));
             }
             Message::Agent { device, answer } => self.handle_agent(device, answer),
+            Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
+            Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
             Message::FinishLaunch { device, launch, policy, done } => {
                 let _ = done.send(self.finish_launch(device, launch, policy));
             }
@@ -123,10 +147,6 @@ impl Control {
             Message::DetachTimeout { device } => self.finish_detach(device),
             Message::Ping | Message::Stop => {}
         }
-    }
-
-    fn handle_agent(&mut self, device: u32, answer: crate::agent::FromAgent) {
-        tracing::debug!(device, ?answer, "agent");
     }
 
     fn device(&mut self, id: u32) -> Option<&mut Device> {

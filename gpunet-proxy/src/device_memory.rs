@@ -2,6 +2,8 @@
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CopyError, Device, GpuBuffer};
+use gpunet_abi::Word;
+use gpunet_abi::arena::Region;
 use gpunet_device::Buffer;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -92,6 +94,33 @@ impl DeviceMemory {
         let from = (self.address() as *const u8).wrapping_add(offset);
         // SAFETY: as in `write`; a caller reads only where no kernel works at that time.
         unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+}
+
+impl DeviceMemory {
+    /// Enters a region in the device's table, at `offset`. Kernels may be looking at the table.
+    pub(crate) fn enter_region(&self, offset: usize, region: &Region) -> Result<(), CopyError> {
+        assert!(offset + size_of::<Region>() <= self.len(), "write past the end");
+        if let Self::Gpu(_) = self {
+            // The copy engine may write the entry in any order: no kernel looks at it before it is told to,
+            // which is after this call.
+            return self.write(offset, bytes_of(region));
+        }
+        let entry = (self.address() as *mut u8).wrapping_add(offset).cast::<Region>();
+        // SAFETY: three words inside the allocation (checked), aligned by the layout; everybody accesses
+        // them atomically.
+        let (base, len, flags) = unsafe {
+            (
+                Word::from_ptr(&raw mut (*entry).base),
+                Word::from_ptr(&raw mut (*entry).len),
+                Word::from_ptr(&raw mut (*entry).flags),
+            )
+        };
+        base.set(region.base);
+        len.set(region.len);
+        // Pairs with the device's observe of the flags.
+        flags.publish(region.flags);
         Ok(())
     }
 }

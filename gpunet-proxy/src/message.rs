@@ -7,6 +7,7 @@ use crossbeam_channel::Sender;
 use gpunet_abi::Options;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
+use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
 use std::sync::Arc;
@@ -100,6 +101,10 @@ pub(crate) enum Message {
     Attach(Arc<Attached>),
     /// An attachment's agent answers.
     Agent { device: u32, answer: FromAgent },
+    /// The pinned parts of an arena were made, or why not.
+    ArenaParts { arena: u32, parts: Result<[PartMemory; 2], String> },
+    /// Agents have had time enough to map an arena.
+    ArenaTimeout { arena: u32 },
     /// A launch ended: reap what it left.
     FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Sender<FinishReport> },
     /// The device failed: all its sockets are reset.

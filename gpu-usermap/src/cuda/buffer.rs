@@ -20,11 +20,15 @@ struct BufferInner {
     device: Device,
     address: u64,
     len: usize,
+    /// What the last drop leaves to the agent; `None` only during that drop.
+    release: Option<Release>,
 }
 
 impl Drop for BufferInner {
     fn drop(&mut self) {
-        self.device.agent().release(Release::Memory(self.address));
+        if let Some(release) = self.release.take() {
+            self.device.agent().release(release);
+        }
     }
 }
 
@@ -64,11 +68,8 @@ impl Device {
     pub fn alloc(&self, len: usize) -> Result<GpuBuffer, CudaError> {
         let address = self.agent().run(move |context| context.driver().mem_alloc(len))??;
         // Owned before it is zeroed: a failure gives it back.
-        let buffer = GpuBuffer { inner: Arc::new(BufferInner { device: self.clone(), address, len }) };
-        self.agent().run(move |context| {
-            let (driver, copies) = context.copying();
-            copies.zero(driver, address, len)
-        })??;
+        let buffer = GpuBuffer::own(self.clone(), address, len, Release::Memory(address));
+        buffer.zero()?;
         Ok(buffer)
     }
 
@@ -136,6 +137,20 @@ pub(super) fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(),
 }
 
 impl GpuBuffer {
+    /// Takes `len` bytes at `address`, which `release` gives back.
+    pub(super) fn own(device: Device, address: u64, len: usize, release: Release) -> Self {
+        Self { inner: Arc::new(BufferInner { device, address, len, release: Some(release) }) }
+    }
+
+    /// Fills the memory with zeros, and returns when they are there.
+    pub(super) fn zero(&self) -> Result<(), CudaError> {
+        let (address, len) = (self.ptr(), self.len());
+        self.device().agent().run(move |context| {
+            let (driver, copies) = context.copying();
+            copies.zero(driver, address, len)
+        })?
+    }
+
     /// Returns the GPU's address of the first byte.
     pub fn ptr(&self) -> u64 {
         self.inner.address

@@ -134,7 +134,7 @@ impl Context {
 }
 
 /// Nobody waits for the result of a release; a failure usually means that a kernel broke the context.
-fn log(result: Result<(), CudaError>) {
+pub(super) fn log(result: Result<(), CudaError>) {
     if let Err(error) = result {
         tracing::debug!(%error, "a release failed");
     }

@@ -25,6 +25,7 @@ pub(super) struct DeviceInner {
     agent: Agent,
     device: CUdevice,
     name: String,
+    uuid: [u8; 16],
     compute_capability: (u32, u32),
     multiprocessors: u32,
 }
@@ -60,6 +61,7 @@ impl Device {
         let attribute = |number| driver.device_attribute(device, number).map(i32::unsigned_abs);
         let inner = DeviceInner {
             name: driver.device_name(device)?,
+            uuid: driver.device_uuid(device)?,
             compute_capability: (
                 attribute(constants::DEVICE_COMPUTE_CAPABILITY_MAJOR)?,
                 attribute(constants::DEVICE_COMPUTE_CAPABILITY_MINOR)?,
@@ -95,6 +97,11 @@ impl Device {
     /// Returns the product name, e.g. `NVIDIA H200`.
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever `CUDA_VISIBLE_DEVICES` makes of its number.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.inner.uuid
     }
 
     /// Returns the number under which [`Cuda::device`] opens this GPU.
@@ -157,6 +164,8 @@ pub enum DeviceAttribute {
     PageableMemoryAccessUsesHostPageTables,
     /// Whether the virtual memory calls (`cuMemCreate`, `cuMemMap`) work.
     VirtualMemoryManagement,
+    /// Whether memory of `cuMemCreate` can be exported as a file descriptor.
+    HandleTypePosixFileDescriptor,
     /// Whether memory of `cuMemCreate` can be used for GPUDirect RDMA.
     GpuDirectRdmaWithCudaVmm,
     /// Whether memory of `cuMemAlloc` can be used for GPUDirect RDMA.
@@ -185,6 +194,9 @@ impl DeviceAttribute {
                 constants::DEVICE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
             }
             Self::VirtualMemoryManagement => constants::DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            Self::HandleTypePosixFileDescriptor => {
+                constants::DEVICE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+            }
             Self::GpuDirectRdmaWithCudaVmm => constants::DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
             Self::GpuDirectRdma => constants::DEVICE_GPU_DIRECT_RDMA_SUPPORTED,
             Self::GpuDirectRdmaFlushOptions => constants::DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,

@@ -148,7 +148,8 @@ fn whole_pages(address: u64, len: usize, page: usize) -> (u64, usize, usize) {
     (from, offset, (offset + len).next_multiple_of(page))
 }
 
-fn owned(fd: std::ffi::c_int) -> OwnedFd {
+/// Takes a descriptor that the driver just made, and has it closed on exec.
+pub(super) fn owned(fd: std::ffi::c_int) -> OwnedFd {
     // SAFETY: the driver made this descriptor for us, and nobody else knows it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // A child process has no business with GPU memory. A failure leaves a working descriptor.

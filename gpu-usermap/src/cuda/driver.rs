@@ -6,6 +6,7 @@
 
 mod code;
 mod memory;
+mod virtual_memory;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::ptr;
@@ -112,6 +113,19 @@ impl Driver {
         // SAFETY: writes one size_t; the driver checks the device number.
         self.check("cuDeviceTotalMem", unsafe { (self.api.device_total_mem)(&mut bytes, device) })?;
         Ok(bytes)
+    }
+
+    /// Returns the device's identity: the same in every process, and for a part of a GPU (MIG) the part's own.
+    pub(super) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16], CudaError> {
+        let mut uuid = [0; 16];
+        // The first version gives the whole GPU's for a part.
+        let (call, get) = match self.api.device_get_uuid_v2 {
+            Some(get) => ("cuDeviceGetUuid_v2", get),
+            None => ("cuDeviceGetUuid", self.api.device_get_uuid),
+        };
+        // SAFETY: writes 16 bytes; the driver checks the device number.
+        self.check(call, unsafe { get(&mut uuid, device) })?;
+        Ok(uuid)
     }
 
     pub(super) fn primary_context_retain(&self, device: CUdevice) -> Result<ContextHandle, CudaError> {

@@ -6,6 +6,7 @@
 
 mod driver;
 mod mappings;
+mod sharing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,11 +6,14 @@
 #![allow(unsafe_code, reason = "dlopen, dlsym and the driver's C signatures")]
 
 pub(super) mod constants;
+mod virtual_memory;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr::NonNull;
 
 use super::error::Unavailable;
+
+pub(super) use virtual_memory::{AccessDescriptor, AllocationProperties, MemoryHandle};
 
 pub(super) type CUresult = c_uint;
 pub(super) type CUdevice = c_int;
@@ -101,6 +104,7 @@ api! {
         device_get = c"cuDeviceGet"(*mut CUdevice, c_int);
         device_get_name = c"cuDeviceGetName"(*mut c_char, c_int, CUdevice);
         device_get_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+        device_get_uuid = c"cuDeviceGetUuid"(*mut [u8; 16], CUdevice);
         device_total_mem = c"cuDeviceTotalMem_v2"(*mut usize, CUdevice);
         primary_ctx_retain = c"cuDevicePrimaryCtxRetain"(*mut ContextHandle, CUdevice);
         primary_ctx_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);
@@ -135,8 +139,22 @@ api! {
     optional {
         // 6.0
         pointer_set_attribute = c"cuPointerSetAttribute"(*const c_void, c_uint, CUdeviceptr);
+        // 10.2: in every driver that is new enough for this crate, and still asked for, so that a stripped one says what it lacks
+        mem_create = c"cuMemCreate"(*mut MemoryHandle, usize, *const AllocationProperties, c_ulonglong);
+        mem_release = c"cuMemRelease"(MemoryHandle);
+        mem_address_reserve = c"cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        mem_address_free = c"cuMemAddressFree"(CUdeviceptr, usize);
+        mem_map = c"cuMemMap"(CUdeviceptr, usize, usize, MemoryHandle, c_ulonglong);
+        mem_unmap = c"cuMemUnmap"(CUdeviceptr, usize);
+        mem_set_access = c"cuMemSetAccess"(CUdeviceptr, usize, *const AccessDescriptor, usize);
+        mem_export = c"cuMemExportToShareableHandle"(*mut c_void, MemoryHandle, c_uint, c_ulonglong);
+        mem_import = c"cuMemImportFromShareableHandle"(*mut MemoryHandle, *mut c_void, c_uint);
+        mem_granularity = c"cuMemGetAllocationGranularity"(*mut usize, *const AllocationProperties, c_uint);
+        mem_properties = c"cuMemGetAllocationPropertiesFromHandle"(*mut AllocationProperties, MemoryHandle);
         // 11.3
         flush_gpu_direct_rdma_writes = c"cuFlushGPUDirectRDMAWrites"(c_uint, c_uint);
+        // 11.4
+        device_get_uuid_v2 = c"cuDeviceGetUuid_v2"(*mut [u8; 16], CUdevice);
         // 11.7
         mem_get_handle_for_address_range = c"cuMemGetHandleForAddressRange"(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
         module_get_loading_mode = c"cuModuleGetLoadingMode"(*mut c_uint);

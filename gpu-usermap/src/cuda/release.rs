@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 
 use super::driver::Driver;
 use super::error::CudaError;
+use super::placed::Placed;
 use super::raw::{CUdeviceptr, ModuleHandle};
 use crate::region::Mapping;
 
@@ -14,6 +15,8 @@ use crate::region::Mapping;
 pub(super) enum Release {
     /// Memory of `cuMemAlloc`.
     Memory(CUdeviceptr),
+    /// Memory with addresses of its own, or as much of it as was made before a failure.
+    Placed(Placed),
     /// A registered mapping. It is unmapped only after it was unregistered: a `Release` that is merely dropped leaks it,
     /// since its addresses may still be pinned for the GPU.
     Registration(ManuallyDrop<Mapping>),
@@ -27,6 +30,8 @@ impl Release {
         match self {
             // SAFETY: the one owner was dropped, no launch of this device runs (the caller's duty), and `self` is consumed.
             Self::Memory(address) => unsafe { driver.mem_free(address) },
+            // SAFETY: as above.
+            Self::Placed(memory) => unsafe { memory.release(driver) },
             // SAFETY: as above.
             Self::Module(module) => unsafe { driver.module_unload(module) },
             Self::Registration(mapping) => {

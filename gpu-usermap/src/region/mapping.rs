@@ -53,6 +53,28 @@ impl Mapping {
     }
 }
 
+/// Addresses behind which there is no shared memory any more, but plain zeroed memory: whoever still looks there sees
+/// zeros and does no harm. Given back on drop.
+#[derive(Debug)]
+pub struct Vacated {
+    _plain: Mapping,
+}
+
+impl Mapping {
+    /// Lets go of the shared pages and keeps the addresses.
+    pub(crate) fn vacate(self) -> io::Result<Vacated> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: replaces exactly the range that this mapping owns. Who still uses the address finds zeroed memory,
+        // which is within the bounds of what any other agent could have written there.
+        let base = unsafe { libc::mmap(self.base.as_ptr().cast(), self.len, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Vacated { _plain: self })
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: `at` made exactly this mapping, nothing else unmaps it, and a user of the address keeps the owner alive.

@@ -5,41 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{Device, Registration};
 
 use crate::support::{
-    KERNEL_LIMIT, kernels, not_run, on_gpu, promptly, spec, start_waiting, u32_param, u64_param,
+    KERNEL_LIMIT, Words, kernels, not_run, on_gpu, promptly, spec, start_waiting, u32_param, u64_param,
 };
-
-/// The kernel waits for word 0; what it saw comes back in word 8, another cache line.
-struct Words {
-    region: Arc<PinnedRegion>,
-    registration: Registration,
-}
-
-impl Words {
-    fn new(device: &Device) -> Self {
-        let region = PinnedRegion::create("words", 4096).expect("a region");
-        let registration = device.register(Arc::clone(&region)).expect("a registration");
-        Self { region, registration }
-    }
-
-    fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < 512);
-        // SAFETY: in bounds and aligned; CPU and GPU access it with atomic loads and stores only.
-        unsafe { AtomicU64::from_ptr(self.region.base().as_ptr().cast::<u64>().add(index)) }
-    }
-
-    fn stop(&self) {
-        // Release: pairs with the kernel's ld.acquire.sys.
-        self.word(0).store(1, Ordering::Release);
-    }
-
-    fn seen(&self) -> u64 {
-        // Acquire: pairs with the kernel's st.release.sys.
-        self.word(8).load(Ordering::Acquire)
-    }
-}
 
 #[test]
 fn control_calls_return_while_a_kernel_fills_the_gpu_and_waits() {

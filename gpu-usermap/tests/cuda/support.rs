@@ -1,9 +1,11 @@
 //! Finding the GPU, the test kernels, and waiting with a bound.
 
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Cuda, Device, Function, Launch, LaunchSpec, Module, Registration, param};
 
 /// The kernels of the tests, for every GPU since Volta.
@@ -41,6 +43,36 @@ pub fn not_run(hardware: &str) {
     assert!(std::env::var_os("GPUNET_REQUIRE_GPU").is_none(), "{text}");
     // Not `eprintln!`, whose output the test harness swallows when a test passes.
     std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+}
+
+/// The kernel waits for word 0; what it saw comes back in word 8, another cache line.
+pub struct Words {
+    pub region: Arc<PinnedRegion>,
+    pub registration: Registration,
+}
+
+impl Words {
+    pub fn new(device: &Device) -> Self {
+        let region = PinnedRegion::create("words", 4096).expect("a region");
+        let registration = device.register(Arc::clone(&region)).expect("a registration");
+        Self { region, registration }
+    }
+
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < 512);
+        // SAFETY: in bounds and aligned; CPU and GPU access it with atomic loads and stores only.
+        unsafe { AtomicU64::from_ptr(self.region.base().as_ptr().cast::<u64>().add(index)) }
+    }
+
+    pub fn stop(&self) {
+        // Release: pairs with the kernel's ld.acquire.sys.
+        self.word(0).store(1, Ordering::Release);
+    }
+
+    pub fn seen(&self) -> u64 {
+        // Acquire: pairs with the kernel's st.release.sys.
+        self.word(8).load(Ordering::Acquire)
+    }
 }
 
 pub fn kernels(device: &Device) -> Module {
@@ -83,4 +115,59 @@ pub fn promptly<R>(what: &str, call: impl FnOnce() -> R) -> R {
     println!("{what}: {took:?}");
     assert!(took < KERNEL_LIMIT / 2, "{what} took {took:?}: it waited for the running kernel");
     result
+}
+
+/// Returns a second GPU, or the first again, and says so: what a test does between two GPUs it then does on one.
+pub fn other_gpu(device: &Device) -> Device {
+    let cuda = device.cuda();
+    if cuda.device_count().expect("a count") > 1 {
+        return cuda.device(1).expect("the second GPU");
+    }
+    let thread = std::thread::current();
+    let text = format!("ON ONE GPU: {}: this machine has no second one\n", thread.name().unwrap_or("a test"));
+    std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+    device.clone()
+}
+
+/// A kernel of one thread that writes a growing count to 4 KiB of memory until its words say stop, and tells each count there.
+pub struct Hammer {
+    pub launch: Launch,
+}
+
+/// How many words of 8 bytes a [`Hammer`] writes.
+pub const HAMMERED: u32 = 512;
+
+impl Hammer {
+    /// Starts it at `address`, where memory of a device handle of its own lies; it stops by itself after 20 s.
+    pub fn start(device: &Device, address: u64, words: &Words) -> Self {
+        let at = words.registration.device_ptr();
+        let hammer = kernels(device).function("hammer").expect("it");
+        let params = vec![
+            u64_param(address),
+            u32_param(HAMMERED),
+            u64_param(at),
+            u64_param(20_000_000_000),
+            u64_param(at + 64),
+        ];
+        // SAFETY: 4 KiB of live memory, whose release waits for the kernel, two words of the registered page, and numbers.
+        let launch = unsafe { device.launch(&[spec(&hammer, 1, 1, params)]) }.expect("a launch");
+        Self { launch }
+    }
+
+    /// Waits until it has written `more` times from now on.
+    pub fn wait_for_beats(&self, words: &Words, more: u64) {
+        let (goal, deadline) = (words.seen() + more, Instant::now() + KERNEL_LIMIT);
+        while words.seen() < goal {
+            assert!(!self.launch.is_finished().expect("no fault"), "it ended at beat {}", words.seen());
+            assert!(Instant::now() < deadline, "it stands still at beat {}", words.seen());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Stops it, and returns how often it has written.
+    pub fn stop(self, words: &Words) -> u64 {
+        words.stop();
+        assert_eq!(self.launch.wait_timeout(KERNEL_LIMIT), Ok(true));
+        words.seen()
+    }
 }

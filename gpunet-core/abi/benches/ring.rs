@@ -24,7 +24,13 @@ impl Ring {
         let (base, first) = (memory.as_mut_ptr(), words.as_mut_ptr());
         // SAFETY: the two words lie on the heap and live as long as the ends do (same structure).
         let (published, consumed) = unsafe { (Word::from_ptr(first), Word::from_ptr(first.wrapping_add(1))) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY as u64, mine, theirs, near: false };
+        let end = |mine, theirs| RingEnd {
+            base,
+            capacity: CAPACITY as u64,
+            mine,
+            theirs,
+            link: gpunet_abi::Link::DRIVEN,
+        };
         // SAFETY: as above; each end writes its own word only.
         let producer = unsafe { Producer::new(end(published, consumed), 0, 0) };
         // SAFETY: as above.

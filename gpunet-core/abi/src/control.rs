@@ -6,7 +6,7 @@
 //! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
 //! the proxy then answers at once, with whichever came first, and the slot is free again.
 
-use crate::{Options, Place, SockAddr};
+use crate::{Link, Options, Place, SockAddr};
 
 /// What a request asks for. The numbers are part of the ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +123,8 @@ impl Request {
 pub struct Descriptor {
     /// A [`crate::options::TransportKind`] as a number: what carries the stream.
     pub transport: u32,
-    /// Peer transport: the other end's slot; else [`NO_SLOT`].
-    pub partner: u32,
+    /// Who is at the other side.
+    pub link: Link,
     /// Send ring.
     pub send_ring: Place,
     /// Receive ring.
@@ -175,7 +175,7 @@ impl Reply {
             value,
             descriptor: Descriptor {
                 transport: 0,
-                partner: NO_SLOT,
+                link: Link::DRIVEN,
                 send_ring: Place(0),
                 recv_ring: Place(0),
                 published: Place(0),

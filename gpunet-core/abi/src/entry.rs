@@ -1,7 +1,6 @@
 //! The device's own books: one entry per socket slot, in device memory, never shared.
 
-use crate::control::NO_SLOT;
-use crate::{Options, SockAddr};
+use crate::{Link, Options, SockAddr};
 
 /// What a slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +60,8 @@ pub struct Entry {
     pub send_lock: u32,
     /// 1 while a group receives (compare-exchange).
     pub recv_lock: u32,
-    /// The other end's slot on the same device, or [`crate::control::NO_SLOT`].
-    pub partner: u32,
+    /// Who is at the other side.
+    pub link: Link,
     /// Send direction.
     pub send: Direction,
     /// Receive direction.
@@ -79,7 +78,9 @@ pub struct Entry {
     pub error: u32,
     /// Bytes consumed as last announced; `recv.position` may be ahead of it.
     pub announced: u64,
-    reserved: [u64; 4],
+    /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
+    pub far: u64,
+    reserved: [u64; 3],
 }
 
 const _: () = assert!(size_of::<Entry>() == 256);
@@ -93,7 +94,7 @@ impl Entry {
             state: 0,
             send_lock: 0,
             recv_lock: 0,
-            partner: NO_SLOT,
+            link: Link::DRIVEN,
             send: NONE,
             recv: NONE,
             options,
@@ -102,7 +103,8 @@ impl Entry {
             transport: 0,
             error: 0,
             announced: 0,
-            reserved: [0; 4],
+            far: 0,
+            reserved: [0; 3],
         }
     }
 

@@ -5,9 +5,11 @@
 //! **Device region** (GPU memory; the heap for the CPU device): the device's own books, then ring
 //! memory for streams between two sockets of that device.
 
+use crate::arena::Region;
 use crate::context::Context;
 use crate::control::ControlSlot;
 use crate::entry::{Entry, OwnWords};
+use crate::place::REGIONS;
 
 /// Everything starts on such a boundary.
 pub const PAGE: u64 = 4096;
@@ -120,6 +122,10 @@ pub struct SocketLine {
 }
 
 const _: () = assert!(size_of::<SocketLine>() == 64);
+// An agent sets both words of a stream in an arena back by one write.
+const _: () = assert!(
+    core::mem::offset_of!(SocketLine, landed) == 0 && core::mem::offset_of!(SocketLine, released) == 8
+);
 
 /// Offsets in the shared region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +207,9 @@ pub struct DeviceLayout {
     /// [`OwnWords`] per socket: its published and consumed words when the other end is a socket of
     /// the same device.
     pub words: u64,
+    /// [`Region`] per region number: where this device has the parts of arenas. Written by the
+    /// attachment's agent.
+    pub regions: u64,
     /// Ring memory.
     pub rings: u64,
     /// Length of the region.
@@ -218,8 +227,10 @@ impl DeviceLayout {
         let sequences = claims + round_up(controls * 4);
         let entries = sequences + round_up(controls * 8);
         let words = entries + round_up(sockets * size_of::<Entry>() as u64);
-        let rings = words + round_up(sockets * size_of::<OwnWords>() as u64);
-        Self { contexts, claims, sequences, entries, words, rings, len: rings + geometry.device_rings }
+        let regions = words + round_up(sockets * size_of::<OwnWords>() as u64);
+        let rings = regions + round_up((REGIONS * size_of::<Region>()) as u64);
+        let len = rings + geometry.device_rings;
+        Self { contexts, claims, sequences, entries, words, regions, rings, len }
     }
 }
 
@@ -250,7 +261,7 @@ mod tests {
         assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));
         assert!(s.consumed - s.published >= 8000);
         let d = DeviceLayout::new(&geometry);
-        let order = [0, d.contexts, d.claims, d.sequences, d.entries, d.words, d.rings, d.len];
+        let order = [0, d.contexts, d.claims, d.sequences, d.entries, d.words, d.regions, d.rings, d.len];
         assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));
         assert!(d.words - d.entries >= 256_000);
     }

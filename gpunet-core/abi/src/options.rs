@@ -45,9 +45,9 @@ pub struct Options {
     pub flags: u32,
     /// SO_LINGER in milliseconds; negative: the proxy's default; 0: close resets the connection.
     pub linger_ms: i32,
-    /// SO_SNDTIMEO in nanoseconds; 0: no limit.
+    /// SO_SNDTIMEO in nanoseconds; 0: no limit. Connect obeys it too.
     pub send_timeout_ns: u64,
-    /// SO_RCVTIMEO in nanoseconds; 0: no limit. Connect and accept obey it too.
+    /// SO_RCVTIMEO in nanoseconds; 0: no limit. Accept obeys it too.
     pub recv_timeout_ns: u64,
     /// Send ring: log2 of its bytes, 12 to 24.
     pub send_log2: u8,

@@ -7,6 +7,11 @@ pub const SHARED: u8 = 0;
 /// The device's own memory (GPU memory; the heap for the CPU device).
 pub const DEVICE: u8 = 1;
 
+/// The first number of an entry in the device's table of regions ([`crate::arena::Region`]).
+pub const FIRST_ARENA: u8 = 2;
+/// Entries of that table, the first [`FIRST_ARENA`] of which are never used.
+pub const REGIONS: usize = 256;
+
 /// A region number (top 8 bits) and an offset in it (low 56 bits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]

@@ -10,7 +10,7 @@
 //! announces, all lanes `accept` what it saw and `advance` together.
 
 use crate::position::{StreamWord, Violation, advance};
-use crate::{RingSpan, Word, near};
+use crate::{Link, RingSpan, Word, near};
 
 /// Where a ring and its two words lie, in the caller's address space.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +24,8 @@ pub struct RingEnd {
     pub mine: Word,
     /// The word the other end writes: `released` of a producer, `landed` of a consumer.
     pub theirs: Word,
-    /// The other end is a thread of the same device: device scope orders enough.
-    pub near: bool,
+    /// Who is at the other side.
+    pub link: Link,
 }
 
 impl RingEnd {
@@ -33,13 +33,13 @@ impl RingEnd {
     #[inline(always)]
     #[must_use]
     pub fn observe(&self) -> StreamWord {
-        StreamWord(if self.near { near::observe(self.theirs) } else { self.theirs.observe() })
+        StreamWord(if self.link.is_near() { near::observe(self.theirs) } else { self.theirs.observe() })
     }
 
     /// Publishes this end's word.
     #[inline(always)]
     pub fn publish(&self, word: StreamWord) {
-        if self.near {
+        if self.link.is_near() {
             near::publish(self.mine, word.0);
         } else {
             self.mine.publish(word.0);

@@ -37,7 +37,7 @@ proptest! {
         let consumed = published.wrapping_add(1);
         // SAFETY: both words and the ring live on this stack frame and outlive the two ends.
         let (published, consumed) = unsafe { (Word::from_ptr(published), Word::from_ptr(consumed)) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, near: false };
+        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::DRIVEN };
         // SAFETY: as above; each end writes its own word only.
         let mut producer = unsafe { Producer::new(end(published, consumed), 0, 0) };
         // SAFETY: as above.
@@ -86,7 +86,7 @@ proptest! {
         let (base, first) = (memory.as_mut_ptr(), shared.as_mut_ptr());
         // SAFETY: four words on this stack frame.
         let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, near: false };
+        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::DRIVEN };
         // SAFETY: as above.
         let mut producer = unsafe { Producer::new(end(word(0), word(1)), 0, 0) };
         // SAFETY: as above.

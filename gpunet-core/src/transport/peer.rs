@@ -15,9 +15,11 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-/// Names the connect call of one socket: its slot and generation.
+/// Names the connect call of one socket: its attachment, slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
+    /// The attachment of the connecting socket.
+    pub device: u32,
     /// Slot of the connecting socket.
     pub slot: u32,
     /// Its generation.
@@ -40,7 +42,7 @@ struct Queue {
 
 type Listeners = Rc<RefCell<HashMap<SocketAddr, Queue>>>;
 
-/// The peer transport of one attachment.
+/// The peer transport of a proxy: all its attachments meet here.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     listeners: Listeners,
@@ -179,7 +181,7 @@ mod tests {
             to,
             from: None,
             options: Options::DEFAULT,
-            ticket: Ticket { slot, generation: 1 },
+            ticket: Ticket { device: 1, slot, generation: 1 },
             memory: None,
         }
     }
@@ -195,9 +197,9 @@ mod tests {
             assert!(matches!(peer.connect(wish(addr, slot)), Connecting::Queued));
         }
         assert_eq!(listening.ready(), 3);
-        assert!(peer.withdraw(Ticket { slot: 1, generation: 1 }));
+        assert!(peer.withdraw(Ticket { device: 1, slot: 1, generation: 1 }));
         assert!(matches!(listening.accept(None), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
-        peer.put_back(addr, Ticket { slot: 2, generation: 1 });
+        peer.put_back(addr, Ticket { device: 1, slot: 2, generation: 1 });
         assert!(matches!(listening.accept(None), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         drop(listening);
         assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));

@@ -89,8 +89,9 @@ impl Watch {
 
 /// A thread that sleeps until something changes that some [`Watch`] may wait for.
 ///
-/// It takes the epoch, looks at its watches, and sleeps on that epoch. Whoever changes a word moves
-/// the epoch on afterwards, so a change that the looks missed ends the sleep at once.
+/// It takes the moment (the epoch, and the bell of each arena), looks at its watches, and sleeps on that
+/// moment. Whoever changes a word moves one of them on afterwards, so a change that the looks missed ends
+/// the sleep at once.
 pub struct Sleeper {
     net: Net,
     vigil: Vigil,
@@ -103,10 +104,10 @@ impl Sleeper {
         Self { net, vigil: Vigil::new(net, 0) }
     }
 
-    /// The epoch, to be taken before the looks that precede a sleep.
+    /// The state of epoch and bells, to be taken before the looks that precede a sleep.
     #[must_use]
-    pub fn epoch(&self) -> u64 {
-        self.net.epoch().observe()
+    pub fn moment(&self) -> Moment {
+        Moment(platform::Moment::take(self.net))
     }
 
     /// Says why no socket of the launch can go on.
@@ -117,15 +118,36 @@ impl Sleeper {
         self.vigil.look()
     }
 
-    /// Sleeps until the epoch is not `epoch`, at most 200 ms. Only a thread that is counted
-    /// ([`count`]) is woken early.
-    pub fn sleep(&self, epoch: u64) {
-        platform::sleep_on(self.net.epoch().as_ptr().cast(), epoch as u32, u64::MAX);
+    /// Sleeps until something differs from `moment`, at most 200 ms. Only a thread that is counted
+    /// ([`Counted`]) is woken early.
+    pub fn sleep(&self, moment: &Moment) {
+        moment.0.sleep(u64::MAX);
     }
 }
 
-/// Counts one thread among those that sleep on the epoch, or (`false`) takes it out. A watch that is
-/// looked at after this call and is not over will wake a thread that is counted.
-pub fn count(net: Net, enter: bool) {
-    platform::count_poller(net.pollers(), enter);
+/// What epoch and bells were at one moment.
+#[derive(Debug)]
+pub struct Moment(platform::Moment);
+
+/// Counts one thread among those that whoever changes a word wakes, until [`Counted::leave`].
+#[derive(Debug)]
+pub struct Counted(platform::Counted);
+
+impl Counted {
+    /// Not counted yet.
+    #[must_use]
+    pub const fn new(net: Net) -> Self {
+        Self(platform::Counted::new(net))
+    }
+
+    /// Counts the thread in, wherever it is not yet: an arena that came meanwhile moved the epoch on.
+    /// A watch that is looked at after this call and is not over will wake the thread.
+    pub fn enter(&mut self) {
+        self.0.enter();
+    }
+
+    /// Takes the thread out.
+    pub fn leave(&mut self) {
+        self.0.leave();
+    }
 }

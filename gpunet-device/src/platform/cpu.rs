@@ -1,5 +1,10 @@
 //! The CPU device: waiters spin a little and then sleep on futexes; publishers wake them.
 
+mod bells;
+
+pub(crate) use bells::{Counted, Moment};
+
+use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -49,27 +54,29 @@ pub(crate) fn breathe() {
     std::thread::yield_now();
 }
 
-/// Waits a little; after enough rounds sleeps on `flag` unless `changed`.
-pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, changed: impl FnOnce() -> bool) {
+/// First and longest nap of a waiter whose word's writer wakes nobody.
+const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
+
+/// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the flag
+/// back, so sleep for a short time only.
+pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, changed: impl FnOnce() -> bool) {
     if round < *SPINS {
         std::hint::spin_loop();
         return;
     }
+    let limit_ns = if naps {
+        let doublings = ((round - *SPINS) / 32).min(5);
+        limit_ns.min((NAPS_NS.start() << doublings).min(*NAPS_NS.end()))
+    } else {
+        limit_ns
+    };
     // SAFETY: callers pass a park flag of their attachment's shared region, which stays mapped for
     // as long as kernels may use it.
     let flag = unsafe { SharedFlag::from_ptr(flag) };
-    park(&flag, changed, || futex_wait(flag, 1, limit_ns));
+    park(&flag, changed, || futex_wait(flag, 1, Duration::from_nanos(limit_ns).min(MAX_SLEEP)));
 }
 
-/// Sleeps while the 32 bits at `word` are `expected`: for pollers, whose count of sleepers and word
-/// are two things.
-pub(crate) fn sleep_on(word: *mut u32, expected: u32, limit_ns: u64) {
-    // SAFETY: as in `pause`.
-    futex_wait(unsafe { SharedFlag::from_ptr(word) }, expected, limit_ns);
-}
-
-fn futex_wait(flag: SharedFlag, expected: u32, limit_ns: u64) {
-    let limit = Duration::from_nanos(limit_ns).min(MAX_SLEEP);
+fn futex_wait(flag: SharedFlag, expected: u32, limit: Duration) {
     let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     // SAFETY: FUTEX_WAIT reads the mapped flag and the timespec on this stack.
     unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAIT, expected, &raw const limit) };
@@ -104,8 +111,24 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
     }
 }
 
+/// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena at `far`.
+pub(crate) fn ring_bell(far: *mut PartHeader) {
+    // SAFETY: `slots::open` checked that a part begins there; it stays mapped while the attachment lives.
+    let (pollers, bell) = unsafe { (&raw mut (*far).pollers, &raw mut (*far).bell) };
+    // SAFETY: as in `pause`.
+    let count = unsafe { SharedFlag::from_ptr(pollers) };
+    if must_wake(&count) {
+        // SAFETY: as in `pause`; CPU blocks of one attachment change it, atomically.
+        let word = unsafe { AtomicU32::from_ptr(bell) };
+        // Ordering: Release, pairs with the Acquire load in `Moment::take` of the other attachment.
+        word.fetch_add(1, Ordering::Release);
+        // SAFETY: as in `pause`.
+        futex_wake(unsafe { SharedFlag::from_ptr(bell) });
+    }
+}
+
 /// Counts this thread among the sleeping pollers (`true`) or takes it out.
-pub(crate) fn count_poller(pollers: *mut u32, enter: bool) {
+fn count_poller(pollers: *mut u32, enter: bool) {
     // SAFETY: as in `pause`; only CPU blocks of this process change the count.
     let count = unsafe { AtomicU32::from_ptr(pollers) };
     // Ordering: SeqCst, with a fence before the poller looks at words: pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of

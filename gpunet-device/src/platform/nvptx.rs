@@ -34,11 +34,14 @@ pub(crate) fn breathe() {
 
 /// A GPU waiter never sleeps.
 #[inline(always)]
-pub(crate) fn pause(_round: u32, _flag: *mut u32, _limit_ns: u64, _changed: impl FnOnce() -> bool) {}
-
-/// A GPU poller never sleeps.
-#[inline(always)]
-pub(crate) fn sleep_on(_word: *mut u32, _expected: u32, _limit_ns: u64) {}
+pub(crate) fn pause(
+    _round: u32,
+    _flag: *mut u32,
+    _limit_ns: u64,
+    _naps: bool,
+    _changed: impl FnOnce() -> bool,
+) {
+}
 
 /// A GPU publisher wakes nobody.
 #[inline(always)]
@@ -48,9 +51,38 @@ pub(crate) fn wake(_flag: *mut u32) {}
 #[inline(always)]
 pub(crate) fn wake_pollers(_pollers: *mut u32, _epoch: *mut u64) {}
 
-/// A GPU poller never sleeps.
+/// A GPU publisher wakes nobody.
 #[inline(always)]
-pub(crate) fn count_poller(_pollers: *mut u32, _enter: bool) {}
+pub(crate) fn ring_bell(_far: *mut gpunet_abi::arena::PartHeader) {}
+
+/// A GPU poller is counted nowhere, since it never sleeps.
+pub(crate) struct Counted;
+
+impl Counted {
+    #[inline(always)]
+    pub(crate) const fn new(_net: crate::Net) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn enter(&mut self) {}
+
+    #[inline(always)]
+    pub(crate) fn leave(&mut self) {}
+}
+
+/// What a sleeper would compare with.
+pub(crate) struct Moment;
+
+impl Moment {
+    #[inline(always)]
+    pub(crate) fn take(_net: crate::Net) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn sleep(&self, _limit_ns: u64) {}
+}
 
 /// A GPU rings no doorbell: the data thread looks.
 #[inline(always)]

@@ -3,7 +3,6 @@
 use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::Net;
 use crate::slots::{self, Half};
-use gpunet_abi::control::NO_SLOT;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Handle, Status, Word};
@@ -34,8 +33,8 @@ pub(super) fn look(net: Net, fd: PollFd, all: bool) -> Look {
         // Neither connected nor listening, as Linux has it.
         _ => return found((POLLOUT & fd.events) | POLLHUP),
     }
-    let (send, partner) = slots::half(net, handle, Half::Send);
-    let is_direct = partner != NO_SLOT;
+    let (send, link) = slots::half(net, handle, Half::Send);
+    let is_direct = link.is_direct();
     if !all && !is_direct {
         return Look::Skipped;
     }

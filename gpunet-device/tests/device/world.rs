@@ -1,7 +1,8 @@
 //! An attachment's two regions on the heap, and what the proxy would write into them.
 
+use gpunet_device::abi::Link;
 use gpunet_device::abi::context::Context;
-use gpunet_device::abi::control::{Descriptor, NO_SLOT, Reply, Request};
+use gpunet_device::abi::control::{Descriptor, Reply, Request};
 use gpunet_device::abi::entry::{Direction, Entry, Kind, OwnWords};
 use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
 use gpunet_device::abi::place::{DEVICE, Place, SHARED};
@@ -144,7 +145,7 @@ impl World {
         let line = self.layout.lines + u64::from(slot) * 64;
         Descriptor {
             transport: 1,
-            partner: NO_SLOT,
+            link: Link::DRIVEN,
             send_ring: Place::new(SHARED, self.ring(slot).0),
             recv_ring: Place::new(SHARED, self.ring(slot).1),
             published: Place::new(SHARED, self.layout.published + u64::from(slot) * 8),
@@ -164,7 +165,7 @@ impl World {
         let (send, recv) = if slot < partner { (lower, upper) } else { (upper, lower) };
         Descriptor {
             transport: 2,
-            partner,
+            link: Link::near(partner),
             send_ring: Place::new(SHARED, send),
             recv_ring: Place::new(SHARED, recv),
             published: Place::new(DEVICE, self.own_words(slot).0),
@@ -193,7 +194,7 @@ impl World {
         entry.state = Entry::pack(Kind::Stream, GENERATION);
         entry.send = direction(d.send_ring, d.published, d.released);
         entry.recv = direction(d.recv_ring, d.consumed, d.landed);
-        (entry.partner, entry.transport) = (d.partner, d.transport);
+        (entry.link, entry.transport) = (d.link, d.transport);
         (entry.local, entry.peer) = (d.local, d.peer);
         // SAFETY: the slot's entry; no kernel uses it yet.
         unsafe { self.entry(slot).write(entry) };

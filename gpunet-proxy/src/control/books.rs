@@ -1,17 +1,19 @@
 //! Who owns which slot, ring and control request of an attachment.
 
+use super::arena::{ArenaRings, Regions};
 use crate::attached::{Attached, Usage};
-use crate::message::{Answer, Rings};
+use crate::message::{Answer, Ring, Rings};
+use gpunet_abi::Error;
 use gpunet_abi::control::Reply;
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
-use gpunet_abi::{Error, Options};
+use gpunet_abi::options::TransportKind;
 use gpunet_core::slab::Slab;
-use gpunet_core::transport::peer::Peer;
-use gpunet_core::transport::{Bound, Listen};
+use gpunet_core::transport::{Bound, Connect, Listen};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
@@ -29,11 +31,10 @@ pub(super) struct Device {
     pub(super) local: Option<Slab>,
     /// No network card has refused the device's memory yet.
     pub(super) card_reaches_device: bool,
-    pub(super) peer: Peer,
-    /// The slots of the listeners that `peer` knows.
-    pub(super) peer_listeners: HashMap<SocketAddr, u32>,
     /// Set while the attachment is being closed.
     pub(super) detaching: Option<Detaching>,
+    /// Numbers of the regions that arenas have in the device's table.
+    pub(super) regions: Regions,
     next_peer_port: u16,
     ring_bytes: u64,
 }
@@ -100,15 +101,46 @@ pub(super) struct Waiter {
 /// A stream, driven by a data thread or direct.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    pub(super) rings: Rings,
+    pub(super) memory: StreamMemory,
     pub(super) linger_ms: i32,
     /// The device's part is over; the slot comes back when the rest is.
     pub(super) closed: bool,
     /// A direct stream's other end.
-    pub(super) partner: Option<u32>,
+    pub(super) partner: Option<Partner>,
     /// A direct stream: bytes sent and consumed at close; `None` until then, and of a stream that its
     /// kernel left behind.
     pub(super) final_positions: Option<(u64, u64)>,
+    /// This end's address and the other's.
+    pub(super) addrs: Option<(SocketAddr, SocketAddr)>,
+    pub(super) transport: TransportKind,
+    pub(super) opened: Instant,
+}
+
+/// Where a stream's rings lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StreamMemory {
+    /// In the attachment's own memory.
+    Own(Rings),
+    /// In an arena that it shares with its partner's attachment.
+    Arena(ArenaRings),
+}
+
+impl StreamMemory {
+    /// The rings to send from and to receive into.
+    pub(super) const fn rings(&self) -> (Ring, Ring) {
+        match self {
+            Self::Own(rings) => (rings.send, rings.recv),
+            Self::Arena(rings) => (rings.send, rings.recv),
+        }
+    }
+}
+
+/// A direct stream's other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Partner {
+    pub(super) device: u32,
+    pub(super) slot: u32,
+    pub(super) generation: u32,
 }
 
 /// A request without an answer.
@@ -126,7 +158,9 @@ pub(super) enum Wait {
     /// when its rings are free.
     Attempt { _stop: oneshot::Sender<()> },
     /// A connect in a peer listener's backlog.
-    Queued { slot: u32, options: Options, from: Option<SocketAddr>, to: SocketAddr },
+    Queued { slot: u32, wish: Box<Connect> },
+    /// A connect or an accept that waits for memory that both attachments share.
+    Joining { join: u64 },
     /// A data thread's answer.
     Query,
 }
@@ -149,8 +183,7 @@ impl Device {
             local,
             card_reaches_device: true,
             ring_bytes,
-            peer: Peer::new(),
-            peer_listeners: HashMap::new(),
+            regions: Regions::default(),
             detaching: None,
             next_peer_port: 49152,
             attached,

@@ -1,9 +1,12 @@
 //! Where the rings and words of a stream lie, as its device is told.
 
+use super::arena::ArenaRings;
 use super::books::Device;
 use crate::message::Rings;
+use gpunet_abi::Link;
 use gpunet_abi::SockAddr;
-use gpunet_abi::control::{Descriptor, NO_SLOT};
+use gpunet_abi::arena::PartLayout;
+use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::OwnWords;
 use gpunet_abi::layout::{DeviceLayout, SocketLine};
 use gpunet_abi::options::TransportKind;
@@ -20,7 +23,7 @@ impl Device {
         let index = u64::from(slot) * 8;
         Descriptor {
             transport: opened.kind as u32,
-            partner: NO_SLOT,
+            link: Link::DRIVEN,
             send_ring: Place::new(rings.region, rings.send.offset),
             recv_ring: Place::new(rings.region, rings.recv.offset),
             published: Place::new(SHARED, layout.published + index),
@@ -31,6 +34,34 @@ impl Device {
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(opened.local),
             peer: SockAddr::from_std(opened.peer),
+        }
+    }
+
+    /// Where the rings and words of one end of a stream in an arena lie: what it polls in its own part,
+    /// what it writes in the other. `near` and `far` are this device's numbers for the two.
+    pub(super) fn arena_descriptor(
+        &self,
+        [near, far]: [u8; 2],
+        layout: &PartLayout,
+        silent: bool,
+        rings: &ArenaRings,
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Descriptor {
+        let mine = |field: usize| Place::new(far, layout.line(rings.send.offset) + field as u64);
+        let theirs = |field: usize| Place::new(near, layout.line(rings.recv.offset) + field as u64);
+        Descriptor {
+            transport: TransportKind::Peer as u32,
+            link: if silent { Link::SILENT } else { Link::REMOTE },
+            send_ring: Place::new(far, rings.send.offset),
+            recv_ring: Place::new(near, rings.recv.offset),
+            published: mine(offset_of!(SocketLine, landed)),
+            consumed: mine(offset_of!(SocketLine, released)),
+            landed: theirs(offset_of!(SocketLine, landed)),
+            released: theirs(offset_of!(SocketLine, released)),
+            send_log2: u32::from(rings.send.log2),
+            recv_log2: u32::from(rings.recv.log2),
+            local: SockAddr::from_std(addrs.0),
+            peer: SockAddr::from_std(addrs.1),
         }
     }
 
@@ -49,7 +80,7 @@ impl Device {
         };
         Descriptor {
             transport: TransportKind::Peer as u32,
-            partner,
+            link: Link::near(partner),
             send_ring: Place::new(rings.region, rings.send.offset),
             recv_ring: Place::new(rings.region, rings.recv.offset),
             published: own(slot, offset_of!(OwnWords, published)),

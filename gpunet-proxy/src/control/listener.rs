@@ -25,7 +25,7 @@ impl Control {
         // What was set since bind counts: accepted streams inherit it.
         bound.options = request.options;
         let (addr, generation) = (bound.addr, request.generation);
-        let peer = device.peer.clone();
+        let peer = self.peer.clone();
         let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|listening| {
             let fds = listening.iter().filter_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
             let fds = fds.collect::<io::Result<Vec<_>>>()?;
@@ -45,15 +45,16 @@ impl Control {
             (tokio::task::spawn_local(watch(fd, rearm.clone(), messages.clone(), ready)), rearm)
         });
         let watches = watches.collect();
-        if listening.iter().any(|l| l.kind() == TransportKind::Peer) {
-            device.peer_listeners.insert(addr, slot);
-        }
+        let by_peer = listening.iter().any(|l| l.kind() == TransportKind::Peer);
         let listener = Listener { addr, listening, waiters: VecDeque::new(), shown: 0, watches, bound };
         device.slots[slot as usize].role = Role::Listener(Box::new(listener));
         device.attached.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
         let reply = bound_reply(device, slot);
         device.reply(control, seq, &reply);
+        if by_peer {
+            self.peer_listeners.insert(addr, (device_id, slot));
+        }
     }
 
     pub(super) fn accept(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
@@ -180,6 +181,7 @@ impl Control {
     }
 
     pub(super) fn close_listener(&mut self, device_id: u32, slot: u32) {
+        self.leave_joins_at((device_id, slot));
         let Some(device) = self.device(device_id) else { return };
         let Role::Listener(mut listener) = std::mem::take(&mut device.slots[slot as usize].role) else {
             return;
@@ -187,25 +189,25 @@ impl Control {
         for (task, _) in &listener.watches {
             task.abort();
         }
-        let backlog = device.peer.waiting_at(listener.addr);
-        device.peer_listeners.retain(|_, &mut listener| listener != slot);
-        let refused: Vec<u32> = device
-            .requests
-            .iter()
-            .filter(|(_, waiting)| match waiting.what {
-                Wait::Queued { slot, .. } => backlog.iter().any(|ticket| ticket.slot == slot),
-                _ => false,
-            })
-            .map(|(&control, _)| control)
-            .collect();
+        let backlog = self.peer.waiting_at(listener.addr);
+        self.peer_listeners.retain(|_, &mut at| at != (device_id, slot));
+        let mut refused: Vec<(u32, u32)> = Vec::new();
+        for ticket in backlog {
+            let Some(connector) = self.device(ticket.device) else { continue };
+            let waits =
+                |waiting: &Waiting| matches!(waiting.what, Wait::Queued { slot, .. } if slot == ticket.slot);
+            let waiting = connector.requests.iter().filter(|(_, waiting)| waits(waiting));
+            refused.extend(waiting.map(|(&control, _)| (ticket.device, control)));
+        }
+        let Some(device) = self.device(device_id) else { return };
         for waiter in std::mem::take(&mut listener.waiters) {
             device.recycle(waiter.target);
             device.reply_result(waiter.control, waiter.seq, Err(Error::BadHandle));
         }
         drop(listener);
         device.recycle(slot);
-        for control in refused {
-            self.cancel(device_id, control, Error::ConnectionRefused);
+        for (connector, control) in refused {
+            self.cancel(connector, control, Error::ConnectionRefused);
         }
     }
 }

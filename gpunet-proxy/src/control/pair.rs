@@ -1,95 +1,166 @@
-//! Direct streams: joins a waiting accept and a waiting connect of one device.
+//! Direct streams: puts a waiting accept and a waiting connect together.
 //!
 //! The sender's ring is the receiver's, and the words of each end are those the other polls. After
-//! the two replies the proxy has no part in the stream until one end closes.
+//! the two replies the proxy has no part in the stream until one end closes. Here both ends are sockets
+//! of one device; `join` has those of two.
 
 use super::Control;
-use super::books::{Device, Role, Stream, Wait, Waiter};
+use super::books::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter};
 use crate::message::Rings;
-use gpunet_abi::control::Reply;
+use gpunet_abi::control::{Descriptor, Reply};
+use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
+use gpunet_core::transport::Connect;
 use gpunet_core::transport::peer::Ticket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
 
 /// One end of a pair.
-struct End {
-    slot: u32,
-    request: (u32, u64),
-    options: Options,
-    addr: SocketAddr,
+pub(super) struct End {
+    pub(super) device: u32,
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+    pub(super) request: (u32, u64),
+    pub(super) options: Options,
+    pub(super) addr: SocketAddr,
+}
+
+impl End {
+    pub(super) const fn partner(&self) -> Partner {
+        Partner { device: self.device, slot: self.slot, generation: self.generation }
+    }
+}
+
+/// A connect and an accept that belong together.
+pub(super) struct Meeting {
+    pub(super) client: End,
+    pub(super) server: End,
+    /// What the connect asked for.
+    pub(super) wish: Box<Connect>,
+    /// Where the listener stands.
+    pub(super) at: SocketAddr,
+}
+
+impl Meeting {
+    /// log2 of the rings towards the server and towards the client: each direction has one ring, the
+    /// larger of what its two ends asked for.
+    pub(super) fn sizes(&self) -> (u8, u8) {
+        let (client, server) = (&self.client.options, &self.server.options);
+        (client.send_log2.max(server.recv_log2), client.recv_log2.max(server.send_log2))
+    }
 }
 
 impl Control {
+    /// An accept and a connect have met at a listener.
     pub(super) fn pair(&mut self, device_id: u32, listener_slot: u32, waiter: &Waiter, ticket: Ticket) {
-        let Some(device) = self.device(device_id) else { return };
-        let Role::Listener(listener) = &device.slots[listener_slot as usize].role else { return };
-        let (accept_options, at) = (listener.bound.options, listener.addr);
-        let connector = device.requests.iter().find_map(|(&control, waiting)| match waiting.what {
-            Wait::Queued { slot, options, from, to } if slot == ticket.slot => {
-                Some((control, waiting.seq, options, from, to))
-            }
-            _ => None,
-        });
-        let Some((control, seq, options, from, to)) = connector else {
+        let Some(meeting) = self.meet(device_id, listener_slot, waiter, ticket) else {
             // The connect was given up in this very moment: the accept waits on.
-            return device.wait_first(listener_slot, *waiter);
+            if let Some(device) = self.device(device_id) {
+                device.wait_first(listener_slot, *waiter);
+            }
+            return;
         };
+        if ticket.device != device_id {
+            return self.join((device_id, listener_slot), *waiter, meeting);
+        }
+        let Some(device) = self.device(device_id) else { return };
+        let Meeting { client, server, at, .. } = &meeting;
+        let (up, down) = meeting.sizes();
+        match device.take_rings(device.direct_region(), up, down) {
+            Some(clients) => {
+                let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
+                device.open_end(client, server, StreamMemory::Own(clients));
+                device.open_end(server, client, StreamMemory::Own(servers));
+                for (end, other, rings) in [(client, server, clients), (server, client, servers)] {
+                    let descriptor =
+                        device.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
+                    device.reply_end(end, descriptor);
+                }
+            }
+            None => {
+                let at = *at;
+                let (slot, request) = (server.slot, server.request);
+                device.recycle(slot);
+                device.reply_result(request.0, request.1, Err(Error::NoBuffers));
+                self.peer.put_back(at, ticket);
+            }
+        }
+    }
+
+    /// Finds out who the two ends are; `None` when the connect does not wait any more.
+    pub(super) fn meet(
+        &mut self,
+        device_id: u32,
+        listener_slot: u32,
+        waiter: &Waiter,
+        ticket: Ticket,
+    ) -> Option<Meeting> {
+        let device = self.device(device_id)?;
+        let book = device.slots.get(listener_slot as usize)?;
+        let Role::Listener(listener) = &book.role else { return None };
+        let (accept_options, at) = (listener.bound.options, listener.addr);
+        let generation = device.slots.get(waiter.target as usize)?.generation;
+        let connector = self.device(ticket.device)?;
+        let (control, seq, wish) =
+            connector.requests.iter().find_map(|(&control, waiting)| match &waiting.what {
+                Wait::Queued { slot, wish } if *slot == ticket.slot => {
+                    Some((control, waiting.seq, wish.clone()))
+                }
+                _ => None,
+            })?;
         // A wildcard listener is reached at the address that was asked for.
-        let asked = if at.ip().is_unspecified() { to.ip() } else { at.ip() };
+        let asked = if at.ip().is_unspecified() { wish.to.ip() } else { at.ip() };
         let server_addr = SocketAddr::new(host_ip(asked), at.port());
-        let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), device.peer_port()));
-        let client = End { slot: ticket.slot, request: (control, seq), options, addr: client_addr };
+        let from = wish.from.as_ref().map(|bound| bound.addr);
+        let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), connector.peer_port()));
+        let client = End {
+            device: ticket.device,
+            slot: ticket.slot,
+            generation: ticket.generation,
+            request: (control, seq),
+            options: wish.options,
+            addr: client_addr,
+        };
         let server = End {
+            device: device_id,
             slot: waiter.target,
+            generation,
             request: (waiter.control, waiter.seq),
             options: accept_options,
             addr: server_addr,
         };
-        // Each direction has one ring: the larger of what its two ends asked for.
-        let up = options.send_log2.max(accept_options.recv_log2);
-        let down = options.recv_log2.max(accept_options.send_log2);
-        match device.take_rings(device.direct_region(), up, down) {
-            Some(clients) => {
-                let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
-                device.open_end(&client, server.slot, clients);
-                device.open_end(&server, client.slot, servers);
-                device.reply_end(&client, &server, clients);
-                device.reply_end(&server, &client, servers);
-            }
-            None => {
-                device.peer.put_back(at, ticket);
-                device.recycle(server.slot);
-                device.reply_result(server.request.0, server.request.1, Err(Error::NoBuffers));
-            }
-        }
+        Some(Meeting { client, server, wish, at })
+    }
+
+    /// The listener that a peer connect to `to` means.
+    pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(u32, u32)> {
+        self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
     }
 }
 
 impl Device {
     /// Enters one end in the books.
-    fn open_end(&mut self, end: &End, partner: u32, rings: Rings) {
+    pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
         let book = &mut self.slots[end.slot as usize];
         book.role = Role::Stream(Stream {
-            rings,
+            memory,
             linger_ms: end.options.linger_ms,
             closed: false,
-            partner: Some(partner),
+            partner: Some(other.partner()),
             final_positions: None,
+            addrs: Some((end.addr, other.addr)),
+            transport: TransportKind::Peer,
+            opened: Instant::now(),
         });
         self.attached.memory.open_line(end.slot, book.generation);
         self.attached.totals.open();
     }
 
     /// Answers one end's request. Both ends stand in the books by now.
-    fn reply_end(&mut self, end: &End, other: &End, rings: Rings) {
+    pub(super) fn reply_end(&mut self, end: &End, descriptor: Descriptor) {
         let mut reply = Reply::new(0, 0);
-        reply.descriptor = self.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
+        reply.descriptor = descriptor;
         self.reply(end.request.0, end.request.1, &reply);
-    }
-
-    /// The slot of the listener that a peer connect to `to` means.
-    pub(super) fn listener_slot(&self, to: SocketAddr) -> Option<u32> {
-        self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::books::{Detaching, NO_LAUNCH, Role};
+use super::books::{Detaching, NO_LAUNCH, Role, Stream, StreamMemory};
 use crate::message::{Command, Message};
 use crate::token::{FinishPolicy, FinishReport};
 use gpunet_abi::Error;
@@ -98,8 +98,12 @@ impl Control {
     /// Ends a detach once no stream is left.
     pub(super) fn check_detach(&mut self, device_id: u32) {
         let Some(device) = self.device(device_id) else { return };
-        if device.detaching.is_some() && !device.slots.iter().any(|slot| matches!(slot.role, Role::Stream(_)))
-        {
+        // What a closed end has sent through an arena lies in its peer's part: nothing to wait for.
+        let on_its_way = |role: &Role| match role {
+            Role::Stream(stream) => !(stream.closed && matches!(stream.memory, StreamMemory::Arena(_))),
+            _ => false,
+        };
+        if device.detaching.is_some() && !device.slots.iter().any(|slot| on_its_way(&slot.role)) {
             self.finish_detach(device_id);
         }
     }
@@ -109,7 +113,14 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let Some(Detaching { done, timeout }) = device.detaching.take() else { return };
         timeout.abort();
-        self.devices.remove(&device_id);
+        if let Some(gone) = self.devices.remove(&device_id) {
+            for book in gone.slots {
+                if let Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) = book.role {
+                    self.give_arena_rings(device_id, &rings, false);
+                }
+            }
+        }
+        self.forget_arenas(device_id);
         self.routes.forget(device_id);
         let (ack, acks) = crossbeam_channel::unbounded();
         for shard in &self.shards {

@@ -96,6 +96,7 @@ impl Control {
 
     /// Ends a waiting request with an error and frees what it held.
     pub(super) fn cancel(&mut self, device_id: u32, control: u32, error: Error) {
+        let peer = self.peer.clone();
         let Some(device) = self.device(device_id) else { return };
         let Some(waiting) = device.requests.remove(&control) else { return };
         match waiting.what {
@@ -109,13 +110,16 @@ impl Control {
             }
             Wait::Queued { slot, .. } => {
                 let generation = device.slots[slot as usize].generation;
-                device.peer.withdraw(Ticket { slot, generation });
+                peer.withdraw(Ticket { device: device_id, slot, generation });
                 device.recycle(slot);
             }
+            Wait::Joining { join } => self.leave_join(device_id, join),
             // An attempt ends by itself when its `stop` is dropped, here.
             Wait::Attempt { .. } | Wait::Query => {}
         }
-        device.reply_result(control, waiting.seq, Err(error));
+        if let Some(device) = self.device(device_id) {
+            device.reply_result(control, waiting.seq, Err(error));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streams: connecting, opening, closing.
 
 use super::Control;
-use super::books::{Role, Stream, Wait, Waiter};
+use super::books::{Partner, Role, Stream, StreamMemory, Wait, Waiter};
 use super::request::allowed;
 use super::route::Opening;
 use crate::message::{Attempt, Command, Message, OpenStream, Origin, Ring, Rings};
@@ -13,6 +13,7 @@ use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Transport};
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 impl Control {
@@ -24,21 +25,24 @@ impl Control {
             Role::Bound(bound) => Some(bound),
             _ => None,
         };
-        let from = bound.as_ref().map(|b| b.addr);
         let bound = bound.map(Arc::new);
         let Some(to) = request.address.to_std() else {
             device.recycle(slot);
             return device.reply_result(control, seq, Err(Error::FamilyNotSupported));
         };
-        let ticket = Ticket { slot, generation: request.generation };
+        let ticket = Ticket { device: device_id, slot, generation: request.generation };
         let wish = Connect { to, from: bound, options, ticket, memory: None };
         let wish = if allowed(options.transport, TransportKind::Peer) {
-            match device.peer.connect(wish) {
+            let kept = wish.clone();
+            match self.peer.connect(wish) {
                 Connecting::Elsewhere(wish) => Ok(wish),
                 Connecting::Queued => {
-                    device.wait(control, seq, launch, Wait::Queued { slot, options, from, to });
-                    if let Some(listener) = device.listener_slot(to) {
-                        self.serve(device_id, listener);
+                    let what = Wait::Queued { slot, wish: Box::new(kept) };
+                    if let Some(device) = self.device(device_id) {
+                        device.wait(control, seq, launch, what);
+                    }
+                    if let Some((device, listener)) = self.listener_at(to) {
+                        self.serve(device, listener);
                     }
                     return;
                 }
@@ -47,6 +51,7 @@ impl Control {
         } else {
             Ok(wish)
         };
+        let Some(device) = self.device(device_id) else { return };
         match wish {
             // Peer was demanded, and this proxy holds no such listener.
             Ok(_) if options.transport == TransportKind::Peer as u8 => {
@@ -65,7 +70,7 @@ impl Control {
     }
 
     /// Starts a connect over a driven transport; `next` is tried if it fails.
-    fn start_connect(
+    pub(super) fn start_connect(
         &mut self,
         device_id: u32,
         (control, seq): (u32, u64),
@@ -191,11 +196,14 @@ impl Control {
         let book = &mut device.slots[slot as usize];
         let generation = book.generation;
         book.role = Role::Stream(Stream {
-            rings,
+            memory: StreamMemory::Own(rings),
             linger_ms: options.linger_ms,
             closed: false,
             partner: None,
             final_positions: None,
+            addrs: Some((opened.local, opened.peer)),
+            transport: opened.kind,
+            opened: Instant::now(),
         });
         device.attached.memory.open_line(slot, generation);
         let mut reply = Reply::new(0, 0);
@@ -238,37 +246,71 @@ impl Control {
         shard.send(Command::Close { device: device_id, slot, linger_ns });
     }
 
-    /// Closes one end of a direct stream; rings and slots come back when both ends are closed.
+    /// Closes one end of a direct stream. Its slot and the other's come back when both are closed, and
+    /// so do the rings: until then the other end reads what is in them.
     fn close_direct(&mut self, device_id: u32, slot: u32, linger_ms: i32) {
         let Some(device) = self.device(device_id) else { return };
         let Role::Stream(ours) = device.slots[slot as usize].role else { return };
         let Some(partner) = ours.partner else { return };
-        let book = &device.slots[partner as usize];
-        let Role::Stream(theirs) = book.role else { return };
-        if !theirs.closed {
-            // The device said FIN in its words; a reset, or a kernel that is gone, said nothing.
-            let status = Status::open(book.generation);
-            let status = if linger_ms == 0 {
-                status.with_error(Error::ConnectionReset)
-            } else {
-                status.with(Status::EOF | Status::NO_SEND)
-            };
-            return device.attached.memory.set_status(partner, status);
-        }
-        let lost = match (ours.final_positions, theirs.final_positions) {
-            (Some(ours_at), Some(theirs_at)) => {
-                unread(ours_at.0, theirs_at.1, ours.rings.send)
-                    + unread(theirs_at.0, ours_at.1, ours.rings.recv)
+        let theirs = self.partner_stream(partner);
+        match theirs {
+            Some((generation, theirs)) if !theirs.closed => {
+                // The device said FIN in its words; a reset, or a kernel that is gone, said nothing.
+                let status = Status::open(generation);
+                let status = if linger_ms == 0 {
+                    status.with_error(Error::ConnectionReset)
+                } else {
+                    status.with(Status::EOF | Status::NO_SEND)
+                };
+                let Some(device) = self.device(partner.device) else { return };
+                device.attached.memory.set_status(partner.slot, status);
+                if let StreamMemory::Arena(rings) = theirs.memory {
+                    self.arenas.wake(partner.device, &rings);
+                }
             }
-            // A kernel that left its end behind did not say what it read.
-            _ => 0,
-        };
-        device.give_rings(ours.rings);
+            Some((_, theirs)) => {
+                let (lost_here, lost_there) = match (ours.final_positions, theirs.final_positions) {
+                    (Some(ours_at), Some(theirs_at)) => {
+                        let (sent, received) = ours.memory.rings();
+                        (unread(ours_at.0, theirs_at.1, sent), unread(theirs_at.0, ours_at.1, received))
+                    }
+                    // A kernel that left its end behind did not say what it read.
+                    _ => (0, 0),
+                };
+                self.free_direct(device_id, slot, &ours, lost_here, true);
+                self.free_direct(partner.device, partner.slot, &theirs, lost_there, false);
+                self.check_detach(device_id);
+                self.check_detach(partner.device);
+            }
+            // The other end's attachment is gone.
+            None => {
+                self.free_direct(device_id, slot, &ours, 0, false);
+                self.check_detach(device_id);
+            }
+        }
+    }
+
+    /// The other end of a direct stream, if its attachment is still there.
+    fn partner_stream(&mut self, partner: Partner) -> Option<(u32, Stream)> {
+        let book = self.device(partner.device)?.slots.get(partner.slot as usize)?;
+        match book.role {
+            Role::Stream(stream) if book.generation == partner.generation => Some((book.generation, stream)),
+            _ => None,
+        }
+    }
+
+    /// Gives the slot of a closed end back, and its memory. `first`: of the two ends that are both closed
+    /// it is the first, and gives the rings back for both.
+    fn free_direct(&mut self, device_id: u32, slot: u32, stream: &Stream, lost: u64, first: bool) {
+        if let StreamMemory::Arena(rings) = &stream.memory {
+            self.give_arena_rings(device_id, rings, first);
+        }
+        let Some(device) = self.device(device_id) else { return };
+        if let (StreamMemory::Own(rings), true) = (stream.memory, first) {
+            device.give_rings(rings);
+        }
         device.attached.totals.close(lost);
-        device.attached.totals.close(0);
         device.recycle(slot);
-        device.recycle(partner);
-        self.check_detach(device_id);
     }
 
     /// A data thread is done with a stream: rings and slot come back.
@@ -277,7 +319,9 @@ impl Control {
         let book = &device.slots[slot as usize];
         let Role::Stream(stream) = book.role else { return };
         if book.generation == generation {
-            device.give_rings(stream.rings);
+            if let StreamMemory::Own(rings) = stream.memory {
+                device.give_rings(rings);
+            }
             device.recycle(slot);
             self.check_detach(device_id);
         }

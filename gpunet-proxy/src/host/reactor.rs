@@ -1,8 +1,9 @@
 //! The host's one thread: looks at words and wakes the tasks that wait for them.
 //!
 //! A task whose call would wait registers its waker together with a [`Watch`], a copy of what it
-//! believes, and then makes the call once more. The thread takes the attachment's epoch, looks at
-//! every watch, wakes the tasks whose watch is over, and sleeps on that epoch (a futex).
+//! believes, and then makes the call once more. The thread takes the attachment's epoch (and the bell of
+//! each arena, which the text below does not name again), looks at every watch, wakes the tasks whose
+//! watch is over, and sleeps on that epoch (a futex).
 //!
 //! # No wake-up is lost
 //!
@@ -22,7 +23,7 @@
 //! The thread takes itself out again, and parks for good, once nobody has waited for a while: an idle
 //! host costs nothing, and a stream that never waits costs its data thread no system calls.
 
-use gpunet_device::cpu::watch::{self, Sleeper, Watch};
+use gpunet_device::cpu::watch::{Counted, Sleeper, Watch};
 use gpunet_device::{Error, Net};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -49,8 +50,8 @@ pub(super) struct Reactor {
 #[derive(Debug, Default)]
 struct Table {
     waiting: HashMap<WaitId, Waiting>,
-    /// The thread is counted among those that sleep on the epoch.
-    counted: bool,
+    /// Where the thread is counted among those that sleep, if it is.
+    counted: Option<Counted>,
     /// Why no call can go on: the proxy has stopped or hangs, or the attachment is being closed.
     fault: Option<Error>,
     stop: bool,
@@ -100,9 +101,9 @@ impl Reactor {
             return Err(fault);
         }
         let replaced = table.waiting.insert(id, waiting);
-        let count = !std::mem::replace(&mut table.counted, true);
+        let count = table.counted.is_none();
         if count {
-            watch::count(self.net, true);
+            table.counted.insert(Counted::new(self.net)).enter();
         }
         drop(table);
         if count && let Some(thread) = self.thread.get() {
@@ -133,12 +134,16 @@ impl Reactor {
         let mut sleeper = Sleeper::new(self.net);
         let mut idle = IDLE_ROUNDS;
         loop {
-            let epoch = sleeper.epoch();
+            if let Some(counted) = &mut self.lock().counted {
+                // In the arenas that came since, too.
+                counted.enter();
+            }
+            let moment = sleeper.moment();
             let fault = sleeper.look().err();
             let (woken, next) = self.round(fault, &mut idle);
             woken.into_iter().for_each(|waiting| waiting.waker.wake());
             match next {
-                Next::Sleep => sleeper.sleep(epoch),
+                Next::Sleep => sleeper.sleep(&moment),
                 Next::Park => {
                     std::thread::park();
                     // What was silent meanwhile was not watched.
@@ -163,8 +168,8 @@ impl Reactor {
         if *idle <= IDLE_ROUNDS || fault.is_some() {
             return (woken, Next::Sleep);
         }
-        if std::mem::take(&mut table.counted) {
-            watch::count(self.net, false);
+        if let Some(mut counted) = table.counted.take() {
+            counted.leave();
         }
         (woken, Next::Park)
     }

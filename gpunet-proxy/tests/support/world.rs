@@ -48,6 +48,14 @@ impl World {
         Self { proxy, attachment: Some(attachment), token: Some(token) }
     }
 
+    /// A further attachment of the same proxy.
+    pub fn beside(other: &Self) -> Self {
+        let proxy = other.proxy.clone();
+        let attachment = proxy.attach_cpu().expect("an attachment");
+        let token = attachment.token().expect("a launch number");
+        Self { proxy, attachment: Some(attachment), token: Some(token) }
+    }
+
     pub fn attachment(&self) -> &Attachment {
         self.attachment.as_ref().expect("attached")
     }

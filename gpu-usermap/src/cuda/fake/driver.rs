@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cuda::driver::Driver;
@@ -13,6 +13,9 @@ use crate::cuda::raw::{
 use crate::cuda::{Cuda, DriverVersion};
 
 mod late;
+mod sharing;
+
+pub(super) use sharing::GRANULARITY;
 
 use late::{export, flush, link_add_data, link_complete, link_create, link_destroy};
 
@@ -26,6 +29,9 @@ static TURN: Mutex<()> = Mutex::new(());
 static EVENTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 static BUSY_STREAMS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(1);
+/// The device attribute that is 0 instead of 8.
+static LACKING: AtomicI32 = AtomicI32::new(NOTHING);
+const NOTHING: c_int = -1;
 static FAULT: AtomicU32 = AtomicU32::new(SUCCESS);
 
 fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
@@ -49,6 +55,9 @@ impl Fake {
             lock(&EVENTS).clear();
             lock(&BUSY_STREAMS).take();
             FAULT.store(SUCCESS, Ordering::SeqCst);
+            LACKING.store(NOTHING, Ordering::SeqCst);
+            sharing::fail(None);
+            sharing::import_other_memory(false);
         }
         Self { cuda: Cuda::over(Driver::new(api()), version), turn }
     }
@@ -69,6 +78,21 @@ impl Fake {
     pub(super) fn fault(&self, code: CUresult) {
         FAULT.store(code, Ordering::SeqCst);
     }
+
+    /// Takes a property away from the device.
+    pub(super) fn lack(&self, attribute: c_int) {
+        LACKING.store(attribute, Ordering::SeqCst);
+    }
+
+    /// Makes one of the calls for shared memory fail, named by its event; `None` heals all.
+    pub(super) fn fail(&self, step: Option<&'static str>) {
+        sharing::fail(step);
+    }
+
+    /// Lets imported descriptors stand for something else than memory of a GPU.
+    pub(super) fn import_other_memory(&self) {
+        sharing::import_other_memory(true);
+    }
 }
 
 impl Drop for Fake {
@@ -84,6 +108,7 @@ fn api() -> Api {
         device_get,
         device_get_name,
         device_get_attribute,
+        device_get_uuid: sharing::uuid,
         primary_ctx_retain,
         primary_ctx_release,
         ctx_set_current,
@@ -113,7 +138,7 @@ fn api() -> Api {
         link_destroy,
         mem_get_handle_for_address_range: Some(export),
         flush_gpu_direct_rdma_writes: Some(flush),
-        ..Api::refusing()
+        ..sharing::api()
     }
 }
 
@@ -141,8 +166,8 @@ unsafe extern "C" fn device_get_name(_: *mut std::ffi::c_char, _: c_int, _: CUde
     SUCCESS
 }
 
-unsafe extern "C" fn device_get_attribute(value: *mut c_int, _: c_int, _: CUdevice) -> CUresult {
-    put(value, 8)
+unsafe extern "C" fn device_get_attribute(value: *mut c_int, attribute: c_int, _: CUdevice) -> CUresult {
+    put(value, if attribute == LACKING.load(Ordering::SeqCst) { 0 } else { 8 })
 }
 
 unsafe extern "C" fn primary_ctx_retain(context: *mut ContextHandle, _: CUdevice) -> CUresult {

@@ -16,6 +16,12 @@ pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
 pub(crate) const HOST_REGISTER_PORTABLE: c_uint = 1;
 pub(crate) const HOST_REGISTER_DEVICEMAP: c_uint = 2;
 
+pub(crate) const ALLOCATION_TYPE_PINNED: c_uint = 1;
+pub(crate) const ALLOCATION_GRANULARITY_MINIMUM: c_uint = 0;
+pub(crate) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: c_uint = 1;
+pub(crate) const LOCATION_TYPE_DEVICE: c_uint = 1;
+pub(crate) const ACCESS_READ_WRITE: c_uint = 3;
+
 pub(crate) const RANGE_HANDLE_DMA_BUF_FD: c_uint = 1;
 pub(crate) const RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: c_ulonglong = 1;
 
@@ -47,6 +53,7 @@ pub(crate) const DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: c_int = 91;
 pub(crate) const DEVICE_HOST_REGISTER_SUPPORTED: c_int = 99;
 pub(crate) const DEVICE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: c_int = 100;
 pub(crate) const DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: c_int = 102;
+pub(crate) const DEVICE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: c_int = 103;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: c_int = 110;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_SUPPORTED: c_int = 116;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: c_int = 117;
@@ -103,6 +110,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_for_virtual_memory_are_those_of_cuda_h() {
+        use sys::{
+            CUmemAccess_flags as Access, CUmemAllocationGranularity_flags as Granularity,
+            CUmemAllocationHandleType as Handle, CUmemAllocationType as Type, CUmemLocationType as Location,
+        };
+        assert_eq!(ALLOCATION_TYPE_PINNED, Type::CU_MEM_ALLOCATION_TYPE_PINNED as u32);
+        assert_eq!(ALLOCATION_GRANULARITY_MINIMUM, Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32);
+        assert_eq!(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, Handle::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0);
+        assert_eq!(LOCATION_TYPE_DEVICE, Location::CU_MEM_LOCATION_TYPE_DEVICE as u32);
+        assert_eq!(ACCESS_READ_WRITE, Access::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32);
+    }
+
+    #[test]
     fn function_attributes_are_those_of_cuda_h() {
         assert_eq!(FUNC_MAX_THREADS_PER_BLOCK, Func::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK as u32);
         assert_eq!(FUNC_SHARED_SIZE_BYTES, Func::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES as u32);
@@ -134,6 +154,10 @@ mod tests {
             (
                 DEVICE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                 Device::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            ),
+            (
+                DEVICE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                Device::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
             ),
             (
                 DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,

@@ -1,0 +1,77 @@
+//! Physical GPU memory at addresses of its own: what both ends of shared memory hold.
+
+#![allow(unsafe_code, reason = "maps memory, and gives it back")]
+
+use super::context::{Context, log};
+use super::driver::Driver;
+use super::error::CudaError;
+use super::raw::{CUdevice, CUdeviceptr, MemoryHandle};
+
+/// Physical memory, the addresses reserved for it, and whether it is mapped there. Merely dropped, it leaks all three.
+#[derive(Debug)]
+pub(super) struct Placed {
+    handle: MemoryHandle,
+    len: usize,
+    reserved: Option<CUdeviceptr>,
+    mapped: bool,
+}
+
+impl Placed {
+    /// Takes over a handle, without an address so far.
+    pub(super) fn of(handle: MemoryHandle, len: usize) -> Self {
+        Self { handle, len, reserved: None, mapped: false }
+    }
+
+    /// Maps the memory and lets the context's device use it, and returns the address; or undoes what was done.
+    pub(super) fn map(mut self, context: &Context) -> Result<(Self, CUdeviceptr), CudaError> {
+        match self.try_map(context.driver(), context.device()) {
+            Ok(address) => Ok((self, address)),
+            Err(error) => {
+                self.undo(context.driver());
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives back at once what nobody has been told of.
+    ///
+    /// It does not wait for kernels: unlike `cuMemFree`, these calls return under a kernel that fills the GPU (see [`super`]). If it
+    /// were put off, a peer that sends bad lengths could pile up memory of its own here until the launches end.
+    pub(super) fn undo(self, driver: &Driver) {
+        // SAFETY: no address of it has left the agent thread.
+        log(unsafe { self.release(driver) });
+    }
+
+    fn try_map(&mut self, driver: &Driver, device: CUdevice) -> Result<CUdeviceptr, CudaError> {
+        // Alignment 0: the driver aligns to its pages.
+        let address = driver.address_reserve(self.len, 0)?;
+        self.reserved = Some(address);
+        // SAFETY: just reserved, so nothing is there; the handle is ours.
+        unsafe { driver.memory_map(address, self.len, self.handle) }?;
+        self.mapped = true;
+        driver.memory_set_access(address, self.len, device)?;
+        Ok(address)
+    }
+
+    /// Returns the handle, which lives as long as this.
+    pub(super) fn handle(&self) -> MemoryHandle {
+        self.handle
+    }
+
+    /// Gives back what there is, the last made first. After a failure the rest is leaked: it may still be in use.
+    ///
+    /// # Safety
+    /// Neither host nor kernels use the memory through these addresses any more.
+    pub(super) unsafe fn release(self, driver: &Driver) -> Result<(), CudaError> {
+        if let Some(address) = self.reserved {
+            if self.mapped {
+                // SAFETY: `try_map` mapped this range, and nobody uses it (the caller's promise).
+                unsafe { driver.memory_unmap(address, self.len) }?;
+            }
+            // SAFETY: `try_map` reserved this range, and nothing is mapped there any more.
+            unsafe { driver.address_free(address, self.len) }?;
+        }
+        // SAFETY: ours, and `self` is consumed.
+        unsafe { driver.memory_release(self.handle) }
+    }
+}

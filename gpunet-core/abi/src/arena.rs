@@ -1,0 +1,109 @@
+//! The memory of streams between two attachments, part by part.
+//!
+//! An arena belongs to one pair of attachments, and has two parts. A part lies in memory that its
+//! owner's device polls: its GPU's own, or pinned memory. In it are the rings that the owner *receives*
+//! from, and the words that the owner *polls*; the other device writes both. What the owner itself
+//! publishes lies in the other part.
+//!
+//! ```text
+//! part of A:  header | lines (A polls, B writes) | rings (B writes, A reads)
+//! part of B:  header | lines (B polls, A writes) | rings (A writes, B reads)
+//! ```
+//!
+//! A stream takes one ring in each part. The ring's first page says which line goes with it, so there
+//! is nothing else to allocate.
+
+use crate::layout::{PAGE, SocketLine};
+use crate::options::MIN_RING_LOG2;
+
+/// The start of a part.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct PartHeader {
+    /// [`crate::MAGIC`].
+    pub magic: u32,
+    /// [`crate::VERSION`].
+    pub version: u32,
+    reserved: [u32; 14],
+    /// Counts changes that a poll of the owner could wait for. CPU blocks of the other attachment move
+    /// it on, if `pollers` is not 0; pollers of the owner sleep on it.
+    pub bell: u32,
+    reserved2: [u32; 15],
+    /// How many CPU blocks and threads of the owner sleep on `bell`.
+    pub pollers: u32,
+}
+
+const _: () = assert!(size_of::<PartHeader>() == 4096);
+
+/// Offsets in a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartLayout {
+    /// A [`SocketLine`] for each page of ring memory.
+    pub lines: u64,
+    /// Ring memory.
+    pub rings: u64,
+    /// Length of the part.
+    pub len: u64,
+}
+
+impl PartLayout {
+    /// Lays a part with `rings` bytes of ring memory (a multiple of [`PAGE`]) out.
+    #[must_use]
+    pub const fn new(rings: u64) -> Self {
+        let lines = size_of::<PartHeader>() as u64;
+        let count = rings >> MIN_RING_LOG2;
+        let at = lines + (count * size_of::<SocketLine>() as u64).div_ceil(PAGE) * PAGE;
+        Self { lines, rings: at, len: at + rings }
+    }
+
+    /// The line that goes with the ring at offset `ring`.
+    #[must_use]
+    pub const fn line(&self, ring: u64) -> u64 {
+        self.lines + ((ring - self.rings) >> MIN_RING_LOG2) * size_of::<SocketLine>() as u64
+    }
+}
+
+/// A region in the device's table: where it has an arena's part. Written by the attachment's agent in
+/// the device's own memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Region {
+    /// Its first byte, in the device's address space.
+    pub base: u64,
+    /// Bytes that streams may lie in.
+    pub len: u64,
+    /// Bits of [`Region::VALID`] and its neighbours; written last, and cleared first.
+    pub flags: u64,
+    reserved: u64,
+}
+
+impl Region {
+    /// The entry stands for something.
+    pub const VALID: u64 = 1;
+    /// The part that this device polls.
+    pub const NEAR: u64 = 2;
+    /// The other device wakes no sleeper.
+    pub const SILENT: u64 = 4;
+
+    /// An entry.
+    #[must_use]
+    pub const fn new(base: u64, len: u64, flags: u64) -> Self {
+        Self { base, len, flags, reserved: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ring_has_a_line_of_its_own_in_front_of_the_rings() {
+        let layout = PartLayout::new(1 << 20);
+        assert_eq!(layout.lines, 4096);
+        assert_eq!(layout.line(layout.rings), layout.lines);
+        let last = layout.line(layout.len - 4096);
+        assert!(last + 64 <= layout.rings);
+        assert_eq!((layout.rings % PAGE, layout.len % PAGE), (0, 0));
+        assert_eq!(last - layout.lines, 255 * 64);
+    }
+}

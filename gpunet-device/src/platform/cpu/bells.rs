@@ -1,0 +1,185 @@
+//! What the pollers of a CPU device sleep on: the attachment's epoch, and one bell for each arena.
+//!
+//! The proxy and the device's own blocks move the epoch on. A device of another attachment cannot: it
+//! shares nothing but its arena with this one, so it rings the bell in this device's part of it. A
+//! poller sleeps on all of them at once (futex_waitv, Linux 5.16).
+//!
+//! The pattern is that of `gpunet_abi::park` with counts for flags: count in, fence, take the moment,
+//! look, sleep while nothing differs from the moment.
+
+use super::{MAX_SLEEP, futex_wait};
+use crate::Net;
+use gpunet_abi::arena::{PartHeader, Region};
+use gpunet_abi::park::{ParkFlag, SharedFlag};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Bells that one call can sleep on, beside the epoch (the kernel takes 128 addresses).
+const MOST: usize = 127;
+/// Sleep of a poller that some word's writer does not wake: a GPU, or an arena beyond [`MOST`].
+const NAP: Duration = Duration::from_micros(200);
+
+/// The part of an arena that this device polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bell(*mut PartHeader);
+
+// SAFETY: an address whose every use is atomic; the attachment's agent keeps it mapped, by the arena or
+// by plain memory in its place, as long as the attachment lives.
+unsafe impl Send for Bell {}
+
+impl Bell {
+    fn count(self, enter: bool) {
+        // SAFETY: see the `Send` impl; aligned by the structure.
+        let count = unsafe { AtomicU32::from_ptr(&raw mut (*self.0).pollers) };
+        // Ordering: SeqCst, as in `super::count_poller`.
+        if enter {
+            count.fetch_add(1, Ordering::SeqCst);
+        } else {
+            count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn flag(self) -> *mut u32 {
+        // SAFETY: see the `Send` impl.
+        unsafe { &raw mut (*self.0).bell }
+    }
+
+    // Ordering: Acquire, pairs with the Release in `super::wake_pollers` by the other device.
+    fn observe(self) -> u32 {
+        // SAFETY: see the `Send` impl.
+        unsafe { AtomicU32::from_ptr(self.flag()) }.load(Ordering::Acquire)
+    }
+}
+
+/// Calls `found` for each arena of the attachment: its bell, and whether the other device is silent.
+fn bells(net: Net, mut found: impl FnMut(Bell, bool)) {
+    for (base, flags) in net.arenas() {
+        if flags & Region::NEAR != 0 {
+            found(Bell(base as *mut PartHeader), flags & Region::SILENT != 0);
+        }
+    }
+}
+
+/// Where a poller is counted. Dropping it takes nobody out: the memory may be gone by then.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    net: Net,
+    epoch: bool,
+    bells: Vec<Bell>,
+}
+
+impl Counted {
+    /// Counted nowhere yet.
+    pub(crate) const fn new(net: Net) -> Self {
+        Self { net, epoch: false, bells: Vec::new() }
+    }
+
+    /// Counts the poller in, wherever it is not yet. Before it takes the moment that it will sleep on.
+    pub(crate) fn enter(&mut self) {
+        if !std::mem::replace(&mut self.epoch, true) {
+            super::count_poller(self.net.pollers(), true);
+        }
+        let counted = &mut self.bells;
+        let before = counted.len();
+        bells(self.net, |bell, _| {
+            if !counted.contains(&bell) {
+                bell.count(true);
+                counted.push(bell);
+            }
+        });
+        if counted.len() != before {
+            SharedFlag::fence();
+        }
+    }
+
+    /// Takes the poller out everywhere.
+    pub(crate) fn leave(&mut self) {
+        if std::mem::take(&mut self.epoch) {
+            super::count_poller(self.net.pollers(), false);
+        }
+        self.bells.drain(..).for_each(|bell| bell.count(false));
+    }
+}
+
+/// What epoch and bells were before a look at the sockets.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    net: Net,
+    epoch: u64,
+    bells: Vec<(Bell, u32)>,
+    /// Some writer wakes nobody.
+    nap: bool,
+}
+
+impl Moment {
+    /// Takes the moment.
+    pub(crate) fn take(net: Net) -> Self {
+        let mut moment = Self { net, epoch: net.epoch().observe(), bells: Vec::new(), nap: false };
+        bells(net, |bell, silent| {
+            moment.nap |= silent || moment.bells.len() == MOST;
+            if moment.bells.len() < MOST {
+                moment.bells.push((bell, bell.observe()));
+            }
+        });
+        moment
+    }
+
+    /// Sleeps until something differs from the moment, at most for `limit_ns`. May return early.
+    pub(crate) fn sleep(&self, limit_ns: u64) {
+        let longest = if self.nap { NAP } else { MAX_SLEEP };
+        let limit = Duration::from_nanos(limit_ns).min(longest);
+        let epoch: *mut u32 = self.net.epoch().as_ptr().cast();
+        if self.bells.is_empty() {
+            // SAFETY: the epoch's low half (little-endian), mapped while the attachment lives.
+            return futex_wait(unsafe { SharedFlag::from_ptr(epoch) }, self.epoch as u32, limit);
+        }
+        let bells = self.bells.iter().map(|&(bell, value)| (bell.flag(), value));
+        let waiters: Vec<Waiter> = std::iter::once((epoch, self.epoch as u32))
+            .chain(bells)
+            .map(|(address, value)| Waiter {
+                value: u64::from(value),
+                address: address as u64,
+                flags: SIZE_U32,
+                reserved: 0,
+            })
+            .collect();
+        if wait_any(&waiters, limit) == Err(libc::ENOSYS) {
+            std::thread::sleep(limit.min(NAP));
+        }
+    }
+}
+
+/// The kernel's `struct futex_waitv`.
+#[repr(C)]
+struct Waiter {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// FUTEX2_SIZE_U32, shared between processes.
+const SIZE_U32: u32 = 2;
+
+fn wait_any(waiters: &[Waiter], limit: Duration) -> Result<(), i32> {
+    let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the timespec on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut until) };
+    let nanos = until.tv_nsec + i64::from(limit.subsec_nanos());
+    until.tv_sec += limit.as_secs() as i64 + nanos / 1_000_000_000;
+    until.tv_nsec = nanos % 1_000_000_000;
+    // SAFETY: the kernel reads the waiters and the timespec on this stack; the addresses are futexes that
+    // stay mapped while the attachment lives.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waiters.as_ptr(),
+            waiters.len(),
+            0,
+            &raw const until,
+            libc::CLOCK_MONOTONIC,
+        )
+    };
+    // Woken, timed out, or a value that differs: the caller looks again in any case.
+    if woken >= 0 { Ok(()) } else { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
+}

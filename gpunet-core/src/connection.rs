@@ -81,6 +81,19 @@ enum Phase {
     Done(Outcome),
 }
 
+/// How much a stream has moved, and what stands in its rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes that the transport took.
+    pub sent: u64,
+    /// Bytes that the device published and the transport has not taken.
+    pub unsent: u64,
+    /// Bytes that landed.
+    pub received: u64,
+    /// Bytes that landed and the device has not consumed.
+    pub unread: u64,
+}
+
 /// One proxy-driven stream.
 #[derive(Debug)]
 pub struct Connection {
@@ -150,6 +163,20 @@ impl Connection {
     #[must_use]
     pub const fn consumed(&self) -> u64 {
         self.recv.consumed()
+    }
+
+    /// How much the stream has moved so far.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        let (sent, unsent) = self.send.pending();
+        let (received, unread) = self.recv.landed();
+        Counts { sent, unsent, received, unread }
+    }
+
+    /// Says whether the device sends no more, and whether the peer does.
+    #[must_use]
+    pub const fn ended(&self) -> (bool, bool) {
+        (self.send.is_shut(), self.recv.is_ended())
     }
 
     /// Says whether what comes in is thrown away.

@@ -111,6 +111,13 @@ impl RecvFlow {
         (landed, self.capacity - (landed - self.consumed.position()))
     }
 
+    /// Bytes that have landed so far, and how many of them the device has not consumed.
+    #[must_use]
+    pub const fn landed(&self) -> (u64, u64) {
+        let landed = self.landed.position();
+        (landed, landed - self.consumed.position())
+    }
+
     /// Position up to which the device has consumed.
     #[must_use]
     pub const fn consumed(&self) -> u64 {

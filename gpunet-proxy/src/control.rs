@@ -120,7 +120,7 @@ impl Control {
             Message::ListenerReady { device, slot, generation } => {
                 self.handle_listener_ready(device, slot, generation);
             }
-            Message::Finished { device, slot, generation, undelivered } => {
+            Message::Finished { device, slot, generation, undelivered, counts: _ } => {
                 if undelivered > 0 {
                     tracing::warn!(slot, undelivered, "closed before everything was delivered");
                 }

@@ -7,6 +7,7 @@ use crossbeam_channel::Sender;
 use gpunet_abi::Options;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
+use gpunet_core::connection::Counts;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
@@ -26,8 +27,23 @@ pub(crate) enum Command {
     SetOptions { device: u32, slot: u32, options: Options },
     /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
     OutQueue { device: u32, slot: u32, control: u32, seq: u64 },
+    /// How far are the streams of this thread?
+    Count { done: Sender<Vec<StreamCount>> },
     /// End the thread.
     Stop,
+}
+
+/// How far a driven stream is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamCount {
+    pub(crate) device: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+    pub(crate) counts: Counts,
+    /// Bytes that the transport took and the peer has not acknowledged.
+    pub(crate) in_flight: u64,
+    /// The device sends no more; the peer does not.
+    pub(crate) ended: (bool, bool),
 }
 
 /// A stream that is being opened: what was taken for it.
@@ -94,7 +110,7 @@ pub(crate) enum Message {
     /// A listener's descriptor became readable.
     ListenerReady { device: u32, slot: u32, generation: u32 },
     /// A data thread is done with a stream.
-    Finished { device: u32, slot: u32, generation: u32, undelivered: u64 },
+    Finished { device: u32, slot: u32, generation: u32, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
     OutQueue { device: u32, control: u32, seq: u64, bytes: Option<u64> },
     /// A new attachment.

@@ -184,6 +184,9 @@ impl Shard {
                 });
                 let _ = self.setup.control.send(Message::OutQueue { device, control, seq, bytes });
             }
+            Command::Count { done } => {
+                let _ = done.send(self.devices.values().flat_map(Device::counts).collect());
+            }
             Command::Stop => self.stop = true,
         }
     }
@@ -334,13 +337,14 @@ impl Shard {
                     self.ready.push_back((device_id, slot));
                 }
                 Pumped::Finished { undelivered } => {
-                    let generation = stream.generation;
+                    let (generation, counts) = (stream.generation, stream.connection.counts());
                     if let Some(at) = stream.timer {
                         self.deadlines.remove(&(at, device_id, slot));
                     }
                     device.remove(slot as usize);
                     device.attached.totals.close(undelivered);
-                    let message = Message::Finished { device: device_id, slot, generation, undelivered };
+                    let message =
+                        Message::Finished { device: device_id, slot, generation, undelivered, counts };
                     let _ = self.setup.control.send(message);
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::stream::Stream;
 use crate::attached::Attached;
-use crate::message::Message;
+use crate::message::{Message, StreamCount};
 use gpunet_core::memory::WordArray;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
@@ -40,6 +40,23 @@ impl Device {
             end: 0,
             attached,
         }
+    }
+
+    /// How far its streams are.
+    pub(super) fn counts(&self) -> impl Iterator<Item = StreamCount> {
+        let device = self.attached.id;
+        let streams = self.streams[..self.end].iter().enumerate();
+        streams.filter_map(move |(slot, stream)| {
+            let stream = stream.as_deref()?;
+            Some(StreamCount {
+                device,
+                slot: slot as u32,
+                generation: stream.generation,
+                counts: stream.connection.counts(),
+                in_flight: stream.unacknowledged(),
+                ended: stream.connection.ended(),
+            })
+        })
     }
 
     /// Enters a new stream.

@@ -93,7 +93,7 @@ impl Stream {
         }
     }
 
-    fn unacknowledged(&self) -> u64 {
+    pub(super) fn unacknowledged(&self) -> u64 {
         self.cut_off + self.io.as_ref().map_or(0, |io| io.unacknowledged())
     }
 

@@ -4,8 +4,8 @@
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
-//! this device), `reap` (what a finished launch or a detach leaves), `rings` (their memory), `route`
-//! (which transport).
+//! this device), `reap` (what a finished launch, a detach or a dead process leaves), `rings` (their
+//! memory), `route` (which transport), `snapshot` (what all of them hold).
 
 mod books;
 mod descriptor;
@@ -15,6 +15,7 @@ mod reap;
 mod request;
 mod rings;
 mod route;
+mod snapshot;
 mod stream;
 
 use crate::attached::Usage;
@@ -112,14 +113,16 @@ impl Control {
             }
             Message::Agent { device, answer } => self.handle_agent(device, answer),
             Message::FinishLaunch { device, launch, policy, done } => {
-                let _ = done.send(self.finish_launch(device, launch, policy));
+                done(self.finish_launch(device, launch, policy));
             }
             Message::ResetAll { device } => self.reset_all(device),
             Message::Usage { device, done } => {
                 let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
-                let _ = done.send(usage);
+                done(usage);
             }
             Message::Detach { device, done } => self.detach(device, done),
+            Message::Gone { device, done } => self.gone(device, done),
+            Message::Snapshot { done } => done(self.snapshot()),
             Message::DetachTimeout { device } => self.finish_detach(device),
             Message::Ping | Message::Stop => {}
         }

@@ -1,7 +1,7 @@
 //! Who owns which slot, ring and control request of an attachment.
 
 use crate::attached::{Attached, Usage};
-use crate::message::{Answer, Rings};
+use crate::message::{Answer, Done, Rings};
 use gpunet_abi::control::Reply;
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
@@ -41,7 +41,7 @@ pub(super) struct Device {
 /// An attachment that is being closed.
 pub(super) struct Detaching {
     /// Who waits for it.
-    pub(super) done: crossbeam_channel::Sender<()>,
+    pub(super) done: Done<()>,
     /// Ends the wait for streams that do not end.
     pub(super) timeout: JoinHandle<()>,
 }

@@ -109,6 +109,12 @@ impl PinnedRegion {
     }
 }
 
+impl AsFd for PinnedRegion {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 fn whole_pages(len: usize) -> Result<usize, RegionError> {
     if len == 0 {
         return Err(RegionError::ZeroLength);

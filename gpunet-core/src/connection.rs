@@ -13,6 +13,10 @@
 //! the peer's end of stream: a TCP close with unread input would send RST and destroy data that was
 //! accepted for delivery. While the peer has not acknowledged everything it goes on, up to linger.
 //!
+//! Where the device is gone without a close ([`Connection::handle_gone`]), Cutting takes the place of
+//! both: what was published is sent and acknowledged, within a bound, and then the connection is reset.
+//! No end of stream is sent, since nobody meant one.
+//!
 //! A transport that takes nothing more may still hold what the peer sent before: that is received
 //! first, and only then is the error told.
 
@@ -24,6 +28,8 @@ use gpunet_abi::{Error, StreamWord};
 pub const DRAIN_NS: u64 = 2_000_000_000;
 /// After that, how often it is asked whether the peer has acknowledged everything.
 const SETTLE_NS: u64 = 250_000_000;
+/// The same for a stream whose device is gone: there is a second for all of it.
+const CUT_SETTLE_NS: u64 = 2_000_000;
 
 /// What the driver is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +81,11 @@ enum Phase {
     /// Until the peer's end of stream, or `until` if all is acknowledged by then; `limit` ends it.
     Draining {
         until: u64,
+        limit: u64,
+    },
+    /// The device is gone: send, wait until the peer has acknowledged (asked again at `ask`), reset.
+    Cutting {
+        ask: u64,
         limit: u64,
     },
     Failed,
@@ -240,14 +251,20 @@ impl Connection {
 
     /// Notes how many bytes the peer has not acknowledged, at a time when draining could end.
     pub const fn handle_unacknowledged(&mut self, now: u64, bytes: u64) {
+        if let Phase::Cutting { limit, .. } = self.phase {
+            self.phase = if bytes == 0 || now >= limit {
+                Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
+            } else {
+                Phase::Cutting { ask: min(now.saturating_add(CUT_SETTLE_NS), limit), limit }
+            };
+        }
         if let Phase::Draining { until, limit } = self.phase {
             self.phase = if bytes == 0 {
                 Phase::Done(Outcome { unsent: 0, reset: false })
             } else if now >= limit {
                 Phase::Done(Outcome { unsent: 0, reset: true })
             } else {
-                let next = until.saturating_add(SETTLE_NS);
-                Phase::Draining { until: if next < limit { next } else { limit }, limit }
+                Phase::Draining { until: min(until.saturating_add(SETTLE_NS), limit), limit }
             };
         }
     }
@@ -261,7 +278,7 @@ impl Connection {
                 self.phase = Phase::Failed;
                 Some(error)
             }
-            Phase::Flushing { .. } | Phase::Draining { .. } => {
+            Phase::Flushing { .. } | Phase::Draining { .. } | Phase::Cutting { .. } => {
                 self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
                 None
             }
@@ -286,11 +303,32 @@ impl Connection {
         }
     }
 
+    /// The device is gone and has closed nothing: what it published so far is sent, and the connection
+    /// is reset once the peer has acknowledged it, at the latest after `bound` nanoseconds. What was
+    /// closed before ends as it would have, within the same bound.
+    pub const fn handle_gone(&mut self, now: u64, bound: u64) {
+        let limit = now.saturating_add(bound);
+        self.phase = match self.phase {
+            Phase::Open if self.send_error.is_none() => Phase::Cutting { ask: now, limit },
+            Phase::Open | Phase::Failed => {
+                Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
+            }
+            Phase::Flushing { until } => Phase::Flushing { until: min(until, limit) },
+            Phase::Draining { until, limit: old } => {
+                Phase::Draining { until: min(until, limit), limit: min(old, limit) }
+            }
+            phase => phase,
+        };
+    }
+
     /// Says when [`Connection::poll_action`] wants to be asked again, whatever else happens.
     #[must_use]
     pub const fn deadline(&self) -> Option<u64> {
         match self.phase {
             Phase::Flushing { until } | Phase::Draining { until, .. } => Some(until),
+            // While there is something to send the transport says when it goes on.
+            Phase::Cutting { limit, .. } if self.send.pending().1 > 0 => Some(limit),
+            Phase::Cutting { ask, .. } => Some(ask),
             _ => None,
         }
     }
@@ -320,6 +358,13 @@ impl Connection {
                     action => action,
                 }
             }
+            Phase::Cutting { ask, limit } => match self.sending() {
+                _ if now >= limit => Action::Settle,
+                Action::Idle if self.send.pending().1 > 0 => self.discarding(),
+                Action::Idle if now >= ask => Action::Settle,
+                Action::Idle => self.discarding(),
+                action => action,
+            },
             Phase::Draining { until, .. } => {
                 if self.recv.is_ended() {
                     return Action::Finish(Outcome { unsent: 0, reset: false });
@@ -360,6 +405,10 @@ impl Connection {
 const fn draining(now: u64, limit: u64) -> Phase {
     let until = now.saturating_add(DRAIN_NS);
     Phase::Draining { until, limit: if limit > until { limit } else { until } }
+}
+
+const fn min(a: u64, b: u64) -> u64 {
+    if a < b { a } else { b }
 }
 
 #[cfg(test)]

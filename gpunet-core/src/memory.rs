@@ -57,6 +57,32 @@ impl SharedMemory {
         Some(memory)
     }
 
+    /// Takes over a region that a daemon has laid out: the view of the process whose device uses it.
+    /// Nothing is written.
+    ///
+    /// Returns `None` when the region is shorter than the layout of `geometry`, or its header says
+    /// something else.
+    #[must_use]
+    pub fn attach(region: Arc<PinnedRegion>, geometry: Geometry) -> Option<Self> {
+        let layout = SharedLayout::new(&geometry);
+        if (region.len() as u64) < layout.len {
+            return None;
+        }
+        let header = region.base().as_ptr().cast::<SharedHeader>();
+        // SAFETY: the header lies at the start of the region, which is page-aligned and long enough
+        // (checked above). It is plain integers, whatever stands there.
+        let (magic, version, written) = unsafe {
+            (
+                (&raw const (*header).magic).read_volatile(),
+                (&raw const (*header).version).read_volatile(),
+                (&raw const (*header).geometry).read_volatile(),
+            )
+        };
+        let known = (magic, version, written) == (MAGIC, VERSION, geometry);
+        let (reclaimed, heartbeat) = (AtomicU64::new(0), AtomicU64::new(0));
+        known.then_some(Self { region, geometry, layout, reclaimed, heartbeat })
+    }
+
     /// The attachment's sizes.
     #[must_use]
     pub const fn geometry(&self) -> &Geometry {
@@ -199,7 +225,8 @@ impl SharedMemory {
         self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(beat);
     }
 
-    /// Shows that the proxy has stopped for good, and wakes everyone who sleeps.
+    /// Shows that the proxy has stopped for good, and wakes everyone who sleeps. Also for the process
+    /// that was attached to a daemon and sees it gone: the word has no other writer any more.
     pub fn beat_down(&self) {
         self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(HEARTBEAT_DOWN);
         self.wake_everyone();

@@ -7,6 +7,8 @@
 //! the session's socket, descriptors with them.
 
 use crate::device_memory::DeviceMemory;
+use crate::message::Message;
+use crossbeam_channel::Sender;
 use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
 use gpu_usermap::{PinnedRegion, Vacated};
 use gpunet_abi::arena::Region;
@@ -14,7 +16,8 @@ use gpunet_abi::layout::DeviceLayout;
 use gpunet_core::memory::SharedMemory;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// How the control plane reaches an attachment's agent. Never blocks; to an agent that is gone it does
 /// nothing, since its attachment is about to be forgotten.
@@ -70,6 +73,73 @@ pub(crate) enum FromAgent {
     Failed { arena: u32, reason: String },
     /// To [`ToAgent::Unmap`]: the numbers of its regions are free.
     Unmapped { arena: u32 },
+}
+
+/// The agent of an attachment of this process: a thread that is started by the first request and ends
+/// with the link, when the attachment is forgotten.
+pub(crate) fn embedded_agent(device: u32, agent: Agent, answers: UnboundedSender<Message>) -> AgentLink {
+    let thread = Mutex::new(AgentThread::Idle(Box::new(agent)));
+    Box::new(move |request| {
+        // A panic in here is a failed start, which leaves `Ended`.
+        let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.start(device, &answers);
+        let refused = match &*thread {
+            AgentThread::Running(requests) => requests.send(request).err().map(|unsent| unsent.0),
+            _ => Some(request),
+        };
+        if let Some(request) = refused {
+            let answer = request.failed("the agent's thread has ended");
+            let _ = answers.send(Message::Agent { device, answer });
+        }
+    })
+}
+
+/// Where an embedded agent is.
+enum AgentThread {
+    /// Not yet needed.
+    Idle(Box<Agent>),
+    Running(Sender<ToAgent>),
+    /// The system refused a thread.
+    Ended,
+}
+
+impl AgentThread {
+    fn start(&mut self, device: u32, answers: &UnboundedSender<Message>) {
+        *self = match std::mem::replace(self, Self::Ended) {
+            Self::Idle(mut agent) => {
+                let (requests, inbox) = crossbeam_channel::unbounded();
+                let answers = answers.clone();
+                let serve = move || {
+                    for request in inbox {
+                        let answer = agent.handle(request);
+                        let _ = answers.send(Message::Agent { device, answer });
+                    }
+                };
+                match std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(serve) {
+                    Ok(_) => Self::Running(requests),
+                    Err(error) => {
+                        tracing::error!(%error, "no thread for an agent: no peer streams to other devices");
+                        Self::Ended
+                    }
+                }
+            }
+            other => other,
+        };
+    }
+}
+
+impl ToAgent {
+    /// What is answered if it cannot be.
+    pub(crate) fn failed(&self, reason: &str) -> FromAgent {
+        let reason = reason.to_owned();
+        match self {
+            Self::Provide { arena, .. } | Self::Map(MapArena { arena, .. }) => {
+                FromAgent::Failed { arena: *arena, reason }
+            }
+            Self::Clear { arena, .. } => FromAgent::Failed { arena: *arena, reason },
+            Self::Unmap { arena } => FromAgent::Unmapped { arena: *arena },
+        }
+    }
 }
 
 /// The agent's state: what it has mapped for its attachment. Used by one thread, which may wait for

@@ -1,11 +1,16 @@
 //! What all threads of the proxy know of one attachment.
 
+use crate::access::Account;
 use crate::agent::AgentLink;
+use crate::wire::MAX_COMMAND;
+use gpunet_abi::Error;
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// One attachment, shared by the proxy's threads.
 pub(crate) struct Attached {
@@ -21,6 +26,90 @@ pub(crate) struct Attached {
     pub(crate) card: Option<CardMemory>,
     pub(crate) totals: Totals,
     pub(crate) inbox: Inbox,
+    /// What CPU blocks wake data threads by; one for each.
+    pub(crate) doorbells: Arc<[OwnedFd]>,
+    /// What its owner may use; `None`: the process that embeds the proxy, which may use everything.
+    pub(crate) account: Option<Arc<Account>>,
+    /// Its owner, for people.
+    pub(crate) client: ClientInfo,
+    /// When it was made.
+    pub(crate) since: Instant,
+    /// What it has of the account, given back when the last thread has forgotten the attachment.
+    pub(crate) _quota: Option<Quota>,
+}
+
+/// What an attachment takes of its owner's account.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    account: Arc<Account>,
+    memory: u64,
+}
+
+impl Quota {
+    /// Takes an attachment and its memory.
+    ///
+    /// # Errors
+    /// The errno, and which limit.
+    pub(crate) fn take(account: Arc<Account>, memory: u64) -> Result<Self, (Error, String)> {
+        let (uid, limits) = (account.uid(), account.limits());
+        account.take_attachment().map_err(|error| {
+            let allowed = limits.attachments;
+            (error, format!("user {uid} has the {allowed} attachments that it may have (limit: attachments)"))
+        })?;
+        let mut quota = Self { account, memory: 0 };
+        quota.account.take_memory(memory).map_err(|error| {
+            let (allowed, held) = (limits.ring_memory, quota.account.usage().ring_memory);
+            let why = format!(
+                "{memory} bytes of memory, where user {uid} has {held} of the {allowed} that it may have \
+                 (limit: ring_memory); ask for less ring memory in Config"
+            );
+            (error, why)
+        })?;
+        quota.memory = memory;
+        Ok(quota)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        self.account.give_memory(self.memory);
+        self.account.give_attachment();
+    }
+}
+
+/// The process that owns an attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientInfo {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    /// What the program is called.
+    pub(crate) command: String,
+    /// "cpu", or the GPU's name.
+    pub(crate) device: String,
+}
+
+impl ClientInfo {
+    /// This process, with that device.
+    pub(crate) fn own(device: &str) -> Self {
+        Self {
+            pid: std::process::id(),
+            uid: rustix::process::getuid().as_raw(),
+            command: own_command(),
+            device: device.to_owned(),
+        }
+    }
+}
+
+/// What this program was called as: the last part of its first argument.
+pub(crate) fn own_command() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&name).file_name().unwrap_or_default().to_string_lossy();
+    printable(&name)
+}
+
+/// A name that can be shown to people: bounded, and of printable characters.
+pub(crate) fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).take(MAX_COMMAND / 4).collect()
 }
 
 impl std::fmt::Debug for Attached {

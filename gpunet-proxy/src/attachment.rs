@@ -1,22 +1,23 @@
 //! A device's sockets, seen from the host.
 
-use crate::agent::{Agent, AgentLink, ToAgent};
-use crate::attached::{Attached, Inbox, Stats, Totals, Usage};
+use crate::agent::{Agent, embedded_agent};
+use crate::attached::{Attached, ClientInfo, Inbox, Stats, Totals, Usage};
 use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
-use crate::embed::{Inner, Proxy};
-use crate::message::Message;
-use crate::placement;
+use crate::embed::{Inner, Proxy, Side};
+use crate::link::Link;
+use crate::placement::{self, Plan};
+use crate::session::DaemonError;
+use crate::shard;
 use crate::token::TooManyLaunches;
 use gpu_usermap::cuda::{CopyError, CudaError, Device, Registration};
 use gpu_usermap::{PinnedRegion, RegionError};
 use gpunet_abi::context::Context;
-use gpunet_abi::layout::{DeviceLayout, LAUNCHES, SHARDS, SharedLayout};
+use gpunet_abi::layout::{DeviceLayout, Geometry, LAUNCHES, SHARDS, SharedLayout};
 use gpunet_abi::{MAGIC, VERSION};
 use gpunet_core::memory::SharedMemory;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
+use std::time::{Duration, Instant};
 
 /// Why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,12 @@ pub enum AttachError {
     /// CUDA could not copy the launch contexts.
     #[error("CUDA cannot copy to the device: {0}")]
     Copy(#[from] CopyError),
+    /// The operating system refused the descriptors that wake data threads.
+    #[error("cannot make a doorbell: {0}; see `ulimit -n`")]
+    Doorbell(std::io::Error),
+    /// The daemon is not there any more, or does not give this program an attachment.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
 }
 
 /// How an attachment ended.
@@ -79,8 +86,9 @@ pub struct Attachment {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) attached: Arc<Attached>,
-    pub(crate) proxy: Arc<Inner>,
+    pub(crate) link: Link,
+    /// The region that device and proxy share, as this process maps it.
+    pub(crate) memory: Arc<SharedMemory>,
     /// A bit for each launch number in use.
     pub(crate) launches: Mutex<u64>,
     /// The launches' contexts, in the device's address space.
@@ -88,57 +96,47 @@ pub(crate) struct Shared {
     /// CUDA's side; `None` for the CPU device.
     device: Option<Device>,
     // Dropped last, in this order: the registration before the region it registers (inside
-    // `attached`), the device's own memory before the device.
+    // `memory`, and kept by the registration itself), the device's own memory before the device.
     _registration: Option<Registration>,
-    _memory: Arc<DeviceMemory>,
+    _own: Arc<DeviceMemory>,
+    _doorbells: Arc<[OwnedFd]>,
 }
 
-impl Shared {
-    /// See [`Attachment::usage`].
-    pub(crate) fn usage(&self) -> Usage {
-        let (done, usage) = crossbeam_channel::bounded(1);
-        let _ = self.proxy.messages.send(Message::Usage { device: self.attached.id, done });
-        usage.recv_timeout(Duration::from_secs(10)).unwrap_or_default()
-    }
+/// What an attachment is to be, before there is anybody who makes it.
+pub(crate) struct Wanted<'a> {
+    pub(crate) device: Option<&'a Device>,
+    pub(crate) plan: Plan,
+    pub(crate) device_rings: u64,
 }
 
-impl Proxy {
-    /// Attaches the CPU device: kernels run as threads of this process.
-    ///
-    /// # Errors
-    /// [`AttachError::Region`], when there is not enough memory.
-    pub fn attach_cpu(&self) -> Result<Attachment, AttachError> {
-        self.attach(None)
-    }
+/// The device's side of an attachment, before the proxy knows of it.
+pub(crate) struct Prepared {
+    memory: Arc<SharedMemory>,
+    registration: Option<Registration>,
+    own: Arc<DeviceMemory>,
+    contexts: u64,
+    doorbells: Arc<[OwnedFd]>,
+    device: Option<Device>,
+}
 
-    /// Attaches a CUDA device: kernels run there as PTX.
-    ///
-    /// # Errors
-    /// [`AttachError`], when memory or registration fails.
-    pub fn attach_cuda(&self, device: &Device) -> Result<Attachment, AttachError> {
-        self.attach(Some(device))
-    }
-
-    fn attach(&self, device: Option<&Device>) -> Result<Attachment, AttachError> {
-        let inner = &self.inner;
-        if inner.messages.is_closed() {
-            return Err(AttachError::Stopped);
-        }
-        let config = &inner.config;
-        let plan = placement::plan(config, device)?;
-        let device_rings = if device.is_some() || plan.in_device_memory() { config.device_rings } else { 0 };
-        let geometry = config.geometry(device_rings);
-        let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
-        let region = PinnedRegion::create("gpunet", shared_layout.len as usize)
-            .map_err(|source| AttachError::Region { bytes: shared_layout.len, source })?;
-        let memory = SharedMemory::format(region.clone(), geometry).ok_or(AttachError::Layout)?;
+impl Prepared {
+    /// Registers the shared region with the device and writes the launches' contexts into its memory.
+    pub(crate) fn new(
+        device: Option<&Device>,
+        memory: Arc<SharedMemory>,
+        own: Arc<DeviceMemory>,
+        doorbells: Arc<[OwnedFd]>,
+        heartbeat: Duration,
+    ) -> Result<Self, AttachError> {
+        let region = memory.region().clone();
         let registration = device.map(|device| device.register(region.clone())).transpose()?;
-        let (own, card) = placement::allocate(plan, config, device, device_layout.len as usize)?;
         let shared = registration.as_ref().map_or(region.base().as_ptr() as u64, Registration::device_ptr);
-        let mut doorbells = [-1; SHARDS];
+        let (geometry, shared_layout) = (*memory.geometry(), *memory.layout());
+        let device_layout = DeviceLayout::new(&geometry);
+        let mut bells = [-1; SHARDS];
         if device.is_none() {
-            for (bell, shard) in doorbells.iter_mut().zip(&inner.shards) {
-                *bell = shard.bell.as_raw_fd();
+            for (number, bell) in bells.iter_mut().zip(&*doorbells) {
+                *number = bell.as_raw_fd();
             }
         }
         for launch in 0..LAUNCHES {
@@ -153,35 +151,129 @@ impl Proxy {
                 device: own.address(),
                 shared_layout,
                 device_layout,
-                heartbeat_timeout_ns: inner.config.heartbeat.as_nanos() as u64,
-                doorbells,
+                heartbeat_timeout_ns: heartbeat.as_nanos() as u64,
+                doorbells: bells,
             };
             let offset = device_layout.contexts as usize + launch as usize * size_of::<Context>();
             own.write(offset, bytes_of(&context))?;
         }
-        let (id, memory, own) = (inner.next_id(), Arc::new(memory), Arc::new(own));
-        let agent = Agent::new(device.cloned(), own.clone(), device_layout, memory.clone());
+        let contexts = own.address() + device_layout.contexts;
+        Ok(Self { memory, registration, own, contexts, doorbells, device: device.cloned() })
+    }
+
+    /// The agent of this attachment.
+    pub(crate) fn agent(&self) -> Agent {
+        let layout = DeviceLayout::new(self.memory.geometry());
+        Agent::new(self.device.clone(), self.own.clone(), layout, self.memory.clone())
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
+    /// The attachment, once the proxy serves it.
+    pub(crate) fn attachment(self, link: Link) -> Attachment {
+        let Self { memory, registration, own, contexts, doorbells, device } = self;
+        let launches = Mutex::new(0);
+        let shared = Shared {
+            link,
+            memory,
+            launches,
+            contexts,
+            device,
+            _registration: registration,
+            _own: own,
+            _doorbells: doorbells,
+        };
+        Attachment { shared: Arc::new(shared) }
+    }
+}
+
+/// Makes the eventfds of one attachment: one for each data thread. Each attachment has its own: one
+/// that a hostile client has as well must not be another's.
+pub(crate) fn doorbells(shards: usize) -> std::io::Result<Arc<[OwnedFd]>> {
+    (0..shards).map(|_| shard::new_bell()).collect()
+}
+
+impl Proxy {
+    /// Attaches the CPU device: kernels run as threads of this process.
+    ///
+    /// # Errors
+    /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when a daemon
+    /// does not allow it.
+    pub fn attach_cpu(&self) -> Result<Attachment, AttachError> {
+        self.attach(None)
+    }
+
+    /// Attaches a CUDA device: kernels run there as PTX.
+    ///
+    /// # Errors
+    /// [`AttachError`], when memory or registration fails.
+    pub fn attach_cuda(&self, device: &Device) -> Result<Attachment, AttachError> {
+        self.attach(Some(device))
+    }
+
+    fn attach(&self, device: Option<&Device>) -> Result<Attachment, AttachError> {
+        let config = self.config();
+        let plan = placement::plan(config, device)?;
+        let device_rings = if device.is_some() || plan.in_device_memory() { config.device_rings } else { 0 };
+        let wanted = Wanted { device, plan, device_rings };
+        match &self.side {
+            Side::Embedded(inner) => inner.attach(&wanted),
+            Side::Daemon(remote) => remote.attach(&wanted),
+        }
+    }
+}
+
+impl Inner {
+    fn attach(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Attachment, AttachError> {
+        if self.messages.is_closed() {
+            return Err(AttachError::Stopped);
+        }
+        let (config, device) = (&self.config, wanted.device);
+        let geometry = config.geometry(wanted.device_rings);
+        let memory = shared_memory(geometry)?;
+        let len = DeviceLayout::new(&geometry).len as usize;
+        let (own, card) = placement::allocate(wanted.plan, config, device, len)?;
+        let doorbells = doorbells(self.shards.len()).map_err(AttachError::Doorbell)?;
+        let prepared = Prepared::new(device, memory, Arc::new(own), doorbells.clone(), config.heartbeat)?;
+        let id = self.next_id();
         let attached = Arc::new(Attached {
             id,
-            memory,
+            memory: prepared.memory.clone(),
             polled: device.is_some(),
-            shareable: device.is_some_and(|device| device.can_share().is_ok()),
-            agent: agent_thread(agent, id, inner.messages.clone()),
+            shareable: device.is_some_and(can_share),
+            agent: embedded_agent(id, prepared.agent(), self.messages.clone()),
             card,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
+            doorbells,
+            account: None,
+            client: ClientInfo::own(device.map_or("cpu", Device::name)),
+            since: Instant::now(),
+            _quota: None,
         });
-        inner.add(&attached);
-        let shared = Shared {
-            attached,
-            proxy: inner.clone(),
-            launches: Mutex::new(0),
-            contexts: own.address() + device_layout.contexts,
-            device: device.cloned(),
-            _registration: registration,
-            _memory: own,
-        };
-        Ok(Attachment { shared: Arc::new(shared) })
+        self.add(&attached);
+        Ok(prepared.attachment(Link::Local { proxy: self.clone(), attached }))
+    }
+}
+
+/// Makes and lays out the region that a device and the proxy share.
+pub(crate) fn shared_memory(geometry: Geometry) -> Result<Arc<SharedMemory>, AttachError> {
+    let bytes = SharedLayout::new(&geometry).len;
+    let region = PinnedRegion::create("gpunet", bytes as usize)
+        .map_err(|source| AttachError::Region { bytes, source })?;
+    Ok(Arc::new(SharedMemory::format(region, geometry).ok_or(AttachError::Layout)?))
+}
+
+/// Says whether other processes and other GPUs may map this device's memory.
+pub(crate) fn can_share(device: &Device) -> bool {
+    match device.can_share() {
+        Ok(()) => true,
+        Err(why) => {
+            tracing::info!(device = device.name(), %why, "no direct streams in this GPU's memory");
+            false
+        }
     }
 }
 
@@ -206,17 +298,17 @@ impl Attachment {
         DeviceBuffer::new(self.cuda(), len)
     }
 
-    /// Totals since the attachment was made.
+    /// Totals since the attachment was made. Those of a daemon that is gone are what it told last.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.attached.totals.snapshot()
+        self.shared.link.stats()
     }
 
     /// What the attachment holds at this moment, as the control thread knows it; nothing once the
     /// proxy has stopped. Waits for its answer, which takes a turn of that thread.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.shared.usage()
+        self.shared.link.usage()
     }
 
     /// Closes all sockets in good order, waits until what was accepted is sent (at most the linger
@@ -227,7 +319,7 @@ impl Attachment {
     pub fn close(self) -> CloseReport {
         let shared = self.shared.clone();
         drop(self);
-        let stats = shared.attached.totals.snapshot();
+        let stats = shared.link.stats();
         CloseReport { undelivered: stats.undelivered, unfinished: stats.opened.saturating_sub(stats.closed) }
     }
 }
@@ -254,16 +346,11 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         let shared = self.shared.clone();
-        let (done, wait) = crossbeam_channel::bounded(1);
-        shared.attached.memory.cancel_all();
-        let id = shared.attached.id;
-        let sent = shared.proxy.messages.send(Message::Detach { device: id, done });
-        let bound = shared.proxy.config.linger + Duration::from_secs(5);
+        shared.memory.cancel_all();
+        let wait = shared.link.detach();
         let finish = move || {
-            if sent.is_ok() {
-                let _ = wait.recv_timeout(bound);
-            }
-            shared.proxy.heart.remove(id);
+            wait();
+            drop(shared);
         };
         if tokio::runtime::Handle::try_current().is_err() {
             return finish();
@@ -273,25 +360,4 @@ impl Drop for Attachment {
             tracing::warn!(%error, "no thread to wait for a close: what is not sent yet may be lost");
         }
     }
-}
-
-/// Starts an attachment's agent in this process, at the first request; it ends with the link.
-fn agent_thread(agent: Agent, device: u32, messages: UnboundedSender<Message>) -> AgentLink {
-    let agent = Mutex::new(Some(agent));
-    let (requests, inbox) = crossbeam_channel::unbounded::<ToAgent>();
-    Box::new(move |request| {
-        let _ = requests.send(request);
-        let Some(mut agent) = agent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() else {
-            return;
-        };
-        let (inbox, messages) = (inbox.clone(), messages.clone());
-        let body = move || {
-            for request in inbox {
-                let _ = messages.send(Message::Agent { device, answer: agent.handle(request) });
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(body) {
-            tracing::warn!(%error, "no thread for an attachment's agent: no streams to other attachments");
-        }
-    })
 }

@@ -4,8 +4,9 @@
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
-//! one device), `join` (on two), `arena` (memory of two), `reap` (what a finished launch or a detach leaves), `rings` (their memory), `route`
-//! (which transport).
+//! one device), `join` (on two), `arena` (memory of two), `reap` (what a finished launch, a detach or a
+//! dead process leaves), `rings` (their memory), `route` (which transport), `snapshot` (what all of them
+//! hold).
 
 mod arena;
 mod books;
@@ -17,6 +18,7 @@ mod reap;
 mod request;
 mod rings;
 mod route;
+mod snapshot;
 mod stream;
 
 use crate::attached::Usage;
@@ -136,14 +138,16 @@ impl Control {
             Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
             Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
             Message::FinishLaunch { device, launch, policy, done } => {
-                let _ = done.send(self.finish_launch(device, launch, policy));
+                done(self.finish_launch(device, launch, policy));
             }
             Message::ResetAll { device } => self.reset_all(device),
             Message::Usage { device, done } => {
                 let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
-                let _ = done.send(usage);
+                done(usage);
             }
             Message::Detach { device, done } => self.detach(device, done),
+            Message::Gone { device, done } => self.gone(device, done),
+            Message::Snapshot { done } => done(self.snapshot()),
             Message::DetachTimeout { device } => self.finish_detach(device),
             Message::Ping | Message::Stop => {}
         }

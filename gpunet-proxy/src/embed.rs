@@ -5,6 +5,7 @@ use crate::config::{BadConfig, Config};
 use crate::control::{Control, ShardLink};
 use crate::message::{Command, Message};
 use crate::pulse::{Heart, Pulse, Worker};
+use crate::session::{DaemonInfo, Remote};
 use crate::shard::{self, Shard, ShardSetup};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,10 +29,20 @@ pub enum EmbedError {
     },
 }
 
-/// A running proxy. Clones share it; it stops when the last clone and the last attachment are gone.
+/// A running proxy, in this process or as a daemon. Clones share it; one in this process stops when the
+/// last clone and the last attachment are gone.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) side: Side,
+}
+
+/// Where a proxy's threads are.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// In this process.
+    Embedded(Arc<Inner>),
+    /// In a daemon.
+    Daemon(Arc<Remote>),
 }
 
 /// The proxy's threads and how to reach them.
@@ -66,6 +77,11 @@ impl std::fmt::Debug for Inner {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
+    Ok(Proxy { side: Side::Embedded(start(config)?) })
+}
+
+/// Starts the threads of a proxy.
+pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
     config.check()?;
     let start = |what| move |source| EmbedError::Start { what, source };
     let (messages, inbox) = tokio::sync::mpsc::unbounded_channel();
@@ -114,20 +130,37 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
     inner.spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?;
     let beat = move || beating.run(period, &workers);
     inner.spawn("gpunet-heartbeat".to_owned(), beat).map_err(start("the heartbeat thread"))?;
-    Ok(Proxy { inner: Arc::new(inner) })
+    Ok(Arc::new(inner))
 }
 
 impl Proxy {
-    /// The settings it runs with.
+    /// The settings it runs with. Of a daemon: those that this program asks for.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.inner.config
+        match &self.side {
+            Side::Embedded(inner) => &inner.config,
+            Side::Daemon(remote) => &remote.config,
+        }
+    }
+
+    /// The daemon, if this is one's.
+    #[must_use]
+    pub fn daemon(&self) -> Option<&DaemonInfo> {
+        match &self.side {
+            Side::Embedded(_) => None,
+            Side::Daemon(remote) => Some(&remote.info),
+        }
     }
 
     /// Stops the proxy at once, without flushing: every socket of every attachment reports
     /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
+    ///
+    /// A daemon goes on; this program leaves it, as if it had been killed.
     pub fn abort(&self) {
-        self.inner.stop();
+        match &self.side {
+            Side::Embedded(inner) => inner.stop(),
+            Side::Daemon(remote) => remote.stop(),
+        }
     }
 }
 
@@ -151,7 +184,7 @@ impl Inner {
         }
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         // The heart first: it would take the workers' end for a failure and report it.
         self.heart.stop();
         for shard in &self.shards {

@@ -51,7 +51,7 @@
 //! plane as messages, not through control slots, because a control slot is waited for. `reactor` says
 //! who wakes a task, and why no wake-up is lost.
 
-mod ask;
+pub(crate) mod ask;
 #[allow(unsafe_code)]
 mod bytes;
 mod listener;
@@ -174,13 +174,13 @@ impl Host {
     /// Totals of the attachment behind it.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.core.shared.attached.totals.snapshot()
+        self.core.shared.link.stats()
     }
 
     /// What the attachment behind it holds; waits for the control thread's answer, which takes a turn.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.core.shared.usage()
+        self.core.shared.link.usage()
     }
 
     /// Closes all sockets of [`Proxy::host`], of all clones, and waits until what was written is

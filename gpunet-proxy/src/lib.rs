@@ -1,35 +1,46 @@
 //! The proxy: the CPU side of sockets for kernels.
 //!
-//! [`embed`] starts it inside a program; [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
+//! [`embed`] starts it inside a program, [`attach`] joins one that runs as a daemon, and [`open`] does
+//! whichever is possible; [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
 //! device its sockets; [`Attachment::launch`] runs a kernel that uses them.
 //!
 //! | part | modules |
 //! |---|---|
 //! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
 //! | sockets of host programs | [`host`]: tokio streams and listeners over every transport |
+//! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds |
+//! | a program's side of a daemon | `session` ([`attach`], [`open`]), `link` (what both sides of the host API ask of a proxy), `wire` (the frames between them) |
 //! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
 //! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
 //! | signs of life | `pulse`: the heartbeat that devices watch |
 #![deny(unsafe_code)]
 
+pub mod access;
 mod agent;
 mod attached;
 mod attachment;
 pub mod config;
 mod control;
+pub mod daemon;
 #[allow(unsafe_code)]
 pub mod device_memory;
 mod embed;
 pub mod host;
 #[allow(unsafe_code)]
 mod launch;
+mod link;
 mod message;
 mod placement;
+#[allow(unsafe_code)]
+mod plain;
 mod pulse;
 #[allow(unsafe_code)]
 mod readiness;
+mod session;
 mod shard;
+pub mod snapshot;
 mod token;
+mod wire;
 
 pub use attached::{Stats, Usage};
 pub use attachment::{AttachError, Attachment, CloseReport};
@@ -40,6 +51,7 @@ pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use host::Host;
 pub use launch::{KernelError, Launch, LaunchError, Program};
+pub use session::{DEFAULT_PATH, DaemonError, DaemonInfo, OpenError, attach, open};
 pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 
 /// The RDMA devices of this machine, or what is missing and what to do about it.

@@ -2,6 +2,7 @@
 
 use crate::agent::FromAgent;
 use crate::attached::{Attached, Usage};
+use crate::snapshot::Snapshot;
 use crate::token::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
 use gpunet_abi::Options;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Open { device: u32, slot: u32, stream: OpenStream },
     /// The device closed the stream, or it is reaped.
     Close { device: u32, slot: u32, linger_ns: u64 },
+    /// The device is gone and closed nothing: send what it published, then reset.
+    Gone { device: u32, slot: u32, bound_ns: u64 },
     /// Change an open stream's options.
     SetOptions { device: u32, slot: u32, options: Options },
     /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
@@ -97,6 +100,18 @@ pub(crate) struct Rings {
 /// What is called with the reply to a host program's request, or dropped if there will be none.
 pub(crate) type Answer = Box<dyn FnOnce(&Reply) + Send>;
 
+/// What is called with the result of a request to the control thread, there; or dropped if the proxy
+/// has stopped.
+pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
+
+/// Passes a result on to a thread that waits for it.
+pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
+    Box::new(move |result| {
+        // Who waits may have given up.
+        let _ = waiting.send(result);
+    })
+}
+
 /// To the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
@@ -122,13 +137,18 @@ pub(crate) enum Message {
     /// Agents have had time enough to map an arena.
     ArenaTimeout { arena: u32 },
     /// A launch ended: reap what it left.
-    FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Sender<FinishReport> },
+    FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Done<FinishReport> },
     /// The device failed: all its sockets are reset.
     ResetAll { device: u32 },
     /// What does an attachment hold?
-    Usage { device: u32, done: Sender<Usage> },
+    Usage { device: u32, done: Done<Usage> },
     /// Close everything of an attachment and forget it.
-    Detach { device: u32, done: Sender<()> },
+    Detach { device: u32, done: Done<()> },
+    /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
+    /// left open, and forget it. Answered as [`Message::Detach`].
+    Gone { device: u32, done: Done<()> },
+    /// What does the proxy hold, for people?
+    Snapshot { done: Done<Snapshot> },
     /// The bound of a detach is over.
     DetachTimeout { device: u32 },
     /// Still there?

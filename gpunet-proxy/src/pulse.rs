@@ -3,7 +3,7 @@
 use crate::attached::Attached;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One worker's sign of life.
 #[derive(Debug, Default)]
@@ -54,6 +54,8 @@ pub(crate) struct Heart {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
+    /// When all workers had last taken a turn.
+    beaten: Option<Instant>,
     devices: Vec<Arc<Attached>>,
 }
 
@@ -71,6 +73,12 @@ impl Heart {
         self.lock().devices.retain(|device| device.id != id);
     }
 
+    /// Says whether all workers have taken a turn within that time.
+    pub(crate) fn beats(&self, within: Duration) -> bool {
+        let state = self.lock();
+        !state.stop && state.beaten.is_none_or(|at| at.elapsed() <= within)
+    }
+
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
         self.wake.notify_all();
@@ -86,7 +94,7 @@ impl Heart {
                 (worker.prod)();
             }
             let guard = self.lock();
-            let (state, _) = self
+            let (mut state, _) = self
                 .wake
                 .wait_timeout_while(guard, period, |state| !state.stop)
                 .unwrap_or_else(PoisonError::into_inner);
@@ -106,6 +114,7 @@ impl Heart {
             // A worker that did not answer is stuck: no beat, and devices draw their conclusion.
             if turns.iter().zip(&seen).all(|(now, before)| now != before) {
                 state.devices.iter().for_each(|device| device.memory.beat());
+                state.beaten = Some(Instant::now());
             }
             seen = turns;
         }

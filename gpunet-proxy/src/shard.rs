@@ -29,6 +29,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// In the key of a stream (device and slot): it is the stream's second descriptor. Slots have 16 bits.
 const SECOND: u64 = 1 << 31;
+/// In a key: it is the device's doorbell, and the wake-up is all there is to it.
+const DOORBELL: u64 = 1 << 30;
 /// Streams looked at in one turn without a system call.
 const LOOKS: usize = 64;
 /// The eventfd's key in the epoll set.
@@ -153,11 +155,13 @@ impl Shard {
 
     fn handle_command(&mut self, command: Command) {
         match command {
-            Command::Attach(attached) => {
-                self.devices.insert(attached.id, Device::new(attached));
-            }
+            Command::Attach(attached) => self.attach(attached),
             Command::Detach { device, done } => {
                 if let Some(gone) = self.devices.remove(&device) {
+                    // A client may hold the same eventfd: it does not leave the set by being closed.
+                    if let Some(bell) = gone.attached.doorbells.get(self.setup.index) {
+                        let _ = epoll::delete(&self.epoll, bell);
+                    }
                     // What has not ended by now is cut off.
                     let lost = gone.streams.iter().flatten().map(|stream| stream.undelivered()).sum();
                     gone.attached.totals.lose(lost);
@@ -175,6 +179,13 @@ impl Shard {
                 stream.connection.handle_close(now, linger_ns);
                 self.enqueue(device, slot);
             }
+            Command::Gone { device, slot, bound_ns } => {
+                let now = self.now();
+                let Some((attached, stream)) = self.stream(device, slot) else { return };
+                stream.observe_words(attached, slot);
+                stream.connection.handle_gone(now, bound_ns);
+                self.enqueue(device, slot);
+            }
             Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
             Command::OutQueue { device, slot, control, seq } => {
                 // The words first: what the device sent before it asked counts.
@@ -189,6 +200,19 @@ impl Shard {
             }
             Command::Stop => self.stop = true,
         }
+    }
+
+    fn attach(&mut self, attached: Arc<Attached>) {
+        if let Some(bell) = attached.doorbells.get(self.setup.index) {
+            let key = u64::from(attached.id) << 32 | DOORBELL;
+            // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
+            // same eventfd, and could make a read of it wait.
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            if let Err(error) = epoll::add(&self.epoll, bell, epoll::EventData::new_u64(key), flags) {
+                tracing::warn!(device = attached.id, %error, "cannot watch a doorbell: sends may be late");
+            }
+        }
+        self.devices.insert(attached.id, Device::new(attached));
     }
 
     fn stream(&mut self, device: u32, slot: u32) -> Option<(&Attached, &mut Stream)> {
@@ -291,6 +315,9 @@ impl Shard {
             let key = event.data.u64();
             if key == BELL {
                 let _ = rustix::io::read(&*self.setup.bell, &mut [0u8; 8]);
+                continue;
+            }
+            if key & DOORBELL != 0 {
                 continue;
             }
             let (device, slot) = ((key >> 32) as u32, (key & !SECOND) as u32);

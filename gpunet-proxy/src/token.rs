@@ -1,11 +1,9 @@
 //! Launch numbers: what cancels a kernel's waits and reaps what it leaves.
 
 use crate::attachment::{Attachment, Shared};
-use crate::message::Message;
 use gpunet_abi::context::Context;
 use gpunet_abi::layout::LAUNCHES;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 /// All launch numbers are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +43,7 @@ impl Attachment {
             return Err(TooManyLaunches);
         }
         *used |= 1 << launch;
-        self.shared.attached.memory.set_cancelled(launch, false);
+        self.shared.memory.set_cancelled(launch, false);
         Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false })
     }
 }
@@ -69,13 +67,12 @@ impl LaunchToken {
 
     /// Cancels: every call that waits, or would wait, returns ECANCELED. It cannot be undone.
     pub fn cancel(&self) {
-        self.shared.attached.memory.set_cancelled(self.launch, true);
+        self.shared.memory.set_cancelled(self.launch, true);
     }
 
     /// Resets all sockets of the device: none of its kernels lives any more.
     pub(crate) fn reset_device(&self) {
-        let device = self.shared.attached.id;
-        let _ = self.shared.proxy.messages.send(Message::ResetAll { device });
+        self.shared.link.reset_all();
     }
 
     /// Reaps what the launch left. The kernel must have ended.
@@ -99,12 +96,7 @@ impl LaunchToken {
         if std::mem::replace(&mut self.finished, true) {
             return FinishReport::default();
         }
-        let (done, report) = crossbeam_channel::bounded(1);
-        let device = self.shared.attached.id;
-        let message = Message::FinishLaunch { device, launch: self.launch, policy, done };
-        let _ = self.shared.proxy.messages.send(message);
-        // The control thread answers within a turn; a stopped proxy drops `done`.
-        let report = report.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
+        let report = self.shared.link.finish_launch(self.launch, policy);
         self.give_back();
         report
     }

@@ -127,3 +127,55 @@ fn half_close_keeps_the_other_direction_running() {
     c.handle_eof();
     assert_eq!(c.poll_action(0), Action::Idle);
 }
+
+#[test]
+fn a_device_that_is_gone_has_its_data_delivered_and_then_the_peer_sees_a_reset() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    c.handle_recv_blocked();
+    c.handle_gone(0, 1_000_000_000);
+    assert_eq!(c.poll_action(1), Action::Send { position: 0, len: 10 });
+    c.handle_send_blocked();
+    assert_eq!((c.poll_action(1), c.deadline()), (Action::Idle, Some(1_000_000_000)));
+    c.handle_ready(false, true);
+    c.handle_sent(10);
+    // No end of stream: nobody closed it.
+    assert_eq!(c.poll_action(2), Action::Settle);
+    c.handle_unacknowledged(2, 10);
+    assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + CUT_SETTLE_NS)));
+    assert_eq!(c.poll_action(2 + CUT_SETTLE_NS), Action::Settle);
+    c.handle_unacknowledged(2 + CUT_SETTLE_NS, 0);
+    assert_eq!(c.poll_action(3_000_000), Action::Finish(Outcome { unsent: 0, reset: true }));
+}
+
+#[test]
+fn what_a_gone_device_sent_to_a_peer_that_does_not_read_is_lost_after_the_bound() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    c.handle_gone(0, 1000);
+    c.handle_sent(4);
+    c.handle_send_blocked();
+    c.handle_recv_blocked();
+    assert_eq!((c.poll_action(999), c.deadline()), (Action::Idle, Some(1000)));
+    assert_eq!(c.poll_action(1000), Action::Settle);
+    c.handle_unacknowledged(1000, 4);
+    assert_eq!(c.poll_action(1000), Action::Finish(Outcome { unsent: 6, reset: true }));
+}
+
+#[test]
+fn an_end_that_a_gone_device_meant_is_still_told() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(5).with_fin()).unwrap();
+    c.handle_gone(0, 1000);
+    c.handle_sent(5);
+    assert_eq!(c.poll_action(1), Action::ShutdownWrite);
+    c.handle_shutdown(1);
+    assert_eq!(c.poll_action(1), Action::Settle);
+    let mut c = open();
+    c.handle_published(StreamWord::at(5)).unwrap();
+    c.handle_close(0, 30_000_000_000);
+    c.handle_gone(10, 1000);
+    c.handle_send_blocked();
+    c.handle_recv_blocked();
+    assert_eq!(c.deadline(), Some(1010));
+}

@@ -2,7 +2,7 @@
 
 use super::arena::{ArenaRings, Regions};
 use crate::attached::{Attached, Usage};
-use crate::message::{Answer, Ring, Rings};
+use crate::message::{Answer, Done, Ring, Rings};
 use gpunet_abi::Error;
 use gpunet_abi::control::Reply;
 use gpunet_abi::handle::next_generation;
@@ -42,7 +42,7 @@ pub(super) struct Device {
 /// An attachment that is being closed.
 pub(super) struct Detaching {
     /// Who waits for it.
-    pub(super) done: crossbeam_channel::Sender<()>,
+    pub(super) done: Done<()>,
     /// Ends the wait for streams that do not end.
     pub(super) timeout: JoinHandle<()>,
 }

@@ -2,11 +2,15 @@
 
 use super::Control;
 use super::books::{Detaching, NO_LAUNCH, Role, Stream, StreamMemory};
-use crate::message::{Command, Message};
+use crate::message::{Command, Done, Message};
 use crate::token::{FinishPolicy, FinishReport};
 use gpunet_abi::Error;
 use std::time::Duration;
 
+/// How long the streams of a process that is gone may take to deliver what it sent.
+const GONE_FLUSH: Duration = Duration::from_millis(500);
+/// Everything of it is forgotten after that long.
+const GONE: Duration = Duration::from_millis(700);
 /// A closed stream drains for two seconds at most; one more for the turns it takes.
 const DRAIN_MARGIN: Duration = Duration::from_secs(3);
 
@@ -77,22 +81,64 @@ impl Control {
         (0..slots).for_each(|slot| self.close_any(device_id, slot, linger_ms));
     }
 
-    /// Closes everything of an attachment; `done` is answered when it is over, at the latest after
-    /// the linger bound.
-    pub(super) fn detach(&mut self, device_id: u32, done: crossbeam_channel::Sender<()>) {
-        let messages = self.messages.clone();
-        let bound = self.linger + DRAIN_MARGIN;
-        let Some(device) = self.device(device_id) else {
-            let _ = done.send(());
+    /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
+    /// linger bound.
+    pub(super) fn detach(&mut self, device_id: u32, done: Done<()>) {
+        if self.begin_detach(device_id, self.linger + DRAIN_MARGIN, done) {
+            self.close_all(device_id, None);
+            self.check_detach(device_id);
+        }
+    }
+
+    /// The process of an attachment is gone, and closed nothing: what it sent is delivered and what it
+    /// left open then reset, all within [`GONE`]. Its peers see a reset after the data, not an end that
+    /// nobody meant.
+    pub(super) fn gone(&mut self, device_id: u32, done: Done<()>) {
+        if !self.begin_detach(device_id, GONE, done) {
             return;
+        }
+        let Some(device) = self.device(device_id) else { return };
+        let waiting: Vec<u32> = device.requests.keys().copied().collect();
+        let slots = device.slots.len() as u32;
+        for control in waiting {
+            self.cancel(device_id, control, Error::NetworkDown);
+        }
+        (0..slots).for_each(|slot| self.cut(device_id, slot));
+        self.check_detach(device_id);
+    }
+
+    /// Ends whatever stands in a slot of a process that is gone.
+    fn cut(&mut self, device_id: u32, slot: u32) {
+        let shard = self.shard(slot).clone();
+        let Some(device) = self.device(device_id) else { return };
+        match &mut device.slots[slot as usize].role {
+            // One that was closed before ends as it would have, if it can in that time.
+            Role::Stream(stream) if stream.partner.is_none() => {
+                stream.closed = true;
+                let bound_ns = GONE_FLUSH.as_nanos() as u64;
+                shard.send(Command::Gone { device: device_id, slot, bound_ns });
+            }
+            _ => self.close_any(device_id, slot, Some(0)),
+        }
+    }
+
+    /// Notes that an attachment is being closed and bounds the time it may take; says whether there is
+    /// such an attachment.
+    fn begin_detach(&mut self, device_id: u32, bound: Duration, done: Done<()>) -> bool {
+        let messages = self.messages.clone();
+        let Some(device) = self.device(device_id) else {
+            done(());
+            return false;
         };
         let timeout = tokio::task::spawn_local(async move {
             tokio::time::sleep(bound).await;
             let _ = messages.send(Message::DetachTimeout { device: device_id });
         });
-        device.detaching = Some(Detaching { done, timeout });
-        self.close_all(device_id, None);
-        self.check_detach(device_id);
+        // A process can end while its attachment is being closed.
+        if let Some(before) = device.detaching.replace(Detaching { done, timeout }) {
+            before.timeout.abort();
+        }
+        true
     }
 
     /// Ends a detach once no stream is left.
@@ -130,7 +176,7 @@ impl Control {
         // The data threads answer within a turn; waiting for them here would hold up the others.
         tokio::task::spawn_blocking(move || {
             while acks.recv().is_ok() {}
-            let _ = done.send(());
+            done(());
         });
     }
 }

@@ -3,7 +3,7 @@
 use super::Core;
 use super::reactor::WaitId;
 use crate::attachment::Shared;
-use crate::message::{Answer, Message};
+use crate::message::Answer;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_device::Error;
 use gpunet_device::cpu::deferred::Opening;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 /// Requests of host programs have numbers from here on, where a device's have its control slots.
-const FIRST: u32 = 1 << 31;
+pub(crate) const FIRST: u32 = 1 << 31;
 /// Requests made by this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
@@ -27,13 +27,7 @@ fn next_number() -> u32 {
 
 /// Posts a request of which nobody needs the answer: a close.
 pub(super) fn tell(shared: &Shared, request: Request) {
-    post(shared, next_number(), request, Box::new(|_| {}));
-}
-
-fn post(shared: &Shared, number: u32, request: Request, answer: Answer) {
-    let (device, request) = (shared.attached.id, Box::new(request));
-    // To a proxy that has stopped: the answer is dropped with the message.
-    let _ = shared.proxy.messages.send(Message::Ask { device, control: number, request, answer });
+    shared.link.ask(next_number(), request, Box::new(|_| {}));
 }
 
 /// A request that opens a socket, until its reply.
@@ -54,12 +48,12 @@ impl Asking {
     pub(super) fn new(core: &Arc<Core>, opening: Opening) -> Self {
         let (number, (sender, reply)) = (next_number(), oneshot::channel());
         let shared = core.shared.clone();
-        let answer = Box::new(move |reply: &Reply| {
+        let answer: Answer = Box::new(move |reply: &Reply| {
             if let Err(reply) = sender.send(*reply) {
                 discard(&shared, opening, &reply);
             }
         });
-        post(&core.shared, number, *opening.request(), answer);
+        core.shared.link.ask(number, *opening.request(), answer);
         Self { core: core.clone(), opening, number, id: core.reactor.id(), reply: Some(reply) }
     }
 
@@ -107,11 +101,7 @@ impl Drop for Asking {
         reply.close();
         match reply.try_recv() {
             Ok(reply) => discard(&self.core.shared, self.opening, &reply),
-            Err(_) => {
-                let device = self.core.shared.attached.id;
-                let message = Message::Abandon { device, control: self.number, seq: 0 };
-                let _ = self.core.shared.proxy.messages.send(message);
-            }
+            Err(_) => self.core.shared.link.abandon(self.number),
         }
     }
 }

@@ -54,8 +54,8 @@ fn check(addresses: [SocketAddr; 4], reach: IpAddr) {
 
 pub fn both_ends_know_both_addresses(case: &Case) {
     let world = World::of(case);
-    let home = case.home().to_std().expect("an address");
-    check(meet(&world, case, case.home(), home.ip(), case.options()), home.ip());
+    let home = case.address().to_std().expect("an address");
+    check(meet(&world, case, case.address(), home.ip(), case.options()), home.ip());
     world.end();
 }
 

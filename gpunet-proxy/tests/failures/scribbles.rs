@@ -2,7 +2,7 @@
 
 use crate::support::client::{client, read_all};
 use crate::support::raw::{ControlWords, consumed, context, landed, own_published, published};
-use crate::support::world::listen;
+use crate::support::world::{Home, listen};
 use crate::support::{Case, Memory, SOLO, World, bounded, small, until, with};
 use gpunet_device::abi::Word;
 use gpunet_device::abi::control::{Op, Request};
@@ -117,7 +117,12 @@ fn a_published_word_of_a_direct_stream() {
         let listener = listen(net, TCP);
         let mut bystander = Bystander::new(&listener);
         for garbage in GARBAGE {
-            let case = Case { transport: TransportKind::Peer, lanes: 1, placement: Default::default() };
+            let case = Case {
+                transport: TransportKind::Peer,
+                lanes: 1,
+                placement: Default::default(),
+                home: Home::Embedded,
+            };
             let memory = Memory::new(10);
             let server = |g: &_, mut stream: Stream| {
                 assert_eq!(stream.recv_exact(g, memory.buffer())?, 10);

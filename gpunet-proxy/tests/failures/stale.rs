@@ -1,6 +1,6 @@
 //! Handles of sockets that were closed, and whose slot another socket has now.
 
-use crate::support::world::listen;
+use crate::support::world::{Home, listen};
 use crate::support::{Case, Memory, PollMemory, SOLO, World, bounded, small};
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{Error, Handle, Listener, Options, Stream, TransportKind, poll};
@@ -56,7 +56,7 @@ fn a_reused_slot_starts_afresh() {
             let transport = if round % 2 == 0 { TransportKind::Tcp } else { TransportKind::Peer };
             // Every third ends by a reset, which leaves an error in the slot's status.
             let linger = if round % 3 == 0 { 0 } else { -1 };
-            let case = Case { transport, lanes: 1, placement: Default::default() };
+            let case = Case { transport, lanes: 1, placement: Default::default(), home: Home::Embedded };
             let server = |g: &_, mut stream: Stream| {
                 assert_eq!(stream.recv_exact(g, memory.buffer().first(5))?, 5);
                 let end = stream.recv(g, memory.buffer().skip(5));

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every suite uses a part of it")]
 
 pub mod client;
+pub mod daemon;
 pub mod memory;
 pub mod raw;
 pub mod team;

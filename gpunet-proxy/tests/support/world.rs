@@ -1,5 +1,6 @@
 //! A proxy, an attachment and a launch token: what a kernel has when it starts.
 
+use super::daemon::Served;
 use super::{Team, team, until};
 use gpu_usermap::placement::Wanted;
 use gpunet_core::verbs::sim::Fabric;
@@ -9,6 +10,7 @@ use gpunet_proxy::config::Rdma;
 use gpunet_proxy::{Attachment, Config, FinishPolicy, FinishReport, LaunchToken, Proxy, embed};
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A little proxy: starting one takes milliseconds.
@@ -26,6 +28,27 @@ pub struct World {
     pub proxy: Proxy,
     attachment: Option<Attachment>,
     token: Option<LaunchToken>,
+    // Dropped last.
+    daemon: Option<Arc<Served>>,
+}
+
+/// Where a world's proxy runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// In the program.
+    Embedded,
+    /// In a daemon, which here is the same process, but knows nothing of it.
+    Daemon,
+}
+
+impl Home {
+    /// The environment's choice: `GPUNET_TEST_DAEMON=1` runs a whole suite attached.
+    fn of_environment() -> Self {
+        match std::env::var_os("GPUNET_TEST_DAEMON") {
+            Some(value) if value == "1" => Self::Daemon,
+            _ => Self::Embedded,
+        }
+    }
 }
 
 impl World {
@@ -38,14 +61,26 @@ impl World {
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
-        Self::with(Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() })
+        let config = Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() };
+        // A simulated card's dma-buf is none: a daemon refuses it.
+        let embedded = case.placement != Wanted::Auto && matches!(config.rdma, Rdma::Simulated(_));
+        let home = if embedded { Home::Embedded } else { case.home };
+        Self::at(if home == Home::Embedded && !embedded { Home::of_environment() } else { home }, config)
     }
 
     pub fn with(config: Config) -> Self {
-        let proxy = embed(config).expect("a proxy");
+        Self::at(Home::of_environment(), config)
+    }
+
+    pub fn at(home: Home, config: Config) -> Self {
+        let daemon = (home == Home::Daemon).then(|| Arc::new(Served::new(config.clone())));
+        let proxy = match &daemon {
+            Some(daemon) => daemon.attach(config),
+            None => embed(config).expect("a proxy"),
+        };
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
-        Self { proxy, attachment: Some(attachment), token: Some(token) }
+        Self { proxy, attachment: Some(attachment), token: Some(token), daemon }
     }
 
     /// A further attachment of the same proxy.
@@ -53,7 +88,8 @@ impl World {
         let proxy = other.proxy.clone();
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
-        Self { proxy, attachment: Some(attachment), token: Some(token) }
+        let daemon = other.daemon.clone();
+        Self { proxy, attachment: Some(attachment), token: Some(token), daemon }
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -100,9 +136,10 @@ impl World {
         assert_eq!((report.undelivered, report.unfinished), (0, 0));
     }
 
-    /// The parts, for tests that end them in their own way.
+    /// The parts, for tests that end them in their own way. A daemon goes on until the process ends.
     pub fn apart(mut self) -> (Proxy, Attachment, LaunchToken) {
         let (attachment, token) = (self.attachment.take(), self.token.take());
+        std::mem::forget(self.daemon.take());
         (self.proxy.clone(), attachment.expect("attached"), token.expect("a launch"))
     }
 }
@@ -137,6 +174,7 @@ pub struct Case {
     pub lanes: u32,
     /// Where rings of rc streams lie.
     pub placement: Wanted,
+    pub home: Home,
 }
 
 impl Case {
@@ -164,7 +202,7 @@ impl Case {
     }
 
     /// The address where its listeners are reached.
-    pub fn home(&self) -> SockAddr {
+    pub fn address(&self) -> SockAddr {
         home(self.options())
     }
 

@@ -1,0 +1,301 @@
+//! What a user holds, against what the user may hold.
+
+use super::Limits;
+use gpunet_abi::Error;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// As many connects as this time brings may come at once.
+const BURST: Duration = Duration::from_secs(1);
+
+/// One user's account, shared by all attachments of that user.
+///
+/// Who takes gives back: sockets and memory when they are free again, not when they are asked for.
+#[derive(Debug)]
+pub struct Account {
+    uid: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    limits: Limits,
+    held: Held,
+    /// When the bucket of connects is full again; in the past it is full.
+    full_at: Option<Instant>,
+}
+
+/// What a user holds at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sockets, listeners included.
+    pub sockets: u64,
+    /// Ring memory, bytes.
+    pub ring_memory: u64,
+    /// Memory registered with network cards, bytes.
+    pub registered_memory: u64,
+    /// Attachments.
+    pub attachments: u64,
+}
+
+fn take(held: &mut u64, amount: u64, limit: u64, error: Error) -> Result<(), Error> {
+    let sum = held.checked_add(amount).filter(|&sum| sum <= limit).ok_or(error)?;
+    *held = sum;
+    Ok(())
+}
+
+fn give(held: &mut u64, amount: u64) {
+    debug_assert!(*held >= amount, "given back more than was taken");
+    *held = held.saturating_sub(amount);
+}
+
+impl Account {
+    /// An account that holds nothing.
+    #[must_use]
+    pub fn new(uid: u32, limits: Limits) -> Self {
+        let state = State { limits, held: Held::default(), full_at: None };
+        Self { uid, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics halfway through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Takes a socket.
+    ///
+    /// # Errors
+    /// [`Error::TooManySockets`] (EMFILE).
+    pub fn take_socket(&self) -> Result<(), Error> {
+        let State { limits, held, .. } = &mut *self.lock();
+        take(&mut held.sockets, 1, limits.sockets.into(), Error::TooManySockets)
+    }
+
+    /// Gives a socket back.
+    pub fn give_socket(&self) {
+        give(&mut self.lock().held.sockets, 1);
+    }
+
+    /// Takes ring memory.
+    ///
+    /// # Errors
+    /// [`Error::NoBuffers`] (ENOBUFS).
+    pub fn take_memory(&self, bytes: u64) -> Result<(), Error> {
+        let State { limits, held, .. } = &mut *self.lock();
+        take(&mut held.ring_memory, bytes, limits.ring_memory, Error::NoBuffers)
+    }
+
+    /// Gives ring memory back.
+    pub fn give_memory(&self, bytes: u64) {
+        give(&mut self.lock().held.ring_memory, bytes);
+    }
+
+    /// Takes memory to be registered with a network card.
+    ///
+    /// # Errors
+    /// [`Error::NoBuffers`] (ENOBUFS).
+    pub fn take_registered(&self, bytes: u64) -> Result<(), Error> {
+        let State { limits, held, .. } = &mut *self.lock();
+        take(&mut held.registered_memory, bytes, limits.registered_memory, Error::NoBuffers)
+    }
+
+    /// Gives registered memory back.
+    pub fn give_registered(&self, bytes: u64) {
+        give(&mut self.lock().held.registered_memory, bytes);
+    }
+
+    /// Takes an attachment.
+    ///
+    /// # Errors
+    /// [`Error::TooManySockets`] (EMFILE).
+    pub fn take_attachment(&self) -> Result<(), Error> {
+        let State { limits, held, .. } = &mut *self.lock();
+        take(&mut held.attachments, 1, limits.attachments.into(), Error::TooManySockets)
+    }
+
+    /// Gives an attachment back.
+    pub fn give_attachment(&self) {
+        give(&mut self.lock().held.attachments, 1);
+    }
+
+    /// Counts a connect.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] (EAGAIN): too many in too short a time. It may be tried again.
+    pub fn connect(&self, now: Instant) -> Result<(), Error> {
+        let State { limits, full_at, .. } = &mut *self.lock();
+        // A bucket as a point in time: each connect moves it on by its share of a second.
+        let share = BURST.checked_div(limits.connects_per_second).ok_or(Error::WouldBlock)?;
+        let next = full_at.map_or(now, |at| at.max(now)) + share;
+        if next.duration_since(now) > BURST {
+            return Err(Error::WouldBlock);
+        }
+        *full_at = Some(next);
+        Ok(())
+    }
+
+    /// May this user bind that port?
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`] (EACCES).
+    pub fn bind(&self, port: u16) -> Result<(), Error> {
+        if self.lock().limits.ports.allow(port) { Ok(()) } else { Err(Error::AccessDenied) }
+    }
+
+    /// Other limits from now on. What is taken stays taken, even if it is more than they allow.
+    pub fn set_limits(&self, limits: Limits) {
+        self.lock().limits = limits;
+    }
+
+    /// The limits that count.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.lock().limits.clone()
+    }
+
+    /// What is held.
+    #[must_use]
+    pub fn usage(&self) -> Held {
+        self.lock().held
+    }
+
+    /// Nothing would be lost with it.
+    fn is_idle(&self, now: Instant) -> bool {
+        let state = self.lock();
+        state.held == Held::default() && state.full_at.is_none_or(|at| at <= now)
+    }
+}
+
+/// The accounts of all users.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    accounts: Mutex<BTreeMap<u32, Arc<Account>>>,
+}
+
+impl Accounts {
+    /// The account of a user, which has these limits from now on.
+    ///
+    /// Accounts that nobody uses, that hold nothing and whose bucket is full are forgotten here: to
+    /// come and go brings nobody a fresh bucket.
+    pub fn account(&self, uid: u32, limits: Limits) -> Arc<Account> {
+        self.account_at(uid, limits, Instant::now())
+    }
+
+    fn account_at(&self, uid: u32, limits: Limits, now: Instant) -> Arc<Account> {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle(now));
+        let account = accounts.entry(uid).or_insert_with(|| Arc::new(Account::new(uid, limits.clone())));
+        account.set_limits(limits);
+        account.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            sockets: 2,
+            ring_memory: 100,
+            registered_memory: 50,
+            connects_per_second: 3,
+            attachments: 1,
+            ..Limits::default()
+        }
+    }
+
+    #[test]
+    fn each_limit_has_its_errno_and_what_comes_back_can_be_taken_again() {
+        let account = Account::new(1, limits());
+        assert_eq!([(); 3].map(|()| account.take_socket()), [Ok(()), Ok(()), Err(Error::TooManySockets)]);
+        account.give_socket();
+        assert_eq!(account.take_socket(), Ok(()));
+        assert_eq!(account.take_memory(60), Ok(()));
+        assert_eq!(account.take_memory(41), Err(Error::NoBuffers));
+        assert_eq!(account.take_memory(u64::MAX), Err(Error::NoBuffers));
+        assert_eq!(account.take_memory(40), Ok(()));
+        assert_eq!(
+            (account.take_registered(50), account.take_registered(1)),
+            (Ok(()), Err(Error::NoBuffers))
+        );
+        assert_eq!(
+            (account.take_attachment(), account.take_attachment()),
+            (Ok(()), Err(Error::TooManySockets))
+        );
+        assert_eq!(
+            account.usage(),
+            Held { sockets: 2, ring_memory: 100, registered_memory: 50, attachments: 1 }
+        );
+        account.give_memory(100);
+        account.give_registered(50);
+        account.give_attachment();
+        assert_eq!(account.usage(), Held { sockets: 2, ..Held::default() });
+        assert_eq!([0, 1024, 80].map(|port| account.bind(port)), [Ok(()), Ok(()), Err(Error::AccessDenied)]);
+    }
+
+    #[test]
+    fn a_second_of_connects_may_come_at_once_and_then_one_at_a_time() {
+        let (account, start) = (Account::new(1, limits()), Instant::now());
+        let at = |ms| account.connect(start + Duration::from_millis(ms)).is_ok();
+        assert_eq!([0, 0, 0, 0, 333, 334, 335].map(at), [true, true, true, false, false, true, false]);
+        // However long the silence, the bucket holds no more than a second's worth.
+        assert_eq!([9000; 4].map(at), [true, true, true, false]);
+        assert_eq!(account.connect(start), Err(Error::WouldBlock), "a clock that stands still");
+    }
+
+    #[test]
+    fn rates_of_none_and_of_many() {
+        let none = Account::new(1, Limits { connects_per_second: 0, ..limits() });
+        assert_eq!(none.connect(Instant::now()), Err(Error::WouldBlock));
+        let many = Account::new(1, Limits { connects_per_second: 10_000, ..limits() });
+        let now = Instant::now();
+        assert_eq!((0..20_000).filter(|_| many.connect(now).is_ok()).count(), 10_000);
+    }
+
+    #[test]
+    fn lower_limits_leave_what_is_taken_and_refuse_more() {
+        let account = Account::new(1, limits());
+        account.take_socket().unwrap();
+        account.take_socket().unwrap();
+        account.set_limits(Limits { sockets: 1, ..limits() });
+        assert_eq!(account.usage().sockets, 2);
+        account.give_socket();
+        assert_eq!(account.take_socket(), Err(Error::TooManySockets));
+        account.give_socket();
+        assert_eq!(account.take_socket(), Ok(()));
+    }
+
+    #[test]
+    fn an_account_lives_as_long_as_anything_is_held_or_its_bucket_is_not_full() {
+        let (accounts, start) = (Accounts::default(), Instant::now());
+        let one = accounts.account_at(1, limits(), start);
+        assert!(Arc::ptr_eq(&one, &accounts.account_at(1, limits(), start)));
+        one.take_socket().unwrap();
+        drop(one);
+        let one = accounts.account_at(1, limits(), start);
+        assert_eq!(one.usage().sockets, 1, "held without an owner");
+        one.give_socket();
+        (0..3).for_each(|_| one.connect(start).unwrap());
+        drop(one);
+        assert!(accounts.account_at(1, limits(), start).connect(start).is_err(), "the same bucket");
+        accounts.account_at(2, limits(), start + Duration::from_secs(2));
+        assert_eq!(accounts.accounts.lock().unwrap().len(), 1, "user 1 is forgotten");
+    }
+
+    #[test]
+    fn a_second_attachment_brings_the_limits_that_count_now() {
+        let accounts = Accounts::default();
+        let one = accounts.account(1, limits());
+        accounts.account(1, Limits { sockets: 0, ..limits() });
+        assert_eq!((one.uid(), one.limits().sockets), (1, 0));
+        assert_eq!(one.take_socket(), Err(Error::TooManySockets));
+    }
+}

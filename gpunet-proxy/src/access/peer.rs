@@ -1,0 +1,74 @@
+//! What the kernel knows of the other end of a Unix socket.
+//!
+//! The one place of [`super`] with unsafe code: rustix has no SO_PEERGROUPS, and its SO_PEERCRED takes
+//! the process for a number other than 0, which a process of a foreign namespace does not have.
+
+use super::Credentials;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// See [`Credentials::of_peer`].
+pub(super) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut peer = [libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX }];
+    option(socket, libc::SO_PEERCRED, &mut peer)?;
+    let [peer] = peer;
+    if peer.uid == u32::MAX {
+        // What the kernel says of a socket that is not connected.
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    // Most have a few groups; the kernel allows 65,536.
+    let mut groups = vec![0u32; 64];
+    let count = loop {
+        match option(socket, libc::SO_PEERGROUPS, &mut groups) {
+            Ok(count) => break count,
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && groups.len() < 1 << 17 => {
+                groups.resize(groups.len() * 4, 0);
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    groups.truncate(count);
+    Ok(Credentials { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, groups })
+}
+
+/// Plain data that any bytes make.
+trait Plain: Copy {}
+impl Plain for libc::ucred {}
+impl Plain for u32 {}
+
+/// Reads a socket option of several values and says how many there are.
+fn option<T: Plain>(socket: BorrowedFd<'_>, name: i32, values: &mut [T]) -> io::Result<usize> {
+    let mut len = size_of_val(values) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `values`, of which any are a valid `T`.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, values.as_mut_ptr().cast(), &mut len)
+    };
+    if result == 0 { Ok(len as usize / size_of::<T>()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{getegid, geteuid, getgroups};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_other_end_is_this_process() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = credentials(one.as_fd()).unwrap();
+        assert_eq!((peer.pid, peer.uid), (std::process::id(), geteuid().as_raw()));
+        assert_eq!(peer.gid, getegid().as_raw());
+        let mut own: Vec<u32> = getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
+        let mut groups = peer.groups;
+        own.sort_unstable();
+        groups.sort_unstable();
+        assert_eq!(groups, own);
+    }
+
+    #[test]
+    fn a_socket_without_another_end_has_no_credentials() {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(credentials(tcp.as_fd()).is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! A proxy that several processes attach to.
+//!
+//! [`start`] embeds a proxy and serves a listening socket on a thread of its own
+//! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client holds up the
+//! control plane; making a region, which takes a while for hundreds of megabytes, is done on another
+//! thread still. Files: this one (starting, stopping), `admit` (what a client is and may have),
+//! `session` (what an attached client says and is told), `outbox` (what it is told from other
+//! threads).
+//!
+//! Nothing that comes from a client is believed. Every frame is bounded, and what it names is checked
+//! here or by the control plane; what is wrong closes that connection and no other. A client that
+//! floods is read no faster than it is served; one that does not read has a bounded queue, and is cut
+//! when that is full. A connection that ends without a detach is a dead process, whatever the reason.
+
+mod admit;
+mod outbox;
+mod session;
+
+use crate::access::{Access, Accounts};
+use crate::config::Config;
+use crate::embed::{self, EmbedError, Inner};
+use crate::message::{Message, send_to};
+use crate::readiness::watch;
+use crate::session::Connection;
+use crate::snapshot::Snapshot;
+use crate::wire::{self, ToDaemon, ToProgram, Want};
+use rustix::net::{SocketFlags, accept_with};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Connections of one user that have not attached (yet), at most: a program needs one at a time.
+const VISITORS: usize = 64;
+/// How long to wait before the next accept when descriptors have run out.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+/// How long an answer to [`snapshot`] may take.
+const SNAPSHOT: Duration = Duration::from_secs(10);
+
+/// Why a daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its proxy could not.
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+    /// The listener cannot be served.
+    #[error("cannot serve the listening socket: {0}; it must be a Unix socket of type SOCK_SEQPACKET")]
+    Listener(io::Error),
+    /// The operating system refused a thread.
+    #[error("cannot start the sessions' thread: {0}")]
+    Thread(io::Error),
+}
+
+/// A running daemon. Dropped, it stops at once; [`Daemon::drain`] stops it in good order.
+#[derive(Debug)]
+pub struct Daemon {
+    desk: Arc<Desk>,
+    started: Instant,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a daemon ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Bytes that a send had accepted and that did not reach the peer's side, of the attachments that
+    /// were there when it began.
+    pub undelivered: u64,
+    /// Their streams that had not ended when the time was over.
+    pub unfinished: u64,
+}
+
+/// What the sessions are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Serve, by the rules of that number.
+    Serve(u64),
+    /// Close everything in good order.
+    Drain,
+}
+
+/// What the sessions share.
+struct Desk {
+    proxy: Arc<Inner>,
+    accounts: Accounts,
+    access: Mutex<Access>,
+    orders: watch::Sender<Order>,
+    /// By user: connections that have not attached.
+    visitors: Mutex<HashMap<u32, usize>>,
+    drained: Mutex<Drained>,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("order", &*self.orders.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// Starts a daemon that serves `listener`, a listening Unix socket of type SOCK_SEQPACKET.
+///
+/// `config` says how its proxy runs, and `access` who may attach, with which limits. The sizes in
+/// `config` are of no account: each attachment has its own.
+///
+/// # Errors
+/// [`StartError`].
+pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon, StartError> {
+    rustix::io::ioctl_fionbio(&listener, true).map_err(|errno| StartError::Listener(errno.into()))?;
+    let kind = rustix::net::sockopt::socket_type(&listener);
+    if kind.map_err(|errno| StartError::Listener(errno.into()))? != rustix::net::SocketType::SEQPACKET {
+        return Err(StartError::Listener(io::ErrorKind::InvalidInput.into()));
+    }
+    let proxy = embed::start(config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(StartError::Thread)?;
+    let desk = Arc::new(Desk {
+        proxy,
+        accounts: Accounts::default(),
+        access: Mutex::new(access),
+        orders: watch::Sender::new(Order::Serve(0)),
+        visitors: Mutex::default(),
+        drained: Mutex::default(),
+    });
+    let listener = {
+        let _entered = runtime.enter();
+        watch(listener).map_err(StartError::Listener)?
+    };
+    let serving = desk.clone();
+    let serve = move || runtime.block_on(tokio::task::LocalSet::new().run_until(serve(serving, listener)));
+    let thread = std::thread::Builder::new().name("gpunet-sessions".to_owned()).spawn(serve);
+    let thread = Some(thread.map_err(StartError::Thread)?);
+    Ok(Daemon { desk, started: Instant::now(), thread })
+}
+
+impl Daemon {
+    /// What it holds at this moment; `None` if its control plane does not answer.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let (done, snapshot) = crossbeam_channel::bounded(1);
+        self.desk.proxy.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
+        let mut snapshot: Snapshot = snapshot.recv_timeout(SNAPSHOT).ok()?;
+        snapshot.uptime_ms = self.started.elapsed().as_millis() as u64;
+        Some(snapshot)
+    }
+
+    /// Other rules from now on. Attachments that are there stay, with the new limits.
+    pub fn set_access(&self, access: Access) {
+        *lock(&self.desk.access) = access;
+        self.desk.orders.send_modify(|order| {
+            if let Order::Serve(rules) = order {
+                *rules += 1;
+            }
+        });
+    }
+
+    /// Says whether all its threads take turns.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let serves = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        serves && self.desk.proxy.heart.beats(self.desk.proxy.config.heartbeat)
+    }
+
+    /// Takes no more attachments, ends those that are there, and stops. Their devices report ENETDOWN
+    /// at once, and what they had sent is still delivered, for at most `bound`.
+    #[must_use]
+    pub fn drain(mut self, bound: Duration) -> Drained {
+        let deadline = Instant::now() + bound;
+        self.desk.orders.send_replace(Order::Drain);
+        // The sessions' thread ends with the last of them.
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            let _ = self.thread.take().map(JoinHandle::join);
+        } else {
+            self.count_unfinished();
+        }
+        *lock(&self.desk.drained)
+    }
+
+    /// What is cut off when the bound is over.
+    fn count_unfinished(&self) {
+        let clients = self.snapshot().map_or(Vec::new(), |snapshot| snapshot.clients);
+        let mut drained = lock(&self.desk.drained);
+        for client in clients {
+            drained.undelivered += client.undelivered;
+            drained.unfinished += client.opened.saturating_sub(client.closed);
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.desk.orders.send_replace(Order::Drain);
+        // The sessions see it too: nothing is left to wait for.
+        self.desk.proxy.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is called under these locks panics halfway.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The sessions' thread: accepts until the daemon drains, and waits for the sessions.
+async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
+    let mut orders = desk.orders.subscribe();
+    let mut sessions = JoinSet::new();
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let accept = listener.async_io(tokio::io::Interest::READABLE, |fd| Ok(accept_with(fd, flags)?));
+        tokio::select! {
+            accepted = accept => match accepted {
+                Ok(socket) => drop(sessions.spawn_local(session::serve(desk.clone(), socket))),
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        tracing::warn!(%error, "cannot accept a program; see `ulimit -n`");
+                    }
+                    tokio::time::sleep(EXHAUSTED).await;
+                }
+            },
+            Some(_) = sessions.join_next() => {}
+            _ = orders.wait_for(|order| *order == Order::Drain) => break,
+        }
+    }
+    drop(listener);
+    while sessions.join_next().await.is_some() {}
+}
+
+/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that its
+/// file makes admins are told of their own attachments only.
+///
+/// # Errors
+/// The system's; with the daemon's words when it refuses.
+pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
+    let (socket, _) = Connection::ready(path, &Want::Admin).map_err(io::Error::other)?;
+    wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
+    let mut bytes = Vec::new();
+    loop {
+        let packet = crate::session::next(&socket, SNAPSHOT)?;
+        match wire::decode::<ToProgram>(packet) {
+            Ok((ToProgram::Snapshot { piece, last }, _)) => {
+                bytes.extend(piece);
+                if last {
+                    return postcard::from_bytes(&bytes).map_err(io::Error::other);
+                }
+            }
+            Ok((other, _)) => return Err(io::Error::other(format!("the daemon said {other:?}"))),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}

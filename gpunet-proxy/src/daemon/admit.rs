@@ -1,0 +1,147 @@
+//! What a client is, and what it may have.
+
+use super::outbox::{Asked, Outbox, agent_link};
+use super::{Desk, lock};
+use crate::access::{Account, Credentials, Limits};
+use crate::attached::{Attached, CardMemory, ClientInfo, Inbox, Quota, Totals, printable};
+use crate::attachment::{doorbells, shared_memory};
+use crate::config::Config;
+use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish, is_dma_buf};
+use gpunet_abi::Error;
+use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The longest name of a device.
+const MAX_DEVICE: usize = 256;
+
+/// Why a client does not get what it wants.
+pub(super) struct Refusal {
+    pub(super) errno: i32,
+    pub(super) reason: String,
+}
+
+impl Refusal {
+    pub(super) fn new(error: Error, reason: impl Into<String>) -> Self {
+        Self { errno: error.errno(), reason: reason.into() }
+    }
+}
+
+/// An attachment that was made, before its client knows.
+pub(super) struct Admitted {
+    pub(super) attached: Arc<Attached>,
+    pub(super) asked: Asked,
+    pub(super) account: Arc<Account>,
+    pub(super) welcome: ToProgram,
+}
+
+impl Desk {
+    /// What this daemon says of itself.
+    pub(super) fn introduction(&self) -> DaemonIs {
+        let config = &self.proxy.config;
+        DaemonIs {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            shards: config.data_threads as u32,
+            heartbeat_ms: config.heartbeat.as_millis() as u64,
+            linger_ms: config.linger.as_millis() as u64,
+        }
+    }
+
+    /// The limits of a client.
+    pub(super) fn limits(&self, who: &Credentials) -> Result<Limits, Refusal> {
+        lock(&self.access).limits_for(who).ok_or_else(|| {
+            let reason = format!(
+                "user {} may not use this daemon; its administrator can allow it (allow_users, allow_groups)",
+                who.uid
+            );
+            Refusal::new(Error::AccessDenied, reason)
+        })
+    }
+
+    /// Makes the attachment that a client wishes for.
+    pub(super) async fn admit(
+        &self,
+        who: &Credentials,
+        limits: Limits,
+        wish: Wish,
+        fds: Vec<OwnedFd>,
+        outbox: &Outbox,
+    ) -> Result<Admitted, Refusal> {
+        if self.proxy.messages.is_closed() {
+            return Err(Refusal::new(Error::NetworkDown, "its proxy has stopped"));
+        }
+        let geometry = self.geometry(&wish)?;
+        let card = card(&wish, &geometry, fds)?;
+        let (polled, shareable, device) = match wish.device {
+            DeviceIs::Cpu => (false, false, "cpu".to_owned()),
+            DeviceIs::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
+                (true, shareable, name.chars().filter(|c| !c.is_control()).collect())
+            }
+            DeviceIs::Cuda { .. } => {
+                return Err(Refusal::new(Error::InvalidArgument, "a device without a name"));
+            }
+        };
+        let account = self.accounts.account(who.uid, limits);
+        // Before the memory is made: who may not have it does not get it for a moment either.
+        let quota = Quota::take(account.clone(), SharedLayout::new(&geometry).len)
+            .map_err(|(error, reason)| Refusal::new(error, reason))?;
+        let memory = tokio::task::spawn_blocking(move || shared_memory(geometry)).await;
+        let memory = match memory {
+            Ok(Ok(memory)) => memory,
+            Ok(Err(error)) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
+            Err(error) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
+        };
+        let doorbells = doorbells(geometry.shards as usize).map_err(|error| {
+            Refusal::new(Error::TooManySockets, format!("cannot make a doorbell: {error}"))
+        })?;
+        let asked = Asked::default();
+        let attached = Arc::new(Attached {
+            id: self.proxy.next_id(),
+            memory,
+            polled,
+            shareable,
+            agent: agent_link(outbox.clone(), asked.clone()),
+            card,
+            totals: Totals::default(),
+            inbox: Inbox::new(geometry.controls),
+            doorbells,
+            account: Some(account.clone()),
+            client: ClientInfo { pid: who.pid, uid: who.uid, command: printable(&wish.command), device },
+            since: Instant::now(),
+            _quota: Some(quota),
+        });
+        let welcome = ToProgram::Welcome { daemon: self.introduction(), geometry: Sizes::from(&geometry) };
+        Ok(Admitted { attached, asked, account, welcome })
+    }
+
+    /// The sizes of an attachment, if they can be.
+    fn geometry(&self, wish: &Wish) -> Result<Geometry, Refusal> {
+        let bad = |error: crate::config::BadConfig| Refusal::new(Error::InvalidArgument, error.to_string());
+        let &Wish { sockets, controls, shared_rings, device_rings, .. } = wish;
+        let config = Config { sockets, controls, shared_rings, ..self.proxy.config.clone() };
+        // The CPU device has none.
+        let device_rings = Some(device_rings).filter(|&bytes| bytes > 0);
+        let config = Config { device_rings: device_rings.unwrap_or(config.device_rings), ..config };
+        config.check().map_err(bad)?;
+        Ok(config.geometry(device_rings.unwrap_or(0)))
+    }
+}
+
+/// How a network card reaches the client's device, if what it says can be.
+fn card(wish: &Wish, geometry: &Geometry, fds: Vec<OwnedFd>) -> Result<Option<CardMemory>, Refusal> {
+    let wrong = |what: &str| Refusal::new(Error::InvalidArgument, what);
+    let (Some(card), Some(fd)) = (wish.card, fds.into_iter().next()) else { return Ok(None) };
+    let needed = DeviceLayout::new(geometry).len;
+    let ends = [card.address.checked_add(card.len), card.offset.checked_add(card.len)];
+    if geometry.device_rings == 0 || card.len < needed || ends.contains(&None) {
+        return Err(wrong("the device's memory is not what its sizes say"));
+    }
+    if !is_dma_buf(fd.as_fd()) {
+        return Err(wrong("the descriptor of the device's memory is no dma-buf"));
+    }
+    let fd = Arc::new(fd);
+    // The descriptor keeps the memory itself; the proxy maps none of it.
+    Ok(Some(CardMemory { address: card.address, dmabuf: Some((fd.clone(), card.offset)), keep: fd }))
+}

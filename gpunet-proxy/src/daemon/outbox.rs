@@ -1,0 +1,151 @@
+//! What a client is to be told, from whatever thread.
+
+use crate::agent::{AgentLink, FromAgent, ToAgent};
+use crate::wire::{AgentAnswer, AgentRequest, Sent, ToProgram, is_gpu_export};
+use rustix::net::{Shutdown, shutdown};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// A frame on its way to a client.
+pub(super) struct Out {
+    pub(super) frame: ToProgram,
+    pub(super) fds: Vec<Sent>,
+}
+
+/// Posts frames to a client, and never waits: a client that does not read, so that the queue fills, is
+/// cut.
+#[derive(Clone)]
+pub(super) struct Outbox {
+    queue: mpsc::Sender<Out>,
+    socket: Arc<OwnedFd>,
+}
+
+impl Outbox {
+    /// A queue of so many frames for the client behind `socket`.
+    pub(super) fn new(socket: Arc<OwnedFd>, len: usize) -> (Self, mpsc::Receiver<Out>) {
+        let (queue, frames) = mpsc::channel(len);
+        (Self { queue, socket }, frames)
+    }
+
+    pub(super) fn post(&self, frame: ToProgram, fds: Vec<Sent>) {
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(Out { frame, fds }) {
+            tracing::warn!("a client does not read what it is told: cut");
+            // The session reads the end of it.
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
+    }
+}
+
+/// What the agent of a client was asked and has not answered: it is believed nothing else.
+#[derive(Clone, Default)]
+pub(super) struct Asked(Arc<Mutex<HashMap<u32, Open>>>);
+
+/// The open requests about one arena.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    /// How many bytes are to be provided.
+    provide: Option<u64>,
+    map: bool,
+    /// How many rings are to be cleared.
+    clears: u32,
+    unmap: bool,
+}
+
+/// The link to a client's agent.
+pub(super) fn agent_link(outbox: Outbox, asked: Asked) -> AgentLink {
+    Box::new(move |request| {
+        asked.note(&request);
+        let (frame, fds) = AgentRequest::of(request);
+        outbox.post(ToProgram::Agent(frame), fds);
+    })
+}
+
+impl Asked {
+    fn note(&self, request: &ToAgent) {
+        let mut asked = super::lock(&self.0);
+        match request {
+            ToAgent::Provide { arena, len } => asked.entry(*arena).or_default().provide = Some(*len),
+            ToAgent::Map(map) => asked.entry(map.arena).or_default().map = true,
+            ToAgent::Clear { arena, .. } => asked.entry(*arena).or_default().clears += 1,
+            ToAgent::Unmap { arena } => asked.entry(*arena).or_default().unmap = true,
+        }
+    }
+
+    /// An answer as the control plane takes it; `None` if nothing of the kind was asked, or what came
+    /// with it is not what it should be.
+    pub(super) fn check(&self, answer: AgentAnswer, fds: Vec<OwnedFd>) -> Option<FromAgent> {
+        let (AgentAnswer::Provided { arena, .. }
+        | AgentAnswer::Mapped { arena }
+        | AgentAnswer::Failed { arena, .. }
+        | AgentAnswer::Cleared { arena, .. }
+        | AgentAnswer::Unmapped { arena }) = answer;
+        let mut asked = super::lock(&self.0);
+        let open = asked.get_mut(&arena)?;
+        let answer = match answer {
+            AgentAnswer::Provided { len, .. } => {
+                let wanted = open.provide.take()?;
+                let fd = fds.into_iter().next()?;
+                // Its length cannot be looked up; who maps more than there is gets CUDA's refusal.
+                if len < wanted || !is_gpu_export(fd.as_fd()) {
+                    return None;
+                }
+                FromAgent::Provided { arena, fd, len }
+            }
+            AgentAnswer::Mapped { .. } => {
+                std::mem::take(&mut open.map).then_some(FromAgent::Mapped { arena })?
+            }
+            AgentAnswer::Failed { reason, .. } => {
+                if open.provide.take().is_none() && !std::mem::take(&mut open.map) {
+                    open.clears = open.clears.checked_sub(1)?;
+                }
+                let reason = reason.chars().take(crate::session::MAX_REASON).filter(|c| !c.is_control());
+                FromAgent::Failed { arena, reason: reason.collect() }
+            }
+            AgentAnswer::Cleared { ring, .. } => {
+                open.clears = open.clears.checked_sub(1)?;
+                FromAgent::Cleared { arena, ring }
+            }
+            AgentAnswer::Unmapped { .. } => {
+                std::mem::take(&mut open.unmap).then_some(FromAgent::Unmapped { arena })?
+            }
+        };
+        if open.provide.is_none() && !open.map && open.clears == 0 && !open.unmap {
+            asked.remove(&arena);
+        }
+        Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{MapArena, Part};
+
+    #[test]
+    fn an_agent_is_believed_what_it_was_asked_once() {
+        let asked = Asked::default();
+        let mapped = || AgentAnswer::Mapped { arena: 4 };
+        assert!(asked.check(mapped(), Vec::new()).is_none());
+        let near = (2, Part::Own);
+        let map = MapArena { arena: 4, near: near.clone(), far: near, silent: false };
+        asked.note(&ToAgent::Map(map));
+        asked.note(&ToAgent::Unmap { arena: 4 });
+        assert!(asked.check(AgentAnswer::Mapped { arena: 5 }, Vec::new()).is_none());
+        assert!(asked.check(mapped(), Vec::new()).is_some());
+        assert!(asked.check(mapped(), Vec::new()).is_none());
+        assert!(asked.check(AgentAnswer::Unmapped { arena: 4 }, Vec::new()).is_some());
+        assert!(super::super::lock(&asked.0).is_empty());
+    }
+
+    #[test]
+    fn only_gpu_memory_can_be_provided() {
+        let asked = Asked::default();
+        asked.note(&ToAgent::Provide { arena: 1, len: 4096 });
+        let null = std::fs::File::open("/dev/null").expect("/dev/null");
+        let answer = AgentAnswer::Provided { arena: 1, len: 4096 };
+        assert!(asked.check(answer, vec![null.into()]).is_none());
+    }
+}

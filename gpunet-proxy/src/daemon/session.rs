@@ -1,0 +1,566 @@
+//! One connection of a client, from its hello to its end.
+
+use super::admit::{Admitted, Refusal};
+use super::outbox::{Asked, Out, Outbox};
+use super::{Desk, Order, VISITORS, lock};
+use crate::access::{Account, Credentials};
+use crate::attached::{Attached, Usage};
+use crate::host::ask::FIRST;
+use crate::message::{Done, Message};
+use crate::plain::{bytes_of, from_bytes};
+use crate::readiness::watch_shared;
+use crate::snapshot::{Snapshot, Totals};
+use crate::token::FinishReport;
+use crate::wire::{self, BadFrame, Frame, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram, Want};
+use gpunet_abi::control::{Reply, Request};
+use rustix::net::{Shutdown, shutdown};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// A hello comes at once, or not at all.
+const HELLO: Duration = Duration::from_secs(5);
+/// How long a client may take to read what ends its connection.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Calls (usage, finish, reset, snapshot) that may come at once, in the time they bring, and how long
+/// each brings: the control plane looks at every socket for them.
+const BURST: Duration = Duration::from_millis(200);
+const CALL: Duration = Duration::from_millis(1);
+/// Beyond two for each socket: calls without an answer, and requests to the client's agent.
+const MARGIN: usize = 1024;
+/// A piece of a snapshot.
+const PIECE: usize = MAX_FRAME - 1024;
+
+/// Why a client is cut.
+#[derive(Debug, thiserror::Error)]
+enum Cut {
+    #[error(transparent)]
+    Frame(#[from] BadFrame),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Breach(&'static str),
+}
+
+/// A connection.
+struct Wire {
+    socket: AsyncFd<Arc<OwnedFd>>,
+    buffer: Box<[u8]>,
+}
+
+impl Wire {
+    /// The next packet; `None` at the end.
+    async fn recv(&mut self) -> io::Result<Option<Packet>> {
+        let buffer = &mut self.buffer;
+        self.socket.async_io(Interest::READABLE, |socket| wire::recv(socket.as_fd(), buffer)).await
+    }
+
+    async fn send(&self, bytes: &[u8], fds: &[Sent]) -> io::Result<()> {
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+        self.socket.async_io(Interest::WRITABLE, |socket| wire::send(socket.as_fd(), bytes, &fds)).await
+    }
+
+    async fn refuse(&self, refusal: Refusal) {
+        let Refusal { errno, reason } = refusal;
+        let bytes = wire::encode_first(&ToProgram::Refused { errno, reason });
+        let _ = timeout(LAST_WORDS, self.send(&bytes, &[])).await;
+    }
+}
+
+/// Counts a connection among its user's visitors.
+struct Visitor {
+    desk: Arc<Desk>,
+    uid: u32,
+}
+
+impl Visitor {
+    fn enter(desk: &Arc<Desk>, uid: u32) -> Option<Self> {
+        let mut visitors = lock(&desk.visitors);
+        let count = visitors.entry(uid).or_default();
+        *count += 1;
+        let fits = *count <= VISITORS;
+        drop(visitors);
+        let visitor = Self { desk: desk.clone(), uid };
+        fits.then_some(visitor)
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        let mut visitors = lock(&self.desk.visitors);
+        if let Some(count) = visitors.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                visitors.remove(&self.uid);
+            }
+        }
+    }
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(desk: Arc<Desk>, socket: OwnedFd) {
+    let socket = Arc::new(socket);
+    let who = match Credentials::of_peer(&socket) {
+        Ok(who) => who,
+        Err(error) => return tracing::warn!(%error, "a connection from nobody"),
+    };
+    let Some(visitor) = Visitor::enter(&desk, who.uid) else {
+        return tracing::warn!(uid = who.uid, "more connections without an attachment than a user may have");
+    };
+    let wire = match watch_shared(socket.clone()) {
+        Ok(socket) => Wire { socket, buffer: vec![0; MAX_FRAME].into() },
+        Err(error) => return tracing::warn!(%error, "cannot watch a connection"),
+    };
+    let mut orders = desk.orders.subscribe();
+    let ended = tokio::select! {
+        ended = greet(&desk, wire, socket, &who, visitor) => ended,
+        _ = orders.wait_for(|order| *order == Order::Drain) => return,
+    };
+    match ended {
+        Ok(None) => {}
+        Ok(Some(session)) => session.run(orders).await,
+        Err(cut) => tracing::warn!(pid = who.pid, uid = who.uid, %cut, "a connection that is none"),
+    }
+}
+
+/// Hears what a client wants; returns the session of one that has attached.
+async fn greet(
+    desk: &Arc<Desk>,
+    mut wire: Wire,
+    socket: Arc<OwnedFd>,
+    who: &Credentials,
+    visitor: Visitor,
+) -> Result<Option<Session>, Cut> {
+    let Ok(packet) = timeout(HELLO, wire.recv()).await else { return Err(Cut::Breach("no hello")) };
+    let Some(packet) = packet? else { return Ok(None) };
+    let (want, fds) = match wire::decode_first::<Want>(packet) {
+        Ok(said) => said,
+        Err(BadFrame::Version(program)) => {
+            let daemon = wire::PROTOCOL;
+            let reason = format!(
+                "the daemon speaks version {daemon} of the attach protocol, this program {program}: \
+                 update the older one"
+            );
+            wire.refuse(Refusal { errno: libc::EPROTONOSUPPORT, reason }).await;
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let limits = match desk.limits(who) {
+        Ok(limits) => limits,
+        Err(refusal) => {
+            tracing::info!(pid = who.pid, uid = who.uid, reason = refusal.reason, "refused");
+            wire.refuse(refusal).await;
+            return Ok(None);
+        }
+    };
+    match want {
+        Want::Probe => {
+            let ready = wire::encode_first(&ToProgram::Ready(desk.introduction()));
+            let _ = timeout(LAST_WORDS, wire.send(&ready, &[])).await;
+            Ok(None)
+        }
+        Want::Admin => show(desk, wire, who.uid, limits.admin).await.map(|()| None),
+        Want::Attach(wish) => {
+            let unanswered = 2 * wish.sockets.min(1 << 16) as usize + MARGIN;
+            let (outbox, frames) = Outbox::new(socket, unanswered + MARGIN);
+            let admitted = match desk.admit(who, limits, wish, fds, &outbox).await {
+                Ok(admitted) => admitted,
+                Err(refusal) => {
+                    tracing::info!(pid = who.pid, uid = who.uid, reason = refusal.reason, "refused");
+                    wire.refuse(refusal).await;
+                    return Ok(None);
+                }
+            };
+            drop(visitor);
+            let Admitted { attached, asked, account, welcome } = admitted;
+            let mut fds: Vec<Sent> = vec![attached.memory.region().clone()];
+            for bell in &*attached.doorbells {
+                fds.push(Arc::new(bell.try_clone()?));
+            }
+            // First the proxy, then the client: it may use what it was given at once.
+            desk.proxy.add(&attached);
+            let client = &attached.client;
+            tracing::info!(
+                id = attached.id,
+                pid = client.pid,
+                uid = client.uid,
+                command = client.command,
+                device = client.device,
+                "attached"
+            );
+            let session = Session {
+                desk: desk.clone(),
+                who: who.clone(),
+                account,
+                outbox,
+                asked,
+                unanswered: HashMap::new(),
+                limit: unanswered,
+                paced: Instant::now(),
+                resetting: Arc::default(),
+                left: Leave::new(desk.clone(), attached),
+                wire,
+                frames,
+            };
+            let welcome = wire::encode_first(&welcome);
+            if !matches!(timeout(LAST_WORDS, session.wire.send(&welcome, &fds)).await, Ok(Ok(()))) {
+                session.gone(&"it did not take its welcome").await;
+                return Ok(None);
+            }
+            Ok(Some(session))
+        }
+    }
+}
+
+/// Tells an admin what the proxy holds, as often as it asks.
+async fn show(desk: &Desk, mut wire: Wire, uid: u32, admin: bool) -> Result<(), Cut> {
+    wire.send(&wire::encode_first(&ToProgram::Ready(desk.introduction())), &[]).await?;
+    let mut paced = Instant::now();
+    while let Some(packet) = wire.recv().await? {
+        let (ToDaemon::Snapshot, _) = wire::decode::<ToDaemon>(packet)? else {
+            return Err(Cut::Breach("an admin only looks"));
+        };
+        pace(&mut paced).await;
+        let (done, snapshot) = oneshot::channel();
+        let _ = desk.proxy.messages.send(Message::Snapshot { done: answer_to(done) });
+        let Ok(mut snapshot) = snapshot.await else { return Ok(()) };
+        if !admin {
+            keep_own(&mut snapshot, uid);
+        }
+        let bytes = postcard::to_stdvec(&snapshot).map_err(io::Error::other)?;
+        let pieces = bytes.chunks(PIECE).count();
+        for (at, piece) in bytes.chunks(PIECE).enumerate() {
+            let frame = ToProgram::Snapshot { piece: piece.to_vec(), last: at + 1 == pieces };
+            let sent = timeout(LAST_WORDS, wire.send(&wire::encode(&frame), &[])).await;
+            sent.map_err(|_| Cut::Breach("it does not read"))??;
+        }
+    }
+    Ok(())
+}
+
+/// Passes a result of the control thread on to a task.
+fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
+    Box::new(move |result| {
+        // The task may have given up.
+        let _ = waiting.send(result);
+    })
+}
+
+/// What a user may see who may not see everything.
+fn keep_own(snapshot: &mut Snapshot, uid: u32) {
+    snapshot.clients.retain(|client| client.uid == uid);
+    let own: Vec<u32> = snapshot.clients.iter().map(|client| client.id).collect();
+    snapshot.sockets.retain(|socket| own.contains(&socket.client));
+    snapshot.totals = Totals::default();
+}
+
+/// Waits until another call may be made.
+async fn pace(next: &mut Instant) {
+    let now = Instant::now();
+    *next = (*next).max(now.checked_sub(BURST).unwrap_or(now)) + CALL;
+    if *next > now {
+        sleep_until(*next).await;
+    }
+}
+
+/// An attached client.
+struct Session {
+    desk: Arc<Desk>,
+    who: Credentials,
+    account: Arc<Account>,
+    wire: Wire,
+    outbox: Outbox,
+    frames: mpsc::Receiver<Out>,
+    asked: Asked,
+    /// Requests and calls whose answers have not left yet, and whether they were given up.
+    unanswered: HashMap<u32, bool>,
+    limit: usize,
+    paced: Instant,
+    /// A reset is on its way to the control plane; another one would change nothing.
+    resetting: Arc<AtomicBool>,
+    left: Leave,
+}
+
+/// What comes next for a session.
+enum Next {
+    Read(io::Result<Option<Packet>>),
+    Write(Option<Out>),
+    Order,
+    Done,
+}
+
+impl Session {
+    async fn run(mut self, mut orders: watch::Receiver<Order>) {
+        orders.mark_unchanged();
+        loop {
+            let next = tokio::select! {
+                packet = self.wire.recv() => Next::Read(packet),
+                out = self.frames.recv() => Next::Write(out),
+                _ = orders.changed() => Next::Order,
+            };
+            let handled = match next {
+                Next::Read(Ok(Some(packet))) => match self.handle(packet).await {
+                    Ok(false) => Ok(()),
+                    Ok(true) => return self.detach().await,
+                    Err(cut) => Err(cut),
+                },
+                Next::Read(Ok(None)) => return self.gone(&"it has ended").await,
+                Next::Read(Err(error)) => Err(error.into()),
+                Next::Write(Some(out)) => tokio::select! {
+                    sent = self.write(out) => sent.map_err(Cut::from),
+                    // Whether it reads or not.
+                    _ = orders.wait_for(|order| *order == Order::Drain) => return self.drain().await,
+                },
+                // The session has a sender itself.
+                Next::Write(None) | Next::Done => Ok(()),
+                Next::Order if *orders.borrow_and_update() == Order::Drain => return self.drain().await,
+                Next::Order => {
+                    self.follow_rules();
+                    Ok(())
+                }
+            };
+            if let Err(cut) = handled {
+                return self.gone(&cut).await;
+            }
+        }
+    }
+
+    /// Takes over limits that have changed.
+    fn follow_rules(&self) {
+        match lock(&self.desk.access).limits_for(&self.who) {
+            Some(limits) => self.account.set_limits(limits),
+            None => tracing::warn!(
+                uid = self.who.uid,
+                pid = self.who.pid,
+                "a user that may not attach any more: its attachment stays"
+            ),
+        }
+    }
+
+    async fn write(&mut self, out: Out) -> io::Result<()> {
+        if let ToProgram::Reply { number: call, .. }
+        | ToProgram::Finished { call, .. }
+        | ToProgram::UsageIs { call, .. } = &out.frame
+        {
+            self.unanswered.remove(call);
+        }
+        debug_assert_eq!(out.frame.descriptors(), out.fds.len());
+        self.wire.send(&wire::encode(&out.frame), &out.fds).await
+    }
+
+    /// Notes a request or call that will be answered.
+    fn enter(&mut self, number: u32) -> Result<(), Cut> {
+        if self.unanswered.len() >= self.limit {
+            return Err(Cut::Breach("more requests without an answer than it has sockets for"));
+        }
+        match self.unanswered.insert(number, false) {
+            None => Ok(()),
+            Some(_) => Err(Cut::Breach("two requests of one number")),
+        }
+    }
+
+    /// Does what the client says; says whether it wants to end.
+    async fn handle(&mut self, packet: Packet) -> Result<bool, Cut> {
+        let (frame, fds) = wire::decode::<ToDaemon>(packet)?;
+        let (device, outbox) = (self.left.attached.id, self.outbox.clone());
+        let message = match frame {
+            ToDaemon::Ask { number, request } => {
+                let request = from_bytes::<Request>(&request).ok_or(Cut::Breach("half a request"))?;
+                if number < FIRST {
+                    return Err(Cut::Breach("a request under the number of a control slot"));
+                }
+                self.enter(number)?;
+                let answer = Box::new(move |reply: &Reply| {
+                    let reply = bytes_of(reply).to_vec();
+                    outbox.post(ToProgram::Reply { number, reply }, Vec::new());
+                });
+                Message::Ask { device, control: number, request: Box::new(request), answer }
+            }
+            ToDaemon::Abandon { number } => {
+                // One that was answered meanwhile is none any more.
+                let waits = self.unanswered.get_mut(&number).filter(|_| number >= FIRST);
+                if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
+                    return Ok(false);
+                }
+                Message::Abandon { device, control: number, seq: 0 }
+            }
+            ToDaemon::FinishLaunch { call, launch, policy } => {
+                self.enter_call(call).await?;
+                let done = Box::new(move |report: FinishReport| {
+                    let left_open = report.left_open as u64;
+                    outbox.post(ToProgram::Finished { call, left_open }, Vec::new());
+                });
+                Message::FinishLaunch { device, launch, policy: policy.into(), done }
+            }
+            ToDaemon::Usage { call } => {
+                self.enter_call(call).await?;
+                let attached = Arc::downgrade(&self.left.attached);
+                let done = Box::new(move |usage: Usage| {
+                    let Some(attached) = attached.upgrade() else { return };
+                    let (usage, stats) = (usage.into(), attached.totals.snapshot().into());
+                    outbox.post(ToProgram::UsageIs { call, usage, stats }, Vec::new());
+                });
+                Message::Usage { device, done }
+            }
+            ToDaemon::ResetAll => {
+                // Ordering: Relaxed; the flag only bounds how many messages there are.
+                if self.resetting.swap(true, Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                pace(&mut self.paced).await;
+                let _ = self.desk.proxy.messages.send(Message::ResetAll { device });
+                let resetting = self.resetting.clone();
+                // Answered after it.
+                Message::Usage { device, done: Box::new(move |_| resetting.store(false, Ordering::Relaxed)) }
+            }
+            ToDaemon::Agent(answer) => {
+                let answer = self
+                    .asked
+                    .check(answer, fds)
+                    .ok_or(Cut::Breach("an answer of its agent that cannot be"))?;
+                Message::Agent { device, answer }
+            }
+            ToDaemon::Detach => return Ok(true),
+            ToDaemon::Snapshot => return Err(Cut::Breach("only an admin looks")),
+        };
+        let _ = self.desk.proxy.messages.send(message);
+        Ok(false)
+    }
+
+    async fn enter_call(&mut self, call: u32) -> Result<(), Cut> {
+        if call >= FIRST {
+            return Err(Cut::Breach("a call under the number of a request"));
+        }
+        self.enter(call)?;
+        pace(&mut self.paced).await;
+        Ok(())
+    }
+
+    /// The client wants to end: closes everything in good order, and tells it.
+    async fn detach(mut self) {
+        let done = self.left.detach();
+        tokio::pin!(done);
+        loop {
+            let next = tokio::select! {
+                _ = &mut done => Next::Done,
+                packet = self.wire.recv() => Next::Read(packet),
+                out = self.frames.recv() => Next::Write(out),
+            };
+            match next {
+                Next::Done => break,
+                Next::Write(Some(out)) => {
+                    // A client that is gone is read to be so.
+                    let _ = self.write(out).await;
+                }
+                // Its agent may still have to answer; nothing else is of interest.
+                Next::Read(Ok(Some(packet))) => {
+                    if let Ok((ToDaemon::Agent(answer), fds)) = wire::decode(packet)
+                        && let Some(answer) = self.asked.check(answer, fds)
+                    {
+                        let device = self.left.attached.id;
+                        let _ = self.desk.proxy.messages.send(Message::Agent { device, answer });
+                    }
+                }
+                _ => return self.gone(&"it ended while it was detached").await,
+            }
+        }
+        self.say_goodbye().await;
+        tracing::info!(id = self.left.attached.id, pid = self.who.pid, "detached");
+        self.left.forget().await;
+    }
+
+    async fn say_goodbye(&mut self) {
+        let stats = self.left.attached.totals.snapshot().into();
+        let bytes = wire::encode(&ToProgram::Detached { stats });
+        let _ = timeout(LAST_WORDS, self.wire.send(&bytes, &[])).await;
+    }
+
+    /// The daemon wants to end.
+    async fn drain(mut self) {
+        let before = self.left.attached.totals.snapshot();
+        self.left.silence();
+        let _ = self.left.detach().await;
+        let after = self.left.attached.totals.snapshot();
+        let mut drained = lock(&self.desk.drained);
+        drained.undelivered += after.undelivered - before.undelivered;
+        drained.unfinished += after.opened.saturating_sub(after.closed);
+        drop(drained);
+        self.say_goodbye().await;
+        self.left.forget().await;
+    }
+
+    /// The client is gone, or is to go.
+    async fn gone(mut self, why: &(dyn std::fmt::Display + Sync)) {
+        let client = &self.left.attached.client;
+        tracing::info!(id = self.left.attached.id, pid = client.pid, command = client.command, %why, "gone");
+        // From here on the client, if it lives, is on its own.
+        let _ = shutdown(self.wire.socket.get_ref(), Shutdown::Both);
+        self.left.silence();
+        let _ = self.left.gone().await;
+        self.left.forget().await;
+    }
+}
+
+/// The end of an attachment. Dropped before it was forgotten, it does what is left to do.
+struct Leave {
+    desk: Arc<Desk>,
+    attached: Arc<Attached>,
+    forgotten: bool,
+}
+
+impl Leave {
+    fn new(desk: Arc<Desk>, attached: Arc<Attached>) -> Self {
+        Self { desk, attached, forgotten: false }
+    }
+
+    /// No more signs of life: its devices report ENETDOWN.
+    fn silence(&mut self) {
+        self.desk.proxy.heart.remove(self.attached.id);
+        self.attached.memory.beat_down();
+    }
+
+    fn detach(&mut self) -> oneshot::Receiver<()> {
+        let (done, wait) = oneshot::channel();
+        let _ = self
+            .desk
+            .proxy
+            .messages
+            .send(Message::Detach { device: self.attached.id, done: answer_to(done) });
+        wait
+    }
+
+    fn gone(&mut self) -> oneshot::Receiver<()> {
+        self.forgotten = true;
+        let (done, wait) = oneshot::channel();
+        let _ =
+            self.desk.proxy.messages.send(Message::Gone { device: self.attached.id, done: answer_to(done) });
+        wait
+    }
+
+    /// The proxy knows nothing of it any more.
+    async fn forget(mut self) {
+        self.forgotten = true;
+        self.desk.proxy.heart.remove(self.attached.id);
+        let attached = self.attached.clone();
+        drop(self);
+        // To give back hundreds of megabytes takes a while.
+        let _ = tokio::task::spawn_blocking(move || drop(attached)).await;
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        if !self.forgotten {
+            self.silence();
+            let _ = self.gone();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How the program's side of an attachment reaches the proxy: by messages to its threads, or by frames
+//! to a daemon.
+
+use crate::attached::{Attached, Stats, Usage};
+use crate::embed::Inner;
+use crate::message::{Answer, Message, send_to};
+use crate::session::Session;
+use crate::token::{FinishPolicy, FinishReport};
+use gpunet_abi::control::Request;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The control thread answers within a turn.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// How much longer than the linger bound a detach may take.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// What the program's side asks of the proxy. To one that has stopped it asks in vain: calls come back
+/// with nothing, and answers are dropped.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// The proxy is in this process.
+    Local { proxy: Arc<Inner>, attached: Arc<Attached> },
+    /// It is a daemon.
+    Remote(Arc<Session>),
+}
+
+impl Link {
+    /// Reaps what a launch left.
+    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy) -> FinishReport {
+        match self {
+            Self::Local { proxy, attached } => {
+                let (done, report) = crossbeam_channel::bounded(1);
+                let (device, done) = (attached.id, send_to(done));
+                let _ = proxy.messages.send(Message::FinishLaunch { device, launch, policy, done });
+                // A stopped proxy drops `done`.
+                report.recv_timeout(ANSWER).unwrap_or_default()
+            }
+            Self::Remote(session) => session.finish_launch(launch, policy),
+        }
+    }
+
+    /// Resets all sockets of the device.
+    pub(crate) fn reset_all(&self) {
+        match self {
+            Self::Local { proxy, attached } => {
+                let _ = proxy.messages.send(Message::ResetAll { device: attached.id });
+            }
+            Self::Remote(session) => session.reset_all(),
+        }
+    }
+
+    /// What the attachment holds.
+    pub(crate) fn usage(&self) -> Usage {
+        match self {
+            Self::Local { proxy, attached } => {
+                let (done, usage) = crossbeam_channel::bounded(1);
+                let _ = proxy.messages.send(Message::Usage { device: attached.id, done: send_to(done) });
+                usage.recv_timeout(ANSWER).unwrap_or_default()
+            }
+            Self::Remote(session) => session.usage().0,
+        }
+    }
+
+    /// Totals; of a daemon that is gone, those it told last.
+    pub(crate) fn stats(&self) -> Stats {
+        match self {
+            Self::Local { attached, .. } => attached.totals.snapshot(),
+            Self::Remote(session) => session.usage().1,
+        }
+    }
+
+    /// Posts a host program's request; never waits.
+    pub(crate) fn ask(&self, number: u32, request: Request, answer: Answer) {
+        match self {
+            Self::Local { proxy, attached } => {
+                let (device, request) = (attached.id, Box::new(request));
+                // To a proxy that has stopped: the answer is dropped with the message.
+                let _ = proxy.messages.send(Message::Ask { device, control: number, request, answer });
+            }
+            Self::Remote(session) => session.ask(number, &request, answer),
+        }
+    }
+
+    /// Gives such a request up; never waits.
+    pub(crate) fn abandon(&self, number: u32) {
+        match self {
+            Self::Local { proxy, attached } => {
+                let message = Message::Abandon { device: attached.id, control: number, seq: 0 };
+                let _ = proxy.messages.send(message);
+            }
+            Self::Remote(session) => session.abandon(number),
+        }
+    }
+
+    /// Asks to close everything of the attachment; the result waits until that is done.
+    pub(crate) fn detach(&self) -> impl FnOnce() + Send + 'static {
+        let (done, wait) = crossbeam_channel::bounded(1);
+        let (bound, proxy) = match self {
+            Self::Local { proxy, attached } => {
+                let _ = proxy.messages.send(Message::Detach { device: attached.id, done: send_to(done) });
+                (proxy.config.linger + MARGIN, Ok((proxy.clone(), attached.id)))
+            }
+            Self::Remote(session) => {
+                session.detach(done);
+                (session.linger() + MARGIN, Err(session.clone()))
+            }
+        };
+        move || {
+            let _ = wait.recv_timeout(bound);
+            match proxy {
+                Ok((proxy, id)) => proxy.heart.remove(id),
+                Err(session) => session.hang_up(),
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The program's end of an attachment to a daemon.
+//!
+//! A connection carries one attachment. Any thread may post frames; a thread of the session reads what
+//! the daemon says: replies complete what waits for them, and what the daemon asks of the attachment's
+//! agent is done right there (it may wait for CUDA; nothing else is urgent). Files: `remote` (joining a
+//! daemon and attaching), `connect` (the first frames), this one (everything after).
+
+mod connect;
+mod remote;
+
+pub use connect::DaemonError;
+pub use remote::{DEFAULT_PATH, DaemonInfo, OpenError, attach, open};
+
+pub(crate) use connect::{Connection, next};
+pub(crate) use remote::Remote;
+
+use crate::agent::{Agent, FromAgent};
+use crate::attached::{Stats, Usage};
+use crate::link::ANSWER;
+use crate::message::Answer;
+use crate::plain::{bytes_of, from_bytes};
+use crate::shard;
+use crate::token::{FinishPolicy, FinishReport};
+use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgram};
+use crossbeam_channel::Sender;
+use gpunet_abi::control::{Reply, Request};
+use gpunet_core::memory::SharedMemory;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{Shutdown, shutdown};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// One attachment's connection.
+pub(crate) struct Session {
+    socket: OwnedFd,
+    /// Wakes the session's thread when a frame could not be sent at once.
+    bell: OwnedFd,
+    memory: Arc<SharedMemory>,
+    linger: Duration,
+    state: Mutex<State>,
+    thread: OnceLock<ThreadId>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What waits for the daemon, by number: host programs' requests have theirs from
+    /// [`crate::host::ask::FIRST`] on, calls have small ones.
+    pending: HashMap<u32, Pending>,
+    /// Frames that the socket did not take yet.
+    outgoing: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
+    calls: u32,
+    detaching: Option<Sender<()>>,
+    /// Nothing comes any more.
+    over: bool,
+    /// What the daemon told last.
+    stats: Stats,
+}
+
+enum Pending {
+    Ask(Answer),
+    Finish(Sender<FinishReport>),
+    Usage(Sender<(Usage, Stats)>),
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("over", &self.lock().over).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Takes over a connection that was welcomed, and starts its thread.
+    pub(crate) fn start(
+        socket: OwnedFd,
+        memory: Arc<SharedMemory>,
+        linger: Duration,
+        agent: Agent,
+    ) -> io::Result<Arc<Self>> {
+        let bell = shard::new_bell()?;
+        let (state, thread) = (Mutex::default(), OnceLock::new());
+        let session = Arc::new(Self { socket, bell, memory, linger, state, thread });
+        let reader = session.clone();
+        std::thread::Builder::new().name("gpunet-session".to_owned()).spawn(move || reader.run(agent))?;
+        Ok(session)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that is called under the lock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the daemon lets a closed stream flush.
+    pub(crate) fn linger(&self) -> Duration {
+        self.linger
+    }
+
+    /// Reaps what a launch left; nothing was, as far as a daemon that is gone can tell.
+    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy) -> FinishReport {
+        let (done, report) = crossbeam_channel::bounded(1);
+        let policy = policy.into();
+        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch { call, launch, policy });
+        report.recv_timeout(ANSWER).unwrap_or_default()
+    }
+
+    pub(crate) fn reset_all(&self) {
+        self.post(&mut self.lock(), &ToDaemon::ResetAll, None);
+    }
+
+    /// What the attachment holds, and its totals.
+    pub(crate) fn usage(&self) -> (Usage, Stats) {
+        let (done, usage) = crossbeam_channel::bounded(1);
+        self.call(Pending::Usage(done), |call| ToDaemon::Usage { call });
+        usage.recv_timeout(ANSWER).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
+    }
+
+    /// Posts a request; `answer` is called on the session's thread, or dropped if there will be none.
+    pub(crate) fn ask(&self, number: u32, request: &Request, answer: Answer) {
+        let request = bytes_of(request).to_vec();
+        let mut state = self.lock();
+        if state.over {
+            // An answer may hold what comes here again when it is dropped.
+            drop(state);
+            return drop(answer);
+        }
+        state.pending.insert(number, Pending::Ask(answer));
+        self.post(&mut state, &ToDaemon::Ask { number, request }, None);
+    }
+
+    pub(crate) fn abandon(&self, number: u32) {
+        self.post(&mut self.lock(), &ToDaemon::Abandon { number }, None);
+    }
+
+    /// Asks for the attachment's end; `done` is answered when it is over, or dropped.
+    pub(crate) fn detach(&self, done: Sender<()>) {
+        // On its own thread nobody must wait for what this thread is to read.
+        if self.thread.get() != Some(&std::thread::current().id()) {
+            self.lock().detaching = Some(done);
+        }
+        let mut state = self.lock();
+        if state.over {
+            state.detaching = None;
+        }
+        self.post(&mut state, &ToDaemon::Detach, None);
+    }
+
+    /// Ends the connection at once; the thread does the rest.
+    pub(crate) fn hang_up(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    fn call(&self, pending: Pending, frame: impl FnOnce(u32) -> ToDaemon) {
+        let mut state = self.lock();
+        if state.over {
+            return;
+        }
+        state.calls = (state.calls + 1) % crate::host::ask::FIRST;
+        let call = state.calls;
+        state.pending.insert(call, pending);
+        self.post(&mut state, &frame(call), None);
+    }
+
+    /// Sends a frame, or leaves it to the session's thread while the daemon has much to read.
+    fn post(&self, state: &mut State, frame: &ToDaemon, fd: Option<OwnedFd>) {
+        if state.over {
+            return;
+        }
+        state.outgoing.push_back((wire::encode(frame), fd));
+        if !self.flush(state) {
+            shard::ring(&self.bell);
+        }
+    }
+
+    /// Sends what waits to be sent; says whether nothing is left.
+    fn flush(&self, state: &mut State) -> bool {
+        while let Some((bytes, fd)) = state.outgoing.front() {
+            let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+            match wire::send(self.socket.as_fd(), bytes, &fds) {
+                Ok(()) => drop(state.outgoing.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(_) => {
+                    // The daemon is gone; the thread reads so too.
+                    state.outgoing.clear();
+                    self.hang_up();
+                }
+            }
+        }
+        true
+    }
+
+    /// The thread's body: until the attachment or the daemon is gone.
+    fn run(&self, mut agent: Agent) {
+        let _ = self.thread.set(std::thread::current().id());
+        let mut buffer = vec![0; MAX_FRAME];
+        let ended = loop {
+            match wire::recv(self.socket.as_fd(), &mut buffer) {
+                Ok(None) => break "it has closed the connection".to_owned(),
+                Ok(Some(packet)) => match wire::decode(packet) {
+                    Ok((ToProgram::Detached { stats }, _)) => {
+                        self.lock().stats = stats.into();
+                        if self.lock().detaching.is_some() {
+                            return self.end();
+                        }
+                        break "it is stopping".to_owned();
+                    }
+                    Ok((frame, fds)) => self.handle(frame, fds, &mut agent),
+                    Err(error) => break error.to_string(),
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(),
+                Err(error) => break error.to_string(),
+            }
+        };
+        let asked = self.lock().detaching.is_some();
+        if !asked {
+            tracing::error!(reason = ended, "the daemon is gone: sockets report ENETDOWN");
+        }
+        self.hang_up();
+        // Its writer is gone, or has forgotten this attachment: what nobody else says, this side does.
+        self.memory.beat_down();
+        self.end();
+    }
+
+    /// Completes everything that waits, with nothing.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.over = true;
+        let dropped =
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.outgoing), state.detaching.take());
+        drop(state);
+        // Outside the lock: an answer that is dropped may come here again.
+        drop(dropped);
+    }
+
+    /// Waits until there is something to read, or to send again.
+    fn wait(&self) {
+        let flushed = self.flush(&mut self.lock());
+        let wanted = if flushed { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.socket.as_fd(), wanted),
+            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+        ];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        }
+    }
+
+    fn handle(&self, frame: ToProgram, fds: Vec<OwnedFd>, agent: &mut Agent) {
+        match frame {
+            ToProgram::Reply { number, reply } => {
+                let answer = self.lock().pending.remove(&number);
+                let reply = from_bytes::<Reply>(&reply);
+                if let (Some(Pending::Ask(answer)), Some(reply)) = (answer, reply) {
+                    answer(&reply);
+                }
+            }
+            ToProgram::Finished { call, left_open } => {
+                if let Some(Pending::Finish(done)) = self.lock().pending.remove(&call) {
+                    let _ = done.send(FinishReport { left_open: left_open as usize });
+                }
+            }
+            ToProgram::UsageIs { call, usage, stats } => {
+                let mut state = self.lock();
+                state.stats = stats.into();
+                if let Some(Pending::Usage(done)) = state.pending.remove(&call) {
+                    let _ = done.send((usage.into(), state.stats));
+                }
+            }
+            ToProgram::Agent(request) => self.serve(request, fds, agent),
+            // Said once, or not to this kind of connection.
+            ToProgram::Refused { .. }
+            | ToProgram::Ready(_)
+            | ToProgram::Welcome { .. }
+            | ToProgram::Detached { .. }
+            | ToProgram::Snapshot { .. } => tracing::warn!("the daemon said something out of turn"),
+        }
+    }
+
+    /// Does what the control plane asks of the attachment's agent.
+    fn serve(&self, request: AgentRequest, fds: Vec<OwnedFd>, agent: &mut Agent) {
+        let answer = match request.request(fds) {
+            Ok(request) => agent.handle(request),
+            Err((arena, reason)) => FromAgent::Failed { arena, reason },
+        };
+        let (answer, fd) = match answer {
+            FromAgent::Provided { arena, fd, len } => (AgentAnswer::Provided { arena, len }, Some(fd)),
+            FromAgent::Mapped { arena } => (AgentAnswer::Mapped { arena }, None),
+            FromAgent::Cleared { arena, ring } => (AgentAnswer::Cleared { arena, ring }, None),
+            FromAgent::Failed { arena, reason } => {
+                let reason = reason.chars().take(MAX_REASON).collect();
+                (AgentAnswer::Failed { arena, reason }, None)
+            }
+            FromAgent::Unmapped { arena } => (AgentAnswer::Unmapped { arena }, None),
+        };
+        self.post(&mut self.lock(), &ToDaemon::Agent(answer), fd);
+    }
+}
+
+/// The longest reason that an agent gives.
+pub(crate) const MAX_REASON: usize = 512;

@@ -1,0 +1,147 @@
+//! The first frames of a connection to a daemon.
+
+use crate::config::BadConfig;
+use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToProgram, Want};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a daemon may take to answer. It may have a gigabyte of rings to make.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a daemon does not serve this program.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Nobody listens there.
+    #[error("no daemon at {}: {source}; start gpunetd, or name the path it listens at", path.display())]
+    NotThere {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The socket cannot be used.
+    #[error("cannot reach the daemon at {}: {source}", path.display())]
+    Connect {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It was asked and said no.
+    #[error("the daemon refuses: {reason}")]
+    Refused {
+        /// The reason as a number.
+        errno: i32,
+        /// The reason, in its words.
+        reason: String,
+    },
+    /// It is of another version.
+    #[error(
+        "the daemon speaks version {daemon} of the attach protocol, this program {program}: update the older one"
+    )]
+    Version {
+        /// The daemon's.
+        daemon: u32,
+        /// This program's.
+        program: u32,
+    },
+    /// Whoever listens there does not keep to the protocol.
+    #[error("what listens at {} is no gpunetd: {what}", path.display())]
+    Strange {
+        /// Where.
+        path: PathBuf,
+        /// What it did.
+        what: String,
+    },
+    /// It closed the connection, or did not answer.
+    #[error("the daemon at {} gave no answer: {source}", path.display())]
+    Silent {
+        /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A setting cannot be.
+    #[error("bad setting: {0}")]
+    Config(#[from] BadConfig),
+}
+
+/// A connection whose first frames were said.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) answer: ToProgram,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+impl Connection {
+    /// Connects, says what is wanted, and waits for the answer.
+    pub(crate) fn open(path: &Path, want: &Want, fds: &[BorrowedFd<'_>]) -> Result<Self, DaemonError> {
+        let at = || path.to_owned();
+        let silent = |source| DaemonError::Silent { path: at(), source };
+        let socket = reach(path)?;
+        wire::send(socket.as_fd(), &wire::encode_first(want), fds).map_err(silent)?;
+        let packet = next(&socket, PATIENCE).map_err(silent)?;
+        match wire::decode_first::<ToProgram>(packet) {
+            Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
+            Ok((answer, fds)) => Ok(Self { socket, answer, fds }),
+            Err(BadFrame::Version(daemon)) => Err(DaemonError::Version { daemon, program: PROTOCOL }),
+            Err(error) => Err(DaemonError::Strange { path: at(), what: error.to_string() }),
+        }
+    }
+
+    /// Connects for something that is answered with what the daemon is.
+    pub(crate) fn ready(path: &Path, want: &Want) -> Result<(OwnedFd, DaemonIs), DaemonError> {
+        let connection = Self::open(path, want, &[])?;
+        match connection.answer {
+            ToProgram::Ready(daemon) => Ok((connection.socket, daemon)),
+            other => Err(DaemonError::Strange { path: path.to_owned(), what: format!("it said {other:?}") }),
+        }
+    }
+}
+
+fn reach(path: &Path) -> Result<OwnedFd, DaemonError> {
+    let failed = |error: rustix::io::Errno| {
+        let (path, source) = (path.to_owned(), io::Error::from(error));
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                DaemonError::NotThere { path, source }
+            }
+            _ => DaemonError::Connect { path, source },
+        }
+    };
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(failed)?;
+    // While the daemon's backlog is full, connect waits as long as a send would.
+    let timeout = rustix::net::sockopt::Timeout::Send;
+    rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE)).map_err(failed)?;
+    rustix::io::retry_on_intr(|| connect(&socket, &address)).map_err(failed)?;
+    Ok(socket)
+}
+
+/// The next packet, within `limit`.
+pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet> {
+    let deadline = std::time::Instant::now() + limit;
+    let mut buffer = vec![0; MAX_FRAME];
+    loop {
+        match wire::recv(socket.as_fd(), &mut buffer) {
+            Ok(Some(packet)) => return Ok(packet),
+            Ok(None) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        // An interrupted wait is a short one.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&left));
+    }
+}

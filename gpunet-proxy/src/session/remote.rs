@@ -1,0 +1,208 @@
+//! Joining a daemon: a [`Proxy`] whose threads are another process's.
+
+use super::{Connection, DaemonError, Session};
+use crate::attached::own_command;
+use crate::attachment::{AttachError, Attachment, Prepared, Wanted, can_share};
+use crate::config::Config;
+use crate::embed::{EmbedError, Proxy, Side, embed};
+use crate::link::Link;
+use crate::placement;
+use crate::wire::{CardIs, DaemonIs, DeviceIs, Sizes, ToProgram, Want, Wish};
+use gpu_usermap::PinnedRegion;
+use gpu_usermap::cuda::Device;
+use gpunet_abi::layout::{DeviceLayout, Geometry, SHARDS};
+use gpunet_core::memory::SharedMemory;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// Where a daemon listens unless it is told otherwise.
+pub const DEFAULT_PATH: &str = "/run/gpunet/gpunetd.sock";
+
+/// A daemon that serves this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DaemonInfo {
+    /// Where it listens.
+    pub path: PathBuf,
+    /// Its process, by its own account.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// Its data threads.
+    pub data_threads: u32,
+    /// A device that sees no sign of life for so long reports ENETDOWN.
+    pub heartbeat: Duration,
+    /// How long it lets a closed stream flush.
+    pub linger: Duration,
+}
+
+/// Why there is no proxy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A daemon is there, and does not serve this program.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// None is there, and none could be started in this program.
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+}
+
+/// Joins the daemon that listens at `path`.
+///
+/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs do not see a
+/// difference. Each attachment has a connection of its own. Of the settings only `sockets`, `controls`,
+/// `shared_rings`, `device_rings` and `placement` are the program's, and the daemon may refuse more
+/// than it allows; the others are the daemon's.
+///
+/// If the daemon ends, all sockets report ENETDOWN at once. Attaching again (with the same `Proxy`, or
+/// after a new `attach`) works as soon as there is a daemon again.
+///
+/// # Errors
+/// [`DaemonError`].
+pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
+    config.check()?;
+    let (_, daemon) = Connection::ready(path, &Want::Probe)?;
+    let info = DaemonInfo {
+        path: path.to_owned(),
+        pid: daemon.pid,
+        version: daemon.version,
+        data_threads: daemon.shards,
+        heartbeat: Duration::from_millis(daemon.heartbeat_ms),
+        linger: Duration::from_millis(daemon.linger_ms),
+    };
+    let remote = Remote { config, info, sessions: Mutex::default(), stopped: AtomicBool::new(false) };
+    Ok(Proxy { side: Side::Daemon(Arc::new(remote)) })
+}
+
+/// Joins the daemon at `path` ([`DEFAULT_PATH`] if there is none) if one answers there, else starts a
+/// proxy in this program; the log and [`Proxy::daemon`] say which.
+///
+/// A daemon that is there and refuses is an error: a program that its administrator has kept out, or
+/// whose version does not fit, must not go its own way unnoticed.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
+    let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+    match attach(path, config.clone()) {
+        Ok(proxy) => {
+            tracing::info!(path = %path.display(), "attached to a daemon");
+            Ok(proxy)
+        }
+        Err(DaemonError::NotThere { .. }) => {
+            tracing::info!(path = %path.display(), "no daemon there: the proxy runs in this process");
+            Ok(embed(config)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A daemon as one program uses it.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) config: Config,
+    pub(crate) info: DaemonInfo,
+    sessions: Mutex<Vec<Weak<Session>>>,
+    stopped: AtomicBool,
+}
+
+impl Remote {
+    /// Cuts all connections of this program: its sockets report ENETDOWN at once.
+    pub(crate) fn stop(&self) {
+        // Ordering: Relaxed; nothing else is read after it.
+        self.stopped.store(true, Ordering::Relaxed);
+        let sessions = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
+        sessions.iter().filter_map(Weak::upgrade).for_each(|session| session.hang_up());
+    }
+
+    pub(crate) fn attach(&self, wanted: &Wanted<'_>) -> Result<Attachment, AttachError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(AttachError::Stopped);
+        }
+        let (config, device) = (&self.config, wanted.device);
+        // The device's own memory does not depend on how many data threads there are.
+        let geometry = config.geometry(wanted.device_rings);
+        let len = DeviceLayout::new(&geometry).len;
+        let (own, card) = placement::allocate(wanted.plan, config, device, len as usize)?;
+        let (card_is, card_fd) = match &card {
+            None => (None, None),
+            Some(card) => {
+                let Some((fd, offset)) = &card.dmabuf else {
+                    let why = "peer-mem works in the process that runs the proxy, and that is a daemon";
+                    return Err(AttachError::Placement(why.to_owned()));
+                };
+                (Some(CardIs { address: card.address, offset: *offset, len }), Some(fd.as_fd()))
+            }
+        };
+        let wish = Wish {
+            sockets: config.sockets,
+            controls: config.controls,
+            shared_rings: geometry.shared_rings,
+            device_rings: geometry.device_rings,
+            device: device_is(device),
+            command: own_command(),
+            card: card_is,
+        };
+        let fds: Vec<_> = card_fd.into_iter().collect();
+        let connection = Connection::open(&self.info.path, &Want::Attach(wish), &fds)?;
+        let Welcome { socket, memory, doorbells, daemon } = self.welcome(connection, &geometry)?;
+        let heartbeat = Duration::from_millis(daemon.heartbeat_ms);
+        let prepared = Prepared::new(device, memory, Arc::new(own), doorbells, heartbeat)?;
+        let linger = Duration::from_millis(daemon.linger_ms);
+        let session = Session::start(socket, prepared.memory().clone(), linger, prepared.agent())
+            .map_err(AttachError::Thread)?;
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&session));
+        drop(sessions);
+        Ok(prepared.attachment(Link::Remote(session)))
+    }
+
+    /// Checks what the daemon has made.
+    fn welcome(&self, connection: Connection, wanted: &Geometry) -> Result<Welcome, AttachError> {
+        let strange = |what: &str| {
+            AttachError::from(DaemonError::Strange { path: self.info.path.clone(), what: what.to_owned() })
+        };
+        let Connection { socket, answer: ToProgram::Welcome { daemon, geometry }, fds } = connection else {
+            return Err(strange("it answers what was not asked"));
+        };
+        let Sizes { sockets, controls, shards, shared_rings, device_rings } = geometry;
+        let geometry = Geometry::new(sockets, controls, shards, shared_rings, device_rings);
+        let asked = (wanted.sockets, wanted.controls, wanted.shared_rings, wanted.device_rings);
+        if (sockets, controls, shared_rings, device_rings) != asked || !(1..=SHARDS as u32).contains(&shards)
+        {
+            return Err(strange("it made an attachment of another size"));
+        }
+        let mut fds = fds.into_iter();
+        let region = fds.next().ok_or_else(|| strange("it sent no region"))?;
+        let region = PinnedRegion::from_fd(region)
+            .map_err(|error| strange(&format!("it sent a region that is none: {error}")))?;
+        let memory = SharedMemory::attach(region, geometry)
+            .ok_or_else(|| strange("its region has another layout; are both of one version?"))?;
+        Ok(Welcome { socket, memory: Arc::new(memory), doorbells: fds.collect(), daemon })
+    }
+}
+
+/// What a daemon has made for an attachment.
+struct Welcome {
+    socket: OwnedFd,
+    memory: Arc<SharedMemory>,
+    doorbells: Arc<[OwnedFd]>,
+    daemon: DaemonIs,
+}
+
+fn device_is(device: Option<&Device>) -> DeviceIs {
+    match device {
+        None => DeviceIs::Cpu,
+        Some(device) => DeviceIs::Cuda {
+            name: device.name().to_owned(),
+            // Known once the device says so.
+            uuid: [0; 16],
+            shareable: can_share(device),
+        },
+    }
+}

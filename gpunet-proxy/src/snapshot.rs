@@ -1,0 +1,238 @@
+//! What a daemon's clients and sockets are doing, at one moment: what `gpunetctl` prints and the
+//! metrics count.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// A daemon at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Version of these structures: [`Snapshot::VERSION`].
+    pub version: u32,
+    /// The daemon's process.
+    pub pid: u32,
+    /// How long it runs, milliseconds.
+    pub uptime_ms: u64,
+    /// Sums over the daemon's life, of clients and sockets that are gone too: they never decrease.
+    pub totals: Totals,
+    /// Its clients: one for each device of each process.
+    pub clients: Vec<Client>,
+    /// Their sockets.
+    pub sockets: Vec<Socket>,
+}
+
+impl Snapshot {
+    /// The version of these structures. Fields that are added do not change it.
+    pub const VERSION: u32 = 1;
+}
+
+/// Sums over the daemon's life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Streams opened.
+    pub opened: u64,
+    /// Streams closed and forgotten.
+    pub closed: u64,
+    /// Bytes that a send accepted and that did not reach the peer's side.
+    pub undelivered: u64,
+    /// Carried by TCP.
+    pub tcp: Carried,
+    /// Between two sockets of this host, through memory. Each byte counts as sent once and as
+    /// received once, as those of the other transports between two sockets of this daemon do.
+    pub peer: Carried,
+    /// Carried by RDMA.
+    pub rc: Carried,
+}
+
+/// Bytes that a transport carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Carried {
+    /// Bytes from the devices.
+    pub sent: u64,
+    /// Bytes to the devices.
+    pub received: u64,
+}
+
+/// One device of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// The daemon's number of it, never used twice.
+    pub id: u32,
+    /// The process; 0 if the daemon does not see it.
+    pub pid: u32,
+    /// The process's user.
+    pub uid: u32,
+    /// The process's name.
+    pub command: String,
+    /// "cpu", or the GPU's name.
+    pub device: String,
+    /// How long it is attached, milliseconds.
+    pub since_ms: u64,
+    /// Socket slots in use: listeners, streams, streams that are still being closed.
+    pub sockets: u32,
+    /// Ring memory, bytes.
+    pub ring_bytes: u64,
+    /// Ring memory in use, bytes.
+    pub ring_bytes_used: u64,
+    /// Streams opened so far.
+    pub opened: u64,
+    /// Streams closed and forgotten so far.
+    pub closed: u64,
+    /// Bytes that a send accepted and that did not reach the peer's side.
+    pub undelivered: u64,
+}
+
+/// One socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// [`Client::id`] of its owner.
+    pub client: u32,
+    /// Its slot in the owner's table.
+    pub slot: u32,
+    /// Which socket of that slot it is.
+    pub generation: u32,
+    /// What it is doing.
+    pub state: State,
+    /// What carries its bytes.
+    pub transport: Transport,
+    /// Where its rings lie.
+    pub placement: Placement,
+    /// Its address, if it is bound.
+    pub local: Option<SocketAddr>,
+    /// The peer's address, if it has one.
+    pub peer: Option<SocketAddr>,
+    /// Bytes sent, in all: taken by the network.
+    pub sent: u64,
+    /// Bytes received, in all: landed in the ring.
+    pub received: u64,
+    /// Bytes accepted from the device and not yet taken by the network.
+    pub send_queue: u64,
+    /// Bytes taken by the network and not acknowledged by the peer.
+    pub in_flight: u64,
+    /// Bytes landed and not consumed by the device.
+    pub recv_queue: u64,
+    /// Size of the send ring, bytes.
+    pub send_capacity: u64,
+    /// Size of the receive ring, bytes.
+    pub recv_capacity: u64,
+    /// A listener's connections that wait for an accept.
+    pub waiting: u64,
+    /// How long it exists, milliseconds.
+    pub age_ms: u64,
+}
+
+/// What a socket is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Has an address, and neither listens nor connects.
+    Bound,
+    /// Takes connections.
+    Listen,
+    /// Connects.
+    Opening,
+    /// Both directions are open.
+    Established,
+    /// This side sends no more.
+    SendClosed,
+    /// The peer sends no more.
+    RecvClosed,
+    /// Closed by the device; what it accepted is still being sent.
+    Closing,
+}
+
+/// What carries a socket's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Nothing yet, or it is a listener.
+    None,
+    /// TCP.
+    Tcp,
+    /// Memory of this host.
+    Peer,
+    /// RDMA.
+    Rc,
+}
+
+/// Where a socket's rings lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// It has none.
+    None,
+    /// Pinned host memory.
+    Pinned,
+    /// The memory of the one GPU that uses them.
+    Device,
+    /// The receiving GPU's memory, mapped by the sending one.
+    P2p,
+}
+
+macro_rules! names {
+    ($type:ident: $($name:ident = $text:literal),*) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Its name in tables and metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text),*
+                }
+            }
+        }
+    };
+}
+
+names!(State: Bound = "bound", Listen = "listen", Opening = "opening", Established = "established",
+    SendClosed = "send_closed", RecvClosed = "recv_closed", Closing = "closing");
+names!(Transport: None = "none", Tcp = "tcp", Peer = "peer", Rc = "rc");
+names!(Placement: None = "none", Pinned = "pinned", Device = "device", P2p = "p2p");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for state in State::ALL {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+        }
+        for transport in Transport::ALL {
+            assert_eq!(serde_json::to_value(transport).unwrap(), transport.name());
+        }
+        for placement in Placement::ALL {
+            assert_eq!(serde_json::to_value(placement).unwrap(), placement.name());
+        }
+    }
+
+    #[test]
+    fn a_snapshot_comes_back() {
+        let socket = Socket {
+            client: 1,
+            slot: 2,
+            generation: 3,
+            state: State::Established,
+            transport: Transport::Tcp,
+            placement: Placement::Pinned,
+            local: Some("127.0.0.1:80".parse().unwrap()),
+            peer: None,
+            sent: 1,
+            received: 2,
+            send_queue: 3,
+            in_flight: 4,
+            recv_queue: 5,
+            send_capacity: 6,
+            recv_capacity: 7,
+            waiting: 8,
+            age_ms: 9,
+        };
+        let snapshot = Snapshot { version: Snapshot::VERSION, sockets: vec![socket], ..Snapshot::default() };
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    }
+}

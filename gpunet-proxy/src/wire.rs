@@ -1,0 +1,108 @@
+//! What a program and a daemon say to each other.
+//!
+//! One frame is one packet of a SOCK_SEQPACKET socket: at most 64 KiB of `postcard`, and as many file
+//! descriptors as the frame's type says. A connection carries one attachment, so that its end is the
+//! attachment's end, whatever ended it.
+//!
+//! ```text
+//! program                                  daemon
+//! Hello { magic, version, want }  -->
+//!                                 <--      Refused { errno, reason }, or
+//!                                 <--      Ready (probe, admin), or
+//!                                 <--      Welcome + region, doorbells (attach)
+//! ToDaemon ...                    <->      ToProgram ...
+//! ```
+//!
+//! A hello begins with eight bytes that every version has (magic and version, little-endian), and so
+//! does the first answer, so that two programs that do not fit can say so. Files: `frames` (what is
+//! said), `packet` (how it travels), `check` (which descriptors are what they should be).
+
+mod check;
+mod frames;
+mod packet;
+
+pub(crate) use check::{is_dma_buf, is_gpu_export};
+pub(crate) use frames::*;
+pub(crate) use packet::{Packet, recv, send};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// A descriptor that travels with a frame, kept open until it has.
+pub(crate) type Sent = Arc<dyn AsFd + Send + Sync>;
+
+/// The first four bytes of a connection, in both directions.
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"gpnd");
+/// The version of everything below. It changes when a frame does, and with the ABI of regions.
+pub(crate) const PROTOCOL: u32 = 1;
+/// No frame is longer.
+pub(crate) const MAX_FRAME: usize = 64 * 1024;
+
+/// A frame that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadFrame {
+    #[error("{0} bytes are no frame of this protocol")]
+    Garbage(usize),
+    #[error("a frame with {found} descriptors, where it has {expected}")]
+    Descriptors { expected: usize, found: usize },
+    #[error("not a gpunet connection")]
+    Magic,
+    #[error("protocol version {0}")]
+    Version(u32),
+}
+
+/// One direction's frames.
+pub(crate) trait Frame: Serialize + DeserializeOwned {
+    /// How many descriptors travel with it.
+    fn descriptors(&self) -> usize;
+}
+
+/// The bytes of a frame.
+///
+/// # Panics
+/// When it is longer than [`MAX_FRAME`], which no frame that this crate makes is.
+pub(crate) fn encode<F: Frame>(frame: &F) -> Vec<u8> {
+    let bytes = postcard::to_stdvec(frame).unwrap_or_else(|error| panic!("a frame without bytes: {error}"));
+    assert!(bytes.len() <= MAX_FRAME, "a frame of {} bytes", bytes.len());
+    bytes
+}
+
+/// The frame in a packet. Whatever is wrong with it, its descriptors are closed.
+pub(crate) fn decode<F: Frame>(packet: Packet) -> Result<(F, Vec<OwnedFd>), BadFrame> {
+    let Packet { bytes, fds } = packet;
+    match postcard::take_from_bytes::<F>(&bytes) {
+        Ok((frame, [])) if frame.descriptors() == fds.len() => Ok((frame, fds)),
+        Ok((frame, [])) => Err(BadFrame::Descriptors { expected: frame.descriptors(), found: fds.len() }),
+        _ => Err(BadFrame::Garbage(bytes.len())),
+    }
+}
+
+/// The bytes of the first frame in either direction: the fixed eight, and the frame.
+pub(crate) fn encode_first<F: Frame>(frame: &F) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    bytes.extend(MAGIC.to_le_bytes());
+    bytes.extend(PROTOCOL.to_le_bytes());
+    bytes.extend(encode(frame));
+    bytes
+}
+
+/// The first frame of a connection. Another version is told apart from garbage.
+pub(crate) fn decode_first<F: Frame>(mut packet: Packet) -> Result<(F, Vec<OwnedFd>), BadFrame> {
+    let Some((magic, rest)) = packet.bytes.split_first_chunk::<4>() else { return Err(BadFrame::Magic) };
+    let Some((version, rest)) = rest.split_first_chunk::<4>() else { return Err(BadFrame::Magic) };
+    if u32::from_le_bytes(*magic) != MAGIC {
+        return Err(BadFrame::Magic);
+    }
+    match u32::from_le_bytes(*version) {
+        PROTOCOL => {
+            packet.bytes = rest.to_vec();
+            decode(packet)
+        }
+        other => Err(BadFrame::Version(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! The frames. Their order and fields are the protocol: [`super::PROTOCOL`] counts the changes.
+
+use super::Frame;
+use super::Sent;
+use crate::agent::{MapArena, Part, ToAgent};
+use crate::attached::{Stats, Usage};
+use crate::token::FinishPolicy;
+use gpu_usermap::PinnedRegion;
+use gpunet_abi::layout::Geometry;
+use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The longest name of a program that a daemon takes.
+pub(crate) const MAX_COMMAND: usize = 64;
+
+/// The first frame of a program: what the connection is for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Want {
+    /// Is there a daemon, and would it take this program? The answer ends the connection.
+    Probe,
+    /// An attachment.
+    Attach(Wish),
+    /// To look, and to touch nothing.
+    Admin,
+}
+
+/// The attachment that a program wants.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Wish {
+    pub(crate) sockets: u32,
+    pub(crate) controls: u32,
+    pub(crate) shared_rings: u64,
+    pub(crate) device_rings: u64,
+    pub(crate) device: DeviceIs,
+    /// What the program is called; for people.
+    pub(crate) command: String,
+    /// The device's own memory as a network card reaches it; its dma-buf travels with the frame.
+    pub(crate) card: Option<CardIs>,
+}
+
+/// The device that is attached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum DeviceIs {
+    Cpu,
+    Cuda {
+        name: String,
+        uuid: [u8; 16],
+        /// Its memory can be mapped by other processes and other GPUs.
+        shareable: bool,
+    },
+}
+
+/// Where in its dma-buf, and at which address of the device, the device's own memory is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct CardIs {
+    pub(crate) address: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// From a program, once it was welcomed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToDaemon {
+    FinishLaunch {
+        call: u32,
+        launch: u32,
+        policy: Policy,
+    },
+    ResetAll,
+    Usage {
+        call: u32,
+    },
+    /// A host program's request: the bytes of a `Request`.
+    Ask {
+        number: u32,
+        request: Vec<u8>,
+    },
+    Abandon {
+        number: u32,
+    },
+    Detach,
+    Agent(AgentAnswer),
+    /// For connections of the admin kind.
+    Snapshot,
+}
+
+/// [`FinishPolicy`] on its way.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Policy {
+    Keep,
+    Close,
+    Reset,
+}
+
+/// [`crate::agent::FromAgent`] on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum AgentAnswer {
+    /// With the exported memory.
+    Provided {
+        arena: u32,
+        len: u64,
+    },
+    Mapped {
+        arena: u32,
+    },
+    Failed {
+        arena: u32,
+        reason: String,
+    },
+    Cleared {
+        arena: u32,
+        ring: u64,
+    },
+    Unmapped {
+        arena: u32,
+    },
+}
+
+/// From the daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToProgram {
+    /// The first answer, and the last.
+    Refused {
+        errno: i32,
+        reason: String,
+    },
+    /// To a probe and an admin.
+    Ready(DaemonIs),
+    /// To who attaches; with the region and the data threads' doorbells.
+    Welcome {
+        daemon: DaemonIs,
+        geometry: Sizes,
+    },
+    Finished {
+        call: u32,
+        left_open: u64,
+    },
+    UsageIs {
+        call: u32,
+        usage: UsageIs,
+        stats: StatsAre,
+    },
+    /// The bytes of a `Reply`.
+    Reply {
+        number: u32,
+        reply: Vec<u8>,
+    },
+    /// The attachment is over, because the program or the daemon wants it. Nothing follows.
+    Detached {
+        stats: StatsAre,
+    },
+    Agent(AgentRequest),
+    /// A piece of a snapshot.
+    Snapshot {
+        piece: Vec<u8>,
+        last: bool,
+    },
+}
+
+/// What a daemon says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DaemonIs {
+    pub(crate) pid: u32,
+    pub(crate) version: String,
+    pub(crate) shards: u32,
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) linger_ms: u64,
+}
+
+/// [`Geometry`] on its way.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Sizes {
+    pub(crate) sockets: u32,
+    pub(crate) controls: u32,
+    pub(crate) shards: u32,
+    pub(crate) shared_rings: u64,
+    pub(crate) device_rings: u64,
+}
+
+/// [`Usage`] on its way.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct UsageIs {
+    pub(crate) sockets: u64,
+    pub(crate) requests: u64,
+    pub(crate) ring_bytes: u64,
+    pub(crate) free_ring_bytes: u64,
+}
+
+/// [`Stats`] on their way.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct StatsAre {
+    pub(crate) opened: u64,
+    pub(crate) closed: u64,
+    pub(crate) undelivered: u64,
+}
+
+/// [`ToAgent`] on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum AgentRequest {
+    Provide {
+        arena: u32,
+        len: u64,
+    },
+    /// The descriptors of the near part, then of the far part, if they have any.
+    Map {
+        arena: u32,
+        near: (u8, PartIs),
+        far: (u8, PartIs),
+        silent: bool,
+    },
+    Clear {
+        arena: u32,
+        line: u64,
+        ring: u64,
+    },
+    Unmap {
+        arena: u32,
+    },
+}
+
+/// [`Part`] on its way.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum PartIs {
+    Own,
+    Pinned,
+    Gpu { len: u64 },
+}
+
+impl Frame for Want {
+    fn descriptors(&self) -> usize {
+        match self {
+            Self::Attach(wish) => usize::from(wish.card.is_some()),
+            Self::Probe | Self::Admin => 0,
+        }
+    }
+}
+
+impl Frame for ToDaemon {
+    fn descriptors(&self) -> usize {
+        usize::from(matches!(self, Self::Agent(AgentAnswer::Provided { .. })))
+    }
+}
+
+impl Frame for ToProgram {
+    fn descriptors(&self) -> usize {
+        match self {
+            Self::Welcome { geometry, .. } => 1 + geometry.shards as usize,
+            Self::Agent(AgentRequest::Map { near, far, .. }) => near.1.descriptors() + far.1.descriptors(),
+            _ => 0,
+        }
+    }
+}
+
+impl PartIs {
+    const fn descriptors(self) -> usize {
+        match self {
+            Self::Own => 0,
+            Self::Pinned | Self::Gpu { .. } => 1,
+        }
+    }
+
+    fn of(part: Part) -> (Self, Option<Sent>) {
+        match part {
+            Part::Own => (Self::Own, None),
+            Part::Pinned(region) => (Self::Pinned, Some(region)),
+            Part::Gpu { fd, len } => (Self::Gpu { len }, Some(fd)),
+        }
+    }
+
+    fn part(self, fds: &mut impl Iterator<Item = OwnedFd>) -> Result<Part, String> {
+        let mut fd = || fds.next().ok_or_else(|| "a descriptor is missing".to_owned());
+        Ok(match self {
+            Self::Own => Part::Own,
+            Self::Pinned => Part::Pinned(PinnedRegion::from_fd(fd()?).map_err(|error| error.to_string())?),
+            Self::Gpu { len } => Part::Gpu { fd: Arc::new(fd()?), len },
+        })
+    }
+}
+
+impl AgentRequest {
+    /// A request as it travels, and the descriptors that go with it.
+    pub(crate) fn of(request: ToAgent) -> (Self, Vec<Sent>) {
+        match request {
+            ToAgent::Provide { arena, len } => (Self::Provide { arena, len }, Vec::new()),
+            ToAgent::Map(MapArena { arena, near, far, silent }) => {
+                let ((near_is, near_fd), (far_is, far_fd)) = (PartIs::of(near.1), PartIs::of(far.1));
+                let fds = near_fd.into_iter().chain(far_fd).collect();
+                (Self::Map { arena, near: (near.0, near_is), far: (far.0, far_is), silent }, fds)
+            }
+            ToAgent::Clear { arena, line, ring } => (Self::Clear { arena, line, ring }, Vec::new()),
+            ToAgent::Unmap { arena } => (Self::Unmap { arena }, Vec::new()),
+        }
+    }
+
+    /// The request that arrived with these descriptors, or which arena's cannot be, and why.
+    pub(crate) fn request(self, fds: Vec<OwnedFd>) -> Result<ToAgent, (u32, String)> {
+        let mut fds = fds.into_iter();
+        Ok(match self {
+            Self::Provide { arena, len } => ToAgent::Provide { arena, len },
+            Self::Map { arena, near, far, silent } => {
+                let mut part = |is: PartIs| is.part(&mut fds).map_err(|reason| (arena, reason));
+                let near = (near.0, part(near.1)?);
+                let far = (far.0, part(far.1)?);
+                ToAgent::Map(MapArena { arena, near, far, silent })
+            }
+            Self::Clear { arena, line, ring } => ToAgent::Clear { arena, line, ring },
+            Self::Unmap { arena } => ToAgent::Unmap { arena },
+        })
+    }
+}
+
+impl From<FinishPolicy> for Policy {
+    fn from(policy: FinishPolicy) -> Self {
+        match policy {
+            FinishPolicy::Keep => Self::Keep,
+            FinishPolicy::Close => Self::Close,
+            FinishPolicy::Reset => Self::Reset,
+        }
+    }
+}
+
+impl From<Policy> for FinishPolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Keep => Self::Keep,
+            Policy::Close => Self::Close,
+            Policy::Reset => Self::Reset,
+        }
+    }
+}
+
+impl From<&Geometry> for Sizes {
+    fn from(geometry: &Geometry) -> Self {
+        let &Geometry { sockets, controls, shards, shared_rings, device_rings, .. } = geometry;
+        Self { sockets, controls, shards, shared_rings, device_rings }
+    }
+}
+
+impl From<Usage> for UsageIs {
+    fn from(usage: Usage) -> Self {
+        let Usage { ring_bytes, free_ring_bytes, .. } = usage;
+        Self { sockets: usage.sockets as u64, requests: usage.requests as u64, ring_bytes, free_ring_bytes }
+    }
+}
+
+impl From<UsageIs> for Usage {
+    fn from(usage: UsageIs) -> Self {
+        let UsageIs { ring_bytes, free_ring_bytes, .. } = usage;
+        Self {
+            sockets: usage.sockets as usize,
+            requests: usage.requests as usize,
+            ring_bytes,
+            free_ring_bytes,
+        }
+    }
+}
+
+impl From<Stats> for StatsAre {
+    fn from(Stats { opened, closed, undelivered }: Stats) -> Self {
+        Self { opened, closed, undelivered }
+    }
+}
+
+impl From<StatsAre> for Stats {
+    fn from(StatsAre { opened, closed, undelivered }: StatsAre) -> Self {
+        Self { opened, closed, undelivered }
+    }
+}

@@ -1,0 +1,67 @@
+//! What decoding refuses.
+
+use super::*;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::AsFd;
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
+}
+
+fn packet(bytes: Vec<u8>) -> Packet {
+    Packet { bytes, fds: Vec::new() }
+}
+
+#[test]
+fn a_frame_and_its_descriptors_arrive_as_they_were_sent() {
+    let (a, b) = pair();
+    let frame = ToDaemon::Agent(AgentAnswer::Provided { arena: 3, len: 9 });
+    send(a.as_fd(), &encode(&frame), &[b.as_fd()]).expect("sent");
+    let packet = recv(b.as_fd(), &mut vec![0; MAX_FRAME]).expect("received").expect("open");
+    let (frame, fds) = decode::<ToDaemon>(packet).expect("a frame");
+    assert!(matches!(frame, ToDaemon::Agent(AgentAnswer::Provided { arena: 3, len: 9 })));
+    assert_eq!(fds.len(), 1);
+    let flags = rustix::io::fcntl_getfd(&fds[0]).expect("open");
+    assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    drop(a);
+    assert!(recv(b.as_fd(), &mut vec![0; MAX_FRAME]).expect("the end").is_none());
+}
+
+#[test]
+fn too_many_descriptors_and_too_long_packets_are_refused() {
+    let (a, b) = pair();
+    let mut buffer = vec![0; MAX_FRAME];
+    rustix::net::send(&a, &vec![1; MAX_FRAME + 1], rustix::net::SendFlags::empty()).expect("sent");
+    assert_eq!(recv(b.as_fd(), &mut buffer).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    send(a.as_fd(), &encode(&ToDaemon::Detach), &[a.as_fd()]).expect("sent");
+    let packet = recv(b.as_fd(), &mut buffer).expect("received").expect("open");
+    assert!(matches!(decode::<ToDaemon>(packet), Err(BadFrame::Descriptors { expected: 0, found: 1 })));
+}
+
+#[test]
+fn what_follows_a_frame_makes_it_garbage() {
+    let mut bytes = encode(&ToDaemon::ResetAll);
+    bytes.push(0);
+    assert!(matches!(decode::<ToDaemon>(packet(bytes)), Err(BadFrame::Garbage(_))));
+    assert!(matches!(decode::<ToDaemon>(packet(vec![200])), Err(BadFrame::Garbage(1))));
+}
+
+#[test]
+fn another_version_is_told_from_garbage() {
+    let mut bytes = encode_first(&Want::Probe);
+    assert!(matches!(decode_first::<Want>(packet(bytes.clone())), Ok((Want::Probe, _))));
+    bytes[4] = 9;
+    bytes.truncate(8);
+    assert!(matches!(decode_first::<Want>(packet(bytes.clone())), Err(BadFrame::Version(9))));
+    bytes[0] = 9;
+    assert!(matches!(decode_first::<Want>(packet(bytes)), Err(BadFrame::Magic)));
+    assert!(matches!(decode_first::<Want>(packet(vec![1, 2])), Err(BadFrame::Magic)));
+}
+
+#[test]
+fn descriptors_are_told_apart() {
+    let (a, _b) = pair();
+    assert!(!is_dma_buf(a.as_fd()) && !is_gpu_export(a.as_fd()));
+    let null = std::fs::File::open("/dev/null").expect("/dev/null");
+    assert!(!is_gpu_export(null.as_fd()), "a character device of somebody else");
+}

@@ -1,0 +1,22 @@
+//! Programs that attach to a daemon, and what becomes of either when the other misbehaves or dies.
+//!
+//! The daemon runs in the test's process, behind a socket; programs that are killed are this test
+//! binary, started again.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod death;
+mod fuzz;
+mod limits;
+mod raw;
+mod strangers;
+mod use_it;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// For tests that count what the process holds: no other runs meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -24,6 +24,9 @@ pub struct Config {
     pub device_rings: u64,
     /// Data threads. Default 1: one thread carries a loopback's worth of TCP; at most 16.
     pub data_threads: usize,
+    /// CPUs that data threads are pinned to: thread N to the Nth, from the first again where there are
+    /// fewer. Default none: the scheduler knows what else the machine does.
+    pub cpus: Vec<usize>,
     /// How long a data thread spins after activity before it sleeps. Default 100 us: longer than a
     /// GPU block takes to answer, shorter than anyone's time slice. On a machine with fewer than
     /// four cores the default is 0, since there a spinning thread takes the core its peer needs.
@@ -48,6 +51,9 @@ pub struct Config {
     /// How often an idle rc stream asks whether the peer's host lives: RDMA says nothing of a host
     /// that has lost its power. Default 2 s; the answer takes about 8 s more.
     pub rc_keepalive: Duration,
+    /// How long a client of a daemon may take to answer it before it is cut off. Default 5 s: longer
+    /// than a busy machine holds a thread up, short enough that what its peers wait for comes back.
+    pub client_silence: Duration,
 }
 
 /// Where the rc transport finds RDMA.
@@ -71,6 +77,7 @@ impl Default for Config {
             shared_rings: 256 << 20,
             device_rings: 256 << 20,
             data_threads: 1,
+            cpus: Vec::new(),
             spin: if cores < 4 { Duration::ZERO } else { Duration::from_micros(100) },
             latency: Duration::from_millis(5),
             heartbeat: Duration::from_secs(2),
@@ -79,6 +86,7 @@ impl Default for Config {
             placement: Wanted::Auto,
             rc_peers: Vec::new(),
             rc_keepalive: Duration::from_secs(2),
+            client_silence: Duration::from_secs(5),
         }
     }
 }
@@ -94,6 +102,8 @@ pub struct BadConfig {
     /// What would be accepted.
     pub expected: &'static str,
 }
+
+const CPUS: &str = "CPUs that this process may use (nproc, taskset -p and its cgroup's cpuset tell)";
 
 impl Config {
     /// A small proxy for tests and small programs: 1,024 sockets and 16 MiB of rings.
@@ -115,6 +125,7 @@ impl Config {
             ("data_threads", self.data_threads as u64, 1..=SHARDS as u64, "1 to 16"),
             ("heartbeat (ms)", self.heartbeat.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
             ("rc_keepalive (ms)", self.rc_keepalive.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
+            ("client_silence (ms)", self.client_silence.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
             ("latency (us)", self.latency.as_micros() as u64, 1..=1_000_000, "1 us to 1 s"),
         ];
         for (setting, value, range, expected) in rules {
@@ -122,7 +133,10 @@ impl Config {
                 return Err(BadConfig { setting, value, expected });
             }
         }
-        Ok(())
+        match crate::cpus::impossible(&self.cpus) {
+            Some(cpu) => Err(BadConfig { setting: "cpus", value: cpu as u64, expected: CPUS }),
+            None => Ok(()),
+        }
     }
 
     /// The sizes of an attachment's regions. The CPU device needs no device rings.
@@ -140,5 +154,7 @@ mod tests {
         assert_eq!(Config::default().check(), Ok(()));
         let bad = Config { sockets: 70_000, ..Config::default() }.check().unwrap_err();
         assert_eq!(bad.to_string(), "sockets = 70000: 1 to 65536");
+        let bad = Config { cpus: vec![1000], ..Config::default() }.check().unwrap_err();
+        assert!(bad.to_string().starts_with("cpus = 1000: CPUs that this process may use"), "{bad}");
     }
 }

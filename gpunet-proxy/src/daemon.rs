@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::embed::{self, EmbedError, Inner};
 use crate::message::{Message, send_to};
 use crate::readiness::watch;
-use crate::session::Connection;
+use crate::session::{Connection, DaemonError};
 use crate::snapshot::Snapshot;
 use crate::wire::{self, ToDaemon, ToProgram, Want};
 use rustix::net::{SocketFlags, accept_with};
@@ -242,7 +242,11 @@ async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
 /// # Errors
 /// The system's; with the daemon's words when it refuses.
 pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    let (socket, _) = Connection::ready(path, &Want::Admin).map_err(io::Error::other)?;
+    // "Nobody is there" keeps its kind: callers tell it from a daemon that refuses.
+    let (socket, _) = Connection::ready(path, &Want::Admin).map_err(|error| match error {
+        DaemonError::NotThere { source, .. } => source,
+        error => io::Error::other(error),
+    })?;
     wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
     let mut bytes = Vec::new();
     loop {

@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::config::{BadConfig, Config};
 use crate::control::{Control, ShardLink};
+use crate::cpus;
 use crate::message::{Command, Message};
 use crate::pulse::{Heart, Pulse, Worker};
 use crate::session::{DaemonInfo, Remote};
@@ -120,7 +121,17 @@ pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
     let threads = Mutex::new(Vec::new());
     let inner = Inner { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
     for (index, shard) in shards.into_iter().enumerate() {
-        inner.spawn(format!("gpunet-data-{index}"), move || shard.run()).map_err(start("a data thread"))?;
+        let cpu = inner.config.cpus.iter().cycle().nth(index).copied();
+        let body = move || {
+            // It was possible a moment ago; if it no longer is, the thread runs where it can.
+            if let Some(cpu) = cpu
+                && let Err(error) = cpus::pin(cpu)
+            {
+                tracing::warn!(cpu, %error, "a data thread is not pinned");
+            }
+            shard.run();
+        };
+        inner.spawn(format!("gpunet-data-{index}"), body).map_err(start("a data thread"))?;
     }
     let (links, own, config) = (inner.shards.clone(), inner.messages.clone(), inner.config.clone());
     let control = move || {

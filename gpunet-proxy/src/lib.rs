@@ -8,7 +8,7 @@
 //! |---|---|
 //! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
 //! | sockets of host programs | [`host`]: tokio streams and listeners over every transport |
-//! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds |
+//! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds; [`places`]: where it listens |
 //! | a program's side of a daemon | `session` ([`attach`], [`open`]), `link` (what both sides of the host API ask of a proxy), `wire` (the frames between them) |
 //! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
 //! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
@@ -21,6 +21,7 @@ mod attached;
 mod attachment;
 pub mod config;
 mod control;
+mod cpus;
 pub mod daemon;
 #[allow(unsafe_code)]
 pub mod device_memory;
@@ -31,6 +32,7 @@ mod launch;
 mod link;
 mod message;
 mod placement;
+pub mod places;
 #[allow(unsafe_code)]
 mod plain;
 mod pulse;

@@ -1,0 +1,109 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use gpunet_proxy::snapshot::{Snapshot, State};
+use std::path::PathBuf;
+
+const AFTER: &str = "\
+Examples:
+  gpunetctl ss                      all sockets, once
+  gpunetctl ss --watch              every second, with rates
+  gpunetctl ss --listening          who listens where
+  gpunetctl ss --json --watch 5     one JSON document a line, every five seconds
+  gpunetctl clients                 who is attached, and what each holds
+
+Exit codes: 0 good, 1 the daemon does not answer, 2 no daemon or a bad command line.";
+
+/// Shows what the clients of a gpunetd are doing.
+#[derive(Debug, Parser)]
+#[command(name = "gpunetctl", version, after_help = AFTER)]
+pub struct Cli {
+    /// The daemon's socket [default: $GPUNETD_LISTEN_PATH; gpunetd.sock in $XDG_RUNTIME_DIR if it is there;
+    /// /run/gpunet/gpunetd.sock].
+    #[arg(long, global = true, value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// What to show.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Shows sockets, like ss(8).
+    ///
+    /// Recv-Q: bytes landed and not consumed, of a listener connections that wait. Send-Q: bytes accepted from
+    /// the device and not yet taken by the network. In-flight: taken and not acknowledged.
+    Ss(SsArgs),
+    /// Shows the devices that are attached.
+    Clients {
+        /// Print one JSON array instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Default, Args)]
+pub struct SsArgs {
+    /// Print the snapshot as one JSON document instead of a table; with --watch one a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Again and again, with rates between two looks; SECONDS apart.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    pub watch: Option<f64>,
+    /// Listeners only.
+    #[arg(long)]
+    pub listening: bool,
+    /// Sockets of that process only.
+    #[arg(long, value_name = "PID")]
+    pub client: Option<u32>,
+}
+
+fn seconds(text: &str) -> Result<f64, &'static str> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or("expected seconds, 0.1 to 3600")
+}
+
+impl SsArgs {
+    /// What is to be shown of a snapshot.
+    pub fn select(&self, mut snapshot: Snapshot) -> Snapshot {
+        if let Some(pid) = self.client {
+            snapshot.clients.retain(|client| client.pid == pid);
+            let clients = &snapshot.clients;
+            snapshot.sockets.retain(|socket| clients.iter().any(|client| client.id == socket.client));
+        }
+        if self.listening {
+            snapshot.sockets.retain(|socket| socket.state == State::Listen);
+        }
+        snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_its_examples_are_valid() {
+        Cli::command().debug_assert();
+        for line in AFTER.lines().filter(|line| line.starts_with("  gpunetctl")) {
+            let command = line.trim().split("  ").next().unwrap_or_default();
+            assert!(Cli::try_parse_from(command.split_whitespace()).is_ok(), "{command}");
+        }
+    }
+
+    #[test]
+    fn a_watch_has_its_bounds() {
+        let watch = |args: &[&str]| match Cli::try_parse_from(["gpunetctl", "ss"].iter().chain(args)) {
+            Ok(Cli { command: Command::Ss(args), .. }) => args.watch,
+            _ => Some(-1.0),
+        };
+        assert_eq!(
+            (watch(&[]), watch(&["--watch"]), watch(&["--watch", "0.5"])),
+            (None, Some(1.0), Some(0.5))
+        );
+        for bad in ["0", "-1", "inf", "NaN", "soon"] {
+            assert_eq!(watch(&["--watch", bad]), Some(-1.0), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `gpunetctl`: what the clients of a gpunetd are doing.
+//!
+//! | step | modules |
+//! |---|---|
+//! | what is wanted | `args` |
+//! | how it looks | `ss` (sockets), `clients`, `table` (columns), `rates` (from two snapshots) |
+#![deny(unsafe_code)]
+
+mod args;
+mod clients;
+mod rates;
+mod ss;
+mod table;
+
+use args::{Cli, Command, SsArgs};
+use clap::Parser;
+use gpunet_proxy::daemon;
+use gpunet_proxy::places;
+use gpunet_proxy::snapshot::Snapshot;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The exit code if no daemon runs; also clap's for a bad command line.
+const NO_DAEMON: u8 = 2;
+/// Cursor to the top, and everything below it gone.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Why nothing more is printed.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(
+        "no gpunetd at {path} ({source}); start it, or say where it is with --path",
+        path = path.display()
+    )]
+    NoDaemon { path: PathBuf, source: io::Error },
+    #[error("gpunetd at {path} does not answer: {source}", path = path.display())]
+    NoAnswer { path: PathBuf, source: io::Error },
+    #[error("gpunetd at {path} speaks version {found} of its snapshots, this is {}; use the gpunetctl that came with it",
+        Snapshot::VERSION, path = path.display())]
+    Version { path: PathBuf, found: u32 },
+    #[error("cannot write: {0}")]
+    Output(#[from] io::Error),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let path = cli.path.clone().unwrap_or_else(places::daemon_path);
+    let done = match &cli.command {
+        Command::Ss(args) => ss(&path, args),
+        Command::Clients { json } => clients(&path, *json),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Who reads has seen enough.
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // Not eprintln!, which panics when standard error is closed as well.
+            let _ = writeln!(io::stderr(), "gpunetctl: {error}");
+            ExitCode::from(if matches!(error, Error::NoDaemon { .. }) { NO_DAEMON } else { 1 })
+        }
+    }
+}
+
+fn ask(path: &Path) -> Result<Snapshot, Error> {
+    let snapshot = daemon::snapshot(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Error::NoDaemon { path: path.to_owned(), source }
+        }
+        _ => Error::NoAnswer { path: path.to_owned(), source },
+    })?;
+    match snapshot.version {
+        Snapshot::VERSION => Ok(snapshot),
+        found => Err(Error::Version { path: path.to_owned(), found }),
+    }
+}
+
+fn ss(path: &Path, args: &SsArgs) -> Result<(), Error> {
+    let mut before: Option<Snapshot> = None;
+    loop {
+        let snapshot = args.select(ask(path)?);
+        let text = if args.json {
+            json(&snapshot)?
+        } else {
+            let rates = args.watch.map(|_| rates::between(before.as_ref(), &snapshot));
+            ss::table(&snapshot, rates.as_ref()).to_string()
+        };
+        let Some(seconds) = args.watch else { return print(&text) };
+        match (args.json, io::stdout().is_terminal()) {
+            (false, true) => print(&format!("{CLEAR}{text}"))?,
+            (false, false) if before.is_some() => print(&format!("\n{text}"))?,
+            _ => print(&text)?,
+        }
+        before = Some(snapshot);
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+    }
+}
+
+fn clients(path: &Path, as_json: bool) -> Result<(), Error> {
+    let snapshot = ask(path)?;
+    print(&if as_json { json(&snapshot.clients)? } else { clients::table(&snapshot).to_string() })
+}
+
+/// One line.
+fn json(value: &impl serde::Serialize) -> Result<String, Error> {
+    Ok(serde_json::to_string(value).map_err(io::Error::from)? + "\n")
+}
+
+fn print(text: &str) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,57 @@
+//! `gpunetd`: one proxy for all programs of a machine.
+//!
+//! | step | modules |
+//! |---|---|
+//! | what is wanted | `args` (command line), `settings` (every key, from file, environment and flags), `values` (their types) |
+//! | where it listens | `socket` (a path of its own), `activation` (a socket of systemd's: the one module with unsafe code) |
+//! | running | `serve` (signals, reload, drain), `supervisor` (what systemd is told), `metrics`, `log` |
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod activation;
+mod args;
+mod log;
+mod metrics;
+mod serve;
+mod settings;
+mod socket;
+mod supervisor;
+mod values;
+
+use args::Refusal;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The exit code of a command line that cannot be followed.
+const BAD_COMMAND_LINE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match args::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(Refusal::Text(text)) => {
+            // Nobody is left to tell when stdout is closed.
+            let _ = text.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(Refusal::Wrong(line)) => {
+            eprintln!("gpunetd: {line} (try --help)");
+            return ExitCode::from(BAD_COMMAND_LINE);
+        }
+    };
+    let loaded = match settings::load(&cli) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("gpunetd: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if cli.check {
+        let _ = std::io::stdout().write_all(loaded.to_string().as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    let limiter = log::init(&loaded.settings.log, loaded.settings.log_format);
+    serve::run(&cli, loaded, &limiter).unwrap_or_else(|error| {
+        tracing::error!("{error}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,175 @@
+//! Metrics for Prometheus, in the text format of OpenMetrics.
+
+use crate::serve::{Running, read};
+use gpunet_proxy::daemon::Daemon;
+use gpunet_proxy::snapshot::{Carried, Snapshot, State, Transport};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Connections at a time: a scraper or two, and somebody who looks.
+const CONNECTIONS: usize = 16;
+/// How long a client may take to say what it wants, and a connection may be idle.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Serves metrics until the runtime ends.
+pub async fn serve(listener: TcpListener, daemon: Running) {
+    let free = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = free.clone().acquire_owned().await else { return };
+        let client = match listener.accept().await {
+            Ok((client, _)) => client,
+            Err(error) => {
+                // Out of descriptors, most likely: that passes.
+                tracing::warn!(%error, "cannot take a connection for metrics");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        let daemon = daemon.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| answer(request, daemon.clone()));
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            if let Err(error) = server.serve_connection(TokioIo::new(client), service).await {
+                tracing::debug!(%error, "a connection for metrics ended");
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, daemon: Running) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            // It waits for the proxy's threads.
+            let snapshot =
+                tokio::task::spawn_blocking(move || read(&daemon, Daemon::snapshot).flatten()).await;
+            match snapshot.ok().flatten().map(|snapshot| render(&snapshot)) {
+                Some(Ok(text)) => (StatusCode::OK, text),
+                Some(Err(_)) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot write metrics\n".to_owned()),
+                None => (StatusCode::SERVICE_UNAVAILABLE, "the proxy does not answer\n".to_owned()),
+            }
+        }
+        (_, "/metrics") => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "metrics are at /metrics\n".to_owned()),
+    };
+    let kind = if status == StatusCode::OK { OPEN_METRICS } else { "text/plain; charset=utf-8" };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, kind.parse().unwrap_or(hyper::header::HeaderValue::from_static("text/plain")));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+    }
+    Ok(response)
+}
+
+type Labels = Vec<(&'static str, &'static str)>;
+
+/// A snapshot as text.
+fn render(snapshot: &Snapshot) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::with_prefix("gpunet");
+    let gauge = |value: u64| {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge
+    };
+    let counter = |value: u64| {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(value);
+        counter
+    };
+    let sum = |what: fn(&gpunet_proxy::snapshot::Client) -> u64| snapshot.clients.iter().map(what).sum();
+    let totals = &snapshot.totals;
+    let uptime = gauge(snapshot.uptime_ms / 1000);
+    registry.register_with_unit("uptime", "How long the daemon runs", Unit::Seconds, uptime);
+    registry.register("clients", "Devices that are attached", gauge(snapshot.clients.len() as u64));
+    registry.register("sockets", "Sockets by state and transport", sockets(snapshot));
+    let (ring, used) = (sum(|client| client.ring_bytes), sum(|client| client.ring_bytes_used));
+    registry.register_with_unit("ring", "Ring memory of all clients", Unit::Bytes, gauge(ring));
+    registry.register_with_unit("ring_used", "Ring memory in use", Unit::Bytes, gauge(used));
+    registry.register("streams_opened", "Streams opened", counter(totals.opened));
+    registry.register("streams_closed", "Streams closed and forgotten", counter(totals.closed));
+    let help = "Bytes that a send accepted and that did not reach the peer's side";
+    registry.register_with_unit("undelivered", help, Unit::Bytes, counter(totals.undelivered));
+    let by_transport = |what: fn(&Carried) -> u64| {
+        let family = Family::<Labels, Counter>::default();
+        let carried =
+            [(Transport::Tcp, totals.tcp), (Transport::Peer, totals.peer), (Transport::Rc, totals.rc)];
+        for (transport, carried) in &carried {
+            family.get_or_create(&vec![("transport", transport.name())]).inc_by(what(carried));
+        }
+        family
+    };
+    let (sent, received) = (by_transport(|carried| carried.sent), by_transport(|carried| carried.received));
+    registry.register_with_unit("sent", "Bytes from the devices", Unit::Bytes, sent);
+    registry.register_with_unit("received", "Bytes to the devices", Unit::Bytes, received);
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Every combination, also those that do not occur now: a series that comes and goes is hard to read.
+fn sockets(snapshot: &Snapshot) -> Family<Labels, Gauge> {
+    let family = Family::<Labels, Gauge>::default();
+    for state in State::ALL {
+        for transport in Transport::ALL {
+            let of_both = |socket: &&gpunet_proxy::snapshot::Socket| {
+                socket.state == *state && socket.transport == *transport
+            };
+            let count = snapshot.sockets.iter().filter(of_both).count();
+            let labels = vec![("state", state.name()), ("transport", transport.name())];
+            family.get_or_create(&labels).set(count as i64);
+        }
+    }
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpunet_proxy::snapshot::Totals;
+
+    #[test]
+    fn a_snapshot_becomes_series() {
+        let totals = Totals {
+            opened: 7,
+            undelivered: 3,
+            peer: Carried { sent: u64::MAX, received: 5 },
+            ..Totals::default()
+        };
+        let text = render(&Snapshot { totals, uptime_ms: 61_500, ..Snapshot::default() }).unwrap();
+        for line in [
+            "# TYPE gpunet_uptime_seconds gauge",
+            "gpunet_uptime_seconds 61",
+            "gpunet_clients 0",
+            "gpunet_sockets{state=\"listen\",transport=\"none\"} 0",
+            "gpunet_streams_opened_total 7",
+            "gpunet_undelivered_bytes_total 3",
+            "gpunet_sent_bytes_total{transport=\"peer\"} 18446744073709551615",
+            "gpunet_received_bytes_total{transport=\"peer\"} 5",
+            "gpunet_received_bytes_total{transport=\"rc\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,180 @@
+//! The socket where clients attach.
+//!
+//! The file `PATH.lock` is locked as long as the daemon runs, so that of two daemons that start at the
+//! same time one gets the path; it stays, since removing it would let a third one lock another file.
+
+use crate::activation;
+use crate::values::Mode;
+use gpunet_proxy::access::Credentials;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Connections that may wait until the daemon takes them: the kernel's usual bound.
+const BACKLOG: i32 = 4096;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// A daemon has it.
+    #[error(
+        "gpunetd already runs at {path}, {who}; stop it, or give this one another --listen-path",
+        path = path.display(),
+        who = pid.map_or("its process is unknown".to_owned(), |pid| format!("pid {pid}"))
+    )]
+    AlreadyRuns {
+        /// Where.
+        path: PathBuf,
+        /// Which process, if that is known.
+        pid: Option<u32>,
+    },
+    /// Something else is there.
+    #[error(
+        "{path} exists and is no socket of gpunetd; remove it, or give another --listen-path",
+        path = path.display()
+    )]
+    InTheWay {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot {what} {path}: {source}", path = path.display())]
+    System {
+        /// What it was to do.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// systemd passed something else.
+    #[error(
+        "the socket passed by systemd: {0}; gpunetd.socket needs one ListenSequentialPacket= and no other"
+    )]
+    Activation(String),
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// The socket.
+    pub listener: OwnedFd,
+    /// What is to be given up at the end; `None` if it is systemd's.
+    pub place: Option<Place>,
+}
+
+/// The socket's file, which goes when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    /// Device and inode: another daemon's file at the same path stays.
+    file: Option<(u64, u64)>,
+    _lock: File,
+}
+
+/// Takes the socket of systemd, or makes one at `path`.
+///
+/// # Errors
+/// [`SocketError`].
+pub fn open(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
+    match activation::inherited()? {
+        Some(listener) => Ok(Endpoint { listener, place: None }),
+        None => make(path, mode),
+    }
+}
+
+fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
+    let failed = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source: io::Error| SocketError::System { what, path, source }
+    };
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        made.map_err(failed("make the directory", directory))?;
+    }
+    let mut lock_path = path.to_owned().into_os_string();
+    lock_path.push(".lock");
+    let lock_path = PathBuf::from(lock_path);
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
+    let lock = lock.map_err(failed("open the lock file", &lock_path))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => clear(path)?,
+        Err(Errno::WOULDBLOCK) => {
+            return Err(SocketError::AlreadyRuns { path: path.to_owned(), pid: owner(path).ok().flatten() });
+        }
+        Err(errno) => return Err(failed("lock", &lock_path)(errno.into())),
+    }
+    let mut place = Place { path: path.to_owned(), file: None, _lock: lock };
+    let listener = socket().map_err(failed("make a socket for", path))?;
+    let bound = SocketAddrUnix::new(path).and_then(|addr| rustix::net::bind(&listener, &addr));
+    bound.map_err(|errno| failed("bind", path)(errno.into()))?;
+    let file = std::fs::symlink_metadata(path).map_err(failed("look at", path))?;
+    place.file = Some((file.dev(), file.ino()));
+    // Nobody connects before it listens, so nobody sees another mode.
+    let set = std::fs::set_permissions(path, Permissions::from_mode(mode.0));
+    set.map_err(failed("set the mode of", path))?;
+    rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed("listen at", path)(errno.into()))?;
+    Ok(Endpoint { listener, place: Some(place) })
+}
+
+/// Removes the socket of a daemon that is gone.
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let in_the_way = || SocketError::InTheWay { path: path.to_owned() };
+    let failed = |what| move |source| SocketError::System { what, path: path.to_owned(), source };
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => return Err(in_the_way()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(failed("look at")(source)),
+    }
+    match owner(path) {
+        Ok(pid) => Err(SocketError::AlreadyRuns { path: path.to_owned(), pid }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(path = %path.display(), "a daemon that is gone has left its socket: replaced");
+            std::fs::remove_file(path).map_err(failed("remove the old socket"))
+        }
+        // Somebody listens there and answers in another way.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTOTYPE) => Err(in_the_way()),
+        Err(source) => Err(failed("find out who listens at")(source)),
+    }
+}
+
+/// The process that listens at `path`, if there is one and the kernel says which.
+fn owner(path: &Path) -> io::Result<Option<u32>> {
+    let socket = socket()?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) => Ok(Some(Credentials::of_peer(&socket)?.pid).filter(|pid| *pid != 0)),
+        // Its queue is full: it lives.
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+impl Place {
+    /// Removes the file: from now on nobody finds the daemon.
+    pub fn remove(&mut self) {
+        let Some(own) = self.file.take() else { return };
+        let there = std::fs::symlink_metadata(&self.path);
+        if there.is_ok_and(|file| (file.dev(), file.ino()) == own)
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}

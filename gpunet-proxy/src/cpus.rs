@@ -1,0 +1,42 @@
+//! Pinning threads to CPUs.
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io;
+
+/// Lets the calling thread run on that CPU only.
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The first of `cpus` that a thread cannot be pinned to. Only trying tells: the thread's own mask may
+/// be widened, the cpuset of its control group may not.
+pub(crate) fn impossible(cpus: &[usize]) -> Option<usize> {
+    if cpus.is_empty() {
+        return None;
+    }
+    let cpus = cpus.to_vec();
+    // A thread of its own, whose mask nobody keeps.
+    let tried = move || cpus.into_iter().find(|&cpu| pin(cpu).is_err());
+    // Without a thread nothing is known; the start that follows says that there is none.
+    let thread = std::thread::Builder::new().name("gpunet-cpus".to_owned()).spawn(tried).ok()?;
+    thread.join().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_found() {
+        let here = rustix::thread::sched_getcpu();
+        assert_eq!(impossible(&[]), None);
+        assert_eq!(impossible(&[here]), None);
+        assert_eq!(impossible(&[here, 1000, 1001]), Some(1000));
+        assert_eq!(impossible(&[100_000]), Some(100_000));
+    }
+}

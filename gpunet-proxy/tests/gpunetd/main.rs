@@ -1,0 +1,10 @@
+//! The programs gpunetd and gpunetctl, as their users start them.
+
+mod attached;
+mod control;
+mod daemon;
+mod ending;
+mod metrics;
+mod settings;
+mod starting;
+mod supervised;

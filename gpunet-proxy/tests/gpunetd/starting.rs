@@ -1,0 +1,103 @@
+//! Taking the path.
+
+use crate::daemon::{Dir, GPUNETD, Running, answers, clean, gpunetd, until};
+use rustix::process::Signal;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::os::unix::fs::PermissionsExt;
+
+/// A socket that is bound to `path` and, if wanted, listens.
+fn occupy(path: &std::path::Path, kind: Type, listen: bool) -> Socket {
+    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
+    socket.bind(&SockAddr::unix(path).expect("short enough")).expect("bound");
+    if listen {
+        socket.listen(8).expect("listens");
+    }
+    socket
+}
+
+#[test]
+fn a_stale_socket_is_replaced() {
+    let dir = Dir::new();
+    let path = dir.join("d.sock");
+    drop(occupy(&path, Type::SEQPACKET, true));
+    assert!(path.exists() && !answers(&path));
+    let mut daemon = Running::start(&mut gpunetd(&dir));
+    assert!(answers(&path));
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), 0, "{}", daemon.log());
+}
+
+#[test]
+fn a_daemon_that_was_killed_leaves_a_path_that_can_be_taken() {
+    let dir = Dir::new();
+    let mut first = Running::start(&mut gpunetd(&dir));
+    first.signal(Signal::KILL);
+    assert_eq!(first.end(), -9);
+    assert!(dir.join("d.sock").exists());
+    let second = Running::start(&mut gpunetd(&dir));
+    assert!(answers(&dir.join("d.sock")), "{}", second.log());
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_says_who_runs() {
+    let dir = Dir::new();
+    let first = Running::start(&mut gpunetd(&dir));
+    let mut second = Running::spawn(&mut gpunetd(&dir));
+    assert_eq!(second.end(), 1);
+    second.until_logged(&format!("pid {}", first.child.id()));
+    assert!(second.log().contains("gpunetd already runs at"), "{}", second.log());
+    assert!(answers(&dir.join("d.sock")), "the first one is unharmed");
+}
+
+#[test]
+fn of_many_that_start_at_once_one_runs() {
+    let dir = Dir::new();
+    // A stale socket, for all of them to want to remove.
+    drop(occupy(&dir.join("d.sock"), Type::SEQPACKET, true));
+    let mut all: Vec<_> = (0..8).map(|_| Running::spawn(&mut gpunetd(&dir))).collect();
+    let mut ended = vec![None; all.len()];
+    until("seven of eight have ended", || {
+        for (code, daemon) in ended.iter_mut().zip(&mut all) {
+            *code = daemon.child.try_wait().expect("our child").map(|status| status.code());
+        }
+        ended.iter().flatten().count() == 7
+    });
+    assert!(ended.iter().flatten().all(|code| *code == Some(1)), "{ended:?}");
+    until("the eighth answers", || answers(&dir.join("d.sock")));
+}
+
+#[test]
+fn what_is_no_socket_of_ours_stays() {
+    let dir = Dir::new();
+    let path = dir.file("d.sock", "somebody's file");
+    let mut daemon = Running::spawn(&mut gpunetd(&dir));
+    assert_eq!(daemon.end(), 1);
+    daemon.until_logged("is no socket of gpunetd");
+    assert_eq!(std::fs::read_to_string(&path).expect("still there"), "somebody's file");
+    std::fs::remove_file(&path).expect("removed");
+    let _other = occupy(&path, Type::STREAM, true);
+    let mut daemon = Running::spawn(&mut gpunetd(&dir));
+    assert_eq!(daemon.end(), 1);
+    daemon.until_logged("is no socket of gpunetd");
+    assert!(path.exists());
+}
+
+#[test]
+fn directory_and_mode_are_as_wanted() {
+    let dir = Dir::new();
+    let path = dir.join("a/b/d.sock");
+    let mut command = clean(GPUNETD);
+    command.args(["--rc", "off", "--socket-mode", "0640", "--listen-path"]).arg(&path);
+    let _daemon = Running::start(&mut command);
+    let mode = std::fs::metadata(&path).expect("there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+}
+
+#[test]
+fn the_path_comes_from_the_runtime_directory() {
+    let dir = Dir::new();
+    let mut command = clean(GPUNETD);
+    command.args(["--rc", "off"]).env("RUNTIME_DIRECTORY", dir.join("run"));
+    let _daemon = Running::start(&mut command);
+    assert!(answers(&dir.join("run/gpunetd.sock")));
+}

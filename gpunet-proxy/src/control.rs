@@ -32,11 +32,12 @@ use crossbeam_channel::Sender;
 use gpunet_core::transport::peer::Peer;
 use join::Joins;
 use route::Routes;
+use snapshot::Past;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// How the control plane reaches a data thread.
@@ -66,6 +67,9 @@ pub(crate) struct Control {
     peer_listeners: HashMap<SocketAddr, (u32, u32)>,
     arenas: Arenas,
     joins: Joins,
+    /// What streams and attachments that are gone have carried.
+    past: Past,
+    started: Instant,
     linger: Duration,
 }
 
@@ -81,6 +85,8 @@ impl Control {
             peer_listeners: HashMap::new(),
             arenas: Arenas::default(),
             joins: Joins::default(),
+            past: Past::default(),
+            started: Instant::now(),
             linger: config.linger,
         }
     }
@@ -122,11 +128,11 @@ impl Control {
             Message::ListenerReady { device, slot, generation } => {
                 self.handle_listener_ready(device, slot, generation);
             }
-            Message::Finished { device, slot, generation, undelivered, counts: _ } => {
+            Message::Finished { device, slot, generation, undelivered, counts } => {
                 if undelivered > 0 {
                     tracing::warn!(slot, undelivered, "closed before everything was delivered");
                 }
-                self.handle_finished(device, slot, generation);
+                self.handle_finished(device, slot, generation, counts);
             }
             Message::OutQueue { device, control, seq, bytes } => {
                 self.handle_out_queue(device, control, seq, bytes);
@@ -147,7 +153,7 @@ impl Control {
             }
             Message::Detach { device, done } => self.detach(device, done),
             Message::Gone { device, done } => self.gone(device, done),
-            Message::Snapshot { done } => done(self.snapshot()),
+            Message::Snapshot { done } => self.take_snapshot(done),
             Message::DetachTimeout { device } => self.finish_detach(device),
             Message::Ping | Message::Stop => {}
         }

@@ -95,6 +95,15 @@ pub(crate) struct Rings {
     pub(crate) region: u8,
     pub(crate) send: Ring,
     pub(crate) recv: Ring,
+    /// A network card reaches them, and the owner's account counts that.
+    pub(crate) registered: bool,
+}
+
+impl Rings {
+    /// Bytes of both.
+    pub(crate) const fn bytes(self) -> u64 {
+        self.send.capacity() + self.recv.capacity()
+    }
 }
 
 /// What is called with the reply to a host program's request, or dropped if there will be none.

@@ -11,6 +11,7 @@
 
 use super::Control;
 use super::books::Device;
+use crate::access::Account;
 use crate::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::message::{Message, Ring};
 use gpunet_abi::arena::PartLayout;
@@ -96,6 +97,8 @@ struct Side {
     rings: Slab,
     /// Rings in GPU memory, by offset and log2, whose words its agent is setting back.
     clearing: Vec<(u64, u8)>,
+    /// Bytes of its part that its owner's account counts.
+    counted: u64,
     /// Its agent was asked for something, and so has something to forget.
     asked: bool,
     /// Its agent has mapped both parts.
@@ -203,6 +206,19 @@ impl Arenas {
     }
 }
 
+impl Device {
+    /// Counts memory in the owner's account; says whether the owner may have it.
+    fn count_memory(&self, bytes: u64) -> bool {
+        self.attached.account.as_ref().is_none_or(|account| account.take_memory(bytes).is_ok())
+    }
+
+    fn uncount_memory(&self, bytes: u64) {
+        if let Some(account) = &self.attached.account {
+            account.give_memory(bytes);
+        }
+    }
+}
+
 impl Control {
     /// Begins to make an arena for two attachments, with room for a ring of `to_a` bytes (log2) in the
     /// part of `a` and one of `to_b` in the part of `b`; says whether it could begin.
@@ -221,13 +237,23 @@ impl Control {
         let mut sides = Vec::with_capacity(2);
         for id in [pair.0, pair.1] {
             let Some(device) = self.devices.get_mut(&id) else { break };
-            let (Some(near), Some(far)) = (device.regions.take(), device.regions.take()) else { break };
+            // A GPU's memory is its owner's own.
+            let counted = if on_gpus { 0 } else { layout.len };
+            if !device.count_memory(counted) {
+                tracing::debug!(id, "no more ring memory for that user");
+                break;
+            }
+            let (Some(near), Some(far)) = (device.regions.take(), device.regions.take()) else {
+                device.uncount_memory(counted);
+                break;
+            };
             sides.push(Side {
                 device: id,
                 regions: [near, far],
                 part: PartState::Wanted,
                 rings: Slab::new(layout.rings, wanted),
                 clearing: Vec::new(),
+                counted,
                 asked: false,
                 mapped: false,
                 left: false,
@@ -237,9 +263,13 @@ impl Control {
             Ok(sides) => sides,
             Err(sides) => {
                 for side in sides {
-                    self.give_regions(side.device, side.regions);
+                    self.give_regions(side.device, side.regions, side.counted);
                 }
-                tracing::warn!(a, b, "an attachment talks to too many others: no number for an arena");
+                tracing::warn!(
+                    a,
+                    b,
+                    "no arena: an attachment talks to too many others, or its user has no memory left"
+                );
                 return false;
             }
         };
@@ -267,8 +297,9 @@ impl Control {
         true
     }
 
-    fn give_regions(&mut self, device: u32, regions: [u8; 2]) {
+    fn give_regions(&mut self, device: u32, regions: [u8; 2], counted: u64) {
         if let Some(device) = self.device(device) {
+            device.uncount_memory(counted);
             regions.into_iter().for_each(|number| device.regions.give(number));
         }
     }
@@ -415,11 +446,11 @@ impl Control {
             return;
         }
         arena.sides[at].left = true;
-        let regions = arena.sides[at].regions;
+        let (regions, counted) = (arena.sides[at].regions, arena.sides[at].counted);
         if arena.sides.iter().all(|side| side.left) {
             self.arenas.arenas.remove(&id);
         }
-        self.give_regions(device, regions);
+        self.give_regions(device, regions, counted);
     }
 
     /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
@@ -454,7 +485,7 @@ impl Control {
     }
 
     /// An attachment is gone: its arenas are never used again.
-    pub(super) fn forget_arenas(&mut self, device: u32) {
+    pub(super) fn forget_arenas(&mut self, device: u32, account: Option<&Account>) {
         let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.device == device);
         let gone: Vec<u32> =
             self.arenas.arenas.iter().filter(|(_, arena)| of_device(arena)).map(|(&id, _)| id).collect();
@@ -462,6 +493,9 @@ impl Control {
             let Some(arena) = self.arenas.arenas.get_mut(&id) else { continue };
             let at = arena.side_of(device);
             arena.sides[at].left = true;
+            if let Some(account) = account {
+                account.give_memory(arena.sides[at].counted);
+            }
             let making = matches!(arena.state, State::Parts | State::Mapping);
             let pair = (arena.sides[0].device, arena.sides[1].device);
             let all_left = arena.sides.iter().all(|side| side.left);

@@ -56,6 +56,10 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) launch: u32,
     pub(super) role: Role,
+    /// When it was taken.
+    pub(super) since: Option<Instant>,
+    /// It is counted in its owner's account.
+    counted: bool,
 }
 
 /// What a slot is used for.
@@ -113,7 +117,6 @@ pub(super) struct Stream {
     /// This end's address and the other's.
     pub(super) addrs: Option<(SocketAddr, SocketAddr)>,
     pub(super) transport: TransportKind,
-    pub(super) opened: Instant,
 }
 
 /// Where a stream's rings lie.
@@ -244,6 +247,36 @@ impl Device {
         self.reply(control, seq, &Reply::new(errno, 0));
     }
 
+    /// Counts a socket that is about to be opened in its owner's account.
+    ///
+    /// # Errors
+    /// TooManySockets, when the owner has as many as it may have.
+    pub(super) fn count_socket(&mut self, slot: u32) -> Result<(), Error> {
+        let book = &mut self.slots[slot as usize];
+        if let (Some(account), false) = (&self.attached.account, book.counted) {
+            account.take_socket()?;
+            book.counted = true;
+        }
+        book.since = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Gives everything back to the owner's account that is still counted: the attachment is gone.
+    pub(super) fn settle_account(&mut self) {
+        let Some(account) = &self.attached.account else { return };
+        for book in &mut self.slots {
+            if std::mem::take(&mut book.counted) {
+                account.give_socket();
+            }
+            match &book.role {
+                Role::Stream(Stream { memory: StreamMemory::Own(rings), .. }) if rings.registered => {
+                    account.give_registered(rings.bytes());
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Marks a slot as being opened for that generation and launch.
     pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: u32) -> Role {
         let book = &mut self.slots[slot as usize];
@@ -255,6 +288,9 @@ impl Device {
     pub(super) fn recycle(&mut self, slot: u32) {
         let Some(book) = self.slots.get_mut(slot as usize) else { return };
         book.role = Role::Free;
+        if let (Some(account), true) = (&self.attached.account, std::mem::take(&mut book.counted)) {
+            account.give_socket();
+        }
         self.attached.memory.recycle(slot);
     }
 

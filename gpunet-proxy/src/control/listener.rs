@@ -133,7 +133,8 @@ impl Control {
             None
         } else {
             let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
-            let Some(rings) = device.take_rings(region, options.send_log2, options.recv_log2) else {
+            let card = kind == TransportKind::Rc;
+            let Some(rings) = device.take_driven(region, card, options.send_log2, options.recv_log2) else {
                 self.cancel(device_id, waiter.control, Error::NoBuffers);
                 return true;
             };

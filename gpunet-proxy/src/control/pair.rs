@@ -13,7 +13,6 @@ use gpunet_abi::{Error, Options};
 use gpunet_core::transport::Connect;
 use gpunet_core::transport::peer::Ticket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Instant;
 
 /// One end of a pair.
 pub(super) struct End {
@@ -150,7 +149,6 @@ impl Device {
             final_positions: None,
             addrs: Some((end.addr, other.addr)),
             transport: TransportKind::Peer,
-            opened: Instant::now(),
         });
         self.attached.memory.open_line(end.slot, book.generation);
         self.attached.totals.open();

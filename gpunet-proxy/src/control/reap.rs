@@ -159,14 +159,18 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let Some(Detaching { done, timeout }) = device.detaching.take() else { return };
         timeout.abort();
-        if let Some(gone) = self.devices.remove(&device_id) {
+        let mut account = None;
+        if let Some(mut gone) = self.devices.remove(&device_id) {
+            account.clone_from(&gone.attached.account);
+            self.past.forget(&gone);
+            gone.settle_account();
             for book in gone.slots {
                 if let Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) = book.role {
                     self.give_arena_rings(device_id, &rings, false);
                 }
             }
         }
-        self.forget_arenas(device_id);
+        self.forget_arenas(device_id, account.as_deref());
         self.routes.forget(device_id);
         let (ack, acks) = crossbeam_channel::unbounded();
         for shard in &self.shards {

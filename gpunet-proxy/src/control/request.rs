@@ -10,6 +10,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, SockAddr};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::tcp;
+use std::time::Instant;
 
 impl Control {
     pub(super) fn handle_request(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
@@ -28,6 +29,11 @@ impl Control {
                 return device.reply_result(control, seq, Err(error));
             }
         };
+        if let Err(error) = permit(device, op, request) {
+            tracing::debug!(control, slot = request.slot, %error, "not permitted");
+            take_back(device, request);
+            return device.reply_result(control, seq, Err(error));
+        }
         let slot = request.slot;
         match op {
             Op::Bind => match bind(device, request) {
@@ -155,6 +161,22 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
         (Op::SetOptions | Op::Query, Role::Stream(_)) => Ok(op),
         (Op::SetOptions | Op::Query, _) => Err(Error::NotConnected),
         _ => Err(Error::InvalidArgument),
+    }
+}
+
+/// Asks the account of the device's owner, if it has one.
+fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
+    if let Some(account) = &device.attached.account {
+        match op {
+            Op::Bind => account.bind(request.address.to_std().map_or(0, |addr| addr.port()))?,
+            Op::Connect => account.connect(Instant::now())?,
+            _ => {}
+        }
+    }
+    match op {
+        Op::Bind | Op::Connect => device.count_socket(request.slot),
+        Op::Accept => device.count_socket(request.target),
+        _ => Ok(()),
     }
 }
 

@@ -35,11 +35,28 @@ impl Device {
             return None;
         };
         let ring = |offset, log2| Ring { offset, log2 };
-        Some(Rings { region, send: ring(first, send), recv: ring(second, recv) })
+        Some(Rings { region, send: ring(first, send), recv: ring(second, recv), registered: false })
+    }
+
+    /// Takes two rings for a driven stream. `card`: a network card is to reach them, which counts in the
+    /// owner's account.
+    pub(super) fn take_driven(&mut self, region: u8, card: bool, send: u8, recv: u8) -> Option<Rings> {
+        let mut rings = self.take_rings(region, send, recv)?;
+        if let (Some(account), true) = (&self.attached.account, card) {
+            if account.take_registered(rings.bytes()).is_err() {
+                self.give_rings(rings);
+                return None;
+            }
+            rings.registered = true;
+        }
+        Some(rings)
     }
 
     /// Gives rings back. Nothing uses them any more.
     pub(super) fn give_rings(&mut self, rings: Rings) {
+        if let (Some(account), true) = (&self.attached.account, rings.registered) {
+            account.give_registered(rings.bytes());
+        }
         let slab = self.slab(rings.region);
         slab.give(rings.send.offset, rings.send.log2);
         slab.give(rings.recv.offset, rings.recv.log2);

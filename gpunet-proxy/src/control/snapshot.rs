@@ -1,14 +1,206 @@
 //! What the proxy holds, for people.
 
 use super::Control;
-use super::books::Device;
-use crate::snapshot::{Client, Snapshot};
+use super::arena::Arenas;
+use super::books::{Device, Role, Slot, Stream, StreamMemory};
+use crate::message::{Command, Done, StreamCount};
+use crate::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::place::DEVICE;
+use gpunet_abi::position::StreamWord;
+use gpunet_core::connection::Counts;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How long the data threads may take to say how far their streams are.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What streams that are gone have carried.
+#[derive(Default)]
+pub(super) struct Past {
+    totals: Totals,
+}
+
+impl Past {
+    /// A stream is gone.
+    pub(super) fn add(&mut self, kind: TransportKind, counts: Counts) {
+        carry(&mut self.totals, transport(kind), counts.sent, counts.received);
+    }
+
+    /// An attachment is gone.
+    pub(super) fn forget(&mut self, device: &Device) {
+        let stats = device.attached.totals.snapshot();
+        self.totals.opened += stats.opened;
+        self.totals.closed += stats.closed;
+        self.totals.undelivered += stats.undelivered;
+    }
+}
+
+fn carry(totals: &mut Totals, transport: Transport, sent: u64, received: u64) {
+    let carried: &mut Carried = match transport {
+        Transport::Tcp => &mut totals.tcp,
+        Transport::Peer => &mut totals.peer,
+        Transport::Rc => &mut totals.rc,
+        Transport::None => return,
+    };
+    carried.sent += sent;
+    carried.received += received;
+}
+
+const fn transport(kind: TransportKind) -> Transport {
+    match kind {
+        TransportKind::Auto => Transport::None,
+        TransportKind::Tcp => Transport::Tcp,
+        TransportKind::Peer => Transport::Peer,
+        TransportKind::Rc => Transport::Rc,
+    }
+}
 
 impl Control {
-    /// The attachments at this moment.
-    pub(super) fn snapshot(&self) -> Snapshot {
-        let clients = self.devices.values().map(client).collect();
-        Snapshot { version: Snapshot::VERSION, pid: std::process::id(), clients, ..Snapshot::default() }
+    /// Passes on what there is at this moment, once the data threads have said how far their streams are.
+    pub(super) fn take_snapshot(&self, done: Done<Snapshot>) {
+        let mut snapshot = self.snapshot();
+        let (count, counts) = crossbeam_channel::unbounded();
+        for shard in &self.shards {
+            shard.send(Command::Count { done: count.clone() });
+        }
+        drop(count);
+        tokio::task::spawn_blocking(move || {
+            let deadline = Instant::now() + PATIENCE;
+            let mut streams = HashMap::new();
+            while let Ok(counted) = counts.recv_deadline(deadline) {
+                streams
+                    .extend(counted.into_iter().map(|c: StreamCount| ((c.device, c.slot, c.generation), c)));
+            }
+            for socket in &mut snapshot.sockets {
+                if let Some(count) = streams.get(&(socket.client, socket.slot, socket.generation)) {
+                    driven(socket, count);
+                }
+                carry(&mut snapshot.totals, socket.transport, socket.sent, socket.received);
+            }
+            done(snapshot);
+        });
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut totals = self.past.totals;
+        let mut sockets = Vec::new();
+        for device in self.devices.values() {
+            let stats = device.attached.totals.snapshot();
+            totals.opened += stats.opened;
+            totals.closed += stats.closed;
+            totals.undelivered += stats.undelivered;
+            let used = device.slots.iter().enumerate().filter(|(_, book)| !matches!(book.role, Role::Free));
+            sockets.extend(used.map(|(slot, book)| self.socket(device, slot as u32, book)));
+        }
+        Snapshot {
+            version: Snapshot::VERSION,
+            pid: std::process::id(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            clients: self.devices.values().map(client).collect(),
+            sockets,
+            totals,
+        }
+    }
+
+    fn socket(&self, device: &Device, slot: u32, book: &Slot) -> Socket {
+        let mut socket = Socket {
+            client: device.attached.id,
+            slot,
+            generation: book.generation,
+            state: State::Opening,
+            transport: Transport::None,
+            placement: Placement::None,
+            local: None,
+            peer: None,
+            sent: 0,
+            received: 0,
+            send_queue: 0,
+            in_flight: 0,
+            recv_queue: 0,
+            send_capacity: 0,
+            recv_capacity: 0,
+            waiting: 0,
+            age_ms: book.since.map_or(0, |since| since.elapsed().as_millis() as u64),
+        };
+        match &book.role {
+            Role::Free | Role::Opening => {}
+            Role::Bound(bound) => (socket.state, socket.local) = (State::Bound, Some(bound.addr)),
+            Role::Listener(listener) => {
+                (socket.state, socket.local) = (State::Listen, Some(listener.addr));
+                socket.waiting = listener.shown;
+            }
+            Role::Stream(stream) => {
+                socket.state = if stream.closed { State::Closing } else { State::Established };
+                socket.transport = transport(stream.transport);
+                socket.placement = placement(stream, &self.arenas);
+                (socket.local, socket.peer) = stream.addrs.unzip();
+                let (send, recv) = stream.memory.rings();
+                (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
+                if stream.partner.is_some() {
+                    self.direct(&mut socket, device, slot, stream);
+                }
+            }
+        }
+        socket
+    }
+
+    /// What a direct stream's devices show of it now and then: a hint, which nobody acts on.
+    fn direct(&self, socket: &mut Socket, device: &Device, slot: u32, stream: &Stream) {
+        let (sent, consumed) = shown(device, slot, stream);
+        let partner = stream.partner.and_then(|partner| {
+            let device = self.devices.get(&partner.device)?;
+            let book = device.slots.get(partner.slot as usize)?;
+            match &book.role {
+                Role::Stream(stream) if book.generation == partner.generation => {
+                    Some((shown(device, partner.slot, stream), stream.closed))
+                }
+                _ => None,
+            }
+        });
+        let ((peer_sent, peer_consumed), peer_closed) = partner.unwrap_or(((consumed, sent), true));
+        // The two ends show their totals at different times.
+        socket.sent = sent.max(peer_consumed);
+        socket.received = consumed.max(peer_sent);
+        socket.in_flight = (socket.sent - peer_consumed).min(socket.send_capacity);
+        socket.recv_queue = (socket.received - consumed).min(socket.recv_capacity);
+        if peer_closed && socket.state == State::Established {
+            socket.state = State::RecvClosed;
+        }
+    }
+}
+
+/// Bytes that a direct stream's device has sent and consumed, as it showed last, or as it closed with.
+fn shown(device: &Device, slot: u32, stream: &Stream) -> (u64, u64) {
+    let memory = &device.attached.memory;
+    let word = |value: u64| StreamWord(value).position();
+    stream.final_positions.unwrap_or_else(|| {
+        (
+            word(memory.published_words().get(slot as usize).peek()),
+            word(memory.consumed_words().get(slot as usize).peek()),
+        )
+    })
+}
+
+fn placement(stream: &Stream, arenas: &Arenas) -> Placement {
+    match &stream.memory {
+        StreamMemory::Own(rings) if rings.region == DEVICE => Placement::Device,
+        StreamMemory::Arena(rings) if arenas.is_on_gpus(rings.arena) => Placement::P2p,
+        StreamMemory::Own(_) | StreamMemory::Arena(_) => Placement::Pinned,
+    }
+}
+
+/// What a data thread knows of a stream.
+fn driven(socket: &mut Socket, count: &StreamCount) {
+    let Counts { sent, unsent, received, unread } = count.counts;
+    (socket.sent, socket.send_queue, socket.received) = (sent, unsent, received);
+    (socket.in_flight, socket.recv_queue) = (count.in_flight, unread);
+    if socket.state == State::Established {
+        socket.state = match count.ended {
+            (false, false) => State::Established,
+            (false, true) => State::RecvClosed,
+            (true, _) => State::SendClosed,
+        };
     }
 }
 

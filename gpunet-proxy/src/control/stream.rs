@@ -9,11 +9,11 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::{DEVICE, SHARED};
 use gpunet_abi::{Error, Options, Status};
+use gpunet_core::connection::Counts;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Transport};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::oneshot;
 
 impl Control {
@@ -82,7 +82,8 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let (slot, options) = (wish.ticket.slot, wish.options);
         let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
-        let Some(rings) = device.take_rings(region, options.send_log2, options.recv_log2) else {
+        let card = kind == TransportKind::Rc;
+        let Some(rings) = device.take_driven(region, card, options.send_log2, options.recv_log2) else {
             device.recycle(slot);
             return device.reply_result(control, seq, Err(Error::NoBuffers));
         };
@@ -203,7 +204,6 @@ impl Control {
             final_positions: None,
             addrs: Some((opened.local, opened.peer)),
             transport: opened.kind,
-            opened: Instant::now(),
         });
         device.attached.memory.open_line(slot, generation);
         let mut reply = Reply::new(0, 0);
@@ -311,14 +311,18 @@ impl Control {
         }
         device.attached.totals.close(lost);
         device.recycle(slot);
+        let (sent, received) = stream.final_positions.unwrap_or_default();
+        self.past.add(stream.transport, Counts { sent, received, ..Counts::default() });
     }
 
     /// A data thread is done with a stream: rings and slot come back.
-    pub(super) fn handle_finished(&mut self, device_id: u32, slot: u32, generation: u32) {
+    pub(super) fn handle_finished(&mut self, device_id: u32, slot: u32, generation: u32, counts: Counts) {
         let Some(device) = self.device(device_id) else { return };
         let book = &device.slots[slot as usize];
         let Role::Stream(stream) = book.role else { return };
         if book.generation == generation {
+            self.past.add(stream.transport, counts);
+            let Some(device) = self.devices.get_mut(&device_id) else { return };
             if let StreamMemory::Own(rings) = stream.memory {
                 device.give_rings(rings);
             }

@@ -560,7 +560,7 @@ impl Drop for Leave {
     fn drop(&mut self) {
         if !self.forgotten {
             self.silence();
-            let _ = self.gone();
+            drop(self.gone());
         }
     }
 }

@@ -130,7 +130,10 @@ impl Control {
             }
             Message::Finished { device, slot, generation, undelivered, counts } => {
                 if undelivered > 0 {
-                    tracing::warn!(slot, undelivered, "closed before everything was delivered");
+                    let span =
+                        self.device(device).and_then(|device| device.slots[slot as usize].span.clone());
+                    let warn = || tracing::warn!(undelivered, "closed before everything was delivered");
+                    span.unwrap_or(tracing::Span::none()).in_scope(warn);
                 }
                 self.handle_finished(device, slot, generation, counts);
             }

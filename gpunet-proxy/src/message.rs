@@ -73,6 +73,8 @@ pub(crate) struct OpenStream {
     pub(crate) generation: u32,
     pub(crate) io: Box<dyn StreamIo>,
     pub(crate) rings: Rings,
+    /// What the log says of it is said in here.
+    pub(crate) span: tracing::Span,
 }
 
 /// A ring in a region.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use tracing::Span;
 
 /// One attachment.
 pub(super) struct Device {
@@ -60,6 +61,8 @@ pub(super) struct Slot {
     pub(super) since: Option<Instant>,
     /// It is counted in its owner's account.
     counted: bool,
+    /// What the log says of its stream is said in here.
+    pub(super) span: Option<Span>,
 }
 
 /// What a slot is used for.
@@ -284,10 +287,28 @@ impl Device {
         std::mem::replace(&mut book.role, Role::Opening)
     }
 
+    /// Opens the span of a new stream.
+    pub(super) fn enter_span(
+        &mut self,
+        slot: u32,
+        kind: TransportKind,
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Span {
+        let (client, process) = (self.attached.id, self.attached.client.pid);
+        let (local, peer) = addrs;
+        let span = tracing::info_span!("connection", client, process, slot, ?kind, %local, %peer);
+        span.in_scope(|| tracing::debug!("open"));
+        self.slots[slot as usize].span = Some(span.clone());
+        span
+    }
+
     /// Makes a slot free again.
     pub(super) fn recycle(&mut self, slot: u32) {
         let Some(book) = self.slots.get_mut(slot as usize) else { return };
         book.role = Role::Free;
+        if let Some(span) = book.span.take() {
+            span.in_scope(|| tracing::debug!("closed"));
+        }
         if let (Some(account), true) = (&self.attached.account, std::mem::take(&mut book.counted)) {
             account.give_socket();
         }

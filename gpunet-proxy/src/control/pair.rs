@@ -150,7 +150,8 @@ impl Device {
             addrs: Some((end.addr, other.addr)),
             transport: TransportKind::Peer,
         });
-        self.attached.memory.open_line(end.slot, book.generation);
+        self.attached.memory.open_line(end.slot, self.slots[end.slot as usize].generation);
+        self.enter_span(end.slot, TransportKind::Peer, (end.addr, other.addr));
         self.attached.totals.open();
     }
 

@@ -208,7 +208,8 @@ impl Control {
         device.attached.memory.open_line(slot, generation);
         let mut reply = Reply::new(0, 0);
         reply.descriptor = device.driven_descriptor(slot, rings, &opened);
-        let stream = OpenStream { generation, io: opened.io, rings };
+        let span = device.enter_span(slot, opened.kind, (opened.local, opened.peer));
+        let stream = OpenStream { generation, io: opened.io, rings, span };
         shard.send(Command::Open { device: device_id, slot, stream });
         device.reply(control, seq, &reply);
     }

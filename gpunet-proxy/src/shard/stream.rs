@@ -46,6 +46,7 @@ pub(super) struct Stream {
     /// The device knows that nothing more can be sent.
     told_no_send: bool,
     rings: Rings,
+    span: tracing::Span,
 }
 
 impl Stream {
@@ -61,6 +62,7 @@ impl Stream {
             cut_off: 0,
             told_no_send: false,
             rings: opened.rings,
+            span: opened.span,
         }
     }
 
@@ -77,7 +79,8 @@ impl Stream {
     }
 
     fn violate(&mut self, attached: &Attached, slot: u32, violation: Violation) {
-        tracing::warn!(slot, ?violation, "a kernel overwrote a socket's words: the socket gets EPROTO");
+        let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
+        self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
         self.fail(attached, slot, Error::Protocol);
         // What the words say is not to be believed any more: the peer learns it now.
         if let Some(mut io) = self.io.take() {
@@ -114,6 +117,7 @@ impl Stream {
     }
 
     fn tell(&self, attached: &Attached, slot: u32, error: Error) {
+        self.span.in_scope(|| tracing::debug!(%error, "failed"));
         attached.memory.set_status(slot, Status::open(self.generation).with_error(error));
     }
 

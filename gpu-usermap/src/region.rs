@@ -52,9 +52,52 @@ impl PinnedRegion {
         room::check(len)?;
         let fd = memfd::create(name)?;
         memfd::resize(fd.as_fd(), len)?;
-        memfd::preallocate(fd.as_fd(), len)?;
+        memfd::preallocate(fd.as_fd(), 0, len)?;
         memfd::seal(fd.as_fd())?;
         let mapping = Mapping::shared(fd.as_fd(), len)?;
+        Ok(Arc::new(Self { mapping, fd }))
+    }
+
+    /// Creates a region of at least `len` bytes of which only the first `first` exist. Nobody may touch the others before
+    /// [`grow`](Self::grow) has made them: a page that cannot be had is then a signal, not an error. For large regions, whose
+    /// allocation takes long.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_growing(name: &str, len: usize, first: usize) -> Result<Arc<Self>, RegionError> {
+        let len = whole_pages(len)?;
+        room::check(len)?;
+        let fd = memfd::create(name)?;
+        memfd::resize(fd.as_fd(), len)?;
+        memfd::preallocate(fd.as_fd(), 0, whole_pages(first)?.min(len))?;
+        memfd::seal(fd.as_fd())?;
+        let mapping = Mapping::untouched(fd.as_fd(), len)?;
+        Ok(Arc::new(Self { mapping, fd }))
+    }
+
+    /// Makes the pages from `from` up to `to`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); the pages up to `from` stay.
+    pub fn grow(&self, from: usize, to: usize) -> Result<(), RegionError> {
+        let to = to.min(self.len());
+        if from >= to {
+            return Ok(());
+        }
+        memfd::preallocate(self.fd.as_fd(), from, to - from)
+    }
+
+    /// Maps a region that its maker, who is trusted to keep to the rules of
+    /// [`create_growing`](Self::create_growing), may still be making.
+    ///
+    /// # Errors
+    /// As [`from_fd`](Self::from_fd).
+    pub fn from_trusted_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
+        let len = memfd::checked_len(fd.as_fd(), false)?;
+        if !len.is_multiple_of(page_size()) {
+            return Err(RegionError::PartialPage { len, page: page_size() });
+        }
+        let mapping = Mapping::untouched(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -69,7 +112,7 @@ impl PinnedRegion {
     /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] say that the peer sent something else;
     /// [`RegionError::NoMemory`] means that this process has no address space left.
     pub fn from_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
-        let len = memfd::checked_len(fd.as_fd())?;
+        let len = memfd::checked_len(fd.as_fd(), true)?;
         if !len.is_multiple_of(page_size()) {
             return Err(RegionError::PartialPage { len, page: page_size() });
         }

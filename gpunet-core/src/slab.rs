@@ -18,17 +18,23 @@ impl Slab {
     #[must_use]
     pub fn new(start: u64, len: u64) -> Self {
         let mut slab = Self { start, free: std::array::from_fn(|_| BTreeSet::new()), free_bytes: 0 };
-        let mut at = 0;
+        slab.extend(0, len);
+        slab
+    }
+
+    /// Adds the memory behind the first `from` bytes, up to `len`. `from` is a multiple of 4 KiB, or what a
+    /// slab so far was made or extended to.
+    pub fn extend(&mut self, from: u64, len: u64) {
+        let mut at = from.next_multiple_of(1 << MIN_RING_LOG2);
         // Largest aligned blocks first, so that every block's buddy is found by its offset.
-        while len - at >= 1 << MIN_RING_LOG2 {
+        while at < len && len - at >= 1 << MIN_RING_LOG2 {
             let fits = 63 - (len - at).leading_zeros();
             let aligned = if at == 0 { u32::from(MAX_RING_LOG2) } else { at.trailing_zeros() };
             let log2 = fits.min(aligned).min(u32::from(MAX_RING_LOG2));
-            slab.free[log2 as usize - usize::from(MIN_RING_LOG2)].insert(at);
-            slab.free_bytes += 1 << log2;
+            // As if it came back: it merges with what was there before.
+            self.give(self.start + at, log2 as u8);
             at += 1 << log2;
         }
-        slab
     }
 
     /// Bytes that are free.
@@ -80,6 +86,15 @@ mod tests {
         assert_eq!((slab.take(12), slab.free_bytes()), (None, 0));
         rings.into_iter().for_each(|r| slab.give(r, 12));
         assert_eq!(slab.take(16), Some(4096), "buddies merge into one block again");
+    }
+
+    #[test]
+    fn a_slab_that_grows_is_as_one_that_was_large_from_the_start() {
+        for (first, len) in [(4096, 1 << 20), (2 << 20, 40 << 20), (3 << 20, 64 << 20), (12288, 20480)] {
+            let mut slab = Slab::new(4096, first);
+            slab.extend(first, len);
+            assert_eq!((&slab.free, slab.free_bytes), (&Slab::new(4096, len).free, len));
+        }
     }
 
     proptest! {

@@ -258,10 +258,19 @@ impl Inner {
     }
 }
 
-/// Makes and lays out the region that a device and the proxy share.
+/// Ring memory that an attachment begins with; the rest is made while it is in use already.
+const FIRST_RINGS: u64 = 4 << 20;
+
+/// Ring memory in the shared region that exists from the start.
+pub(crate) fn first_rings(geometry: &Geometry) -> u64 {
+    geometry.shared_rings.min(FIRST_RINGS)
+}
+
+/// Makes and lays out the region that a device and the proxy share: its beginning.
 pub(crate) fn shared_memory(geometry: Geometry) -> Result<Arc<SharedMemory>, AttachError> {
     let bytes = SharedLayout::new(&geometry).len;
-    let region = PinnedRegion::create("gpunet", bytes as usize)
+    let first = SharedLayout::new(&geometry).rings + first_rings(&geometry);
+    let region = PinnedRegion::create_growing("gpunet", bytes as usize, first as usize)
         .map_err(|source| AttachError::Region { bytes, source })?;
     Ok(Arc::new(SharedMemory::format(region, geometry).ok_or(AttachError::Layout)?))
 }

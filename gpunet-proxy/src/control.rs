@@ -6,11 +6,12 @@
 //! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
 //! one device), `join` (on two), `arena` (memory of two), `reap` (what a finished launch, a detach or a
 //! dead process leaves), `rings` (their memory), `route` (which transport), `snapshot` (what all of them
-//! hold).
+//! hold), `grow` (ring memory that is made after the start).
 
 mod arena;
 mod books;
 mod descriptor;
+mod grow;
 mod join;
 mod listener;
 mod pair;
@@ -141,8 +142,10 @@ impl Control {
                 self.handle_out_queue(device, control, seq, bytes);
             }
             Message::Attach(attached) => {
+                self.grow(&attached);
                 self.devices.insert(attached.id, Device::new(attached));
             }
+            Message::Grown { device, rings, last } => self.handle_grown(device, rings, last),
             Message::Agent { device, answer } => self.handle_agent(device, answer),
             Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
             Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),

@@ -127,6 +127,8 @@ pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
 pub(crate) enum Message {
     /// A control slot holds a new request.
     Request { device: u32, control: u32, seq: u64, request: Box<Request> },
+    /// Ring memory up to there exists now; no more will, if it is the last.
+    Grown { device: u32, rings: u64, last: bool },
     /// A host program's request, under a number beyond those of the control slots.
     Ask { device: u32, control: u32, request: Box<Request>, answer: Answer },
     /// The device gave up waiting for that request.

@@ -23,7 +23,16 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes from the start of `fd`, shared and writable, page tables filled in.
     pub(crate) fn shared(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
-        Self::at(fd, 0, len).map_err(|source| match source.raw_os_error() {
+        Self::from_start(fd, len, libc::MAP_POPULATE)
+    }
+
+    /// Maps `len` bytes from the start of `fd`, shared and writable, and touches none of them.
+    pub(crate) fn untouched(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
+        Self::from_start(fd, len, 0)
+    }
+
+    fn from_start(fd: BorrowedFd<'_>, len: usize, populate: libc::c_int) -> Result<Self, RegionError> {
+        Self::map(fd, 0, len, populate).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOMEM) => RegionError::NoMemory { len, source },
             _ => RegionError::Mmap { len, source },
         })
@@ -31,9 +40,13 @@ impl Mapping {
 
     /// Maps `len` bytes of `fd` from `offset` on, a whole number of pages, as [`shared`](Self::shared) does.
     pub(crate) fn at(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // Populated, so that the first access from a polling loop does not take a page fault.
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Self::map(fd, offset, len, libc::MAP_POPULATE)
+    }
+
+    fn map(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize, populate: libc::c_int) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | populate;
         // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks the other arguments.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset) };
         if base == libc::MAP_FAILED {

@@ -52,11 +52,12 @@ pub(super) fn resize(fd: BorrowedFd<'_>, len: usize) -> Result<(), RegionError> 
     done.map_err(|source| memory_error("ftruncate", len, source))
 }
 
-/// Allocates every page now: a later lack of memory would be a SIGBUS in whoever touches the page first.
-pub(super) fn preallocate(fd: BorrowedFd<'_>, len: usize) -> Result<(), RegionError> {
-    let size = libc::off_t::try_from(len).map_err(|_| RegionError::TooLong { len })?;
+/// Allocates every page of a part now: a later lack of memory would be a SIGBUS in whoever touches the page first.
+pub(super) fn preallocate(fd: BorrowedFd<'_>, from: usize, len: usize) -> Result<(), RegionError> {
+    let size = |len| libc::off_t::try_from(len).map_err(|_| RegionError::TooLong { len });
+    let (start, size) = (size(from)?, size(len)?);
     // SAFETY: as in `resize`.
-    let done = retried(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, size) });
+    let done = retried(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, start, size) });
     done.map_err(|source| memory_error("fallocate", len, source))
 }
 
@@ -69,8 +70,8 @@ pub(super) fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     Ok(())
 }
 
-/// Checks that `fd` is a memfd with the seals and the pages of a region, and returns its length.
-pub(super) fn checked_len(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
+/// Checks that `fd` is a memfd with the seals and (if `whole`) all the pages of a region, and returns its length.
+pub(super) fn checked_len(fd: BorrowedFd<'_>, whole: bool) -> Result<usize, RegionError> {
     let stat = fstat(fd)?;
     // SAFETY: F_GET_SEALS takes no argument.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
@@ -91,7 +92,7 @@ pub(super) fn checked_len(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
     };
     // st_blocks counts units of 512 bytes on every file system.
     let allocated = stat.st_blocks.unsigned_abs().saturating_mul(512);
-    if allocated < len as u64 {
+    if whole && allocated < len as u64 {
         return Err(RegionError::Sparse { len, allocated });
     }
     Ok(len)

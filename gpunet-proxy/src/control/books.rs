@@ -2,9 +2,10 @@
 
 use super::arena::{ArenaRings, Regions};
 use crate::attached::{Attached, Usage};
+use crate::attachment::first_rings;
 use crate::message::{Answer, Done, Ring, Rings};
 use gpunet_abi::Error;
-use gpunet_abi::control::Reply;
+use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
@@ -37,6 +38,9 @@ pub(super) struct Device {
     /// Numbers of the regions that arenas have in the device's table.
     pub(super) regions: Regions,
     next_peer_port: u16,
+    /// Ring memory in the shared region that exists so far, and whether more is being made.
+    shared_rings: u64,
+    growing: bool,
     ring_bytes: u64,
 }
 
@@ -167,6 +171,8 @@ pub(super) enum Wait {
     Queued { slot: u32, wish: Box<Connect> },
     /// A connect or an accept that waits for memory that both attachments share.
     Joining { join: u64 },
+    /// A connect for which there is no ring memory yet.
+    Deferred { request: Box<Request> },
     /// A data thread's answer.
     Query,
 }
@@ -179,7 +185,9 @@ impl Device {
             let device = DeviceLayout::new(geometry);
             Slab::new(device.rings, geometry.device_rings)
         });
-        let shared = Slab::new(layout.rings, geometry.shared_rings);
+        let shared_rings = first_rings(geometry);
+        let growing = shared_rings < geometry.shared_rings;
+        let shared = Slab::new(layout.rings, shared_rings);
         let ring_bytes = shared.free_bytes() + local.as_ref().map_or(0, Slab::free_bytes);
         Self {
             slots: std::iter::repeat_with(Slot::default).take(geometry.sockets as usize).collect(),
@@ -189,11 +197,26 @@ impl Device {
             local,
             card_reaches_device: true,
             ring_bytes,
+            shared_rings,
+            growing,
             regions: Regions::default(),
             detaching: None,
             next_peer_port: 49152,
             attached,
         }
+    }
+
+    /// There is ring memory up to `rings` now; `last`: and that is all.
+    pub(super) fn extend_shared(&mut self, rings: u64, last: bool) {
+        let before = self.shared.free_bytes();
+        self.shared.extend(self.shared_rings, rings);
+        self.ring_bytes += self.shared.free_bytes() - before;
+        (self.shared_rings, self.growing) = (rings, !last);
+    }
+
+    /// Says whether more ring memory is being made.
+    pub(super) const fn is_growing(&self) -> bool {
+        self.growing
     }
 
     /// What the attachment holds.

@@ -135,6 +135,10 @@ impl Control {
             let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
             let card = kind == TransportKind::Rc;
             let Some(rings) = device.take_driven(region, card, options.send_log2, options.recv_log2) else {
+                if device.is_growing() {
+                    // It waits, as the connection does.
+                    return false;
+                }
                 self.cancel(device_id, waiter.control, Error::NoBuffers);
                 return true;
             };
@@ -162,7 +166,7 @@ impl Control {
                 let request = (waiter.control, waiter.seq);
                 self.attempt(device_id, request, waiter.launch, attempt, opening);
             }
-            (Ok(Accepted::Direct(ticket)), _) => self.pair(device_id, slot, &waiter, ticket),
+            (Ok(Accepted::Direct(ticket)), _) => return self.pair(device_id, slot, &waiter, ticket),
             (Ok(Accepted::Driven(_) | Accepted::Opening(_)), None) => device.wait_first(slot, waiter), // no transport is both
             (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return false,
             // The connection is still there, for rings in other memory.

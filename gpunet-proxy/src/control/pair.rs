@@ -50,19 +50,26 @@ impl Meeting {
 }
 
 impl Control {
-    /// An accept and a connect have met at a listener.
-    pub(super) fn pair(&mut self, device_id: u32, listener_slot: u32, waiter: &Waiter, ticket: Ticket) {
+    /// An accept and a connect have met at a listener; says whether to go on there.
+    pub(super) fn pair(
+        &mut self,
+        device_id: u32,
+        listener_slot: u32,
+        waiter: &Waiter,
+        ticket: Ticket,
+    ) -> bool {
         let Some(meeting) = self.meet(device_id, listener_slot, waiter, ticket) else {
             // The connect was given up in this very moment: the accept waits on.
             if let Some(device) = self.device(device_id) {
                 device.wait_first(listener_slot, *waiter);
             }
-            return;
+            return true;
         };
         if ticket.device != device_id {
-            return self.join((device_id, listener_slot), *waiter, meeting);
+            self.join((device_id, listener_slot), *waiter, meeting);
+            return true;
         }
-        let Some(device) = self.device(device_id) else { return };
+        let Some(device) = self.device(device_id) else { return false };
         let Meeting { client, server, at, .. } = &meeting;
         let (up, down) = meeting.sizes();
         match device.take_rings(device.direct_region(), up, down) {
@@ -76,6 +83,13 @@ impl Control {
                     device.reply_end(end, descriptor);
                 }
             }
+            None if device.is_growing() => {
+                // Both wait where they were.
+                let at = *at;
+                device.wait_first(listener_slot, *waiter);
+                self.peer.put_back(at, ticket);
+                return false;
+            }
             None => {
                 let at = *at;
                 let (slot, request) = (server.slot, server.request);
@@ -84,6 +98,7 @@ impl Control {
                 self.peer.put_back(at, ticket);
             }
         }
+        true
     }
 
     /// Finds out who the two ends are; `None` when the connect does not wait any more.

@@ -29,6 +29,10 @@ impl Control {
                 return device.reply_result(control, seq, Err(error));
             }
         };
+        if self.defer(device_id, control, seq, op, request) {
+            return;
+        }
+        let Some(device) = self.device(device_id) else { return };
         if let Err(error) = permit(device, op, request) {
             tracing::debug!(control, slot = request.slot, %error, "not permitted");
             take_back(device, request);
@@ -120,6 +124,7 @@ impl Control {
                 device.recycle(slot);
             }
             Wait::Joining { join } => self.leave_join(device_id, join),
+            Wait::Deferred { request } => take_back(device, &request),
             // An attempt ends by itself when its `stop` is dropped, here.
             Wait::Attempt { .. } | Wait::Query => {}
         }

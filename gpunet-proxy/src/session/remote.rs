@@ -179,7 +179,7 @@ impl Remote {
         }
         let mut fds = fds.into_iter();
         let region = fds.next().ok_or_else(|| strange("it sent no region"))?;
-        let region = PinnedRegion::from_fd(region)
+        let region = PinnedRegion::from_trusted_fd(region)
             .map_err(|error| strange(&format!("it sent a region that is none: {error}")))?;
         let memory = SharedMemory::attach(region, geometry)
             .ok_or_else(|| strange("its region has another layout; are both of one version?"))?;

@@ -129,6 +129,10 @@ struct Overrides {
 }
 
 impl Overrides {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The more generous of two groups' limits, one by one.
     fn or_more(self, other: &Self) -> Self {
         Self {
@@ -176,8 +180,11 @@ pub struct Access {
 struct Written {
     allow_users: Vec<Name>,
     allow_groups: Vec<Name>,
+    #[serde(skip_serializing_if = "Overrides::is_empty")]
     limits: Overrides,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     user: BTreeMap<String, Overrides>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     group: BTreeMap<String, Overrides>,
 }
 
@@ -312,6 +319,12 @@ impl Access {
     /// Its keys in the daemon's file.
     pub const KEYS: [&'static str; 5] = ["allow_users", "allow_groups", "limits", "user", "group"];
 
+    /// What everyone may hold and do who is in no table of users or groups.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits::default().with(&self.written.limits)
+    }
+
     /// What a client may hold and do; `None`: it may not attach.
     #[must_use]
     pub fn limits_for(&self, who: &Credentials) -> Option<Limits> {
@@ -320,7 +333,7 @@ impl Access {
         if !(root || own || self.everyone || named()) {
             return None;
         }
-        let mut limits = Limits::default().with(&self.written.limits);
+        let mut limits = self.limits();
         if root {
             limits.ports = Ports::all();
         }
@@ -350,8 +363,7 @@ mod tests {
 
     #[test]
     fn without_rules_only_root_and_the_daemons_user_may_attach() {
-        let mut access = Access::default();
-        access.own = 77;
+        let access = Access { own: 77, ..Access::default() };
         assert_eq!(access.limits_for(&who(1000, 1000, &[])), None);
         let own = access.limits_for(&who(77, 77, &[])).unwrap();
         assert_eq!(own, Limits { admin: true, ..Limits::default() });
@@ -436,7 +448,7 @@ mod tests {
 
     #[test]
     fn it_is_written_as_it_was_read() {
-        let text = "allow_users = [\"root\", 5]\nallow_groups = []\n\n[limits]\nports = \"80,1024-65535\"\n\n[user.root]\nsockets = 3\n\n[group]\n";
+        let text = "allow_users = [\"root\", 5]\nallow_groups = []\n\n[limits]\nports = \"80,1024-65535\"\n\n[user.root]\nsockets = 3\n";
         assert_eq!(toml::to_string(&access(text)).unwrap(), text);
     }
 }

@@ -8,6 +8,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Settings of a proxy and of the attachments made by it.
+///
+/// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`, `shared_rings`,
+/// `device_rings` and `placement`, within what the daemon allows it; the other fields are the daemon's,
+/// and those of the program are ignored.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sockets per attachment, listeners included. Default 4,096; at most 65,536 (a handle's slot

@@ -120,7 +120,7 @@ impl Control {
                 let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
                 done(usage);
             }
-            Message::Detach { device, done } => self.detach(device, done),
+            Message::Detach { device, why, done } => self.detach(device, why, done),
             Message::Gone { device, done } => self.gone(device, done),
             Message::Snapshot { done } => done(self.snapshot()),
             Message::DetachTimeout { device } => self.finish_detach(device),

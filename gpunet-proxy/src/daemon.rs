@@ -9,8 +9,10 @@
 //!
 //! Nothing that comes from a client is believed. Every frame is bounded, and what it names is checked
 //! here or by the control plane; what is wrong closes that connection and no other. A client that
-//! floods is read no faster than it is served; one that does not read has a bounded queue, and is cut
-//! when that is full. A connection that ends without a detach is a dead process, whatever the reason.
+//! floods is read no faster than it is served. One that does not read is not read either, and what is
+//! kept for it is bounded by its requests without an answer; it is not cut for that alone, since a
+//! program that is stopped for a while looks the same. A connection that ends without a detach is a
+//! dead process, whatever the reason.
 
 mod admit;
 mod outbox;
@@ -102,6 +104,15 @@ impl std::fmt::Debug for Desk {
     }
 }
 
+impl Desk {
+    /// Counts what an attachment lost when the daemon drained.
+    fn count(&self, undelivered: u64, unfinished: u64) {
+        let mut drained = lock(&self.drained);
+        drained.undelivered += undelivered;
+        drained.unfinished += unfinished;
+    }
+}
+
 /// Starts a daemon that serves `listener`, a listening Unix socket of type SOCK_SEQPACKET.
 ///
 /// `config` says how its proxy runs, and `access` who may attach, with which limits. The sizes in
@@ -186,19 +197,17 @@ impl Daemon {
     /// What is cut off when the bound is over.
     fn count_unfinished(&self) {
         let clients = self.snapshot().map_or(Vec::new(), |snapshot| snapshot.clients);
-        let mut drained = lock(&self.desk.drained);
         for client in clients {
-            drained.undelivered += client.undelivered;
-            drained.unfinished += client.opened.saturating_sub(client.closed);
+            self.desk.count(client.undelivered, client.opened.saturating_sub(client.closed));
         }
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.desk.orders.send_replace(Order::Drain);
-        // The sessions see it too: nothing is left to wait for.
         self.desk.proxy.stop();
+        // The sessions find nothing to wait for.
+        self.desk.orders.send_replace(Order::Drain);
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by the thread itself.
             let _ = thread.join();
@@ -242,7 +251,7 @@ async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
 /// # Errors
 /// The system's; with the daemon's words when it refuses.
 pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    let (socket, _) = Connection::ready(path, &Want::Admin).map_err(io::Error::other)?;
+    let (socket, _) = Connection::ready(path, &Want::Admin)?;
     wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
     let mut bytes = Vec::new();
     loop {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
 //! | sockets of host programs | [`host`]: tokio streams and listeners over every transport |
-//! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds |
+//! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds; [`places`]: where it listens |
 //! | a program's side of a daemon | `session` ([`attach`], [`open`]), `link` (what both sides of the host API ask of a proxy), `wire` (the frames between them) |
 //! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
 //! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
@@ -31,6 +31,7 @@ mod launch;
 mod link;
 mod message;
 mod placement;
+pub mod places;
 #[allow(unsafe_code)]
 mod plain;
 mod pulse;
@@ -51,7 +52,7 @@ pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use host::Host;
 pub use launch::{KernelError, Launch, LaunchError, Program};
-pub use session::{DEFAULT_PATH, DaemonError, DaemonInfo, OpenError, attach, open};
+pub use session::{DaemonError, DaemonInfo, OpenError, attach, open};
 pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 
 /// The RDMA devices of this machine, or what is missing and what to do about it.

@@ -68,23 +68,27 @@ impl Control {
 
     /// Ends all requests and resets all sockets of a device whose kernels are dead.
     pub(super) fn reset_all(&mut self, device_id: u32) {
+        self.cancel_all(device_id, Error::Canceled);
         self.close_all(device_id, Some(0));
+    }
+
+    fn cancel_all(&mut self, device_id: u32, why: Error) {
+        let Some(device) = self.device(device_id) else { return };
+        let waiting: Vec<u32> = device.requests.keys().copied().collect();
+        waiting.into_iter().for_each(|control| self.cancel(device_id, control, why));
     }
 
     fn close_all(&mut self, device_id: u32, linger_ms: Option<i32>) {
         let Some(device) = self.device(device_id) else { return };
-        let waiting: Vec<u32> = device.requests.keys().copied().collect();
         let slots = device.slots.len() as u32;
-        for control in waiting {
-            self.cancel(device_id, control, Error::Canceled);
-        }
         (0..slots).for_each(|slot| self.close_any(device_id, slot, linger_ms));
     }
 
     /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
     /// linger bound.
-    pub(super) fn detach(&mut self, device_id: u32, done: Done<()>) {
+    pub(super) fn detach(&mut self, device_id: u32, why: Error, done: Done<()>) {
         if self.begin_detach(device_id, self.linger + DRAIN_MARGIN, done) {
+            self.cancel_all(device_id, why);
             self.close_all(device_id, None);
             self.check_detach(device_id);
         }
@@ -97,12 +101,8 @@ impl Control {
         if !self.begin_detach(device_id, GONE, done) {
             return;
         }
-        let Some(device) = self.device(device_id) else { return };
-        let waiting: Vec<u32> = device.requests.keys().copied().collect();
-        let slots = device.slots.len() as u32;
-        for control in waiting {
-            self.cancel(device_id, control, Error::NetworkDown);
-        }
+        self.cancel_all(device_id, Error::NetworkDown);
+        let slots = self.device(device_id).map_or(0, |device| device.slots.len() as u32);
         (0..slots).for_each(|slot| self.cut(device_id, slot));
         self.check_detach(device_id);
     }

@@ -1,6 +1,5 @@
 //! A program that dies, a daemon that dies.
 
-use crate::alone;
 use crate::support::client::client;
 use crate::support::daemon::Served;
 use crate::support::world::listen;
@@ -19,12 +18,6 @@ const SENT: usize = 200_000;
 /// Where it is told what to do.
 const DAEMON: &str = "GPUNET_TEST_ATTACH_TO";
 const CONNECT: &str = "GPUNET_TEST_CONNECT_TO";
-
-/// The process's descriptors and threads.
-fn held() -> (usize, usize) {
-    let count = |dir| std::fs::read_dir(dir).expect("this is Linux").count();
-    (count("/proc/self/fd"), count("/proc/self/task"))
-}
 
 /// Not a test: the program that is killed. It sends, says so, and waits.
 #[test]
@@ -81,11 +74,8 @@ fn read_to_reset(peer: &mut TcpStream) -> Vec<u8> {
 #[test]
 fn what_a_killed_program_sent_arrives_and_then_its_peer_sees_a_reset() {
     bounded(|| {
-        let _alone = alone();
         let served = Served::new(small());
-        // The first process that is started, and whatever it makes of this one, does not count.
-        let mut before = None;
-        for round in 0..4 {
+        for _ in 0..3 {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let mut child = start(&served.path, &listener);
             let (mut peer, _) = listener.accept().expect("a connection");
@@ -102,15 +92,6 @@ fn what_a_killed_program_sent_arrives_and_then_its_peer_sees_a_reset() {
             assert!(all.iter().enumerate().all(|(at, &byte)| byte == pattern(7, at)));
             served.expect_clients(0);
             assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
-            drop((peer, listener));
-            let _ = round;
-            match before {
-                None => {
-                    // Blocking threads of the runtime stay for ten seconds.
-                    before = Some(held().0);
-                }
-                Some(before) => until("as many descriptors as before", || held().0 == before),
-            }
         }
     });
 }

@@ -41,8 +41,18 @@ pub enum Home {
 }
 
 impl Home {
+    /// A proxy there, and the daemon, if it is one.
+    pub fn proxy(self, config: Config) -> (Proxy, Option<Served>) {
+        let daemon = (self == Self::Daemon).then(|| Served::new(config.clone()));
+        let proxy = match &daemon {
+            Some(daemon) => daemon.attach(config),
+            None => embed(config).expect("a proxy"),
+        };
+        (proxy, daemon)
+    }
+
     /// The environment's choice: `GPUNET_TEST_DAEMON=1` runs a whole suite attached.
-    fn of_environment() -> Self {
+    pub fn of_environment() -> Self {
         match std::env::var_os("GPUNET_TEST_DAEMON") {
             Some(value) if value == "1" => Self::Daemon,
             _ => Self::Embedded,
@@ -72,11 +82,7 @@ impl World {
     }
 
     pub fn at(home: Home, config: Config) -> Self {
-        let daemon = (home == Home::Daemon).then(|| Served::new(config.clone()));
-        let proxy = match &daemon {
-            Some(daemon) => daemon.attach(config),
-            None => embed(config).expect("a proxy"),
-        };
+        let (proxy, daemon) = home.proxy(config);
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
         Self { proxy, attachment: Some(attachment), token: Some(token), _daemon: daemon }

@@ -1,0 +1,34 @@
+//! Where a daemon and its clients meet, if nobody says otherwise.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The socket of a daemon that runs as root.
+pub const SYSTEM: &str = "/run/gpunet/gpunetd.sock";
+
+/// Where a daemon of this process's user listens: in systemd's runtime directory of the service, else
+/// at [`SYSTEM`] for root, else in the user's runtime directory. `None`: the user has none.
+#[must_use]
+pub fn listen_path() -> Option<PathBuf> {
+    if let Some(directories) = env::var_os("RUNTIME_DIRECTORY")
+        && let Some(first) = env::split_paths(&directories).next()
+    {
+        return Some(first.join("gpunetd.sock"));
+    }
+    if rustix::process::geteuid().is_root() { Some(PathBuf::from(SYSTEM)) } else { of_user() }
+}
+
+/// Where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the user's runtime
+/// directory if there is one, else the system's, at [`SYSTEM`].
+#[must_use]
+pub fn daemon_path() -> PathBuf {
+    if let Some(path) = env::var_os("GPUNETD_LISTEN_PATH") {
+        return path.into();
+    }
+    of_user().filter(|path| path.exists()).unwrap_or_else(|| Path::new(SYSTEM).to_owned())
+}
+
+fn of_user() -> Option<PathBuf> {
+    let directory = env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty())?;
+    Some(Path::new(&directory).join("gpunetd.sock"))
+}

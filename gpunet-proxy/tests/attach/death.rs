@@ -217,3 +217,36 @@ fn a_daemon_that_ends_gives_network_down_at_once_and_can_be_joined_again() {
         drop(host);
     });
 }
+
+#[test]
+fn streams_between_two_sockets_of_a_dead_program_are_free_at_once() {
+    bounded(|| {
+        let served = Served::new(small());
+        let proxy = served.attach(small());
+        let attachment = proxy.attach_cpu().expect("attached");
+        let token = attachment.token().expect("a number");
+        let net = token.net();
+        let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
+        let listener = listen(net, peer);
+        let addr = listener.local_addr();
+        // Open ends, and one whose other end is closed already, either way round.
+        for closes in [None, Some(true), Some(false)] {
+            let connects = std::thread::spawn(move || {
+                let stream = Stream::connect_with(&SOLO, net, addr, peer).expect("connected");
+                if closes == Some(true) {
+                    stream.close(&SOLO).expect("open");
+                }
+            });
+            let accepted = listener.accept(&SOLO).expect("accepted");
+            connects.join().expect("no panic");
+            if closes == Some(false) {
+                accepted.close(&SOLO).expect("open");
+            }
+        }
+        until("six sockets", || attachment.usage().sockets == 7);
+        let gone = Instant::now();
+        proxy.abort();
+        served.expect_clients(0);
+        assert!(gone.elapsed() < Duration::from_millis(400), "{:?}", gone.elapsed());
+    });
+}

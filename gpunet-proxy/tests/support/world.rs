@@ -43,7 +43,9 @@ pub enum Home {
 impl Home {
     /// A proxy there, and the daemon, if it is one.
     pub fn proxy(self, config: Config) -> (Proxy, Option<Served>) {
-        let daemon = (self == Self::Daemon).then(|| Served::new(config.clone()));
+        // A simulated card's dma-buf is none: a daemon refuses it.
+        let pretends = config.placement != Wanted::Auto && matches!(config.rdma, Rdma::Simulated(_));
+        let daemon = (self == Self::Daemon && !pretends).then(|| Served::new(config.clone()));
         let proxy = match &daemon {
             Some(daemon) => daemon.attach(config),
             None => embed(config).expect("a proxy"),
@@ -71,10 +73,7 @@ impl World {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
         let config = Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() };
-        // A simulated card's dma-buf is none: a daemon refuses it.
-        let embedded = case.placement != Wanted::Auto && matches!(config.rdma, Rdma::Simulated(_));
-        let home = if embedded { Home::Embedded } else { case.home };
-        Self::at(if home == Home::Embedded && !embedded { Home::of_environment() } else { home }, config)
+        Self::at(if case.home == Home::Embedded { Home::of_environment() } else { case.home }, config)
     }
 
     pub fn with(config: Config) -> Self {

@@ -109,7 +109,14 @@ pub(crate) fn own_command() -> String {
 
 /// A name that can be shown to people: bounded, and of printable characters.
 pub(crate) fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).take(MAX_COMMAND / 4).collect()
+    let mut shown = String::new();
+    for c in name.chars().map(|c| if c.is_control() { '?' } else { c }) {
+        if shown.len() + c.len_utf8() > MAX_COMMAND {
+            break;
+        }
+        shown.push(c);
+    }
+    shown
 }
 
 impl std::fmt::Debug for Attached {

@@ -8,6 +8,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Settings of a proxy and of the attachments made by it.
+///
+/// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`, `shared_rings`,
+/// `device_rings` and `placement`, within what the daemon allows it; the other fields are the daemon's,
+/// and those of the program are ignored.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sockets per attachment, listeners included. Default 4,096; at most 65,536 (a handle's slot
@@ -51,9 +55,6 @@ pub struct Config {
     /// How often an idle rc stream asks whether the peer's host lives: RDMA says nothing of a host
     /// that has lost its power. Default 2 s; the answer takes about 8 s more.
     pub rc_keepalive: Duration,
-    /// How long a client of a daemon may take to answer it before it is cut off. Default 5 s: longer
-    /// than a busy machine holds a thread up, short enough that what its peers wait for comes back.
-    pub client_silence: Duration,
 }
 
 /// Where the rc transport finds RDMA.
@@ -86,7 +87,6 @@ impl Default for Config {
             placement: Wanted::Auto,
             rc_peers: Vec::new(),
             rc_keepalive: Duration::from_secs(2),
-            client_silence: Duration::from_secs(5),
         }
     }
 }
@@ -125,7 +125,6 @@ impl Config {
             ("data_threads", self.data_threads as u64, 1..=SHARDS as u64, "1 to 16"),
             ("heartbeat (ms)", self.heartbeat.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
             ("rc_keepalive (ms)", self.rc_keepalive.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
-            ("client_silence (ms)", self.client_silence.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
             ("latency (us)", self.latency.as_micros() as u64, 1..=1_000_000, "1 us to 1 s"),
         ];
         for (setting, value, range, expected) in rules {

@@ -157,7 +157,7 @@ impl Control {
                 let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
                 done(usage);
             }
-            Message::Detach { device, done } => self.detach(device, done),
+            Message::Detach { device, why, done } => self.detach(device, why, done),
             Message::Gone { device, done } => self.gone(device, done),
             Message::Snapshot { done } => self.take_snapshot(done),
             Message::DetachTimeout { device } => self.finish_detach(device),

@@ -9,8 +9,10 @@
 //!
 //! Nothing that comes from a client is believed. Every frame is bounded, and what it names is checked
 //! here or by the control plane; what is wrong closes that connection and no other. A client that
-//! floods is read no faster than it is served; one that does not read has a bounded queue, and is cut
-//! when that is full. A connection that ends without a detach is a dead process, whatever the reason.
+//! floods is read no faster than it is served. One that does not read is not read either, and what is
+//! kept for it is bounded by its requests without an answer; it is not cut for that alone, since a
+//! program that is stopped for a while looks the same. A connection that ends without a detach is a
+//! dead process, whatever the reason.
 
 mod admit;
 mod outbox;
@@ -21,7 +23,7 @@ use crate::config::Config;
 use crate::embed::{self, EmbedError, Inner};
 use crate::message::{Message, send_to};
 use crate::readiness::watch;
-use crate::session::{Connection, DaemonError};
+use crate::session::Connection;
 use crate::snapshot::Snapshot;
 use crate::wire::{self, ToDaemon, ToProgram, Want};
 use rustix::net::{SocketFlags, accept_with};
@@ -99,6 +101,15 @@ struct Desk {
 impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Desk").field("order", &*self.orders.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    /// Counts what an attachment lost when the daemon drained.
+    fn count(&self, undelivered: u64, unfinished: u64) {
+        let mut drained = lock(&self.drained);
+        drained.undelivered += undelivered;
+        drained.unfinished += unfinished;
     }
 }
 
@@ -186,19 +197,17 @@ impl Daemon {
     /// What is cut off when the bound is over.
     fn count_unfinished(&self) {
         let clients = self.snapshot().map_or(Vec::new(), |snapshot| snapshot.clients);
-        let mut drained = lock(&self.desk.drained);
         for client in clients {
-            drained.undelivered += client.undelivered;
-            drained.unfinished += client.opened.saturating_sub(client.closed);
+            self.desk.count(client.undelivered, client.opened.saturating_sub(client.closed));
         }
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.desk.orders.send_replace(Order::Drain);
-        // The sessions see it too: nothing is left to wait for.
         self.desk.proxy.stop();
+        // The sessions find nothing to wait for.
+        self.desk.orders.send_replace(Order::Drain);
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by the thread itself.
             let _ = thread.join();
@@ -242,11 +251,7 @@ async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
 /// # Errors
 /// The system's; with the daemon's words when it refuses.
 pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    // "Nobody is there" keeps its kind: callers tell it from a daemon that refuses.
-    let (socket, _) = Connection::ready(path, &Want::Admin).map_err(|error| match error {
-        DaemonError::NotThere { source, .. } => source,
-        error => io::Error::other(error),
-    })?;
+    let (socket, _) = Connection::ready(path, &Want::Admin)?;
     wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
     let mut bytes = Vec::new();
     loop {

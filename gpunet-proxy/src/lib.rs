@@ -53,7 +53,7 @@ pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use host::Host;
 pub use launch::{KernelError, Launch, LaunchError, Program};
-pub use session::{DEFAULT_PATH, DaemonError, DaemonInfo, OpenError, attach, open};
+pub use session::{DaemonError, DaemonInfo, OpenError, attach, open};
 pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 
 /// The RDMA devices of this machine, or what is missing and what to do about it.

@@ -6,6 +6,7 @@ use crate::embed::Inner;
 use crate::message::{Answer, Message, send_to};
 use crate::session::Session;
 use crate::token::{FinishPolicy, FinishReport};
+use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +99,11 @@ impl Link {
         let (done, wait) = crossbeam_channel::bounded(1);
         let (bound, proxy) = match self {
             Self::Local { proxy, attached } => {
-                let _ = proxy.messages.send(Message::Detach { device: attached.id, done: send_to(done) });
+                let _ = proxy.messages.send(Message::Detach {
+                    device: attached.id,
+                    why: Error::Canceled,
+                    done: send_to(done),
+                });
                 (proxy.config.linger + MARGIN, Ok((proxy.clone(), attached.id)))
             }
             Self::Remote(session) => {

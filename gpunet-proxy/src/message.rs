@@ -5,9 +5,9 @@ use crate::attached::{Attached, Usage};
 use crate::snapshot::Snapshot;
 use crate::token::{FinishPolicy, FinishReport};
 use crossbeam_channel::Sender;
-use gpunet_abi::Options;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Error, Options};
 use gpunet_core::connection::Counts;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -155,8 +155,8 @@ pub(crate) enum Message {
     ResetAll { device: u32 },
     /// What does an attachment hold?
     Usage { device: u32, done: Done<Usage> },
-    /// Close everything of an attachment and forget it.
-    Detach { device: u32, done: Done<()> },
+    /// Close everything of an attachment and forget it. Requests that wait end with that error.
+    Detach { device: u32, why: Error, done: Done<()> },
     /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
     /// left open, and forget it. Answered as [`Message::Detach`].
     Gone { device: u32, done: Done<()> },

@@ -9,7 +9,7 @@ mod connect;
 mod remote;
 
 pub use connect::DaemonError;
-pub use remote::{DEFAULT_PATH, DaemonInfo, OpenError, attach, open};
+pub use remote::{DaemonInfo, OpenError, attach, open};
 
 pub(crate) use connect::{Connection, next};
 pub(crate) use remote::Remote;
@@ -53,6 +53,8 @@ struct State {
     /// Frames that the socket did not take yet.
     outgoing: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
     calls: u32,
+    /// The program wants to end it.
+    leaving: bool,
     detaching: Option<Sender<()>>,
     /// Nothing comes any more.
     over: bool,
@@ -136,13 +138,11 @@ impl Session {
 
     /// Asks for the attachment's end; `done` is answered when it is over, or dropped.
     pub(crate) fn detach(&self, done: Sender<()>) {
-        // On its own thread nobody must wait for what this thread is to read.
-        if self.thread.get() != Some(&std::thread::current().id()) {
-            self.lock().detaching = Some(done);
-        }
         let mut state = self.lock();
-        if state.over {
-            state.detaching = None;
+        state.leaving = true;
+        // On its own thread nobody must wait for what this thread is to read.
+        if !state.over && self.thread.get() != Some(&std::thread::current().id()) {
+            state.detaching = Some(done);
         }
         self.post(&mut state, &ToDaemon::Detach, None);
     }
@@ -200,8 +200,10 @@ impl Session {
                 Ok(None) => break "it has closed the connection".to_owned(),
                 Ok(Some(packet)) => match wire::decode(packet) {
                     Ok((ToProgram::Detached { stats }, _)) => {
-                        self.lock().stats = stats.into();
-                        if self.lock().detaching.is_some() {
+                        let mut state = self.lock();
+                        state.stats = stats.into();
+                        if state.leaving {
+                            drop(state);
                             return self.end();
                         }
                         break "it is stopping".to_owned();
@@ -213,8 +215,7 @@ impl Session {
                 Err(error) => break error.to_string(),
             }
         };
-        let asked = self.lock().detaching.is_some();
-        if !asked {
+        if !self.lock().leaving {
             tracing::error!(reason = ended, "the daemon is gone: sockets report ENETDOWN");
         }
         self.hang_up();

@@ -1,5 +1,6 @@
-//! What gpunet's programs share: the device that kernels run on, and Ctrl-C.
+//! What gpunet's programs share: whose proxy they use, the device that kernels run on, and Ctrl-C.
 #![deny(unsafe_code)]
 
 pub mod device;
 pub mod interrupt;
+pub mod proxy;

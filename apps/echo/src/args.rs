@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpu_usermap::placement::Wanted;
 use gpunet_abi::options::TransportKind;
 use gpunet_app::device::DeviceChoice;
+use gpunet_app::proxy::ProxyArgs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::{fmt, io};
@@ -72,6 +73,8 @@ pub enum Job {
 /// Where kernels run.
 #[derive(Clone, Debug, Args)]
 pub struct DeviceArgs {
+    #[command(flatten)]
+    pub proxy: ProxyArgs,
     /// Where kernels run: auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: DeviceChoice,

@@ -4,7 +4,8 @@ use crate::report::bytes;
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError, RegisterError};
 use gpunet_app::device::DeviceError;
-use gpunet_proxy::{EmbedError, KernelError, LaunchError};
+use gpunet_app::proxy::ProxyError;
+use gpunet_proxy::{KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -51,8 +52,8 @@ pub enum Error {
     #[error("the kernel did not end within {0:?} after it was cancelled")]
     Stuck(Duration),
     /// The proxy.
-    #[error("cannot start the proxy: {0}")]
-    Embed(#[from] EmbedError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),

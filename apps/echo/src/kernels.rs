@@ -167,7 +167,7 @@ impl Kernels {
             placement: args.placement,
             ..Config::default()
         };
-        let proxy = gpunet_proxy::embed(config)?;
+        let proxy = args.proxy.open(config)?;
         let attachment = gpunet_app::device::attach(&proxy, "gpunet-echo", args.device)?;
         let threads = match args.threads {
             Some(threads) => vec![threads],

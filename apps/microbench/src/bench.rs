@@ -2,10 +2,11 @@
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Cuda, Registration};
+use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
-use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, Program, embed};
+use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, Program};
 use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,8 +91,8 @@ impl Job {
 
 impl Bench {
     /// Opens the device that the command line names.
-    pub fn open(device: &str, quick: bool) -> Outcome<Self> {
-        let proxy = embed(Config::default())?;
+    pub fn open(proxy: &ProxyArgs, device: &str, quick: bool) -> Outcome<Self> {
+        let proxy = proxy.open(Config::default())?;
         let cuda = match device {
             "cpu" => None,
             "auto" => Cuda::load().ok().map(|cuda| cuda.device(0)).transpose()?,

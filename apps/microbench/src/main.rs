@@ -8,12 +8,15 @@ mod table;
 
 use bench::Bench;
 use clap::{Parser, Subcommand};
+use gpunet_app::proxy::ProxyArgs;
 use std::process::ExitCode;
 
 /// Checks and measures gpunet sockets; each measurement shows its floor from the same run.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Args {
+    #[command(flatten)]
+    proxy: ProxyArgs,
     /// The device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
     #[arg(long, global = true, default_value = "auto")]
     device: String,
@@ -44,7 +47,7 @@ enum What {
 fn main() -> ExitCode {
     let args = Args::parse();
     let run = || -> Result<bool, Box<dyn std::error::Error>> {
-        let bench = Bench::open(&args.device, args.quick)?;
+        let bench = Bench::open(&args.proxy, &args.device, args.quick)?;
         println!(
             "device {}, command gpunet-bench {}",
             bench.name(),

@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2, TransportKind};
 use gpunet_app::device::DeviceChoice;
+use gpunet_app::proxy::ProxyArgs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::{fmt, io};
@@ -88,6 +89,8 @@ pub struct TestArgs {
 /// Where the kernel runs, and what carries its streams.
 #[derive(Clone, Debug, Args)]
 pub struct DeviceArgs {
+    #[command(flatten)]
+    pub proxy: ProxyArgs,
     /// Where the kernel runs: auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: DeviceChoice,

@@ -2,7 +2,8 @@
 
 use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError};
 use gpunet_app::device::DeviceError;
-use gpunet_proxy::{EmbedError, KernelError, LaunchError};
+use gpunet_app::proxy::ProxyError;
+use gpunet_proxy::{KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,8 +34,8 @@ pub enum Error {
     #[error("the kernel did not end within {0:?} after it was cancelled")]
     Stuck(Duration),
     /// The proxy.
-    #[error("cannot start the proxy: {0}")]
-    Embed(#[from] EmbedError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -133,7 +133,7 @@ impl Kernels {
         // Two rings a stream, and some.
         let rings = STREAMS * 2 * args.ring + (8 << 20);
         let config = Config { sockets: 64, shared_rings: rings, device_rings: rings, ..Config::default() };
-        let proxy = gpunet_proxy::embed(config)?;
+        let proxy = args.proxy.open(config)?;
         let attachment = gpunet_app::device::attach(&proxy, "gpunet-rstream", args.device)?;
         let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
         let program = attachment.load(PTX, threads)?;

@@ -68,43 +68,42 @@ impl Control {
 
     /// Ends all requests and resets all sockets of a device whose kernels are dead.
     pub(super) fn reset_all(&mut self, device_id: u32) {
+        self.cancel_all(device_id, Error::Canceled);
         self.close_all(device_id, Some(0));
+    }
+
+    fn cancel_all(&mut self, device_id: u32, why: Error) {
+        let Some(device) = self.device(device_id) else { return };
+        let waiting: Vec<u32> = device.requests.keys().copied().collect();
+        waiting.into_iter().for_each(|control| self.cancel(device_id, control, why));
     }
 
     fn close_all(&mut self, device_id: u32, linger_ms: Option<i32>) {
         let Some(device) = self.device(device_id) else { return };
-        let waiting: Vec<u32> = device.requests.keys().copied().collect();
         let slots = device.slots.len() as u32;
-        for control in waiting {
-            self.cancel(device_id, control, Error::Canceled);
-        }
         (0..slots).for_each(|slot| self.close_any(device_id, slot, linger_ms));
     }
 
     /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
     /// linger bound.
-    pub(super) fn detach(&mut self, device_id: u32, done: Done<()>) {
-        if self.begin_detach(device_id, self.linger + DRAIN_MARGIN, done) {
-            self.close_all(device_id, None);
-            self.check_detach(device_id);
-        }
+    pub(super) fn detach(&mut self, device_id: u32, why: Error, done: Done<()>) {
+        self.cancel_all(device_id, why);
+        self.close_all(device_id, None);
+        self.await_end(device_id, self.linger + DRAIN_MARGIN, done);
     }
 
     /// The process of an attachment is gone, and closed nothing: what it sent is delivered and what it
     /// left open then reset, all within [`GONE`]. Its peers see a reset after the data, not an end that
     /// nobody meant.
     pub(super) fn gone(&mut self, device_id: u32, done: Done<()>) {
-        if !self.begin_detach(device_id, GONE, done) {
-            return;
+        // A process can end while its attachment is being closed.
+        if let Some(before) = self.device(device_id).and_then(|device| device.detaching.take()) {
+            before.timeout.abort();
         }
-        let Some(device) = self.device(device_id) else { return };
-        let waiting: Vec<u32> = device.requests.keys().copied().collect();
-        let slots = device.slots.len() as u32;
-        for control in waiting {
-            self.cancel(device_id, control, Error::NetworkDown);
-        }
+        self.cancel_all(device_id, Error::NetworkDown);
+        let slots = self.device(device_id).map_or(0, |device| device.slots.len() as u32);
         (0..slots).for_each(|slot| self.cut(device_id, slot));
-        self.check_detach(device_id);
+        self.await_end(device_id, GONE, done);
     }
 
     /// Ends whatever stands in a slot of a process that is gone.
@@ -118,27 +117,30 @@ impl Control {
                 let bound_ns = GONE_FLUSH.as_nanos() as u64;
                 shard.send(Command::Gone { device: device_id, slot, bound_ns });
             }
+            // Both ends are gone, and neither is told anything: as if the other had closed first.
+            Role::Stream(Stream { partner: Some(partner), closed, .. }) if partner.device == device_id => {
+                *closed = false;
+                let partner = partner.slot;
+                if let Role::Stream(other) = &mut device.slots[partner as usize].role {
+                    other.closed = true;
+                }
+                self.close_any(device_id, slot, Some(0));
+            }
             _ => self.close_any(device_id, slot, Some(0)),
         }
     }
 
-    /// Notes that an attachment is being closed and bounds the time it may take; says whether there is
-    /// such an attachment.
-    fn begin_detach(&mut self, device_id: u32, bound: Duration, done: Done<()>) -> bool {
+    /// Everything of an attachment was closed: forgets it as soon as that is done, at the latest after
+    /// `bound`. Not before all was closed, since a direct stream is done at once.
+    fn await_end(&mut self, device_id: u32, bound: Duration, done: Done<()>) {
         let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else {
-            done(());
-            return false;
-        };
+        let Some(device) = self.device(device_id) else { return done(()) };
         let timeout = tokio::task::spawn_local(async move {
             tokio::time::sleep(bound).await;
             let _ = messages.send(Message::DetachTimeout { device: device_id });
         });
-        // A process can end while its attachment is being closed.
-        if let Some(before) = device.detaching.replace(Detaching { done, timeout }) {
-            before.timeout.abort();
-        }
-        true
+        device.detaching = Some(Detaching { done, timeout });
+        self.check_detach(device_id);
     }
 
     /// Ends a detach once no stream is left.

@@ -12,6 +12,7 @@ use crate::readiness::watch_shared;
 use crate::snapshot::{Snapshot, Totals};
 use crate::token::FinishReport;
 use crate::wire::{self, BadFrame, Frame, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram, Want};
+use gpunet_abi::Error;
 use gpunet_abi::control::{Reply, Request};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
@@ -299,7 +300,10 @@ enum Next {
 
 impl Session {
     async fn run(mut self, mut orders: watch::Receiver<Order>) {
-        orders.mark_unchanged();
+        // It may have changed since somebody looked last.
+        if *orders.borrow_and_update() == Order::Drain {
+            return self.drain().await;
+        }
         loop {
             let next = tokio::select! {
                 packet = self.wire.recv() => Next::Read(packet),
@@ -446,7 +450,7 @@ impl Session {
 
     /// The client wants to end: closes everything in good order, and tells it.
     async fn detach(mut self) {
-        let done = self.left.detach();
+        let done = self.left.detach(Error::Canceled);
         tokio::pin!(done);
         loop {
             let next = tokio::select! {
@@ -487,12 +491,9 @@ impl Session {
     async fn drain(mut self) {
         let before = self.left.attached.totals.snapshot();
         self.left.silence();
-        let _ = self.left.detach().await;
+        let _ = self.left.detach(Error::NetworkDown).await;
         let after = self.left.attached.totals.snapshot();
-        let mut drained = lock(&self.desk.drained);
-        drained.undelivered += after.undelivered - before.undelivered;
-        drained.unfinished += after.opened.saturating_sub(after.closed);
-        drop(drained);
+        self.desk.count(after.undelivered - before.undelivered, after.opened.saturating_sub(after.closed));
         self.say_goodbye().await;
         self.left.forget().await;
     }
@@ -527,13 +528,13 @@ impl Leave {
         self.attached.memory.beat_down();
     }
 
-    fn detach(&mut self) -> oneshot::Receiver<()> {
+    fn detach(&mut self, why: Error) -> oneshot::Receiver<()> {
         let (done, wait) = oneshot::channel();
-        let _ = self
-            .desk
-            .proxy
-            .messages
-            .send(Message::Detach { device: self.attached.id, done: answer_to(done) });
+        let _ = self.desk.proxy.messages.send(Message::Detach {
+            device: self.attached.id,
+            why,
+            done: answer_to(done),
+        });
         wait
     }
 

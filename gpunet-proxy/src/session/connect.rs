@@ -71,6 +71,22 @@ pub enum DaemonError {
     Config(#[from] BadConfig),
 }
 
+impl From<DaemonError> for io::Error {
+    /// Of the kind that the system's answer has, if it was the system's.
+    fn from(error: DaemonError) -> Self {
+        let kind = match &error {
+            DaemonError::NotThere { source, .. }
+            | DaemonError::Connect { source, .. }
+            | DaemonError::Silent { source, .. } => source.kind(),
+            DaemonError::Refused { errno, .. } => Self::from_raw_os_error(*errno).kind(),
+            DaemonError::Version { .. } => io::ErrorKind::Unsupported,
+            DaemonError::Strange { .. } => io::ErrorKind::InvalidData,
+            DaemonError::Config(_) => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// A connection whose first frames were said.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -85,8 +101,9 @@ impl Connection {
         let at = || path.to_owned();
         let silent = |source| DaemonError::Silent { path: at(), source };
         let socket = reach(path)?;
-        wire::send(socket.as_fd(), &wire::encode_first(want), fds).map_err(silent)?;
-        let packet = next(&socket, PATIENCE).map_err(silent)?;
+        let sent = wire::send(socket.as_fd(), &wire::encode_first(want), fds);
+        // Who refuses unheard may have said why.
+        let packet = next(&socket, PATIENCE).map_err(|error| silent(sent.err().unwrap_or(error)))?;
         match wire::decode_first::<ToProgram>(packet) {
             Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
             Ok((answer, fds)) => Ok(Self { socket, answer, fds }),

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::embed::{EmbedError, Proxy, Side, embed};
 use crate::link::Link;
 use crate::placement;
+use crate::places;
 use crate::wire::{CardIs, DaemonIs, DeviceIs, Sizes, ToProgram, Want, Wish};
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
@@ -17,9 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-
-/// Where a daemon listens unless it is told otherwise.
-pub const DEFAULT_PATH: &str = "/run/gpunet/gpunetd.sock";
 
 /// A daemon that serves this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +76,8 @@ pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
     Ok(Proxy { side: Side::Daemon(Arc::new(remote)) })
 }
 
-/// Joins the daemon at `path` ([`DEFAULT_PATH`] if there is none) if one answers there, else starts a
-/// proxy in this program; the log and [`Proxy::daemon`] say which.
+/// Joins the daemon at `path` (without one: where [`places::daemon_path`] finds it) if one answers there,
+/// else starts a proxy in this program; the log and [`Proxy::daemon`] say which.
 ///
 /// A daemon that is there and refuses is an error: a program that its administrator has kept out, or
 /// whose version does not fit, must not go its own way unnoticed.
@@ -87,8 +85,8 @@ pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
 /// # Errors
 /// [`OpenError`].
 pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
-    let path = path.unwrap_or(Path::new(DEFAULT_PATH));
-    match attach(path, config.clone()) {
+    let path = path.map_or_else(places::daemon_path, Path::to_owned);
+    match attach(&path, config.clone()) {
         Ok(proxy) => {
             tracing::info!(path = %path.display(), "attached to a daemon");
             Ok(proxy)

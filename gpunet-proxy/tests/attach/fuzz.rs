@@ -1,1 +1,135 @@
+//! Any bytes, in any order: a live daemon goes on serving who keeps to the rules.
 
+use crate::raw::{AgentAnswer, Device, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
+use crate::support::daemon::Served;
+use crate::support::{HANG, small};
+use gpunet_proxy::{Attachment, Proxy};
+use proptest::prelude::*;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+/// One daemon for all cases, and a client that is served throughout.
+static DAEMON: LazyLock<(Served, Proxy, Attachment)> = LazyLock::new(|| {
+    let served = Served::new(small());
+    let proxy = served.attach(small());
+    let attachment = proxy.attach_cpu().expect("attached");
+    (served, proxy, attachment)
+});
+
+fn frames() -> impl Strategy<Value = ToDaemon> {
+    let number = prop_oneof![any::<u32>(), (1u32 << 31)..(1 << 31) + 4, 0u32..4];
+    let request = prop_oneof![
+        4 => proptest::collection::vec(any::<u8>(), 192),
+        // Near what is valid: an operation, a slot, a generation, a launch.
+        4 => (0u32..9, 0u32..18, 0u32..4, 0u32..3, proptest::collection::vec(0u8..3, 176)).prop_map(
+            |(op, slot, generation, launch, rest)| {
+                let head = [op, slot, generation, launch].map(u32::to_le_bytes);
+                head.into_iter().flatten().chain(rest).collect()
+            }
+        ),
+        1 => proptest::collection::vec(any::<u8>(), 0..400),
+    ];
+    let arena = 0u32..3;
+    let agent = prop_oneof![
+        (arena.clone(), any::<u64>()).prop_map(|(arena, len)| AgentAnswer::Provided { arena, len }),
+        arena.clone().prop_map(|arena| AgentAnswer::Mapped { arena }),
+        (arena.clone(), ".{0,40}").prop_map(|(arena, reason)| AgentAnswer::Failed { arena, reason }),
+        arena.prop_map(|arena| AgentAnswer::Unmapped { arena }),
+    ];
+    prop_oneof![
+        2 => (number.clone(), any::<u32>(), 0u8..4)
+            .prop_map(|(call, launch, policy)| ToDaemon::FinishLaunch { call, launch, policy }),
+        2 => Just(ToDaemon::ResetAll),
+        2 => number.clone().prop_map(|call| ToDaemon::Usage { call }),
+        8 => (number.clone(), request).prop_map(|(number, request)| ToDaemon::Ask { number, request }),
+        2 => number.prop_map(|number| ToDaemon::Abandon { number }),
+        1 => Just(ToDaemon::Detach),
+        1 => agent.prop_map(ToDaemon::Agent),
+        1 => Just(ToDaemon::Snapshot),
+    ]
+}
+
+fn wishes() -> impl Strategy<Value = Want> {
+    let card = proptest::option::of((any::<u64>(), any::<u64>(), any::<u64>()));
+    let sizes = (0u32..40, 0u32..8, 0u64..1 << 17, 0u64..1 << 17);
+    prop_oneof![
+        1 => Just(Want::Probe),
+        1 => Just(Want::Admin),
+        6 => Just(Want::Attach(wish())),
+        2 => (sizes, card, ".{0,80}", any::<bool>()).prop_map(|(sizes, card, command, gpu)| {
+            let (sockets, controls, shared_rings, device_rings) = sizes;
+            let gpu_device = Device::Cuda { name: command.clone(), uuid: [1; 16], shareable: true };
+            let device = if gpu { gpu_device } else { Device::Cpu };
+            Want::Attach(Wish { sockets, controls, shared_rings, device_rings, device, command, card })
+        }),
+    ]
+}
+
+/// What a program says: whole frames, damaged ones, garbage; with descriptors or without.
+#[derive(Clone, Debug)]
+struct Said {
+    bytes: Vec<u8>,
+    fds: usize,
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let damaged = (frames(), any::<prop::sample::Index>(), any::<u8>(), any::<bool>()).prop_map(
+        |(frame, at, byte, cut)| {
+            let mut all = bytes(&frame);
+            let at = at.index(all.len());
+            if cut {
+                all.truncate(at.max(1))
+            } else {
+                all[at] ^= byte
+            }
+            all
+        },
+    );
+    let bytes = prop_oneof![
+        8 => frames().prop_map(|frame| bytes(&frame)),
+        2 => damaged,
+        1 => proptest::collection::vec(any::<u8>(), 1..300),
+    ];
+    (bytes, prop_oneof![9 => Just(0usize), 1 => 1usize..20]).prop_map(|(bytes, fds)| Said { bytes, fds })
+}
+
+/// How many cases; `GPUNET_FUZZ_CASES` for a longer run.
+fn cases() -> u32 {
+    std::env::var("GPUNET_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_conversation_leaves_the_daemon_serving(
+        first in prop_oneof![8 => wishes().prop_map(|want| hello(&want)), 1 => proptest::collection::vec(any::<u8>(), 1..100)],
+        then in proptest::collection::vec(said(), 0..40),
+    ) {
+        let (served, _, attachment) = &*DAEMON;
+        let raw = Raw::connect(&served.path);
+        raw.try_send(&first);
+        // Most of it is of interest once the attachment is there.
+        if first.starts_with(b"gpnd") {
+            let _ = raw.next();
+        }
+        for Said { bytes, fds } in then {
+            let fds = vec![raw.fd(); fds];
+            let _ = raw.send_with(&bytes, &fds);
+        }
+        drop(raw);
+        prop_assert!(attachment.usage().ring_bytes > 0, "the good client is not served any more");
+        prop_assert!(served.daemon().is_alive());
+    }
+}
+
+#[test]
+fn nothing_is_left_of_them() {
+    let (served, ..) = &*DAEMON;
+    let start = Instant::now();
+    // The other test may run meanwhile: what stays is bounded.
+    while served.daemon().snapshot().is_none_or(|snapshot| snapshot.clients.len() > 4) {
+        assert!(start.elapsed() < HANG, "strangers stay");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -1,1 +1,144 @@
+//! Who may attach, and with how much.
 
+use crate::support::daemon::{Served, TempDir, listener};
+use crate::support::{bounded, small, until};
+use gpunet_proxy::access::Access;
+use gpunet_proxy::{AttachError, Config, DaemonError, attach, daemon};
+use std::process::Command;
+
+fn access(text: &str) -> Access {
+    toml::from_str(text).expect("rules")
+}
+
+/// The reason of a refusal.
+fn refusal(result: Result<gpunet_proxy::Attachment, AttachError>) -> (i32, String) {
+    match result {
+        Err(AttachError::Daemon(DaemonError::Refused { errno, reason })) => (errno, reason),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// The user of this process, as a table of the rules.
+fn own_table(limits: &str) -> String {
+    format!("[user.{}]\n{limits}", rustix::process::getuid().as_raw())
+}
+
+#[test]
+fn a_quota_says_which_and_how_much_is_allowed() {
+    bounded(|| {
+        let served = Served::with(small(), access(&own_table("ring_memory = 8000000\nattachments = 2")));
+        let proxy = served.attach(small());
+        let (errno, reason) = refusal(proxy.attach_cpu());
+        assert_eq!(errno, 105, "ENOBUFS");
+        assert!(reason.contains("ring_memory") && reason.contains("8000000"), "{reason}");
+        let modest = Config { sockets: 64, shared_rings: 1 << 20, ..small() };
+        let proxy = served.attach(modest.clone());
+        let first = proxy.attach_cpu().expect("enough");
+        let second = proxy.attach_cpu().expect("enough");
+        let (errno, reason) = refusal(proxy.attach_cpu());
+        assert_eq!(errno, 24, "EMFILE");
+        assert!(reason.contains("attachments"), "{reason}");
+        // What is given back can be had again: by a close, and by a death.
+        assert_eq!(first.close().undelivered, 0);
+        let other = served.attach(modest);
+        let first = other.attach_cpu().expect("room again");
+        other.abort();
+        until("room again", || proxy.attach_cpu().is_ok());
+        drop((first, second));
+        // Other rules hold for those that are there.
+        let kept = proxy.attach_cpu().expect("room");
+        served.daemon().set_access(access(&own_table("attachments = 1")));
+        assert_eq!(refusal(proxy.attach_cpu()).0, 24);
+        served.daemon().set_access(Access::default());
+        until("the new rules count", || proxy.attach_cpu().is_ok());
+        drop(kept);
+    });
+}
+
+/// Not a test: another user's program.
+#[test]
+fn other_user() {
+    let Some(path) = std::env::var_os("GPUNET_TEST_OTHER_USER") else { return };
+    let path = std::path::Path::new(&path);
+    match attach(path, small()) {
+        Err(DaemonError::Refused { errno: 13, reason }) => println!("refused: {reason}"),
+        Err(error) => println!("error: {error}"),
+        Ok(proxy) => {
+            let attachment = proxy.attach_cpu().expect("attached");
+            let own = daemon::snapshot(path).expect("it answers");
+            println!("sees {} of {}", own.clients.len(), own.clients.first().map_or(0, |client| client.uid));
+            drop(attachment);
+        }
+    }
+}
+
+/// Runs this program's test `other_user` as user 4242; `None` where that cannot be.
+fn as_other_user(path: &std::path::Path) -> Option<String> {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::getuid().is_root() {
+        crate::support::not_run("as another user", "only root can be another user");
+        return None;
+    }
+    // The test binary may lie where another user cannot read it.
+    let program = path.parent().expect("a directory").join("program");
+    if !program.exists() {
+        std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("room");
+    }
+    let output = Command::new(program)
+        .args(["--exact", "limits::other_user", "--nocapture"])
+        .env("GPUNET_TEST_OTHER_USER", path)
+        .uid(4242)
+        .gid(4242)
+        .output()
+        .expect("this program again");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn other_users_are_refused_unless_they_are_allowed_and_see_only_their_own() {
+    bounded(|| {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = TempDir::new();
+        let path = dir.path().join("sock");
+        let everyone = |path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777));
+        let daemon = daemon::start(listener(&path), small(), Access::default()).expect("a daemon");
+        everyone(dir.path()).and_then(|()| everyone(&path)).expect("own files");
+        let own = attach(&path, small()).expect("a daemon").attach_cpu().expect("attached");
+        let Some(said) = as_other_user(&path) else { return };
+        assert!(said.contains("refused: user 4242 may not use this daemon"), "{said}");
+        daemon.set_access(access("allow_users = [4242]"));
+        let said = as_other_user(&path).expect("root");
+        assert!(said.contains("sees 1 of 4242"), "{said}");
+        let all = daemon::snapshot(&path).expect("it answers");
+        assert_eq!((all.clients.len(), all.pid), (1, std::process::id()));
+        daemon.set_access(access("allow_users = [4242]\n[user.4242]\nadmin = true"));
+        let said = as_other_user(&path).expect("root");
+        assert!(said.contains("sees 2 of 0"), "{said}");
+        drop(own);
+    });
+}
+
+#[test]
+fn a_snapshot_of_many_clients_comes_in_pieces() {
+    bounded(|| {
+        let served = Served::new(small());
+        let proxy = served.attach(Config {
+            sockets: 4,
+            controls: 1,
+            shared_rings: 8192,
+            device_rings: 8192,
+            ..small()
+        });
+        let attachments: Vec<_> = (0..60).map(|_| proxy.attach_cpu().expect("attached")).collect();
+        let snapshot = daemon::snapshot(&served.path).expect("it answers");
+        assert_eq!(snapshot.clients.len(), 60);
+        assert!(
+            snapshot.clients.iter().all(|client| client.pid == std::process::id() && client.device == "cpu")
+        );
+        drop(attachments);
+        assert!(served.daemon().is_alive());
+        let error = daemon::snapshot(std::path::Path::new("/nonexistent")).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("no daemon at"), "{error}");
+    });
+}

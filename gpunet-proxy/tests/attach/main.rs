@@ -12,11 +12,3 @@ mod limits;
 mod raw;
 mod strangers;
 mod use_it;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// For tests that count what the process holds: no other runs meanwhile.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}

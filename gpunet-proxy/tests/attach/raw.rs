@@ -1,1 +1,171 @@
+//! A program that speaks the protocol by hand: its frames as docs and wire.rs have them, said once
+//! more, so that a change there without a new version shows here.
 
+use rustix::cmsg_space;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, recv, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+pub const MAGIC: &[u8; 4] = b"gpnd";
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(dead_code, reason = "the order is the protocol")]
+pub enum Want {
+    Probe,
+    Attach(Wish),
+    Admin,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Wish {
+    pub sockets: u32,
+    pub controls: u32,
+    pub shared_rings: u64,
+    pub device_rings: u64,
+    pub device: Device,
+    pub command: String,
+    pub card: Option<(u64, u64, u64)>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(dead_code, reason = "the order is the protocol")]
+pub enum Device {
+    Cpu,
+    Cuda { name: String, uuid: [u8; 16], shareable: bool },
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(dead_code, reason = "the order is the protocol")]
+pub enum ToDaemon {
+    FinishLaunch { call: u32, launch: u32, policy: u8 },
+    ResetAll,
+    Usage { call: u32 },
+    Ask { number: u32, request: Vec<u8> },
+    Abandon { number: u32 },
+    Detach,
+    Agent(AgentAnswer),
+    Snapshot,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(dead_code, reason = "the order is the protocol")]
+pub enum AgentAnswer {
+    Provided { arena: u32, len: u64 },
+    Mapped { arena: u32 },
+    Failed { arena: u32, reason: String },
+    Unmapped { arena: u32 },
+}
+
+/// What the daemon's first frame is, as far as tests care.
+#[derive(Clone, Debug, Deserialize)]
+#[allow(dead_code, reason = "the order is the protocol")]
+pub enum First {
+    Refused { errno: i32, reason: String },
+    Ready { pid: u32 },
+    Welcome { pid: u32 },
+}
+
+/// A wish that is granted.
+pub fn wish() -> Wish {
+    Wish {
+        sockets: 16,
+        controls: 4,
+        shared_rings: 1 << 16,
+        device_rings: 0,
+        device: Device::Cpu,
+        command: "a stranger".to_owned(),
+        card: None,
+    }
+}
+
+pub fn bytes(frame: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(frame).expect("bytes")
+}
+
+pub fn hello(want: &Want) -> Vec<u8> {
+    let mut all = MAGIC.to_vec();
+    all.extend(VERSION.to_le_bytes());
+    all.extend(bytes(want));
+    all
+}
+
+/// A connection.
+pub struct Raw(pub OwnedFd);
+
+impl Raw {
+    pub fn connect(path: &Path) -> Self {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a socket");
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("connected");
+        let raw = Self(socket);
+        raw.give_up_after(Duration::from_secs(20));
+        raw
+    }
+
+    pub fn give_up_after(&self, limit: Duration) {
+        for timeout in [rustix::net::sockopt::Timeout::Recv, rustix::net::sockopt::Timeout::Send] {
+            rustix::net::sockopt::set_socket_timeout(&self.0, timeout, Some(limit)).expect("a socket");
+        }
+    }
+
+    /// A client that was welcomed.
+    pub fn attached(path: &Path) -> Self {
+        let raw = Self::connect(path);
+        raw.send(&hello(&Want::Attach(wish())));
+        assert!(matches!(raw.first(), Some(First::Welcome { .. })));
+        raw
+    }
+
+    pub fn send(&self, bytes: &[u8]) {
+        self.send_with(bytes, &[]).expect("sent");
+    }
+
+    /// Sends; the daemon may have closed already.
+    pub fn try_send(&self, bytes: &[u8]) {
+        let _ = self.send_with(bytes, &[]);
+    }
+
+    pub fn send_with(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(64))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(fds.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(fds)));
+        sendmsg(&self.0, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// The next packet's bytes (what came with it is thrown away); `None` at the end.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 1 << 16];
+        match recv(&self.0, &mut buffer[..], RecvFlags::empty()) {
+            Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => None,
+            Ok((len, _)) => Some(buffer[..len].to_vec()),
+            Err(error) => panic!("no answer: {error}"),
+        }
+    }
+
+    /// The daemon's first frame; `None` if it closed without one.
+    pub fn first(&self) -> Option<First> {
+        let packet = self.next()?;
+        assert_eq!(&packet[..4], MAGIC);
+        assert_eq!(packet[4..8], VERSION.to_le_bytes());
+        Some(postcard::take_from_bytes(&packet[8..]).expect("a first frame").0)
+    }
+
+    /// Says that the daemon has closed, after whatever it had still to say.
+    pub fn expect_closed(&self) {
+        while self.next().is_some() {}
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -164,3 +164,26 @@ fn a_kernel_that_outlives_its_attachment_hears_of_it() {
         drop(token);
     });
 }
+
+#[test]
+fn a_listener_ends_with_its_attachment_whatever_else_was_open() {
+    bounded(|| {
+        let world = World::new();
+        let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
+        let net = world.net();
+        let listener = listen(net, peer);
+        let addr = listener.local_addr();
+        let connects = std::thread::spawn(move || {
+            Stream::connect_with(&SOLO, net, addr, peer).map(|_| ()).expect("connected");
+        });
+        let _stream = listener.accept(&SOLO).expect("accepted");
+        connects.join().expect("no panic");
+        // In a later slot than the direct stream, which is closed at once.
+        let other = listen(net, TCP).local_addr().to_std().expect("an address");
+        let (_proxy, attachment, token) = world.apart();
+        drop(attachment);
+        drop(token);
+        let refused = std::net::TcpStream::connect(other).expect_err("nobody listens there");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    });
+}

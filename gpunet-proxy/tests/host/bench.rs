@@ -1,11 +1,13 @@
 //! A proxy, a host, and a runtime for its tasks.
 
+use crate::support::daemon::Served;
+use crate::support::world::Home;
 use crate::support::{HANG, bounded, small};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::{Options, TransportKind};
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::host::{Host, Listener, Stream};
-use gpunet_proxy::{Config, Proxy, embed};
+use gpunet_proxy::{Config, Proxy};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -47,13 +49,15 @@ pub struct Bench {
     pub case: Case,
     pub proxy: Proxy,
     pub host: Host,
+    // Dropped last.
+    _daemon: Option<Served>,
 }
 
 impl Bench {
     pub fn with(case: Case, config: Config) -> Self {
-        let proxy = embed(config).expect("a proxy");
+        let (proxy, daemon) = Home::of_environment().proxy(config);
         let host = proxy.host().expect("a host's sockets");
-        Self { case, proxy, host }
+        Self { case, proxy, host, _daemon: daemon }
     }
 
     pub fn options(&self) -> Options {

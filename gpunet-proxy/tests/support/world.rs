@@ -42,8 +42,20 @@ pub enum Home {
 }
 
 impl Home {
+    /// A proxy there, and the daemon, if it is one.
+    pub fn proxy(self, config: Config) -> (Proxy, Option<Served>) {
+        // A simulated card's dma-buf is none: a daemon refuses it.
+        let pretends = config.placement != Wanted::Auto && matches!(config.rdma, Rdma::Simulated(_));
+        let daemon = (self == Self::Daemon && !pretends).then(|| Served::new(config.clone()));
+        let proxy = match &daemon {
+            Some(daemon) => daemon.attach(config),
+            None => embed(config).expect("a proxy"),
+        };
+        (proxy, daemon)
+    }
+
     /// The environment's choice: `GPUNET_TEST_DAEMON=1` runs a whole suite attached.
-    fn of_environment() -> Self {
+    pub fn of_environment() -> Self {
         match std::env::var_os("GPUNET_TEST_DAEMON") {
             Some(value) if value == "1" => Self::Daemon,
             _ => Self::Embedded,
@@ -62,10 +74,7 @@ impl World {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
         let config = Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() };
-        // A simulated card's dma-buf is none: a daemon refuses it.
-        let embedded = case.placement != Wanted::Auto && matches!(config.rdma, Rdma::Simulated(_));
-        let home = if embedded { Home::Embedded } else { case.home };
-        Self::at(if home == Home::Embedded && !embedded { Home::of_environment() } else { home }, config)
+        Self::at(if case.home == Home::Embedded { Home::of_environment() } else { case.home }, config)
     }
 
     pub fn with(config: Config) -> Self {
@@ -73,11 +82,8 @@ impl World {
     }
 
     pub fn at(home: Home, config: Config) -> Self {
-        let daemon = (home == Home::Daemon).then(|| Arc::new(Served::new(config.clone())));
-        let proxy = match &daemon {
-            Some(daemon) => daemon.attach(config),
-            None => embed(config).expect("a proxy"),
-        };
+        let (proxy, daemon) = home.proxy(config);
+        let daemon = daemon.map(Arc::new);
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
         Self { proxy, attachment: Some(attachment), token: Some(token), daemon }

@@ -102,10 +102,6 @@ settings! {
     latency_us: u64, "US", "GPUNETD_LATENCY_US", Some(Config::default().latency.as_micros() as u64);
     /// A device that sees no sign of life for so long reports ENETDOWN, milliseconds. Default 2000.
     heartbeat_ms: u64, "MS", "GPUNETD_HEARTBEAT_MS", Some(Config::default().heartbeat.as_millis() as u64);
-    /// A client that leaves the daemon without an answer for so long is cut off, milliseconds. Default 5000:
-    /// longer than a busy machine holds a thread up.
-    client_silence_ms: u64, "MS", "GPUNETD_CLIENT_SILENCE_MS",
-        Some(Config::default().client_silence.as_millis() as u64);
     /// How long a closed stream may take to send what was accepted, seconds. Default 30.
     linger_s: u64, "S", "GPUNETD_LINGER_S", Some(Config::default().linger.as_secs());
     /// How long the daemon waits at its end until all streams have sent what was accepted, seconds. Default 10:
@@ -317,7 +313,6 @@ impl Loaded {
             let key = match bad.setting {
                 "data_threads" => "threads",
                 "heartbeat (ms)" => "heartbeat_ms",
-                "client_silence (ms)" => "client_silence_ms",
                 "rc_keepalive (ms)" => "rc_keepalive_ms",
                 "latency (us)" => "latency_us",
                 other => other,
@@ -342,7 +337,6 @@ impl Settings {
             spin: Duration::from_micros(self.spin_us),
             latency: Duration::from_micros(self.latency_us),
             heartbeat: Duration::from_millis(self.heartbeat_ms),
-            client_silence: Duration::from_millis(self.client_silence_ms),
             linger: Duration::from_secs(self.linger_s),
             rdma: match self.rc {
                 Rc::System => Rdma::System,

@@ -1,0 +1,52 @@
+//! Whose proxy is used.
+
+use gpunet_proxy::{Config, DaemonError, EmbedError, Proxy, attach, embed};
+use std::path::PathBuf;
+
+/// `--daemon`, for a program's own arguments to flatten.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ProxyArgs {
+    /// Use the gpunetd that listens at PATH; without it a proxy runs in this process.
+    #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true)]
+    pub daemon: Option<PathBuf>,
+}
+
+/// Why there is no proxy.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// None could be started in this process.
+    #[error("cannot start the proxy: {0}")]
+    Embed(#[from] EmbedError),
+    /// The daemon that was asked for cannot be used.
+    #[error("--daemon: {0}")]
+    Daemon(#[from] DaemonError),
+}
+
+impl ProxyArgs {
+    /// Joins the daemon that was asked for, or starts a proxy. Never the one for want of the other:
+    /// who names a daemon means it.
+    ///
+    /// # Errors
+    /// [`ProxyError`].
+    pub fn open(&self, config: Config) -> Result<Proxy, ProxyError> {
+        match &self.daemon {
+            // An empty variable is how a shell says "none".
+            Some(path) if !path.as_os_str().is_empty() => Ok(attach(path, config)?),
+            _ => Ok(embed(config)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_was_asked_for_is_not_done_without() {
+        let args = ProxyArgs { daemon: Some("/nonexistent/gpunetd.sock".into()) };
+        let error = args.open(Config::small()).unwrap_err().to_string();
+        assert!(error.starts_with("--daemon: no daemon at /nonexistent/gpunetd.sock"), "{error}");
+        let proxy = ProxyArgs { daemon: Some("".into()) }.open(Config::small()).unwrap();
+        assert!(proxy.daemon().is_none());
+    }
+}

@@ -23,6 +23,12 @@ pub enum ProxyError {
 }
 
 impl ProxyArgs {
+    /// Says whether a daemon was asked for. (An empty variable is how a shell says "none".)
+    #[must_use]
+    pub fn names_a_daemon(&self) -> bool {
+        self.daemon.as_ref().is_some_and(|path| !path.as_os_str().is_empty())
+    }
+
     /// Joins the daemon that was asked for, or starts a proxy. Never the one for want of the other:
     /// who names a daemon means it.
     ///
@@ -30,8 +36,7 @@ impl ProxyArgs {
     /// [`ProxyError`].
     pub fn open(&self, config: Config) -> Result<Proxy, ProxyError> {
         match &self.daemon {
-            // An empty variable is how a shell says "none".
-            Some(path) if !path.as_os_str().is_empty() => Ok(attach(path, config)?),
+            Some(path) if self.names_a_daemon() => Ok(attach(path, config)?),
             _ => Ok(embed(config)?),
         }
     }

@@ -130,8 +130,9 @@ pub struct ServerArgs {
     pub addr: Endpoint,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol). Peer needs both ends in one process.
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    /// Transport: tcp, rc (RDMA, rsocket's protocol), peer (through memory; needs --daemon, and the other end
+    /// under the same one), or auto.
+    #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// Thread blocks that share the connections [default: 16 on a GPU, the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -151,8 +152,9 @@ pub struct ClientArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol). Peer needs both ends in one process.
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    /// Transport: tcp, rc (RDMA, rsocket's protocol), peer (through memory; needs --daemon, and the other end
+    /// under the same one), or auto.
+    #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// Thread blocks; with fewer than connections, each block takes several, one after another [default: one per
     /// connection, at most 2048].
@@ -167,7 +169,7 @@ pub enum Transport {
     Auto,
     /// TCP.
     Tcp,
-    /// Shared rings, in one process.
+    /// Shared rings: both ends under one proxy.
     Peer,
     /// RDMA, in the protocol of librdmacm's rsockets.
     Rc,
@@ -226,16 +228,6 @@ impl fmt::Display for Endpoint {
     }
 }
 
-fn remote_transport(text: &str) -> Result<Transport, String> {
-    match text {
-        "auto" => Ok(Transport::Auto),
-        "tcp" => Ok(Transport::Tcp),
-        "rc" => Ok(Transport::Rc),
-        "peer" => Err("peer needs both ends in one process: run gpunet-echo without a command".to_owned()),
-        _ => Err("expected auto, tcp or rc".to_owned()),
-    }
-}
-
 /// Largest message: two buffers of this size per block must fit in memory.
 const LARGEST: u64 = 256 << 20;
 
@@ -280,10 +272,25 @@ where
     let cli = Cli::try_parse_from(args).map_err(refusal)?;
     Ok(match cli.command {
         None => Job::Demo(cli.demo),
-        Some(Command::Server(args)) => Job::Server(args),
-        Some(Command::Client(args)) => Job::Client(args),
+        Some(Command::Server(args)) => {
+            reachable(args.transport, &args.device)?;
+            Job::Server(args)
+        }
+        Some(Command::Client(args)) => {
+            reachable(args.transport, &args.device)?;
+            Job::Client(args)
+        }
         Some(Command::Probe) => Job::Probe,
     })
+}
+
+/// Refuses what can reach nobody: peer from a process with a proxy of its own.
+fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
+    if transport == Transport::Peer && !device.proxy.names_a_daemon() {
+        let line = "--transport peer needs both ends under one proxy: add --daemon PATH, or run gpunet-echo without a command";
+        return Err(Refusal::Wrong(line.to_owned()));
+    }
+    Ok(())
 }
 
 /// Makes one line of clap's message: its first paragraph without the word in front.
@@ -326,7 +333,7 @@ mod tests {
             (&["client"], "<ADDR>"),
             (&["client", "nowhere"], "HOST:PORT"),
             (&["server", "127.0.0.1:99999"], "HOST:PORT"),
-            (&["server", "--transport", "peer"], "one process"),
+            (&["server", "--transport", "peer"], "--daemon"),
             (&["--transport", "rdma"], "rdma"),
             (&["--threads", "1025"], "1025"),
             (&["--blocks", "0"], "0"),

@@ -112,8 +112,8 @@ pub struct ServerArgs {
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends in one process.
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends under one --daemon.
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
     pub transport: Transport,
     /// Clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -130,8 +130,8 @@ pub struct ClientArgs {
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends in one process.
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT", value_parser = remote_transport)]
+    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends under one --daemon.
+    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
     pub transport: Transport,
     /// How often to run it all, one after another; rstream's server serves once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -180,15 +180,6 @@ impl FromStr for Transport {
             _ => return Err("expected auto, tcp, peer or rc"),
         };
         Ok(Self { kind, name })
-    }
-}
-
-fn remote_transport(text: &str) -> Result<Transport, &'static str> {
-    match text.parse()? {
-        Transport { kind: TransportKind::Peer, .. } => {
-            Err("peer needs both ends in one process: gpunet-rstream both --transport peer")
-        }
-        transport => Ok(transport),
     }
 }
 
@@ -276,10 +267,26 @@ where
     I::Item: Into<std::ffi::OsString> + Clone,
 {
     Ok(match Cli::try_parse_from(args).map_err(refusal)?.command {
-        Command::Server(args) => Job::Server(args),
-        Command::Client(args) => Job::Client(args),
+        Command::Server(args) => {
+            reachable(args.transport, &args.device)?;
+            Job::Server(args)
+        }
+        Command::Client(args) => {
+            reachable(args.transport, &args.device)?;
+            Job::Client(args)
+        }
         Command::Both(args) => Job::Both(args),
     })
+}
+
+/// Refuses what can reach nobody: peer from a process with a proxy of its own.
+fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
+    if transport.kind == TransportKind::Peer && !device.proxy.names_a_daemon() {
+        let line =
+            "--transport peer needs both ends under one proxy: add --daemon PATH, or gpunet-rstream both";
+        return Err(Refusal::Wrong(line.to_owned()));
+    }
+    Ok(())
 }
 
 /// Makes one line of clap's message: its first paragraph without the word in front.
@@ -336,7 +343,7 @@ mod tests {
             (&["server", "--frobnicate"], "--frobnicate"),
             (&["server", "-S", "0"], "1 to 1024M"),
             (&["server", "-C", "0"], "0"),
-            (&["server", "--transport", "peer"], "one process"),
+            (&["server", "--transport", "peer"], "--daemon"),
             (&["both", "--transport", "pigeon"], "auto, tcp, peer or rc"),
             (&["both", "--all", "-S", "5"], "--size"),
             (&["both", "--every-size"], "--all"),

@@ -9,7 +9,7 @@ fn a_bad_command_line_gets_one_line_and_code_2() {
         (&[][..], "server, client or both"),
         (&["server", "--size", "many"], "many"),
         (&["server", "--device", "abacus"], "abacus"),
-        (&["server", "--transport", "peer"], "one process"),
+        (&["server", "--transport", "peer"], "--daemon"),
         (&["client"], "ADDR"),
         (&["both", "--all", "-C", "3"], "--count"),
     ] {

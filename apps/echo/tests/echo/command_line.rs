@@ -14,7 +14,7 @@ fn a_bad_command_line_gets_one_line_and_code_2() {
         (&["--transport", "pigeon"], "pigeon"),
         (&["client"], "ADDR"),
         (&["client", "no-port"], "no-port"),
-        (&["client", "127.0.0.1:1", "--transport", "peer"], "one process"),
+        (&["client", "127.0.0.1:1", "--transport", "peer"], "--daemon"),
         (&["server", "127.0.0.1:70000"], "127.0.0.1:70000"),
         (&["server", "127.0.0.1:0", "--count", "3"], "--count"),
         (&["serve"], "serve"),

@@ -10,6 +10,7 @@
 
 mod client;
 mod command_line;
+mod daemon;
 mod demo;
 mod process;
 mod server;

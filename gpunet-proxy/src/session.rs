@@ -194,6 +194,7 @@ impl Session {
     /// The thread's body: until the attachment or the daemon is gone.
     fn run(&self, mut agent: Agent) {
         let _ = self.thread.set(std::thread::current().id());
+        let _ended = Ended(self);
         let mut buffer = vec![0; MAX_FRAME];
         let ended = loop {
             match wire::recv(self.socket.as_fd(), &mut buffer) {
@@ -203,8 +204,7 @@ impl Session {
                         let mut state = self.lock();
                         state.stats = stats.into();
                         if state.leaving {
-                            drop(state);
-                            return self.end();
+                            return;
                         }
                         break "it is stopping".to_owned();
                     }
@@ -221,7 +221,6 @@ impl Session {
         self.hang_up();
         // Its writer is gone, or has forgotten this attachment: what nobody else says, this side does.
         self.memory.beat_down();
-        self.end();
     }
 
     /// Completes everything that waits, with nothing.
@@ -298,6 +297,19 @@ impl Session {
             FromAgent::Unmapped { arena } => (AgentAnswer::Unmapped { arena }, None),
         };
         self.post(&mut self.lock(), &ToDaemon::Agent(answer), fd);
+    }
+}
+
+/// The session's thread ends: by return, or by a panic, after which nobody reads any more.
+struct Ended<'a>(&'a Session);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.hang_up();
+            self.0.memory.beat_down();
+        }
+        self.0.end();
     }
 }
 

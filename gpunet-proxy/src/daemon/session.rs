@@ -476,13 +476,14 @@ impl Session {
                 _ => return self.gone(&"it ended while it was detached").await,
             }
         }
-        self.say_goodbye().await;
         tracing::info!(id = self.left.attached.id, pid = self.who.pid, "detached");
-        self.left.forget().await;
+        self.say_goodbye().await;
     }
 
-    async fn say_goodbye(&mut self) {
+    /// Forgets the attachment, and then tells the client: what it had is its to take again.
+    async fn say_goodbye(self) {
         let stats = self.left.attached.totals.snapshot().into();
+        self.left.forget().await;
         let bytes = wire::encode(&ToProgram::Detached { stats });
         let _ = timeout(LAST_WORDS, self.wire.send(&bytes, &[])).await;
     }
@@ -495,7 +496,6 @@ impl Session {
         let after = self.left.attached.totals.snapshot();
         self.desk.count(after.undelivered - before.undelivered, after.opened.saturating_sub(after.closed));
         self.say_goodbye().await;
-        self.left.forget().await;
     }
 
     /// The client is gone, or is to go.

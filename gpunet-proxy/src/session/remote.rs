@@ -198,8 +198,7 @@ fn device_is(device: Option<&Device>) -> DeviceIs {
         None => DeviceIs::Cpu,
         Some(device) => DeviceIs::Cuda {
             name: device.name().to_owned(),
-            // Known once the device says so.
-            uuid: [0; 16],
+            uuid: device.uuid(),
             shareable: can_share(device),
         },
     }

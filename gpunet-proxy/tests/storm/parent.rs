@@ -158,7 +158,7 @@ impl Storm {
         for at in 0..self.workers.len() {
             if let Some(status) = self.workers[at].child.try_wait().expect("our child") {
                 let log = std::fs::read_to_string(self.log(self.workers[at].number)).unwrap_or_default();
-                panic!("worker {} ended: {status}\n{log}", self.workers[at].pid);
+                panic!("worker {} (number {}) ended: {status}\n{log}", self.workers[at].pid, self.workers[at].number);
             }
         }
     }

@@ -77,8 +77,12 @@ pub(crate) enum FromAgent {
 
 /// The agent of an attachment of this process: a thread that is started by the first request and ends
 /// with the link, when the attachment is forgotten.
-pub(crate) fn embedded_agent(device: u32, agent: Agent, answers: UnboundedSender<Message>) -> AgentLink {
-    let thread = Mutex::new(AgentThread::Idle(Box::new(agent)));
+pub(crate) fn embedded_agent(
+    device: u32,
+    agent: SharedAgent,
+    answers: UnboundedSender<Message>,
+) -> AgentLink {
+    let thread = Mutex::new(AgentThread::Idle(agent));
     Box::new(move |request| {
         // A panic in here is a failed start, which leaves `Ended`.
         let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +101,7 @@ pub(crate) fn embedded_agent(device: u32, agent: Agent, answers: UnboundedSender
 /// Where an embedded agent is.
 enum AgentThread {
     /// Not yet needed.
-    Idle(Box<Agent>),
+    Idle(SharedAgent),
     Running(Sender<ToAgent>),
     /// The system refused a thread.
     Ended,
@@ -106,7 +110,7 @@ enum AgentThread {
 impl AgentThread {
     fn start(&mut self, device: u32, answers: &UnboundedSender<Message>) {
         *self = match std::mem::replace(self, Self::Ended) {
-            Self::Idle(mut agent) => {
+            Self::Idle(agent) => {
                 let (requests, inbox) = crossbeam_channel::unbounded();
                 let answers = answers.clone();
                 let serve = move || {
@@ -139,6 +143,23 @@ impl ToAgent {
             Self::Clear { arena, .. } => FromAgent::Failed { arena: *arena, reason },
             Self::Unmap { arena } => FromAgent::Unmapped { arena: *arena },
         }
+    }
+}
+
+/// An agent, for the thread that serves it and for its attachment. What it has mapped stays as long as
+/// either of them: kernels and tasks use it whether the daemon lives or not.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedAgent(Arc<Mutex<Agent>>);
+
+impl SharedAgent {
+    pub(crate) fn new(agent: Agent) -> Self {
+        Self(Arc::new(Mutex::new(agent)))
+    }
+
+    /// Does what the control plane asks.
+    pub(crate) fn handle(&self, request: ToAgent) -> FromAgent {
+        // What a panic left half done is an arena that was not answered for.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(request)
     }
 }
 
@@ -207,8 +228,7 @@ impl Agent {
         }
     }
 
-    /// Does what the control plane asks.
-    pub(crate) fn handle(&mut self, request: ToAgent) -> FromAgent {
+    fn handle(&mut self, request: ToAgent) -> FromAgent {
         match request {
             ToAgent::Provide { arena, len } => match self.provide(arena, len) {
                 Ok((fd, len)) => FromAgent::Provided { arena, fd, len },

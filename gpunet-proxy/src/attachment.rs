@@ -1,6 +1,6 @@
 //! A device's sockets, seen from the host.
 
-use crate::agent::{Agent, embedded_agent};
+use crate::agent::{Agent, SharedAgent, embedded_agent};
 use crate::attached::{Attached, ClientInfo, Inbox, Stats, Totals, Usage};
 use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
 use crate::embed::{Inner, Proxy, Side};
@@ -95,8 +95,9 @@ pub(crate) struct Shared {
     pub(crate) contexts: u64,
     /// CUDA's side; `None` for the CPU device.
     device: Option<Device>,
-    // Dropped last, in this order: the registration before the region it registers (inside
+    // Dropped last, in this order: what the agent has mapped; the registration before the region it registers (inside
     // `memory`, and kept by the registration itself), the device's own memory before the device.
+    _agent: SharedAgent,
     _registration: Option<Registration>,
     _own: Arc<DeviceMemory>,
     _doorbells: Arc<[OwnedFd]>,
@@ -117,6 +118,7 @@ pub(crate) struct Prepared {
     contexts: u64,
     doorbells: Arc<[OwnedFd]>,
     device: Option<Device>,
+    agent: SharedAgent,
 }
 
 impl Prepared {
@@ -158,13 +160,14 @@ impl Prepared {
             own.write(offset, bytes_of(&context))?;
         }
         let contexts = own.address() + device_layout.contexts;
-        Ok(Self { memory, registration, own, contexts, doorbells, device: device.cloned() })
+        let device = device.cloned();
+        let agent = SharedAgent::new(Agent::new(device.clone(), own.clone(), device_layout, memory.clone()));
+        Ok(Self { memory, registration, own, contexts, doorbells, device, agent })
     }
 
     /// The agent of this attachment.
-    pub(crate) fn agent(&self) -> Agent {
-        let layout = DeviceLayout::new(self.memory.geometry());
-        Agent::new(self.device.clone(), self.own.clone(), layout, self.memory.clone())
+    pub(crate) fn agent(&self) -> SharedAgent {
+        self.agent.clone()
     }
 
     pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
@@ -173,7 +176,7 @@ impl Prepared {
 
     /// The attachment, once the proxy serves it.
     pub(crate) fn attachment(self, link: Link) -> Attachment {
-        let Self { memory, registration, own, contexts, doorbells, device } = self;
+        let Self { memory, registration, own, contexts, doorbells, device, agent } = self;
         let launches = Mutex::new(0);
         let shared = Shared {
             link,
@@ -181,6 +184,7 @@ impl Prepared {
             launches,
             contexts,
             device,
+            _agent: agent,
             _registration: registration,
             _own: own,
             _doorbells: doorbells,

@@ -14,7 +14,7 @@ pub use remote::{DaemonInfo, OpenError, attach, open};
 pub(crate) use connect::{Connection, next};
 pub(crate) use remote::Remote;
 
-use crate::agent::{Agent, FromAgent};
+use crate::agent::{FromAgent, SharedAgent};
 use crate::attached::{Stats, Usage};
 use crate::link::ANSWER;
 use crate::message::Answer;
@@ -80,13 +80,13 @@ impl Session {
         socket: OwnedFd,
         memory: Arc<SharedMemory>,
         linger: Duration,
-        agent: Agent,
+        agent: SharedAgent,
     ) -> io::Result<Arc<Self>> {
         let bell = shard::new_bell()?;
         let (state, thread) = (Mutex::default(), OnceLock::new());
         let session = Arc::new(Self { socket, bell, memory, linger, state, thread });
         let reader = session.clone();
-        std::thread::Builder::new().name("gpunet-session".to_owned()).spawn(move || reader.run(agent))?;
+        std::thread::Builder::new().name("gpunet-session".to_owned()).spawn(move || reader.run(&agent))?;
         Ok(session)
     }
 
@@ -192,7 +192,7 @@ impl Session {
     }
 
     /// The thread's body: until the attachment or the daemon is gone.
-    fn run(&self, mut agent: Agent) {
+    fn run(&self, agent: &SharedAgent) {
         let _ = self.thread.set(std::thread::current().id());
         let _ended = Ended(self);
         let mut buffer = vec![0; MAX_FRAME];
@@ -208,7 +208,7 @@ impl Session {
                         }
                         break "it is stopping".to_owned();
                     }
-                    Ok((frame, fds)) => self.handle(frame, fds, &mut agent),
+                    Ok((frame, fds)) => self.handle(frame, fds, agent),
                     Err(error) => break error.to_string(),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(),
@@ -249,7 +249,7 @@ impl Session {
         }
     }
 
-    fn handle(&self, frame: ToProgram, fds: Vec<OwnedFd>, agent: &mut Agent) {
+    fn handle(&self, frame: ToProgram, fds: Vec<OwnedFd>, agent: &SharedAgent) {
         match frame {
             ToProgram::Reply { number, reply } => {
                 let answer = self.lock().pending.remove(&number);
@@ -281,7 +281,7 @@ impl Session {
     }
 
     /// Does what the control plane asks of the attachment's agent.
-    fn serve(&self, request: AgentRequest, fds: Vec<OwnedFd>, agent: &mut Agent) {
+    fn serve(&self, request: AgentRequest, fds: Vec<OwnedFd>, agent: &SharedAgent) {
         let answer = match request.request(fds) {
             Ok(request) => agent.handle(request),
             Err((arena, reason)) => FromAgent::Failed { arena, reason },

@@ -31,7 +31,8 @@ impl Past {
     pub(super) fn forget(&mut self, device: &Device) {
         let stats = device.attached.totals.snapshot();
         self.totals.opened += stats.opened;
-        self.totals.closed += stats.closed;
+        // Those that did not end before it have ended with it.
+        self.totals.closed += stats.opened;
         self.totals.undelivered += stats.undelivered;
     }
 }

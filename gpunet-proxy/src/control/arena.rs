@@ -143,6 +143,15 @@ pub(super) enum Taken {
     None,
 }
 
+/// Whether there is room for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Here,
+    /// An arena is being made.
+    Coming,
+    None,
+}
+
 impl Arena {
     fn side_of(&self, device: u32) -> usize {
         usize::from(self.sides[1].device == device)
@@ -180,6 +189,24 @@ impl Arenas {
             }
         }
         if pending { Taken::Pending } else { Taken::None }
+    }
+
+    /// Says whether [`Arenas::take`] would find rings.
+    pub(super) fn look(&mut self, a: u32, b: u32, to_a: u8, to_b: u8) -> Room {
+        match self.take(a, b, to_a, to_b) {
+            Taken::Pending => Room::Coming,
+            Taken::None => Room::None,
+            Taken::Rings(at_a, at_b) => {
+                if let Some(arena) = self.arenas.get_mut(&at_a.arena) {
+                    arena.ends -= 2;
+                    for (device, rings) in [(a, at_a), (b, at_b)] {
+                        let side = arena.side_of(device);
+                        arena.sides[side].rings.give(rings.recv.offset, rings.recv.log2);
+                    }
+                }
+                Room::Here
+            }
+        }
     }
 
     /// The numbers that `device` has for its own part of an arena and for the other's.

@@ -1,18 +1,21 @@
 //! Direct streams between two attachments: an accept and a connect that wait for an arena with room.
 
 use super::Control;
-use super::arena::{ArenaRings, Pair, Taken, pair_of};
-use super::books::{StreamMemory, Wait, Waiter, Waiting};
+use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
+use super::books::{Role, StreamMemory, Wait, Waiter, Waiting};
 use super::pair::Meeting;
 use super::request::allowed;
 use gpunet_abi::Error;
 use gpunet_abi::options::TransportKind;
+use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 
 /// The joins that wait, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Joins {
     waiting: BTreeMap<u64, Join>,
+    /// Connects that have not joined a listener's queue yet: their pair has no arena with room.
+    preparing: BTreeMap<u64, Preparing>,
     begun: u64,
 }
 
@@ -24,6 +27,15 @@ struct Join {
     meeting: Meeting,
 }
 
+/// A connect before it queues.
+struct Preparing {
+    pair: Pair,
+    control: u32,
+    seq: u64,
+    launch: u32,
+    wish: Connect,
+}
+
 impl Join {
     fn pair(&self) -> Pair {
         pair_of(self.meeting.client.device, self.meeting.server.device)
@@ -31,6 +43,50 @@ impl Join {
 }
 
 impl Control {
+    /// Makes sure that a connect to another attachment's listener finds an arena with room; says whether
+    /// it waits for that.
+    pub(super) fn prepare(&mut self, control: u32, seq: u64, launch: u32, wish: &Connect) -> bool {
+        let device = wish.ticket.device;
+        let Some((other, listener)) = self.listener_at(wish.to).filter(|at| at.0 != device) else {
+            return false;
+        };
+        let book = self.devices.get(&other).and_then(|device| device.slots.get(listener as usize));
+        let Some(Role::Listener(listener)) = book.map(|book| &book.role) else { return false };
+        let (ours, theirs) = (wish.options, listener.bound.options);
+        let (up, down) = (ours.send_log2.max(theirs.recv_log2), ours.recv_log2.max(theirs.send_log2));
+        match self.arenas.look(device, other, down, up) {
+            Room::Here => return false,
+            Room::Coming => {}
+            // If there will be none, the accept will find out, and the connect go another way.
+            Room::None if !self.make_arena(device, other, down, up) => return false,
+            Room::None => {}
+        }
+        let id = self.joins.begun;
+        self.joins.begun += 1;
+        let preparing = Preparing { pair: pair_of(device, other), control, seq, launch, wish: wish.clone() };
+        self.joins.preparing.insert(id, preparing);
+        if let Some(device) = self.devices.get_mut(&device) {
+            device.wait(control, seq, launch, Wait::Joining { join: id });
+        }
+        true
+    }
+
+    /// Lets the connects of a pair go on.
+    fn go_on(&mut self, pair: Pair) {
+        let of_pair = self.joins.preparing.iter().filter(|(_, preparing)| preparing.pair == pair);
+        let ids: Vec<u64> = of_pair.map(|(&id, _)| id).collect();
+        for id in ids {
+            let Some(Preparing { control, seq, launch, wish, .. }) = self.joins.preparing.remove(&id) else {
+                continue;
+            };
+            let device = wish.ticket.device;
+            if let Some(book) = self.device(device) {
+                book.requests.remove(&control);
+                self.connect_prepared(device, (control, seq), launch, wish);
+            }
+        }
+    }
+
     /// Joins a connect and an accept of two attachments, at once if there is room in an arena of theirs.
     pub(super) fn join(&mut self, listener: (u32, u32), waiter: Waiter, meeting: Meeting) {
         let join = Join { listener, waiter, meeting };
@@ -109,6 +165,7 @@ impl Control {
             let Some(join) = self.joins.waiting.remove(&id) else { continue };
             self.try_join(join);
         }
+        self.go_on(pair);
     }
 
     /// A pair gets no such arena: another one is tried (`again`), or the connects go another way.
@@ -121,6 +178,7 @@ impl Control {
                 self.give_up_join(join);
             }
         }
+        self.go_on(pair);
     }
 
     /// There will be no direct stream: the accept waits for the next, the connect tries another way.
@@ -146,6 +204,11 @@ impl Control {
 
     /// One end of a join gives up: the other goes back to where it was.
     pub(super) fn leave_join(&mut self, device_id: u32, id: u64) {
+        if let Some(Preparing { wish, .. }) = self.joins.preparing.remove(&id)
+            && let Some(device) = self.device(device_id)
+        {
+            return device.recycle(wish.ticket.slot);
+        }
         let Some(join) = self.joins.waiting.remove(&id) else { return };
         let Join { listener, waiter, meeting } = join;
         let (client, server) = (&meeting.client, &meeting.server);

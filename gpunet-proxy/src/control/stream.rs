@@ -32,6 +32,21 @@ impl Control {
         };
         let ticket = Ticket { device: device_id, slot, generation: request.generation };
         let wish = Connect { to, from: bound, options, ticket, memory: None };
+        // What it waits in is ready before it waits, so that an accept need not.
+        if !(allowed(options.transport, TransportKind::Peer) && self.prepare(control, seq, launch, &wish)) {
+            self.connect_prepared(device_id, (control, seq), launch, wish);
+        }
+    }
+
+    /// Goes on with a connect: by peer, if there is such a listener, else over a driven transport.
+    pub(super) fn connect_prepared(
+        &mut self,
+        device_id: u32,
+        (control, seq): (u32, u64),
+        launch: u32,
+        wish: Connect,
+    ) {
+        let (slot, options, to) = (wish.ticket.slot, wish.options, wish.to);
         let wish = if allowed(options.transport, TransportKind::Peer) {
             let kept = wish.clone();
             match self.peer.connect(wish) {

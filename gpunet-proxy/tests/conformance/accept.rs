@@ -8,7 +8,7 @@ use gpunet_device::{Error, Listener, Stream};
 pub fn several_groups_are_served_in_the_order_they_came(case: &Case) {
     const GROUPS: usize = 3;
     let world = World::of(case);
-    let net = world.net();
+    let (net, there) = (world.net(), world.there());
     let options = case.options();
     let listener = listen(net, options);
     let (addr, handle) = (listener.local_addr(), listener.handle());
@@ -23,7 +23,7 @@ pub fn several_groups_are_served_in_the_order_they_came(case: &Case) {
     let names: [&'static [u8; 1]; GROUPS] = [b"a", b"b", b"c"];
     let connect = |name: &'static [u8; 1]| -> Result<(), Error> {
         let solo = Solo::new(0, 1);
-        let mut stream = Stream::connect_with(&solo, net, addr, options)?;
+        let mut stream = Stream::connect_with(&solo, there, addr, options)?;
         stream.send_all(&solo, name)?;
         stream.close(&solo)
     };
@@ -50,13 +50,13 @@ pub fn several_groups_are_served_in_the_order_they_came(case: &Case) {
 pub fn connections_wait_in_the_backlog_until_they_are_accepted(case: &Case) {
     const CLIENTS: usize = 5;
     let world = World::of(case);
-    let net = world.net();
+    let (net, there) = (world.net(), world.there());
     let options = case.options();
     let listener = listen(net, options);
     let (addr, handle) = (listener.local_addr(), listener.handle());
     let client = move || {
         let solo = Solo::new(0, 1);
-        let mut stream = Stream::connect_with(&solo, net, addr, options)?;
+        let mut stream = Stream::connect_with(&solo, there, addr, options)?;
         stream.send_all(&solo, b"x")?;
         stream.close(&solo)
     };
@@ -81,7 +81,7 @@ pub fn connections_wait_in_the_backlog_until_they_are_accepted(case: &Case) {
 
 pub fn a_closed_listener_refuses_and_frees_its_address(case: &Case) {
     let world = World::of(case);
-    let net = world.net();
+    let (net, there) = (world.net(), world.there());
     let solo = Solo::new(0, 1);
     let first = listen(net, case.options());
     let (addr, handle) = (first.local_addr(), first.handle());
@@ -93,7 +93,7 @@ pub fn a_closed_listener_refuses_and_frees_its_address(case: &Case) {
     first.close(&solo).expect("open");
     assert_eq!(waiter.join().expect("no panic"), Err(Error::BadHandle));
     assert!(matches!(Listener::from_handle(&solo, net, handle), Err(Error::BadHandle)));
-    let refused = team(case.lanes, |g| Stream::connect_with(g, net, addr, case.options()).map(|_| ()));
+    let refused = team(case.lanes, |g| Stream::connect_with(g, there, addr, case.options()).map(|_| ()));
     assert_eq!(refused, Err(Error::ConnectionRefused));
     // The address is free at once, again and again.
     for _ in 0..20 {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 /// Connects to a listener bound to `bind`, by its port at `reach`; returns both ends' view of both
 /// addresses: server's local and peer, client's local and peer.
 fn meet(world: &World, case: &Case, bind: SockAddr, reach: IpAddr, options: Options) -> [SocketAddr; 4] {
-    let net = world.net();
+    let (net, there) = (world.net(), world.there());
     let solo = Solo::new(0, 1);
     let listener = Listener::bind_with(&solo, net, bind, options, 8).expect("a free port");
     let bound = listener.local_addr().to_std().expect("an address");
@@ -27,7 +27,7 @@ fn meet(world: &World, case: &Case, bind: SockAddr, reach: IpAddr, options: Opti
         Ok::<_, Error>(seen)
     };
     let client = |g: &Team| {
-        let mut stream = Stream::connect_with(g, net, to, options)?;
+        let mut stream = Stream::connect_with(g, there, to, options)?;
         assert_eq!(stream.recv_exact(g, memory.buffer())?, 1);
         let seen = addresses(&stream);
         stream.close(g)?;

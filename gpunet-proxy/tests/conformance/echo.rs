@@ -33,7 +33,7 @@ fn echo(case: &Case, ring: usize, sizes: &[usize]) {
         }
         stream.close(g)
     };
-    case.pair(world.net(), case.rings(ring as u64), |g, s| serve_echo(g, s, &served, ring), client);
+    case.pair(&world, case.rings(ring as u64), |g, s| serve_echo(g, s, &served, ring), client);
     world.end();
 }
 
@@ -73,7 +73,7 @@ pub fn buffers_may_lie_at_any_offset(case: &Case) {
         }
         stream.close(g)
     };
-    case.pair(world.net(), case.rings(1 << 16), server, client);
+    case.pair(&world, case.rings(1 << 16), server, client);
     for (i, &(from, to)) in pairs.iter().enumerate() {
         assert!(got.holds(i * PLACE + to, LEN, 2, i * LEN), "from offset {from} to offset {to}");
         let around = [got.copy(i * PLACE, to), got.copy(i * PLACE + to + LEN, PLACE - to - LEN)];
@@ -95,7 +95,7 @@ pub fn a_message_far_larger_than_the_ring_arrives(case: &Case) {
         stream.send_all(g, sent.buffer())?;
         stream.close(g)
     };
-    let (n, ()) = case.pair(world.net(), case.rings(4096), server, client);
+    let (n, ()) = case.pair(&world, case.rings(4096), server, client);
     assert_eq!(n, len);
     assert!(got.holds(0, len, 3, 0));
     world.end();

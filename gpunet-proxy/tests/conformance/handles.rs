@@ -8,12 +8,12 @@ use gpunet_proxy::FinishPolicy;
 
 pub fn a_stream_is_found_again_by_its_handle(case: &Case) {
     let world = World::of(case);
-    let net = world.net();
+    let (net, there) = (world.net(), world.there());
     let (sent, got) = (Memory::filled(1, 0, 9000), Memory::new(9000));
     // Each call looks the stream up anew, as C programs do: positions and ends are kept.
     let client = |g: &Team, stream: Stream| {
         let raw = stream.handle().raw();
-        let find = || Stream::from_handle(g, net, Handle::from_raw(raw).expect("a handle"));
+        let find = || Stream::from_handle(g, there, Handle::from_raw(raw).expect("a handle"));
         for at in (0..9000).step_by(1000) {
             find()?.send_all(g, sent.buffer().slice(at, 1000))?;
         }
@@ -34,7 +34,7 @@ pub fn a_stream_is_found_again_by_its_handle(case: &Case) {
         Stream::from_handle(g, net, handle)?.close(g)?;
         Ok(at)
     };
-    let (n, ()) = case.pair(net, case.rings(4096), server, client);
+    let (n, ()) = case.pair(&world, case.rings(4096), server, client);
     assert!(n == 9000 && got.holds(0, 9000, 1, 0));
     world.end();
 }

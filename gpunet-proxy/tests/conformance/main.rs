@@ -1,5 +1,6 @@
 //! What every stream does, whatever carries it and whoever calls: one suite of behaviours, run over
-//! each transport by groups of one lane, of two, and of a warp and a lane.
+//! each transport by groups of one lane, of two, and of a warp and a lane. `attached`: by a daemon;
+//! `apart`: the connecting end is a socket of another attachment.
 //! Those that end in `attached` run through a daemon; with `GPUNET_TEST_DAEMON=1`, all do.
 //!
 //! Over rc, `rc_device_rings` has its rings in the device's own memory, behind a dma-buf. It runs on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA
@@ -19,41 +20,45 @@ mod waiting;
 mod zero_copy;
 
 macro_rules! instance {
-    (@tests $home:ident, $transport:ident, $lanes:literal, $placement:literal, [$($family:ident::$behaviour:ident)*]) => {
+    (@tests $home:ident, $apart:literal, $transport:ident, $lanes:literal, $placement:literal, [$($family:ident::$behaviour:ident)*]) => {
         $(
             #[test]
             fn $behaviour() {
                 let transport = gpunet_device::TransportKind::$transport;
                 let placement = $placement.parse().expect("a placement");
                 let home = crate::support::world::Home::$home;
-                let case = crate::support::Case { transport, lanes: $lanes, placement, home };
+                let case = crate::support::Case { transport, lanes: $lanes, placement, home, apart: $apart };
                 crate::support::bounded(move || crate::$family::$behaviour(&case));
             }
         )*
     };
-    ($home:ident $module:ident, $transport:ident, $lanes:literal, $placement:literal, $all:tt) => {
+    ($home:ident $module:ident, $apart:literal, $transport:ident, $lanes:literal, $placement:literal, $all:tt) => {
         mod $module {
-            instance! { @tests $home, $transport, $lanes, $placement, $all }
+            instance! { @tests $home, $apart, $transport, $lanes, $placement, $all }
         }
     };
 }
 
 macro_rules! conformance {
     ($($behaviours:tt)*) => {
-        instance! { Embedded tcp_solo, Tcp, 1, "auto", [$($behaviours)*] }
-        instance! { Embedded tcp_2_lanes, Tcp, 2, "auto", [$($behaviours)*] }
-        instance! { Embedded tcp_33_lanes, Tcp, 33, "auto", [$($behaviours)*] }
-        instance! { Embedded peer_solo, Peer, 1, "auto", [$($behaviours)*] }
-        instance! { Embedded peer_2_lanes, Peer, 2, "auto", [$($behaviours)*] }
-        instance! { Embedded peer_33_lanes, Peer, 33, "auto", [$($behaviours)*] }
-        instance! { Embedded rc_solo, Rc, 1, "auto", [$($behaviours)*] }
-        instance! { Embedded rc_2_lanes, Rc, 2, "auto", [$($behaviours)*] }
-        instance! { Embedded rc_33_lanes, Rc, 33, "auto", [$($behaviours)*] }
-        instance! { Embedded rc_device_rings, Rc, 1, "dma-buf", [$($behaviours)*] }
-        instance! { Daemon tcp_solo_attached, Tcp, 1, "auto", [$($behaviours)*] }
-        instance! { Daemon tcp_2_lanes_attached, Tcp, 2, "auto", [$($behaviours)*] }
-        instance! { Daemon peer_solo_attached, Peer, 1, "auto", [$($behaviours)*] }
-        instance! { Daemon peer_2_lanes_attached, Peer, 2, "auto", [$($behaviours)*] }
+        instance! { Embedded tcp_solo, false, Tcp, 1, "auto", [$($behaviours)*] }
+        instance! { Embedded tcp_2_lanes, false, Tcp, 2, "auto", [$($behaviours)*] }
+        instance! { Embedded tcp_33_lanes, false, Tcp, 33, "auto", [$($behaviours)*] }
+        instance! { Embedded peer_solo, false, Peer, 1, "auto", [$($behaviours)*] }
+        instance! { Embedded peer_2_lanes, false, Peer, 2, "auto", [$($behaviours)*] }
+        instance! { Embedded peer_33_lanes, false, Peer, 33, "auto", [$($behaviours)*] }
+        instance! { Embedded rc_solo, false, Rc, 1, "auto", [$($behaviours)*] }
+        instance! { Embedded rc_2_lanes, false, Rc, 2, "auto", [$($behaviours)*] }
+        instance! { Embedded rc_33_lanes, false, Rc, 33, "auto", [$($behaviours)*] }
+        instance! { Embedded rc_device_rings, false, Rc, 1, "dma-buf", [$($behaviours)*] }
+        instance! { Daemon tcp_solo_attached, false, Tcp, 1, "auto", [$($behaviours)*] }
+        instance! { Daemon tcp_2_lanes_attached, false, Tcp, 2, "auto", [$($behaviours)*] }
+        instance! { Daemon peer_solo_attached, false, Peer, 1, "auto", [$($behaviours)*] }
+        instance! { Daemon peer_2_lanes_attached, false, Peer, 2, "auto", [$($behaviours)*] }
+        instance! { Embedded peer_solo_apart, true, Peer, 1, "auto", [$($behaviours)*] }
+        instance! { Embedded peer_2_lanes_apart, true, Peer, 2, "auto", [$($behaviours)*] }
+        instance! { Daemon peer_solo_apart_attached, true, Peer, 1, "auto", [$($behaviours)*] }
+        instance! { Daemon peer_33_lanes_apart_attached, true, Peer, 33, "auto", [$($behaviours)*] }
     };
 }
 

@@ -13,7 +13,7 @@ const SOON: i64 = 2_000_000;
 
 pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
     let world = World::of(case);
-    let net = world.net();
+    let (net, there) = (world.net(), world.there());
     let options = case.options();
     let listener = listen(net, options);
     let (addr, handle) = (listener.local_addr(), listener.handle());
@@ -23,7 +23,7 @@ pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
 
     let client = std::thread::spawn(move || {
         let solo = Solo::new(0, 1);
-        Stream::connect_with(&solo, net, addr, options).and_then(|stream| stream.close(&solo))
+        Stream::connect_with(&solo, there, addr, options).and_then(|stream| stream.close(&solo))
     });
     let result = team(case.lanes, |g| {
         assert_eq!(poll(g, net, set.set(), -1), Ok(1));
@@ -78,13 +78,13 @@ pub fn a_stream_is_readable_when_data_or_the_end_came(case: &Case) {
         assert_eq!(stream.recv(g, memory.buffer().skip(7))?, 0);
         stream.close(g)
     };
-    case.pair(net, case.options(), server, client);
+    case.pair(&world, case.options(), server, client);
     world.end();
 }
 
 pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
     let world = World::of(case);
-    let net = world.net();
+    let there = world.there();
     let (memory, scratch) = (Memory::new(1 << 16), Memory::new(1 << 16));
     let (full, entry) = (AtomicBool::new(false), PollMemory::new(&[(0, 0)]));
     let server = |g: &Team, mut stream: Stream| {
@@ -102,7 +102,7 @@ pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
         }
         g.sync();
         // What has left the ring within the time is in the kernel's buffers, which fill up too.
-        while poll(g, net, entry.set(), 20 * SOON)? == 1 {
+        while poll(g, there, entry.set(), 20 * SOON)? == 1 {
             assert_eq!(entry.found(0), POLLOUT);
             match stream.try_send(g, memory.buffer()) {
                 Ok(_) | Err(Error::WouldBlock) => {}
@@ -110,10 +110,10 @@ pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
             }
         }
         full.store(true, Ordering::Release);
-        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert_eq!(poll(g, there, entry.set(), -1)?, 1);
         stream.close(g)
     };
-    case.pair(net, case.rings(1 << 18), server, client);
+    case.pair(&world, case.rings(1 << 18), server, client);
     world.end();
 }
 
@@ -153,7 +153,7 @@ pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
         assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
         stream.close(g)
     };
-    case.pair(net, case.options(), server, client);
+    case.pair(&world, case.options(), server, client);
     world.end();
 }
 
@@ -202,6 +202,6 @@ pub fn a_sleeping_poller_is_woken(case: &Case) {
         }
         stream.close(g)
     };
-    case.pair(net, case.options(), server, client);
+    case.pair(&world, case.options(), server, client);
     world.end();
 }

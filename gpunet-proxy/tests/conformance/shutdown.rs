@@ -22,7 +22,7 @@ pub fn an_end_of_stream_follows_the_data_and_stays(case: &Case) {
         assert_eq!(stream.recv(g, sent.buffer())?, 0);
         stream.close(g)
     };
-    let (n, ()) = case.pair(world.net(), case.options(), server, client);
+    let (n, ()) = case.pair(&world, case.options(), server, client);
     assert!(n == 1000 && got.holds(0, 1000, 1, 0));
     world.end();
 }
@@ -42,7 +42,7 @@ pub fn both_ends_may_half_close_with_data_in_flight(case: &Case) {
             Ok(n)
         }
     };
-    let ends = case.pair(world.net(), case.rings(1 << 16), end(0), end(1));
+    let ends = case.pair(&world, case.rings(1 << 16), end(0), end(1));
     assert_eq!(ends, (LEN, LEN));
     assert!(got[0].holds(0, LEN, 2, 0) && got[1].holds(0, LEN, 1, 0));
     world.end();
@@ -65,7 +65,7 @@ pub fn the_other_direction_runs_on_after_a_half_close(case: &Case) {
         stream.close(g)?;
         Ok(n)
     };
-    let ((), n) = case.pair(world.net(), case.rings(4096), server, client);
+    let ((), n) = case.pair(&world, case.rings(4096), server, client);
     assert!(n == len && got.holds(0, len, 4, 0));
     world.end();
 }
@@ -86,7 +86,7 @@ pub fn a_send_after_shutdown_is_a_broken_pipe(case: &Case) {
         assert_eq!(stream.reserve(g, 1).map(|span| span.len()), Err(Error::BrokenPipe));
         stream.close(g)
     };
-    case.pair(world.net(), case.options(), server, client);
+    case.pair(&world, case.options(), server, client);
     world.end();
 }
 
@@ -123,7 +123,7 @@ pub fn a_peer_that_reads_no_more_breaks_the_pipe(case: &Case) {
         }
         stream.close(g)
     };
-    case.pair(world.net(), case.rings(4096), server, client);
+    case.pair(&world, case.rings(4096), server, client);
     if case.is_direct() {
         assert_eq!(memory.copy(5, 5), b"still");
     }
@@ -145,7 +145,7 @@ pub fn a_receive_after_shutdown_is_the_end(case: &Case) {
         stream.close(g)?;
         Ok(n)
     };
-    let ((), n) = case.pair(world.net(), case.options(), server, client);
+    let ((), n) = case.pair(&world, case.options(), server, client);
     assert_eq!((n, memory.copy(0, 4)), (4, b"over".to_vec()));
     world.end();
 }
@@ -166,7 +166,7 @@ pub fn nothing_can_be_sent_and_received(case: &Case) {
         assert_eq!(stream.send(g, b"x")?, 1);
         stream.close(g)
     };
-    case.pair(world.net(), case.options(), server, client);
+    case.pair(&world, case.options(), server, client);
     world.end();
 }
 
@@ -177,7 +177,7 @@ pub fn what_was_sent_before_close_is_delivered(case: &Case) {
         stream.send_all(g, sent.buffer())?;
         let handle = stream.handle();
         stream.close(g)?;
-        assert!(matches!(Stream::from_handle(g, world.net(), handle), Err(Error::BadHandle)));
+        assert!(matches!(Stream::from_handle(g, world.there(), handle), Err(Error::BadHandle)));
         Ok(())
     };
     let server = |g: &Team, mut stream: Stream| {
@@ -186,7 +186,7 @@ pub fn what_was_sent_before_close_is_delivered(case: &Case) {
         stream.close(g)?;
         Ok(n)
     };
-    let (n, ()) = case.pair(world.net(), case.rings(1 << 16), server, client);
+    let (n, ()) = case.pair(&world, case.rings(1 << 16), server, client);
     assert!(n == 60_000 && got.holds(0, n, 5, 0));
     world.end();
 }

@@ -66,7 +66,7 @@ pub fn calls_that_would_wait_say_so(case: &Case) {
         stream.close(g)?;
         Ok(sent)
     };
-    let (received, sent) = case.pair(world.net(), case.rings(1 << 20), server, client);
+    let (received, sent) = case.pair(&world, case.rings(1 << 20), server, client);
     assert!(received == sent && sent >= 1 << 20, "{received} of {sent}");
     world.end();
 }
@@ -90,7 +90,7 @@ pub fn a_nonblocking_stream_does_not_wait(case: &Case) {
         assert_eq!(stream.recv_exact(g, memory.buffer().slice(50, 5))?, 5);
         stream.close(g)
     };
-    case.pair(world.net(), case.options(), server, client);
+    case.pair(&world, case.options(), server, client);
     assert_eq!(memory.copy(50, 5), b"later");
     world.end();
 }
@@ -138,7 +138,7 @@ pub fn waits_end_when_their_time_is_over(case: &Case) {
         meet(g, &turn);
         stream.close(g)
     };
-    case.pair(world.net(), case.rings(1 << 16), server, client);
+    case.pair(&world, case.rings(1 << 16), server, client);
     world.end();
 }
 
@@ -157,7 +157,7 @@ pub fn recv_exact_fills_the_buffer_or_meets_the_end(case: &Case) {
         }
         stream.close(g)
     };
-    case.pair(world.net(), case.rings(8192), server, client);
+    case.pair(&world, case.rings(8192), server, client);
     assert!(got.holds(0, 30_000, 6, 0));
     world.end();
 }

@@ -49,7 +49,7 @@ pub fn reserved_space_is_sent_once_committed(case: &Case) {
         stream.close(g)?;
         Ok(n)
     };
-    let (n, ()) = case.pair(world.net(), case.rings(4096), server, client);
+    let (n, ()) = case.pair(&world, case.rings(4096), server, client);
     assert_eq!(n, total);
     assert!(got.holds(0, total, 1, 0));
     world.end();
@@ -82,7 +82,7 @@ pub fn peeked_bytes_stay_until_released(case: &Case) {
         stream.close(g)?;
         Ok(at)
     };
-    let (n, ()) = case.pair(world.net(), case.rings(4096), server, client);
+    let (n, ()) = case.pair(&world, case.rings(4096), server, client);
     assert_eq!(n, total);
     world.end();
 }

@@ -122,6 +122,7 @@ fn a_published_word_of_a_direct_stream() {
                 lanes: 1,
                 placement: Default::default(),
                 home: Home::Embedded,
+                apart: false,
             };
             let memory = Memory::new(10);
             let server = |g: &_, mut stream: Stream| {
@@ -137,7 +138,7 @@ fn a_published_word_of_a_direct_stream() {
                 own_published(net, stream.handle().slot()).publish(garbage);
                 Ok(stream.handle())
             };
-            let (end, handle) = case.pair(net, case.options(), server, client);
+            let (end, handle) = case.pair(&world, case.options(), server, client);
             assert_eq!(end, Err(Error::Protocol), "{garbage:#x}");
             bystander.echo();
             Stream::from_handle(&SOLO, net, handle).and_then(|s| s.close(&SOLO)).expect("open");

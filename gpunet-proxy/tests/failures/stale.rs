@@ -56,7 +56,13 @@ fn a_reused_slot_starts_afresh() {
             let transport = if round % 2 == 0 { TransportKind::Tcp } else { TransportKind::Peer };
             // Every third ends by a reset, which leaves an error in the slot's status.
             let linger = if round % 3 == 0 { 0 } else { -1 };
-            let case = Case { transport, lanes: 1, placement: Default::default(), home: Home::Embedded };
+            let case = Case {
+                transport,
+                lanes: 1,
+                placement: Default::default(),
+                home: Home::Embedded,
+                apart: false,
+            };
             let server = |g: &_, mut stream: Stream| {
                 assert_eq!(stream.recv_exact(g, memory.buffer().first(5))?, 5);
                 let end = stream.recv(g, memory.buffer().skip(5));
@@ -69,7 +75,7 @@ fn a_reused_slot_starts_afresh() {
                 while stream.out_queue(g)? > 0 {}
                 stream.close(g)
             };
-            case.pair(world.net(), case.options().with_linger_ms(linger), server, client);
+            case.pair(&world, case.options().with_linger_ms(linger), server, client);
             world.expect_all_free();
         }
     });

@@ -28,6 +28,8 @@ pub struct World {
     pub proxy: Proxy,
     attachment: Option<Attachment>,
     token: Option<LaunchToken>,
+    /// Where the connecting ends are, if that is not here: an attachment of the same proxy.
+    there: Option<Box<World>>,
     // Dropped last.
     daemon: Option<Arc<Served>>,
 }
@@ -74,7 +76,10 @@ impl World {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
         let config = Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() };
-        Self::at(if case.home == Home::Embedded { Home::of_environment() } else { case.home }, config)
+        let home = if case.home == Home::Embedded { Home::of_environment() } else { case.home };
+        let mut world = Self::at(home, config);
+        world.there = case.apart.then(|| Box::new(Self::beside(&world)));
+        world
     }
 
     pub fn with(config: Config) -> Self {
@@ -86,7 +91,7 @@ impl World {
         let daemon = daemon.map(Arc::new);
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
-        Self { proxy, attachment: Some(attachment), token: Some(token), daemon }
+        Self { proxy, attachment: Some(attachment), token: Some(token), there: None, daemon }
     }
 
     /// A further attachment of the same proxy.
@@ -95,7 +100,12 @@ impl World {
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
         let daemon = other.daemon.clone();
-        Self { proxy, attachment: Some(attachment), token: Some(token), daemon }
+        Self { proxy, attachment: Some(attachment), token: Some(token), there: None, daemon }
+    }
+
+    /// Where the connecting ends are.
+    pub fn there(&self) -> Net {
+        self.there.as_ref().map_or_else(|| self.net(), |there| there.net())
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -135,6 +145,9 @@ impl World {
     /// Ends a world in which everything was closed and delivered.
     #[track_caller]
     pub fn end(mut self) {
+        if let Some(there) = self.there.take() {
+            there.end();
+        }
         self.expect_all_free();
         let report = self.token.take().expect("a launch").finish(FinishPolicy::Close);
         assert_eq!(report.left_open, 0);
@@ -180,6 +193,8 @@ pub struct Case {
     pub lanes: u32,
     /// Where rings of rc streams lie.
     pub placement: Wanted,
+    /// The two ends are sockets of two attachments.
+    pub apart: bool,
     pub home: Home,
 }
 
@@ -225,7 +240,7 @@ impl Case {
     /// results. Each closes its end.
     pub fn pair<S, C>(
         &self,
-        net: Net,
+        world: &World,
         options: Options,
         server: impl Fn(&Team, Stream) -> Result<S, Error> + Sync,
         client: impl Fn(&Team, Stream) -> Result<C, Error> + Sync,
@@ -234,13 +249,14 @@ impl Case {
         S: Send + PartialEq + Debug,
         C: Send + PartialEq + Debug,
     {
+        let (net, there) = (world.net(), world.there());
         let listener = listen(net, options);
         let (addr, handle) = (listener.local_addr(), listener.handle());
         let accept = |g: &Team| {
             let stream = Listener::from_handle(g, net, handle)?.accept(g)?;
             server(g, stream)
         };
-        let connect = |g: &Team| client(g, Stream::connect_with(g, net, addr, options)?);
+        let connect = |g: &Team| client(g, Stream::connect_with(g, there, addr, options)?);
         let (served, done) = std::thread::scope(|scope| {
             let served = scope.spawn(|| team(self.lanes, accept));
             let done = team(self.lanes, connect);

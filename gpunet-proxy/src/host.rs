@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `tcp` | any two programs |
 //! | `rc` | two hosts with RDMA: the peer is a proxy, or a program that uses rsockets |
-//! | `peer` | two sockets of one attachment: two tasks of one [`Host`], or a task and a CPU kernel ([`Attachment::host`]) |
+//! | `peer` | two sockets under one proxy: tasks and kernels, on CPU and GPU, of this program or of another one under the same daemon |
 //!
 //! The futures need no particular runtime: any flavour of tokio's, or another executor. Nothing that
 //! is called in them blocks. All of them are cancel safe: dropped, they have moved no bytes, taken no

@@ -1,0 +1,318 @@
+//! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
+
+use super::ArenaRings;
+use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PATIENCE, PartState, Side, State, pair_of};
+use crate::access::Account;
+use crate::agent::{FromAgent, MapArena, Part, ToAgent};
+use crate::control::Control;
+use crate::control::books::Device;
+use crate::message::Message;
+use gpunet_abi::arena::PartLayout;
+use gpunet_core::memory::PartMemory;
+use gpunet_core::slab::Slab;
+use std::sync::Arc;
+
+impl Device {
+    /// Counts memory in the owner's account; says whether the owner may have it.
+    fn count_memory(&self, bytes: u64) -> bool {
+        self.attached.account.as_ref().is_none_or(|account| account.take_memory(bytes).is_ok())
+    }
+
+    fn uncount_memory(&self, bytes: u64) {
+        if let Some(account) = &self.attached.account {
+            account.give_memory(bytes);
+        }
+    }
+}
+
+impl Control {
+    /// Begins to make an arena for two attachments, with room for a ring of `to_a` bytes (log2) in the
+    /// part of `a` and one of `to_b` in the part of `b`; says whether it could begin.
+    pub(in crate::control) fn make_arena(&mut self, a: u32, b: u32, to_a: u8, to_b: u8) -> bool {
+        let pair = pair_of(a, b);
+        let of_pair = |arena: &&Arena| arena.is_of(pair) && arena.state != State::Dead;
+        let last =
+            self.arenas.arenas.values().filter(of_pair).map(|arena| arena.layout.len - arena.layout.rings);
+        let wanted = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MOST_RINGS).max(2 << to_a.max(to_b));
+        let apart = self.arenas.apart.contains(&pair);
+        let shareable = |device: Option<&Device>| device.is_some_and(|d| d.attached.shareable);
+        let on_gpus = !apart && shareable(self.devices.get(&a)) && shareable(self.devices.get(&b));
+        // A part in GPU memory is a whole number of its pages.
+        let layout = PartLayout::new(wanted);
+        let len = if on_gpus { layout.len.div_ceil(GPU_PAGE) * GPU_PAGE } else { layout.len };
+        let mut sides = Vec::with_capacity(2);
+        for id in [pair.0, pair.1] {
+            let Some(device) = self.devices.get_mut(&id) else { break };
+            // A GPU's memory is its owner's own.
+            let counted = if on_gpus { 0 } else { layout.len };
+            if !device.count_memory(counted) {
+                tracing::debug!(id, "no more ring memory for that user");
+                break;
+            }
+            let (Some(near), Some(far)) = (device.regions.take(), device.regions.take()) else {
+                device.uncount_memory(counted);
+                break;
+            };
+            sides.push(Side {
+                device: id,
+                regions: [near, far],
+                part: PartState::Wanted,
+                rings: Slab::new(layout.rings, wanted),
+                clearing: Vec::new(),
+                counted,
+                asked: false,
+                mapped: false,
+                left: false,
+            });
+        }
+        let sides = match <[Side; 2]>::try_from(sides) {
+            Ok(sides) => sides,
+            Err(sides) => {
+                for side in sides {
+                    self.give_regions(side.device, side.regions, side.counted);
+                }
+                tracing::warn!(
+                    a,
+                    b,
+                    "no arena: an attachment talks to too many others, or its user has no memory left"
+                );
+                return false;
+            }
+        };
+        let id = self.arenas.made;
+        self.arenas.made += 1;
+        self.arenas.arenas.insert(id, Arena { sides, state: State::Parts, on_gpus, layout, ends: 0 });
+        let messages = self.messages.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(PATIENCE).await;
+            let _ = messages.send(Message::ArenaTimeout { arena: id });
+        });
+        if on_gpus {
+            for device in [a, b] {
+                self.ask_agent(id, device, ToAgent::Provide { arena: id, len });
+            }
+        } else {
+            let messages = self.messages.clone();
+            // Preallocation takes a while for large parts.
+            tokio::task::spawn_blocking(move || {
+                let parts = PartMemory::create(wanted).and_then(|a| Ok([a, PartMemory::create(wanted)?]));
+                let parts = parts.map_err(|error| error.to_string());
+                let _ = messages.send(Message::ArenaParts { arena: id, parts });
+            });
+        }
+        true
+    }
+
+    fn give_regions(&mut self, device: u32, regions: [u8; 2], counted: u64) {
+        if let Some(device) = self.device(device) {
+            device.uncount_memory(counted);
+            regions.into_iter().for_each(|number| device.regions.give(number));
+        }
+    }
+
+    fn ask_agent(&mut self, arena: u32, device: u32, request: ToAgent) {
+        if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
+            let side = arena.side_of(device);
+            arena.sides[side].asked = true;
+        }
+        if let Some(device) = self.devices.get(&device) {
+            (device.attached.agent)(request);
+        }
+    }
+
+    /// The pinned parts of an arena are there, or cannot be.
+    pub(in crate::control) fn handle_arena_parts(&mut self, id: u32, parts: Result<[PartMemory; 2], String>) {
+        let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+        match parts {
+            Ok(parts) if arena.state == State::Parts => {
+                for (side, part) in arena.sides.iter_mut().zip(parts) {
+                    side.part = PartState::Pinned(part);
+                }
+                self.map_arena(id);
+            }
+            Ok(_) => {}
+            Err(reason) => self.fail_arena(id, &reason),
+        }
+    }
+
+    /// All parts are there: both agents are to map them.
+    fn map_arena(&mut self, id: u32) {
+        let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+        arena.state = State::Mapping;
+        let part = |at: usize, own: bool| match &arena.sides[at].part {
+            PartState::Gpu { .. } if own => Part::Own,
+            PartState::Gpu { fd, len } => Part::Gpu { fd: fd.clone(), len: *len },
+            PartState::Pinned(memory) => Part::Pinned(memory.region().clone()),
+            // Not before all parts are there.
+            PartState::Wanted => Part::Own,
+        };
+        let maps = [0, 1].map(|at| {
+            let side = &arena.sides[at];
+            let silent = self.devices.get(&arena.sides[1 - at].device).is_some_and(|d| d.attached.polled);
+            let [near, far] = side.regions;
+            let map =
+                MapArena { arena: id, near: (near, part(at, true)), far: (far, part(1 - at, false)), silent };
+            (side.device, map)
+        });
+        for (device, map) in maps {
+            self.ask_agent(id, device, ToAgent::Map(map));
+        }
+    }
+
+    /// An agent answers.
+    pub(in crate::control) fn handle_agent(&mut self, device: u32, answer: FromAgent) {
+        match answer {
+            FromAgent::Provided { arena: id, fd, len } => {
+                let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+                let side = arena.side_of(device);
+                if arena.state != State::Parts || arena.sides[side].device != device {
+                    return;
+                }
+                if len < arena.layout.len {
+                    return self.fail_arena(id, "less memory was provided than was asked for");
+                }
+                arena.sides[side].part = PartState::Gpu { fd: Arc::new(fd), len };
+                if arena.sides.iter().all(|side| matches!(side.part, PartState::Gpu { .. })) {
+                    self.map_arena(id);
+                }
+            }
+            FromAgent::Mapped { arena: id } => {
+                let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+                let side = arena.side_of(device);
+                if arena.state != State::Mapping || arena.sides[side].device != device {
+                    return;
+                }
+                arena.sides[side].mapped = true;
+                if arena.sides.iter().all(|side| side.mapped) {
+                    arena.state = State::Ready;
+                    // Descriptors of GPU memory have done their work.
+                    let pair = (arena.sides[0].device, arena.sides[1].device);
+                    self.resume_joins(pair);
+                }
+            }
+            FromAgent::Failed { arena, reason } => self.fail_arena(arena, &reason),
+            FromAgent::Cleared { arena, ring } => {
+                if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
+                    let side = arena.side_of(device);
+                    arena.sides[side].give_cleared(ring);
+                }
+            }
+            FromAgent::Unmapped { arena } => self.leave_arena(arena, device),
+        }
+    }
+
+    pub(in crate::control) fn handle_arena_timeout(&mut self, id: u32) {
+        let late =
+            self.arenas.arenas.get(&id).is_some_and(|a| matches!(a.state, State::Parts | State::Mapping));
+        if late {
+            self.fail_arena(id, "a process takes too long to map memory: it has stopped");
+        }
+    }
+
+    /// An arena cannot be made: between GPUs another one in pinned memory is tried.
+    fn fail_arena(&mut self, id: u32, reason: &str) {
+        let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+        if !matches!(arena.state, State::Parts | State::Mapping) {
+            return;
+        }
+        let (pair, on_gpus) = ((arena.sides[0].device, arena.sides[1].device), arena.on_gpus);
+        self.bury_arena(id);
+        if on_gpus {
+            tracing::warn!(?pair, reason, "no way between these GPUs' memories: rings in pinned host memory");
+            self.arenas.apart.push(pair);
+        } else {
+            tracing::warn!(?pair, reason, "no memory for direct streams");
+        }
+        self.retry_joins(pair, on_gpus);
+    }
+
+    /// Takes an arena out of use; agents unmap it once no stream is left in it.
+    fn bury_arena(&mut self, id: u32) {
+        let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+        arena.state = State::Dead;
+        if arena.ends > 0 {
+            return;
+        }
+        let sides: Vec<(u32, bool)> =
+            arena.sides.iter().filter(|side| !side.left).map(|side| (side.device, side.asked)).collect();
+        for (device, asked) in sides {
+            if asked {
+                self.ask_agent(id, device, ToAgent::Unmap { arena: id });
+            } else {
+                self.leave_arena(id, device);
+            }
+        }
+    }
+
+    /// An attachment has nothing of an arena any more.
+    fn leave_arena(&mut self, id: u32, device: u32) {
+        let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+        let at = arena.side_of(device);
+        if arena.state != State::Dead || arena.sides[at].device != device || arena.sides[at].left {
+            return;
+        }
+        arena.sides[at].left = true;
+        let (regions, counted) = (arena.sides[at].regions, arena.sides[at].counted);
+        if arena.sides.iter().all(|side| side.left) {
+            self.arenas.arenas.remove(&id);
+        }
+        self.give_regions(device, regions, counted);
+    }
+
+    /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
+    /// rings may be used again, unless one of the two processes is gone.
+    pub(in crate::control) fn give_arena_rings(&mut self, device: u32, rings: &ArenaRings, both: bool) {
+        let Some(arena) = self.arenas.arenas.get_mut(&rings.arena) else { return };
+        arena.ends -= 1;
+        match arena.state {
+            State::Ready if both => {
+                let at = arena.side_of(device);
+                for (side, ring) in [(at, rings.recv), (1 - at, rings.send)] {
+                    let side = &mut arena.sides[side];
+                    match &side.part {
+                        PartState::Pinned(memory) => {
+                            memory.clear(ring.offset);
+                            side.rings.give(ring.offset, ring.log2);
+                        }
+                        // Only its owner can write there.
+                        _ => {
+                            let Some(owner) = self.devices.get(&side.device) else { continue };
+                            side.clearing.push((ring.offset, ring.log2));
+                            let line = arena.layout.line(ring.offset);
+                            let request = ToAgent::Clear { arena: rings.arena, line, ring: ring.offset };
+                            (owner.attached.agent)(request);
+                        }
+                    }
+                }
+            }
+            State::Dead if arena.ends == 0 => self.bury_arena(rings.arena),
+            _ => {}
+        }
+    }
+
+    /// An attachment is gone: its arenas are never used again.
+    pub(in crate::control) fn forget_arenas(&mut self, device: u32, account: Option<&Account>) {
+        let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.device == device);
+        let gone: Vec<u32> =
+            self.arenas.arenas.iter().filter(|(_, arena)| of_device(arena)).map(|(&id, _)| id).collect();
+        for id in gone {
+            let Some(arena) = self.arenas.arenas.get_mut(&id) else { continue };
+            let at = arena.side_of(device);
+            arena.sides[at].left = true;
+            if let Some(account) = account {
+                account.give_memory(arena.sides[at].counted);
+            }
+            let making = matches!(arena.state, State::Parts | State::Mapping);
+            let pair = (arena.sides[0].device, arena.sides[1].device);
+            let all_left = arena.sides.iter().all(|side| side.left);
+            self.bury_arena(id);
+            if all_left {
+                self.arenas.arenas.remove(&id);
+            }
+            if making {
+                self.retry_joins(pair, false);
+            }
+        }
+        self.arenas.apart.retain(|pair| pair.0 != device && pair.1 != device);
+    }
+}

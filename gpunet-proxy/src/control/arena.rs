@@ -82,7 +82,10 @@ enum State {
 enum PartState {
     Wanted,
     Pinned(PartMemory),
+    /// Exported by its owner, for the other to map.
     Gpu { fd: Arc<OwnedFd>, len: u64 },
+    /// In GPU memory, and mapped by both.
+    Mapped,
 }
 
 /// One of the two attachments of an arena, and the part that it polls.

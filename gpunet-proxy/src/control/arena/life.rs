@@ -144,7 +144,7 @@ impl Control {
             PartState::Gpu { fd, len } => Part::Gpu { fd: fd.clone(), len: *len },
             PartState::Pinned(memory) => Part::Pinned(memory.region().clone()),
             // Not before all parts are there.
-            PartState::Wanted => Part::Own,
+            PartState::Wanted | PartState::Mapped => Part::Own,
         };
         let maps = [0, 1].map(|at| {
             let side = &arena.sides[at];
@@ -185,7 +185,12 @@ impl Control {
                 arena.sides[side].mapped = true;
                 if arena.sides.iter().all(|side| side.mapped) {
                     arena.state = State::Ready;
-                    // Descriptors of GPU memory have done their work.
+                    for side in &mut arena.sides {
+                        // The descriptor has done its work, and would keep the memory of the dead.
+                        if matches!(side.part, PartState::Gpu { .. }) {
+                            side.part = PartState::Mapped;
+                        }
+                    }
                     let pair = (arena.sides[0].device, arena.sides[1].device);
                     self.resume_joins(pair);
                 }

@@ -2,10 +2,11 @@
 
 use crate::copy::copy_out_of_ring;
 use crate::outcome::{by_leader, unpack};
-use crate::send::{mirror, notify, ring_end};
+use crate::send::{check_handle, mirror, notify, ring_end};
 use crate::slots::{self, Half};
 use crate::wait::{Patience, await_word};
 use crate::{Buffer, Group, Net};
+use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
@@ -23,6 +24,8 @@ pub struct RecvHalf {
     /// deadlock: a sender waits for one free byte only, and a full ring of which less than a quarter
     /// is consumed still has data that this half will read.
     announced: u64,
+    /// The slot's entry in the books: to find it takes two loads.
+    entry: *mut Entry,
 }
 
 impl RecvHalf {
@@ -40,8 +43,8 @@ impl RecvHalf {
             consumer.fail();
         }
         let patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
-        let announced = slots::announced(net, handle).peek();
-        Self { net, handle, consumer, patience, announced }
+        let announced = slots::announced(net.entry(handle.slot())).peek();
+        Self { net, handle, consumer, patience, announced, entry: net.entry(handle.slot()) }
     }
 
     pub(crate) fn set_patience(&mut self, options: &Options) {
@@ -112,7 +115,7 @@ impl RecvHalf {
         keep: bool,
     ) -> Result<usize> {
         if buffer.is_empty() {
-            return by_leader(g, || slots::kind_of(self.net, self.handle).map(|_| 0)).map(|_| 0);
+            return check_handle(g, self.net, self.handle);
         }
         if !self.await_data(g, patience)? {
             return Ok(0);
@@ -162,28 +165,37 @@ impl RecvHalf {
         }
     }
 
-    #[cold]
+    #[inline(always)]
     fn violated<G: Group>(&mut self, g: &G) -> Error {
         self.consumer.fail();
         if g.is_leader() {
-            slots::set_error(self.net, self.handle, Error::Protocol);
-            self.keep();
-            self.announce();
+            self.give_up();
         }
         Error::Protocol
     }
 
-    fn keep(&self) {
-        let (position, seen) = (self.consumer.word().0, self.consumer.landed());
-        slots::store_positions(self.net, self.handle.slot(), Half::Recv, position, seen);
+    /// Says so everywhere.
+    #[cold]
+    #[inline(never)]
+    fn give_up(mut self) {
+        slots::set_error(self.net, self.handle, Error::Protocol);
+        self.keep();
+        self.announce();
     }
 
+    #[inline(always)]
+    fn keep(&self) {
+        let (position, seen) = (self.consumer.word().0, self.consumer.landed());
+        slots::store_positions(self.entry, Half::Recv, position, seen);
+    }
+
+    #[inline(always)]
     fn announce(&mut self) {
         self.consumer.announce();
         let before = self.announced;
         self.announced = self.consumer.position();
         mirror(self.net, self.handle.slot(), Half::Recv, self.consumer.end().link, before, self.announced);
-        slots::announced(self.net, self.handle).set(self.announced);
+        slots::announced(self.entry).set(self.announced);
         notify(self.net, self.handle.slot(), self.consumer.end(), Half::Recv);
     }
 

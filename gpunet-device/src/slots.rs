@@ -218,8 +218,7 @@ pub(crate) fn options(net: Net, handle: Handle) -> Options {
 
 /// The word that keeps what was last announced of the receiving half.
 #[inline(always)]
-pub(crate) fn announced(net: Net, handle: Handle) -> Word {
-    let entry = net.entry(handle.slot());
+pub(crate) fn announced(entry: *mut Entry) -> Word {
     // SAFETY: an aligned word inside the table's entry.
     unsafe { Word::from_ptr(&raw mut (*entry).announced) }
 }
@@ -264,8 +263,7 @@ impl Half {
 
 /// Keeps a half's positions for the next call by handle, a later launch, or the C functions.
 #[inline(always)]
-pub(crate) fn store_positions(net: Net, slot: u32, half: Half, position: u64, seen: u64) {
-    let entry = net.entry(slot);
+pub(crate) fn store_positions(entry: *mut Entry, half: Half, position: u64, seen: u64) {
     let (p, s) = match half {
         // SAFETY: field addresses inside the table's entry.
         Half::Send => unsafe { (&raw mut (*entry).send.position, &raw mut (*entry).send.seen) },

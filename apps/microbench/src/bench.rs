@@ -1,13 +1,17 @@
 //! The device under test: attach, launch, collect.
 
+mod windows;
+
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Cuda, Registration};
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
-use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, Program};
+use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, attach, embed};
+use std::cell::OnceCell;
 use std::error::Error as StdError;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,13 +19,23 @@ const PTX: &str = include_str!("../ptx/gpunet_bench_kernel.ptx");
 /// A kernel that takes longer than this has hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
-type Outcome<T> = Result<T, Box<dyn StdError>>;
+pub use windows::Windows;
+
+pub type Outcome<T> = Result<T, Box<dyn StdError>>;
+
+/// The proxy that attachments are made by: the daemon that listens at `daemon`, or one in this process.
+pub fn proxy(daemon: Option<&Path>) -> Outcome<Proxy> {
+    match daemon {
+        None => Ok(embed(Config::default())?),
+        Some(path) => Ok(attach(path, Config::default())?),
+    }
+}
 
 /// The device under test.
 pub struct Bench {
     attachment: Attachment,
-    /// The kernels for blocks of up to 256 and up to 1,024 threads.
-    programs: [Program; 2],
+    /// The kernels for blocks of up to 256, 512 and 1,024 threads.
+    programs: [OnceCell<Program>; 3],
     pub quick: bool,
 }
 
@@ -90,9 +104,13 @@ impl Job {
 }
 
 impl Bench {
-    /// Opens the device that the command line names.
+    /// Opens the device that the command line names, under the proxy that it names.
     pub fn open(proxy: &ProxyArgs, device: &str, quick: bool) -> Outcome<Self> {
-        let proxy = proxy.open(Config::default())?;
+        Self::attach(&proxy.open(Config::default())?, device, quick)
+    }
+
+    /// Opens the device that the command line names.
+    pub fn attach(proxy: &Proxy, device: &str, quick: bool) -> Outcome<Self> {
         let cuda = match device {
             "cpu" => None,
             "auto" => Cuda::load().ok().map(|cuda| cuda.device(0)).transpose()?,
@@ -106,8 +124,7 @@ impl Bench {
             Some(device) => proxy.attach_cuda(device)?,
             None => proxy.attach_cpu()?,
         };
-        let programs = [attachment.load(PTX, 256)?, attachment.load(PTX, 1024)?];
-        Ok(Self { attachment, programs, quick })
+        Ok(Self { attachment, programs: Default::default(), quick })
     }
 
     /// The device's name.
@@ -118,6 +135,11 @@ impl Bench {
     /// Says whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.attachment.cuda().is_some()
+    }
+
+    /// How many threads a block shall have: `wanted` on a GPU, one on the CPU.
+    pub fn threads(&self, wanted: u32) -> u32 {
+        if self.is_gpu() { wanted } else { 1 }
     }
 
     /// How many blocks can be told to wait for each other.
@@ -137,6 +159,21 @@ impl Bench {
         Ok(Pinned { region, registration })
     }
 
+    /// The kernels for blocks of so many threads. To load them takes seconds where they are not cached.
+    fn program(&self, threads: u32) -> Outcome<&Program> {
+        let sizes = [256, 512, 1024];
+        let at = sizes.iter().position(|&most| threads <= most).ok_or("too many threads")?;
+        if self.programs[at].get().is_none() {
+            let _ = self.programs[at].set(self.attachment.load(PTX, sizes[at])?);
+        }
+        self.programs[at].get().ok_or_else(|| "not loaded".into())
+    }
+
+    /// Loads the kernels for blocks of so many threads, if that is still to be done.
+    pub fn prepare(&self, threads: u32) -> Outcome<()> {
+        self.program(self.threads(threads)).map(|_| ())
+    }
+
     /// Starts a kernel.
     pub fn start<K: Kernel>(
         &self,
@@ -144,7 +181,7 @@ impl Bench {
         threads: u32,
         kernel: impl FnOnce(Net) -> K,
     ) -> Outcome<Launch> {
-        let program = &self.programs[usize::from(threads > 256)];
+        let program = self.program(threads)?;
         // SAFETY: kernels of this program use the memory of a `Job` or `Pinned`, which `finish` and
         // the callers keep until the launch has ended.
         Ok(unsafe { self.attachment.launch(program, blocks, threads, kernel) }?)

@@ -3,11 +3,13 @@
 #[allow(unsafe_code)]
 mod bench;
 mod check;
+mod far;
 mod measure;
 mod table;
 
 use bench::Bench;
 use clap::{Parser, Subcommand};
+use far::{EndArgs, FarArgs};
 use gpunet_app::proxy::ProxyArgs;
 use std::process::ExitCode;
 
@@ -28,7 +30,7 @@ struct Args {
 }
 
 /// What to do.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum What {
     /// Verified streams over many block shapes, groups and transports, divergent lanes included.
     Check,
@@ -40,13 +42,26 @@ enum What {
     Copy,
     /// Time to wake after idleness, and the processor time of an idle proxy.
     Idle,
-    /// Everything.
+    /// Streams between two devices or two processes: latency and bandwidth, beside floors.
+    Far(FarArgs),
+    /// Verified streams between two devices or two processes.
+    FarCheck(FarArgs),
+    /// One end of `far --processes`: tasks on stdin, results on stdout, as JSON lines.
+    #[command(hide = true)]
+    FarEnd(EndArgs),
+    /// Everything that takes one device.
     All,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let run = || -> Result<bool, Box<dyn std::error::Error>> {
+        match &args.what {
+            What::Far(far) => return far::measure(&args.device, far, args.quick),
+            What::FarCheck(far) => return far::check(&args.device, far, args.quick),
+            What::FarEnd(end) => return far::serve_end(&args.device, end, args.quick),
+            _ => {}
+        }
         let bench = Bench::open(&args.proxy, &args.device, args.quick)?;
         println!(
             "device {}, command gpunet-bench {}",

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::table::Percentiles;
-use gpunet_bench_kernel::{Copy, Flags, Flow, PingPong, Serve};
+use gpunet_bench_kernel::{Copy, Ends, Flags, Flow, PingPong, Serve};
 use gpunet_device::{Options, SockAddr, TransportKind};
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -70,6 +70,7 @@ fn ping_pong(bench: &Bench, threads: u32, transport: TransportKind, size: u64, r
         buffer: job.buffer(),
         size,
         rounds,
+        ends: Ends::Both as u64,
         results: job.results(),
     })?;
     let words = bench.finish(launch, &job)?;
@@ -198,7 +199,7 @@ pub fn bandwidth(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-fn show(name: &str, bytes: u64, time: Duration) {
+pub fn show(name: &str, bytes: u64, time: Duration) {
     println!("{name:<58} {:>8.2} GB/s", bytes as f64 / time.as_secs_f64() / 1e9);
 }
 
@@ -248,7 +249,7 @@ fn tcp_flow(bench: &Bench, threads: u32, options: Options, bytes: u64, message: 
         pour(&mut stream, message as usize, bytes)?;
         Ok((bytes, start.elapsed()))
     });
-    let job = bench.job(message as usize, 2)?;
+    let job = bench.job(message as usize, 4)?;
     let launch = bench.start(1, threads, |net| Flow {
         net,
         addr,
@@ -257,20 +258,20 @@ fn tcp_flow(bench: &Bench, threads: u32, options: Options, bytes: u64, message: 
         message,
         bytes,
         send: u32::from(send),
-        both: 0,
+        ends: Ends::Clients as u32,
         results: job.results(),
     })?;
     let words = bench.finish(launch, &job)?;
     Bench::no_failure(&words[..1])?;
     let (total, time) = other.join().map_err(|_| "the TCP thread panicked")??;
     let name = if send { "gpunet: block -> plain TCP receiver" } else { "gpunet: plain TCP sender -> block" };
-    show(name, total, if send { time } else { Duration::from_nanos(words[1]) });
+    show(name, total, if send { time } else { Duration::from_nanos(words[2] - words[1]) });
     Ok(())
 }
 
 fn peer_flow(bench: &Bench, threads: u32, options: Options, bytes: u64, message: u64, pairs: u32) -> Outcome {
     let blocks = 2 * pairs;
-    let job = bench.job(message as usize * blocks as usize, 2 * blocks as usize)?;
+    let job = bench.job(message as usize * blocks as usize, 4 * blocks as usize)?;
     let launch = bench.start(blocks, threads, |net| Flow {
         net,
         addr: SockAddr::v4(LOCAL, 20_100),
@@ -279,19 +280,22 @@ fn peer_flow(bench: &Bench, threads: u32, options: Options, bytes: u64, message:
         message,
         bytes,
         send: 1,
-        both: 1,
+        ends: Ends::Both as u32,
         results: job.results(),
     })?;
     let words = bench.finish(launch, &job)?;
-    let receivers = words.chunks_exact(4);
-    let longest = receivers.clone().map(|w| w[3]).max().unwrap_or(1);
-    Bench::no_failure(&receivers.flat_map(|w| [w[0], w[2]]).collect::<Vec<_>>())?;
-    show(
-        &format!("gpunet: block -> block, peer, {pairs} pairs"),
-        bytes * u64::from(pairs),
-        Duration::from_nanos(longest),
-    );
+    let receivers: Vec<u64> = words.chunks_exact(8).flat_map(|pair| pair[..4].to_vec()).collect();
+    Bench::no_failure(&words.chunks_exact(4).map(|block| block[0]).collect::<Vec<_>>())?;
+    show(&format!("gpunet: block -> block, peer, {pairs} pairs"), bytes * u64::from(pairs), span(&receivers));
     Ok(())
+}
+
+/// The time from the first block's begin to the last one's end, of four words a block as
+/// [`Flow`] leaves them.
+pub fn span(blocks: &[u64]) -> Duration {
+    let began = blocks.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
+    let ended = blocks.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);
+    Duration::from_nanos(ended.saturating_sub(began).max(1))
 }
 
 /// The copy routine.

@@ -16,6 +16,11 @@ impl Percentiles {
         Self(histogram)
     }
 
+    /// Counts half of each sample: one way of a round trip.
+    pub fn of_one_way(round_trips: &[u64]) -> Self {
+        Self::of(&round_trips.iter().map(|ns| ns / 2).collect::<Vec<_>>())
+    }
+
     /// A percentile in microseconds.
     pub fn us(&self, percentile: f64) -> f64 {
         self.0.value_at_percentile(percentile) as f64 / 1000.0

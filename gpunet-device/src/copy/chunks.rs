@@ -42,6 +42,15 @@ pub(super) unsafe fn copy_aligned(lane: usize, lanes: usize, dst: *mut u8, src: 
     in_flight!(lane, lanes, chunks, aligned, FEW_LANES, IN_FLIGHT_OF_FEW, IN_FLIGHT, (lanes, dst, src));
 }
 
+/// As [`copy_aligned`], with [`IN_FLIGHT`] for groups of all sizes: less code, to be inlined.
+///
+/// # Safety
+/// As [`copy_aligned`].
+#[inline(always)]
+pub(super) unsafe fn copy_plain(lane: usize, lanes: usize, dst: *mut u8, src: *const u8, chunks: usize) {
+    in_flight!(lane, lanes, chunks, aligned, 0, 1, IN_FLIGHT, (lanes, dst, src));
+}
+
 /// Copies `chunks` chunks to `dst` from `shift` bytes past `base`. Each takes two loads, so half as
 /// many are under way.
 ///

@@ -27,6 +27,9 @@ pub(crate) fn now_ns() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
+/// A release waits for nothing.
+pub(crate) const RELEASE_WAITS: bool = false;
+
 /// Waiters sleep when nothing comes.
 pub(crate) const MAY_SLEEP: bool = true;
 

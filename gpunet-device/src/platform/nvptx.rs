@@ -11,6 +11,9 @@ pub(crate) fn now_ns() -> u64 {
     t
 }
 
+/// A release waits until what the block has stored has arrived.
+pub(crate) const RELEASE_WAITS: bool = true;
+
 /// Waiters never sleep.
 pub(crate) const MAY_SLEEP: bool = false;
 

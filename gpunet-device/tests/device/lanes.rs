@@ -112,3 +112,43 @@ fn a_dying_lane_ends_the_wait_of_its_leader() {
     let launch = cpu::launch(1, 4, kernel).unwrap();
     assert!(launch.wait().is_err());
 }
+
+#[test]
+fn large_blocks_send_and_receive_pieces_of_all_sizes() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    let mut out = pattern(200_003);
+    let expected = out.clone();
+    let source = buffer(&mut out);
+    let mut back = vec![0; 200_003];
+    let target = buffer(&mut back);
+    // Pieces of many sizes on both sides, long calls and short ones in turns.
+    let piece = |done: usize| 1 + (done * 7919) % 6007;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run(40, |g| {
+                let mut stream = Stream::from_handle(g, net, a).unwrap();
+                let mut done = 0;
+                while done < source.len() {
+                    let part = source.slice(done, piece(done));
+                    stream.send_all(g, part).unwrap();
+                    done += part.len();
+                }
+                stream.shutdown(g, Shutdown::Both);
+            });
+        });
+        scope.spawn(|| {
+            run(65, |g| {
+                let mut stream = Stream::from_handle(g, net, b).unwrap();
+                let mut done = 0;
+                while done < target.len() {
+                    let part = target.slice(done, 2 * piece(done));
+                    done += stream.recv(g, part).unwrap();
+                }
+                assert_eq!(stream.recv(g, target), Ok(0));
+            });
+        });
+    });
+    assert!(back == expected);
+}

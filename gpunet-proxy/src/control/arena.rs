@@ -83,7 +83,10 @@ enum PartState {
     Wanted,
     Pinned(PartMemory),
     /// Exported by its owner, for the other to map.
-    Gpu { fd: Arc<OwnedFd>, len: u64 },
+    Gpu {
+        fd: Arc<OwnedFd>,
+        len: u64,
+    },
     /// In GPU memory, and mapped by both.
     Mapped,
 }

@@ -1,18 +1,20 @@
 //! One block against one peer: as fast as it goes, or an echo.
 
 use crate::Results;
+use crate::ends::End;
 use crate::ping_pong::connect;
 use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, kernel_entry, now_ns};
 
-/// Block 2k (`send` 1) connects to `addr` and sends `bytes`; with `send` 0 it receives until the
-/// end. With `both` 1, odd blocks listen there and do the opposite. `results`: per block the bytes
-/// moved and the nanoseconds they took.
+/// The client of a pair connects to `addr` and sends `bytes` (`send` 1) or receives until the end
+/// (`send` 0); the server listens there and does the opposite. `results`: four words per block, the
+/// bytes moved, the times at which its stream was open and closed, in nanoseconds of the device, and how
+/// many calls moved them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Flow {
     /// The launch's sockets.
     pub net: Net,
-    /// The peer; with `both`, pair k uses port + k.
+    /// The peer; pair k uses port + k.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
@@ -24,8 +26,8 @@ pub struct Flow {
     pub bytes: u64,
     /// 1: the connecting block sends; 0: it receives.
     pub send: u32,
-    /// 1: odd blocks are the other end.
-    pub both: u32,
+    /// An [`crate::Ends`] as a number.
+    pub ends: u32,
     /// Outcomes.
     pub results: Results,
 }
@@ -34,32 +36,34 @@ impl Kernel for Flow {
     const ENTRY: &'static str = "gpunet_flow";
 
     fn run<G: Group>(self, g: &G) {
-        let block = g.index();
-        let buffer = self.buffer.slice(block as usize * self.message as usize, self.message as usize);
+        let block = g.index() as usize;
+        let buffer = self.buffer.slice(block * self.message as usize, self.message as usize);
+        let end = End::of(self.ends, g.index());
         let mut addr = self.addr;
-        let listens = self.both == 1 && block % 2 == 1;
-        if self.both == 1 {
-            addr.port += (block / 2) as u16;
-        }
-        let start = now_ns();
-        let result = if listens { self.listen(g, addr, buffer) } else { self.connect(g, addr, buffer) };
-        let (bytes, began) = match result {
-            Ok((bytes, began)) => (Ok(bytes), began),
-            Err(error) => (Err(error), start),
+        addr.port += end.pair as u16;
+        let result = if end.listens { self.listen(g, addr, buffer) } else { self.connect(g, addr, buffer) };
+        let (bytes, about) = match result {
+            Ok((bytes, about)) => (Ok(bytes), about),
+            Err(error) => (Err(error), [0; 3]),
         };
-        self.results.set_result(g, 2 * block as usize, bytes);
-        self.results.set(g, 2 * block as usize + 1, now_ns() - began);
+        self.results.set_result(g, 4 * block, bytes);
+        for (word, value) in about.into_iter().enumerate() {
+            self.results.set(g, 4 * block + 1 + word, value);
+        }
     }
 }
 kernel_entry!(flow, "gpunet_flow", Flow);
 
+/// Bytes; when the first and the last of them were on their way, and the calls that moved them.
+type Moved = (u64, [u64; 3]);
+
 impl Flow {
-    fn connect<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<(u64, u64), Error> {
+    fn connect<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<Moved, Error> {
         let stream = connect(g, self.net, addr, self.options)?;
         self.pump(g, stream, buffer, self.send == 1)
     }
 
-    fn listen<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<(u64, u64), Error> {
+    fn listen<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<Moved, Error> {
         let listener = Listener::bind_with(g, self.net, addr, self.options, 8)?;
         let stream = listener.accept(g)?;
         let moved = self.pump(g, stream, buffer, self.send == 0);
@@ -73,13 +77,14 @@ impl Flow {
         mut stream: gpunet_device::Stream,
         buffer: Buffer,
         send: bool,
-    ) -> Result<(u64, u64), Error> {
+    ) -> Result<Moved, Error> {
         let began = now_ns();
-        let mut moved = 0;
+        let (mut moved, mut calls) = (0, 0);
         if send {
             while moved < self.bytes {
                 stream.send_all(g, buffer)?;
                 moved += buffer.len() as u64;
+                calls += 1;
             }
         } else {
             loop {
@@ -88,10 +93,12 @@ impl Flow {
                     break;
                 }
                 moved += n as u64;
+                calls += 1;
             }
         }
+        let ended = now_ns();
         stream.close(g)?;
-        Ok((moved, began))
+        Ok((moved, [began, ended, calls]))
     }
 }
 

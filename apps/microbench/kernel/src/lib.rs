@@ -2,23 +2,34 @@
 //!
 //! | kernel | what it does |
 //! |---|---|
-//! | [`PingPong`] | block 0 echoes, block 1 measures round trips |
+//! | [`PingPong`] | one block echoes, the other measures round trips |
+//! | [`Duplex`] | pairs of blocks exchange verified bytes both ways at once, through many connections |
 //! | [`Pairs`] | pairs of groups exchange verified bytes; lanes may be made to diverge |
-//! | [`Flow`] | one block sends or receives as fast as it can |
+//! | [`Flow`] | blocks send or receive as fast as they can |
 //! | [`Serve`] | one block echoes for one peer outside |
 //! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
+//! | [`Bare`] | the floor between two devices: data and flag, without a stream |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
+//!
+//! Where a kernel plays pairs, [`Ends`] says which ends of them the launch is: so the two ends can be
+//! blocks of one device, of two, or of two processes.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 
+mod bare;
 mod copy;
+mod duplex;
+mod ends;
 mod flags;
 mod flow;
 mod pairs;
 mod ping_pong;
 mod results;
 
+pub use bare::Bare;
 pub use copy::Copy;
+pub use duplex::Duplex;
+pub use ends::Ends;
 pub use flags::Flags;
 pub use flow::{Flow, Serve};
 pub use pairs::{GroupKind, Pairs};

@@ -1,12 +1,14 @@
-//! Round trips between two blocks of one device.
+//! Round trips between two blocks, of one device or of two.
 
 use crate::Results;
+use crate::ends::End;
 use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
 };
 
-/// Block 0 listens and echoes, block 1 connects and measures. `results`: word 0 the server's
-/// outcome, word 1 the client's, then one word per round: its nanoseconds.
+/// The server of a pair listens and echoes, the client connects and measures. There is one pair.
+/// `results`: word 0 the server's outcome, word 1 the client's, then one word per round: its
+/// nanoseconds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PingPong {
@@ -22,6 +24,8 @@ pub struct PingPong {
     pub size: u64,
     /// Round trips, the first tenth of them to warm up.
     pub rounds: u64,
+    /// An [`crate::Ends`] as a number.
+    pub ends: u64,
     /// Outcomes and samples.
     pub results: Results,
 }
@@ -31,9 +35,9 @@ impl Kernel for PingPong {
 
     fn run<G: Group>(self, g: &G) {
         let buffer = self.buffer.slice(g.index() as usize * self.size as usize, self.size as usize);
-        match g.index() {
-            0 => self.results.set_result(g, 0, self.serve(g, buffer)),
-            1 => self.results.set_result(g, 1, self.measure(g, buffer)),
+        match End::of(self.ends as u32, g.index()) {
+            End { pair: 0, listens: true } => self.results.set_result(g, 0, self.serve(g, buffer)),
+            End { pair: 0, listens: false } => self.results.set_result(g, 1, self.measure(g, buffer)),
             _ => {}
         }
     }

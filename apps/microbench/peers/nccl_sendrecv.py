@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""NCCL send/recv between two GPUs through PyTorch, one process each. The peer of `gpunet-bench far`."""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def one(rank: int, path: str) -> None:
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method=f"file://{path}", rank=rank, world_size=2)
+    for size in (64, 1024, 65536, 1 << 20, 16 << 20):
+        data = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        samples = []
+        for _ in range(220):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            if rank == 0:
+                dist.send(data, 1)
+                dist.recv(data, 1)
+            else:
+                dist.recv(data, 0)
+                dist.send(data, 0)
+            torch.cuda.synchronize()
+            samples.append((time.perf_counter() - start) / 2)
+        if rank == 0:
+            p50 = statistics.median(samples[20:])
+            name = f"NCCL send/recv, {size:>8} B, one way"
+            print(f"{name:<58} p50 {p50 * 1e6:>8.2f} us  {size / p50 / 1e9:>8.2f} GB/s", flush=True)
+    # A stream of messages without a reply.
+    size, times = 16 << 20, 100
+    data = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    for repeat in (3, times):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(repeat):
+            dist.send(data, 1) if rank == 0 else dist.recv(data, 0)
+        torch.cuda.synchronize()
+        elapsed = time.perf_counter() - start
+    if rank == 0:
+        print(f"{'NCCL send/recv, 16 MiB, one after another':<58} {size * times / elapsed / 1e9:>8.2f} GB/s", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if torch.cuda.device_count() < 2:
+        sys.exit("nccl_sendrecv.py: needs two GPUs")
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(one, args=(os.path.join(folder, "store"),), nprocs=2)

@@ -1,0 +1,100 @@
+//! Verified streams between two devices, over many shapes.
+
+use super::Pair;
+use super::task::Work;
+use crate::bench::Outcome;
+use gpunet_bench_kernel::failed;
+use gpunet_device::Error;
+
+/// One shape to try.
+struct Shape {
+    pairs: u32,
+    threads: u32,
+    ring: u64,
+    message: u64,
+    bytes: u64,
+    rounds: u64,
+}
+
+/// Runs all shapes; says whether every byte came right.
+pub fn run(pair: &mut Pair) -> Outcome<bool> {
+    println!("-- far-check: {}", pair.title());
+    let (mut good, mut verified) = (true, 0);
+    let widest = pair.args.wide.unwrap_or(1024);
+    for shape in shapes(pair).into_iter().filter(|shape| shape.threads <= widest) {
+        let name = format!(
+            "{:>2} pairs x {:>4} threads, ring {:>4} KiB, messages to {:>7} B, {:>3} connections each",
+            shape.pairs,
+            shape.threads,
+            shape.ring / 1024,
+            shape.message,
+            shape.rounds
+        );
+        match one(pair, &shape) {
+            Ok(bytes) => {
+                verified += bytes;
+                println!("ok    {name}: {bytes} bytes verified");
+            }
+            Err(error) => {
+                good = false;
+                println!("WRONG {name}: {error}");
+            }
+        }
+    }
+    let verdict = if good { "all shapes right" } else { "SOME SHAPES FAILED" };
+    println!("{verdict}: {verified} bytes verified");
+    Ok(good)
+}
+
+fn shapes(pair: &Pair) -> Vec<Shape> {
+    let gpu = pair.is_gpu();
+    let most = if pair.client.is_gpu() && pair.server.is_gpu() { 32 } else { 8 };
+    let scale = if pair.quick { 1 } else { 4 };
+    let mut shapes = Vec::new();
+    let mut add = |pairs, threads, ring, message, bytes, rounds| {
+        let threads = if gpu { threads } else { 1 };
+        shapes.push(Shape { pairs, threads, ring, message, bytes, rounds });
+    };
+    // Messages of up to some times the ring.
+    add(1, 128, 4096, 20_000, scale << 20, 4);
+    add(1, 33, 8192, 40_000, scale << 20, 4);
+    add(1, 32, 65536, 300_000, scale << 21, 2);
+    add(1, 512, 256 << 10, 1 << 20, scale << 24, 2);
+    add(1, 1024, 4 << 20, 9 << 20, scale << 26, 2);
+    for pairs in [2, 4, 8, 16, 32] {
+        if pairs <= most {
+            add(pairs, 256, 65536, 200_000, scale << 20, 2);
+        }
+    }
+    add(most, 512, 1 << 20, 3 << 20, scale << 22, 2);
+    // Rings that are used again.
+    add(1, 64, 4096, 3000, 20_000, 400);
+    add(most, 128, 16384, 5000, 60_000, 200);
+    shapes
+}
+
+fn one(pair: &mut Pair, shape: &Shape) -> Outcome<u64> {
+    let &Shape { pairs, ring, message, bytes, rounds, threads } = shape;
+    let ends = pair.play(&Work::Duplex { pairs, ring, message, bytes, rounds }, threads)?;
+    let mut verified = 0;
+    // The client's reason first.
+    for (name, words) in ["client", "server"].into_iter().zip(ends.iter().rev()) {
+        if words.len() != 3 * pairs as usize {
+            return Err(format!("{name}: {} words", words.len()).into());
+        }
+        for (block, words) in words.chunks_exact(3).enumerate() {
+            if words[1] > 0 {
+                let (wrong, at) = (words[1], words[2]);
+                return Err(format!("{name} {block}: {wrong} WRONG BYTES in a piece at {at}").into());
+            }
+            if let Some(errno) = failed(words[0]) {
+                return Err(format!("{name} {block}: {}", Error::from_errno(errno)).into());
+            }
+            if words[0] != bytes * rounds {
+                return Err(format!("{name} {block}: {} of {} bytes", words[0], bytes * rounds).into());
+            }
+            verified += words[0];
+        }
+    }
+    Ok(verified)
+}

@@ -142,14 +142,7 @@ impl Control {
         if allowed(wish.options.transport, TransportKind::Tcp) {
             tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
             let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(
-                wish.ticket.device,
-                (control, waiting.seq),
-                waiting.launch,
-                *wish,
-                kind,
-                next,
-            );
+            self.start_connect(wish.ticket.device, (control, waiting.seq), waiting.launch, *wish, kind, next);
         } else {
             device.recycle(wish.ticket.slot);
             device.reply_result(control, waiting.seq, Err(Error::NoBuffers));

@@ -155,9 +155,8 @@ pub fn run(role: &str) -> ! {
         std::thread::sleep(LIFE);
         std::process::exit(9);
     });
-    let bind = |net, port| {
-        Listener::bind_with(&SOLO, net, SockAddr::v4([127, 0, 0, 1], port), TCP, 4).map(|_| ())
-    };
+    let bind =
+        |net, port| Listener::bind_with(&SOLO, net, SockAddr::v4([127, 0, 0, 1], port), TCP, 4).map(|_| ());
     match role {
         "attach" => say(attached(small()).map_or_else(|refused| refused, |_| "attached".to_owned())),
         "attachments" => {

@@ -57,13 +57,7 @@ pub fn client(watch: &Arc<Watch>, net: Net, target: Target, rng: &mut Rng) -> bo
     watch.judge(&seat, result)
 }
 
-fn as_client(
-    watch: &Watch,
-    seat: &Seat,
-    net: Net,
-    stream: &mut Stream,
-    rng: &mut Rng,
-) -> Result<(), Broken> {
+fn as_client(watch: &Watch, seat: &Seat, net: Net, stream: &mut Stream, rng: &mut Rng) -> Result<(), Broken> {
     let hello = Hello::random(rng);
     let mut room = Room::new();
     seat.does("client hello");
@@ -132,13 +126,7 @@ pub fn serve(watch: &Arc<Watch>, net: Net, listener: &Listener, stop: &AtomicBoo
     });
 }
 
-fn as_server(
-    watch: &Watch,
-    seat: &Seat,
-    net: Net,
-    stream: &mut Stream,
-    rng: &mut Rng,
-) -> Result<(), Broken> {
+fn as_server(watch: &Watch, seat: &Seat, net: Net, stream: &mut Stream, rng: &mut Rng) -> Result<(), Broken> {
     let mut room = Room::new();
     let hello = hear(stream, &mut room)?;
     seat.meets(hello.pid);
@@ -196,12 +184,7 @@ fn send(seat: &Seat, half: &mut SendHalf, (seed, total): (u64, u64), rng: &mut R
     Ok(())
 }
 
-fn receive(
-    watch: &Watch,
-    seat: &Seat,
-    half: &mut RecvHalf,
-    (seed, total): (u64, u64),
-) -> Result<(), Broken> {
+fn receive(watch: &Watch, seat: &Seat, half: &mut RecvHalf, (seed, total): (u64, u64)) -> Result<(), Broken> {
     let (mut room, mut position) = (Room::new(), 0);
     loop {
         let got = half.recv(&SOLO, room.buffer(PIECE)).map_err(at("recv"))?;

@@ -48,8 +48,10 @@ impl Held {
         let list = |what| std::fs::read_dir(format!("/proc/{pid}/{what}")).into_iter().flatten().flatten();
         let target = |fd: std::fs::DirEntry| Some(std::fs::read_link(fd.path()).ok()?.display().to_string());
         let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
-        let mut held =
-            Self { fds: list("fd").filter_map(target).collect(), threads: list("task").filter_map(name).collect() };
+        let mut held = Self {
+            fds: list("fd").filter_map(target).collect(),
+            threads: list("task").filter_map(name).collect(),
+        };
         held.fds.sort();
         held.threads.sort();
         held
@@ -158,7 +160,10 @@ impl Storm {
         for at in 0..self.workers.len() {
             if let Some(status) = self.workers[at].child.try_wait().expect("our child") {
                 let log = std::fs::read_to_string(self.log(self.workers[at].number)).unwrap_or_default();
-                panic!("worker {} (number {}) ended: {status}\n{log}", self.workers[at].pid, self.workers[at].number);
+                panic!(
+                    "worker {} (number {}) ended: {status}\n{log}",
+                    self.workers[at].pid, self.workers[at].number
+                );
             }
         }
     }

@@ -21,7 +21,8 @@ const SOON: u64 = 5_000_000_000;
 pub fn call() -> ! {
     let path = std::env::var_os(DAEMON).expect("a path");
     let addr = std::env::var(CALL).expect("an address").parse().expect("an address");
-    let attachment = attach(Path::new(&path), Config::small()).expect("a daemon").attach_cpu().expect("attached");
+    let attachment =
+        attach(Path::new(&path), Config::small()).expect("a daemon").attach_cpu().expect("attached");
     let token = attachment.token().expect("a number");
     let mut stream =
         Stream::connect_with(&SOLO, token.net(), SockAddr::from_std(addr), PEER).expect("connected");

@@ -154,12 +154,8 @@ impl Watch {
 
     pub fn seat(self: &Arc<Self>, what: &'static str) -> Seated {
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat {
-            serial,
-            peer: AtomicU32::new(0),
-            progress: AtomicU64::new(0),
-            what: Mutex::new(what),
-        };
+        let seat =
+            Seat { serial, peer: AtomicU32::new(0), progress: AtomicU64::new(0), what: Mutex::new(what) };
         let seat = Arc::new(seat);
         self.seats.lock().expect("sane").push(seat.clone());
         Seated { watch: self.clone(), seat }
@@ -253,7 +249,10 @@ impl Watch {
                     let what = *seat.what.lock().expect("sane");
                     let (gone, stalled) = (entry.gone, entry.stalled);
                     let seat = format!("{seat:?}");
-                    fail(HANGS, &format!("{what}: peer {peer} gone for {gone:?}, stalled {stalled:?}: {seat}"));
+                    fail(
+                        HANGS,
+                        &format!("{what}: peer {peer} gone for {gone:?}, stalled {stalled:?}: {seat}"),
+                    );
                 }
                 let what = *seat.what.lock().expect("sane");
                 let _ = writeln!(text, "seat {} {peer} {progress} {}", seat.serial, what.replace(' ', "_"));

@@ -73,9 +73,8 @@ fn soon(mut condition: impl FnMut() -> bool) -> bool {
 }
 
 fn all_free(usage: impl Fn() -> Usage) {
-    let free = |usage: Usage| {
-        usage.sockets == 0 && usage.requests == 0 && usage.free_ring_bytes == usage.ring_bytes
-    };
+    let free =
+        |usage: Usage| usage.sockets == 0 && usage.requests == 0 && usage.free_ring_bytes == usage.ring_bytes;
     if !soon(|| free(usage())) {
         fail(LEAK, &format!("not all is free: {:?}", usage()));
     }

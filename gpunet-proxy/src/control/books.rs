@@ -33,7 +33,9 @@ pub(super) struct Device {
     pub(super) local: Option<Slab>,
     /// No network card has refused the device's memory yet.
     pub(super) card_reaches_device: bool,
-    /// Set while the attachment is being closed.
+    /// The attachment is coming to its end: its sockets are closed for it.
+    pub(super) ending: bool,
+    /// Set once they are, until they are gone.
     pub(super) detaching: Option<Detaching>,
     /// Numbers of the regions that arenas have in the device's table.
     pub(super) regions: Regions,
@@ -200,6 +202,7 @@ impl Device {
             shared_rings,
             growing,
             regions: Regions::default(),
+            ending: false,
             detaching: None,
             next_peer_port: 49152,
             attached,

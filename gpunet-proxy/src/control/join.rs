@@ -1,112 +1,84 @@
-//! Direct streams between two attachments: an accept and a connect that wait for an arena with room.
+//! Direct streams between two attachments: a connect that has met an accept needs rings in an arena.
+//!
+//! While the two have no arena with room, one is made, and the connect waits for it. The accept does not:
+//! it serves others meanwhile, since the process that connects may take its time to map memory, or have
+//! stopped. Once there is an arena the connect is the first in the listener's backlog again.
 
 use super::Control;
 use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
-use super::books::{Role, StreamMemory, Wait, Waiter, Waiting};
+use super::books::{Role, StreamMemory, Wait, Waiter};
 use super::pair::Meeting;
 use super::request::allowed;
 use gpunet_abi::Error;
 use gpunet_abi::options::TransportKind;
 use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-/// The joins that wait, in the order in which they came.
+/// The connects that wait, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Joins {
     waiting: BTreeMap<u64, Join>,
-    /// Connects that have not joined a listener's queue yet: their pair has no arena with room.
-    preparing: BTreeMap<u64, Preparing>,
     begun: u64,
 }
 
-/// An accept and a connect that have met.
+/// A connect that waits for an arena.
 struct Join {
     /// Attachment and slot.
     listener: (u32, u32),
-    waiter: Waiter,
-    meeting: Meeting,
-}
-
-/// A connect before it queues.
-struct Preparing {
-    pair: Pair,
+    /// Where the listener stands.
+    at: SocketAddr,
+    /// The number of the connect's request.
     control: u32,
-    seq: u64,
-    launch: u32,
-    wish: Connect,
+    wish: Box<Connect>,
 }
 
 impl Join {
     fn pair(&self) -> Pair {
-        pair_of(self.meeting.client.device, self.meeting.server.device)
+        pair_of(self.wish.ticket.device, self.listener.0)
     }
 }
 
 impl Control {
-    /// Makes sure that a connect to another attachment's listener finds an arena with room; says whether
-    /// it waits for that.
+    /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
+    /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
     pub(super) fn prepare(&mut self, control: u32, seq: u64, launch: u32, wish: &Connect) -> bool {
-        let device = wish.ticket.device;
-        let Some((other, listener)) = self.listener_at(wish.to).filter(|at| at.0 != device) else {
-            return false;
-        };
-        let book = self.devices.get(&other).and_then(|device| device.slots.get(listener as usize));
-        let Some(Role::Listener(listener)) = book.map(|book| &book.role) else { return false };
-        let (ours, theirs) = (wish.options, listener.bound.options);
+        let id = wish.ticket.device;
+        let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != id) else { return false };
+        let book = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
+        let Some(Role::Listener(book)) = book.map(|book| &book.role) else { return false };
+        let (ours, theirs, at) = (wish.options, book.bound.options, book.addr);
         let (up, down) = (ours.send_log2.max(theirs.recv_log2), ours.recv_log2.max(theirs.send_log2));
-        match self.arenas.look(device, other, down, up) {
-            Room::Here => return false,
-            Room::Coming => {}
+        let making = match self.arenas.look(id, listener.0, down, up) {
+            Room::Here => false,
+            Room::Coming => true,
             // If there will be none, the accept will find out, and the connect go another way.
-            Room::None if !self.make_arena(device, other, down, up) => return false,
-            Room::None => {}
+            Room::None => self.make_arena(id, listener.0, down, up),
+        };
+        if let (Some(device), true) = (self.device(id), making) {
+            let wish = Box::new(wish.clone());
+            device.wait(control, seq, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
+            self.wait_for_arena(Join { listener, at, control, wish });
         }
-        let id = self.joins.begun;
-        self.joins.begun += 1;
-        let preparing = Preparing { pair: pair_of(device, other), control, seq, launch, wish: wish.clone() };
-        self.joins.preparing.insert(id, preparing);
-        if let Some(device) = self.devices.get_mut(&device) {
-            device.wait(control, seq, launch, Wait::Joining { join: id });
-        }
-        true
+        making
     }
 
-    /// Lets the connects of a pair go on.
-    fn go_on(&mut self, pair: Pair) {
-        let of_pair = self.joins.preparing.iter().filter(|(_, preparing)| preparing.pair == pair);
-        let ids: Vec<u64> = of_pair.map(|(&id, _)| id).collect();
-        for id in ids {
-            let Some(Preparing { control, seq, launch, wish, .. }) = self.joins.preparing.remove(&id) else {
-                continue;
-            };
-            let device = wish.ticket.device;
-            if let Some(book) = self.device(device) {
-                book.requests.remove(&control);
-                self.connect_prepared(device, (control, seq), launch, wish);
-            }
-        }
-    }
-
-    /// Joins a connect and an accept of two attachments, at once if there is room in an arena of theirs.
+    /// Joins a connect and an accept of two attachments, if there is room in an arena of theirs; else the
+    /// connect waits for one, and the accept for the next connection.
     pub(super) fn join(&mut self, listener: (u32, u32), waiter: Waiter, meeting: Meeting) {
-        let join = Join { listener, waiter, meeting };
-        self.try_join(join);
-    }
-
-    /// Opens the stream, or waits for an arena with room.
-    fn try_join(&mut self, join: Join) {
-        let (client, server) = (&join.meeting.client, &join.meeting.server);
-        let (up, down) = join.meeting.sizes();
-        match self.arenas.take(client.device, server.device, down, up) {
-            Taken::Rings(clients, servers) => {
-                self.open_joined(&join.meeting, clients, servers);
-            }
-            Taken::Pending => self.wait_for_arena(join),
-            Taken::None if self.make_arena(client.device, server.device, down, up) => {
-                self.wait_for_arena(join)
-            }
-            Taken::None => self.give_up_join(join),
+        let (client, server) = (meeting.client.device, meeting.server.device);
+        let (up, down) = meeting.sizes();
+        let making = match self.arenas.take(client, server, down, up) {
+            Taken::Rings(clients, servers) => return self.open_joined(&meeting, clients, servers),
+            Taken::Pending => true,
+            Taken::None => self.make_arena(client, server, down, up),
+        };
+        if let Some(device) = self.device(listener.0) {
+            device.wait_first(listener.1, waiter);
         }
+        let Meeting { client, wish, at, .. } = meeting;
+        let join = Join { listener, at, control: client.request.0, wish };
+        if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
     fn open_joined(&mut self, meeting: &Meeting, clients: ArenaRings, servers: ArenaRings) {
@@ -131,135 +103,86 @@ impl Control {
         }
     }
 
-    /// Keeps a join until the arena that is being made is ready.
+    /// Keeps a connect until the arena that is being made is ready.
     fn wait_for_arena(&mut self, join: Join) {
-        let (client, server) = (&join.meeting.client, &join.meeting.server);
-        if join.waiter.no_wait {
-            // It would wait. The connect stays where it was; a later accept finds the arena.
-            let Join { waiter, meeting, .. } = join;
-            if let Some(device) = self.device(meeting.server.device) {
-                device.recycle(waiter.target);
-                device.reply_result(waiter.control, waiter.seq, Err(Error::WouldBlock));
-            }
-            return self.peer.put_back(meeting.at, meeting.wish.ticket);
-        }
         let id = self.joins.begun;
         self.joins.begun += 1;
-        for (end, launch) in [(client, None), (server, Some(join.waiter.launch))] {
-            if let Some(device) = self.devices.get_mut(&end.device) {
-                let before = device.requests.get(&end.request.0).map(|waiting| waiting.launch);
-                let launch = launch.or(before).unwrap_or_default();
-                device.wait(end.request.0, end.request.1, launch, Wait::Joining { join: id });
-            }
+        let Some(device) = self.device(join.wish.ticket.device) else { return };
+        if let Some(waiting) = device.requests.get_mut(&join.control) {
+            waiting.what = Wait::Joining { join: id };
+            self.joins.waiting.insert(id, join);
         }
-        self.joins.waiting.insert(id, join);
     }
 
-    fn joins_of(&self, pair: Pair) -> Vec<u64> {
-        self.joins.waiting.iter().filter(|(_, join)| join.pair() == pair).map(|(&id, _)| id).collect()
+    fn joins_of(&self, which: impl Fn(&Join) -> bool) -> Vec<u64> {
+        self.joins.waiting.iter().filter(|(_, join)| which(join)).map(|(&id, _)| id).collect()
+    }
+
+    /// Puts connects back at the head of the backlogs that they came from; returns the listeners.
+    fn queue_again(&mut self, ids: Vec<u64>) -> Vec<(u32, u32)> {
+        let mut listeners = Vec::new();
+        // The last first, so that the first is the first again.
+        for id in ids.into_iter().rev() {
+            let Some(Join { listener, at, control, wish }) = self.joins.waiting.remove(&id) else { continue };
+            let ticket = wish.ticket;
+            let device = self.devices.get_mut(&ticket.device);
+            if let Some(waiting) = device.and_then(|device| device.requests.get_mut(&control)) {
+                waiting.what = Wait::Queued { slot: ticket.slot, wish };
+                self.peer.put_back(at, ticket);
+                if !listeners.contains(&listener) {
+                    listeners.push(listener);
+                }
+            }
+        }
+        listeners
     }
 
     /// A pair has a new arena.
     pub(super) fn resume_joins(&mut self, pair: Pair) {
-        for id in self.joins_of(pair) {
-            let Some(join) = self.joins.waiting.remove(&id) else { continue };
-            self.try_join(join);
+        let ids = self.joins_of(|join| join.pair() == pair);
+        for (device, slot) in self.queue_again(ids) {
+            self.serve(device, slot);
         }
-        self.go_on(pair);
     }
 
     /// A pair gets no such arena: another one is tried (`again`), or the connects go another way.
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
-        for id in self.joins_of(pair) {
-            let Some(join) = self.joins.waiting.remove(&id) else { continue };
-            if again {
-                self.try_join(join);
-            } else {
+        if again {
+            return self.resume_joins(pair);
+        }
+        for id in self.joins_of(|join| join.pair() == pair) {
+            if let Some(join) = self.joins.waiting.remove(&id) {
                 self.give_up_join(join);
             }
         }
-        self.go_on(pair);
     }
 
-    /// There will be no direct stream: the accept waits for the next, the connect tries another way.
+    /// There will be no direct stream: the connect tries another way.
     fn give_up_join(&mut self, join: Join) {
-        let Join { listener, waiter, meeting } = join;
-        if let Some(device) = self.device(listener.0) {
-            device.wait_first(listener.1, waiter);
-        }
-        let (client, wish) = (meeting.client, meeting.wish);
-        let (control, seq) = client.request;
-        let Some(device) = self.device(client.device) else { return };
+        let Join { control, wish, .. } = join;
+        let Some(device) = self.device(wish.ticket.device) else { return };
         let Some(waiting) = device.requests.remove(&control) else { return };
         if allowed(wish.options.transport, TransportKind::Tcp) {
             tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
             let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(client.device, (control, seq), waiting.launch, *wish, kind, next);
+            self.start_connect(wish.ticket.device, (control, waiting.seq), waiting.launch, *wish, kind, next);
         } else {
-            device.recycle(client.slot);
-            device.reply_result(control, seq, Err(Error::NoBuffers));
+            device.recycle(wish.ticket.slot);
+            device.reply_result(control, waiting.seq, Err(Error::NoBuffers));
         }
-        self.serve(listener.0, listener.1);
     }
 
-    /// One end of a join gives up: the other goes back to where it was.
+    /// A connect that waits for an arena is given up.
     pub(super) fn leave_join(&mut self, device_id: u32, id: u64) {
-        if let Some(Preparing { wish, .. }) = self.joins.preparing.remove(&id)
-            && let Some(device) = self.device(device_id)
-        {
-            return device.recycle(wish.ticket.slot);
-        }
         let Some(join) = self.joins.waiting.remove(&id) else { return };
-        let Join { listener, waiter, meeting } = join;
-        let (client, server) = (&meeting.client, &meeting.server);
-        if device_id == client.device {
-            if let Some(device) = self.device(client.device) {
-                device.recycle(client.slot);
-            }
-            if let Some(device) = self.device(listener.0) {
-                device.wait_first(listener.1, waiter);
-            }
-        } else {
-            if let Some(device) = self.device(server.device) {
-                device.recycle(server.slot);
-            }
-            if let Some(device) = self.devices.get_mut(&client.device)
-                && let Some(waiting) = device.requests.get_mut(&client.request.0)
-            {
-                let ticket = meeting.wish.ticket;
-                waiting.what = Wait::Queued { slot: client.slot, wish: meeting.wish };
-                self.peer.put_back(meeting.at, ticket);
-            }
+        if let Some(device) = self.device(device_id) {
+            device.recycle(join.wish.ticket.slot);
         }
-        self.serve(listener.0, listener.1);
     }
 
-    /// A listener closes: its joins go back to their queues, which close with it.
+    /// A listener closes: its joins go back to its backlog, which closes with it.
     pub(super) fn leave_joins_at(&mut self, listener: (u32, u32)) {
-        let at: Vec<u64> = self
-            .joins
-            .waiting
-            .iter()
-            .filter(|(_, join)| join.listener == listener)
-            .map(|(&id, _)| id)
-            .collect();
-        for id in at {
-            let Some(join) = self.joins.waiting.remove(&id) else { continue };
-            let Join { waiter, meeting, .. } = join;
-            if let Some(device) = self.device(listener.0) {
-                device.wait_first(listener.1, waiter);
-            }
-            if let Some(device) = self.devices.get_mut(&meeting.client.device)
-                && let Some(waiting) = device.requests.get_mut(&meeting.client.request.0)
-            {
-                let ticket = meeting.wish.ticket;
-                *waiting = Waiting {
-                    seq: waiting.seq,
-                    launch: waiting.launch,
-                    what: Wait::Queued { slot: meeting.client.slot, wish: meeting.wish },
-                };
-                self.peer.put_back(meeting.at, ticket);
-            }
-        }
+        let ids = self.joins_of(|join| join.listener == listener);
+        self.queue_again(ids);
     }
 }

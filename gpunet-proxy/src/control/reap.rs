@@ -87,6 +87,7 @@ impl Control {
     /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
     /// linger bound.
     pub(super) fn detach(&mut self, device_id: u32, why: Error, done: Done<()>) {
+        self.begin_end(device_id);
         self.cancel_all(device_id, why);
         self.close_all(device_id, None);
         self.await_end(device_id, self.linger + DRAIN_MARGIN, done);
@@ -100,10 +101,18 @@ impl Control {
         if let Some(before) = self.device(device_id).and_then(|device| device.detaching.take()) {
             before.timeout.abort();
         }
+        self.begin_end(device_id);
         self.cancel_all(device_id, Error::NetworkDown);
         let slots = self.device(device_id).map_or(0, |device| device.slots.len() as u32);
         (0..slots).for_each(|slot| self.cut(device_id, slot));
         self.await_end(device_id, GONE, done);
+    }
+
+    /// From here on it is not the device that closes its sockets: its kernels may still use them.
+    fn begin_end(&mut self, device_id: u32) {
+        if let Some(device) = self.device(device_id) {
+            device.ending = true;
+        }
     }
 
     /// Ends whatever stands in a slot of a process that is gone.

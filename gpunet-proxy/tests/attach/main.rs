@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod arenas;
 mod death;
 mod fuzz;
 mod limits;

@@ -14,6 +14,7 @@ mod kernel;
 mod parent;
 mod plan;
 mod restarts;
+mod stalls;
 mod storm;
 mod watch;
 mod worker;
@@ -23,5 +24,8 @@ mod worker;
 fn worker() {
     if std::env::var_os(worker::DIR).is_some() {
         worker::run();
+    }
+    if std::env::var_os(stalls::DAEMON).is_some() {
+        stalls::call();
     }
 }

@@ -265,12 +265,14 @@ impl Control {
     }
 
     /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
-    /// rings may be used again, unless one of the two processes is gone.
+    /// rings may be used again, unless one of the two attachments is coming to its end: it did not close
+    /// by itself then, and its kernels may still look at these words.
     pub(in crate::control) fn give_arena_rings(&mut self, device: u32, rings: &ArenaRings, both: bool) {
         let Some(arena) = self.arenas.arenas.get_mut(&rings.arena) else { return };
         arena.ends -= 1;
+        let stay = |side: &Side| self.devices.get(&side.device).is_some_and(|device| !device.ending);
         match arena.state {
-            State::Ready if both => {
+            State::Ready if both && arena.sides.iter().all(stay) => {
                 let at = arena.side_of(device);
                 for (side, ring) in [(at, rings.recv), (1 - at, rings.send)] {
                     let side = &mut arena.sides[side];

@@ -1,0 +1,66 @@
+//! Streams between two programs, when the daemon that brought them together ends.
+
+use crate::support::daemon::Served;
+use crate::support::world::listen;
+use crate::support::{Memory, SOLO, bounded, small};
+use gpunet_device::{Error, Net, Options, Stream, TransportKind};
+use gpunet_proxy::Attachment;
+use std::time::Duration;
+
+const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
+
+/// A stream between two attachments.
+fn connection(server: Net, client: Net) -> (Stream, Stream) {
+    let listener = listen(server, PEER);
+    let addr = listener.local_addr();
+    let pair = std::thread::scope(|scope| {
+        let connects = scope.spawn(move || {
+            Stream::connect_with(&SOLO, client, addr, PEER).map(|stream| stream.handle()).expect("connected")
+        });
+        let accepted = listener.accept(&SOLO).expect("accepted");
+        (accepted, Stream::from_handle(&SOLO, client, connects.join().expect("no panic")).expect("open"))
+    });
+    listener.close(&SOLO).expect("open");
+    pair
+}
+
+fn two(served: &Served) -> [Attachment; 2] {
+    [0, 1].map(|_| served.attach(small()).attach_cpu().expect("attached"))
+}
+
+#[test]
+fn what_two_programs_share_stays_mapped_when_the_daemon_dies() {
+    bounded(|| {
+        let mut served = Served::new(small());
+        let [here, there] = two(&served);
+        let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
+        let (mut server, mut client) = connection(one.net(), other.net());
+        let (sent, got) = (Memory::filled(3, 0, 100_000), Memory::new(100_000));
+        served.kill();
+        // The sessions' threads have ended by then.
+        std::thread::sleep(Duration::from_millis(100));
+        client.send_all(&SOLO, sent.buffer()).expect("room in the ring");
+        assert_eq!(server.recv_exact(&SOLO, got.buffer()), Ok(100_000));
+        assert!(got.holds(0, 100_000, 3, 0));
+        assert_eq!(server.recv(&SOLO, got.buffer()), Err(Error::NetworkDown));
+        assert_eq!(client.close(&SOLO), Err(Error::NetworkDown));
+    });
+}
+
+#[test]
+fn what_was_sent_is_read_although_the_daemon_closes_both_ends() {
+    bounded(|| {
+        let mut served = Served::new(small());
+        let [here, there] = two(&served);
+        let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
+        let (mut server, mut client) = connection(one.net(), other.net());
+        let (sent, got) = (Memory::filled(4, 0, 100_000), Memory::new(100_000));
+        client.send_all(&SOLO, sent.buffer()).expect("room in the ring");
+        client.close(&SOLO).expect("open");
+        let _ = served.daemon.take().expect("it runs").drain(Duration::from_secs(5));
+        assert_eq!(server.recv_exact(&SOLO, got.buffer()), Ok(100_000));
+        assert!(got.holds(0, 100_000, 4, 0));
+        // The other end was closed in order before.
+        assert_eq!(server.recv(&SOLO, got.buffer()), Ok(0));
+    });
+}

@@ -1,0 +1,86 @@
+//! Who has stopped holds up nobody else.
+
+use crate::daemon::{Running, gpunetd, until};
+use crate::parent::{Storm, send};
+use crate::support::{Memory, SOLO};
+use gpunet_device::{Listener, Net, Options, SockAddr, Stream, TransportKind};
+use gpunet_proxy::snapshot::State;
+use gpunet_proxy::{Config, attach};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+
+/// Where a caller finds the daemon, and whom it calls.
+pub const DAEMON: &str = "GPUNET_STORM_DAEMON";
+const CALL: &str = "GPUNET_STORM_CALL";
+const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
+/// Longer than an accept takes for which a connect waits, shorter than a process may take to map memory.
+const SOON: u64 = 5_000_000_000;
+
+/// Not a test: the program that connects, and waits for the end.
+pub fn call() -> ! {
+    let path = std::env::var_os(DAEMON).expect("a path");
+    let addr = std::env::var(CALL).expect("an address").parse().expect("an address");
+    let attachment =
+        attach(Path::new(&path), Config::small()).expect("a daemon").attach_cpu().expect("attached");
+    let token = attachment.token().expect("a number");
+    let mut stream =
+        Stream::connect_with(&SOLO, token.net(), SockAddr::from_std(addr), PEER).expect("connected");
+    assert_eq!(stream.recv(&SOLO, Memory::new(1).buffer()), Ok(0));
+    std::process::exit(0);
+}
+
+/// Dead at the latest at the end of the test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn opening(path: &Path) -> usize {
+    let snapshot = gpunet_proxy::daemon::snapshot(path).expect("it answers");
+    snapshot.sockets.iter().filter(|socket| socket.state == State::Opening).count()
+}
+
+#[test]
+fn an_accept_does_not_wait_for_a_program_that_has_stopped() {
+    let storm = Storm::new(1, false);
+    let path = storm.dir.join("d.sock");
+    let daemon = Running::start(&mut gpunetd(&storm.dir));
+    let proxy = attach(&path, Config::small()).expect("a daemon");
+    let (here, there) = (proxy.attach_cpu().expect("attached"), proxy.attach_cpu().expect("attached"));
+    let (here_token, there_token) = (here.token().expect("a number"), there.token().expect("a number"));
+    let (net, other): (Net, Net) = (here_token.net(), there_token.net());
+    let listener =
+        Listener::bind_with(&SOLO, net, SockAddr::v4([127, 0, 0, 1], 0), PEER, 16).expect("a free port");
+    let addr = listener.local_addr();
+
+    let caller = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "worker", "--nocapture"])
+        .env(DAEMON, &path)
+        .env(CALL, addr.to_std().expect("an address").to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("this program again");
+    let mut caller = Killed(caller);
+    until("the caller waits", || opening(&path) == 1);
+    send(caller.0.id(), Signal::STOP);
+    let second = std::thread::spawn(move || {
+        let stream = Stream::connect_with(&SOLO, other, addr, PEER).expect("connected");
+        stream.close(&SOLO).expect("open");
+    });
+    until("the second waits, too", || opening(&path) == 2);
+
+    let stream = listener.accept_timeout(&SOLO, SOON).expect("the second's connection");
+    second.join().expect("no panic");
+    stream.close(&SOLO).expect("open");
+    assert_eq!(listener.try_accept(&SOLO).map(|_| ()), Err(gpunet_device::Error::WouldBlock));
+    send(caller.0.id(), Signal::CONT);
+    let stream = listener.accept_timeout(&SOLO, SOON).expect("the caller's connection");
+    stream.close(&SOLO).expect("open");
+    assert!(caller.0.wait().expect("it ends").success());
+    crate::parent::sane(&daemon);
+}

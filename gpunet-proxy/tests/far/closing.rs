@@ -138,3 +138,38 @@ fn a_poller_that_sleeps_is_woken_by_the_bell() {
         two.end();
     });
 }
+
+#[test]
+fn a_close_while_the_other_side_copies_breaks_its_pipe_and_frees_everything() {
+    bounded(|| {
+        let two = Two::new();
+        for (linger, expected) in [(-1, Error::BrokenPipe), (0, Error::ConnectionReset)] {
+            let options = peer().with_rings(64 << 10, 64 << 10).with_linger_ms(linger);
+            let (client, mut server) = ends(&two, options);
+            let (there, handle) = (two.there.net(), client.handle());
+            let (sent, got) = (Memory::filled(3, 0, 40_000), Memory::new(50_000));
+            let from = sent.buffer();
+            std::thread::scope(|scope| {
+                let sender = scope.spawn(move || {
+                    let mut stream = Stream::from_handle(&ONE, there, handle)?;
+                    let error = loop {
+                        if let Err(error) = stream.send_all(&ONE, from) {
+                            break error;
+                        }
+                    };
+                    stream.close(&ONE)?;
+                    Ok::<_, Error>(error)
+                });
+                for _ in 0..20 {
+                    server.recv(&ONE, got.buffer()).expect("data");
+                }
+                server.close(&ONE).expect("open");
+                let error = sender.join().expect("no panic").expect("open until then");
+                // A reset closes without FIN, and the sender may see either first.
+                assert!(error == expected || error == Error::BrokenPipe, "{error}");
+            });
+        }
+        two.here.expect_all_free();
+        two.there.expect_all_free();
+    });
+}

@@ -147,14 +147,19 @@ impl Control {
 
     /// A pair gets no such arena: another one is tried (`again`), or the connects go another way.
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
-        if again {
-            return self.resume_joins(pair);
-        }
         for id in self.joins_of(|join| join.pair() == pair) {
-            if let Some(join) = self.joins.waiting.remove(&id) {
+            let Some(join) = self.joins.waiting.remove(&id) else { continue };
+            if !(again && self.prepare_again(&join)) {
                 self.give_up_join(join);
             }
         }
+    }
+
+    fn prepare_again(&mut self, join: &Join) -> bool {
+        let waiting =
+            self.device(join.wish.ticket.device).and_then(|device| device.requests.get(&join.control));
+        let Some((seq, launch)) = waiting.map(|waiting| (waiting.seq, waiting.launch)) else { return false };
+        self.prepare(join.control, seq, launch, &join.wish)
     }
 
     /// There will be no direct stream: the connect tries another way.

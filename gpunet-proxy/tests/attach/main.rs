@@ -10,6 +10,7 @@ mod arenas;
 mod death;
 mod fuzz;
 mod limits;
+mod no_way;
 mod raw;
 mod strangers;
 mod use_it;

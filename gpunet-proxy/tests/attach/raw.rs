@@ -61,6 +61,7 @@ pub enum AgentAnswer {
     Provided { arena: u32, len: u64 },
     Mapped { arena: u32 },
     Failed { arena: u32, reason: String },
+    Cleared { arena: u32, ring: u64 },
     Unmapped { arena: u32 },
 }
 

@@ -210,7 +210,7 @@ impl Storm {
         let most = |of: fn(&Report) -> u64| self.past.iter().map(of).max().unwrap_or(0);
         format!(
             "{} workers, {} connections done, {} cut by a death, {} tried again, {} MB verified; \
-             longest: {} ms until a dead peer's connection ended, {} ms of no progress with a live one",
+             longest: {} ms until a dead peer's connection ended, {} ms of no progress with a live one ({})",
             self.started,
             sum(|r| r.done),
             sum(|r| r.broke),
@@ -218,6 +218,7 @@ impl Storm {
             sum(|r| r.bytes) / 1_000_000,
             most(|r| r.most_gone_ms),
             most(|r| r.most_stalled_ms),
+            self.past.iter().max_by_key(|r| r.most_stalled_ms).map_or("", |r| &r.stalled_at),
         )
     }
 }

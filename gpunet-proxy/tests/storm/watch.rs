@@ -1,7 +1,6 @@
 //! A worker's watch over itself: which connections it has, how far they are, and what must not be.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +20,8 @@ const GONE: Duration = Duration::from_secs(8);
 /// A connection of two processes that run must get on in that time, whoever else is stopped: others are
 /// for longer.
 const STALLED: Duration = Duration::from_secs(4);
+/// A connection must say whose it is by then: its process may be stopped before.
+const UNKNOWN: Duration = Duration::from_secs(20);
 /// How soon a process must turn out to be gone whose connection broke.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -221,32 +222,35 @@ impl Watch {
             progress: u64,
             stalled: Duration,
             gone: Duration,
+            unknown: Duration,
         }
         let mut seen: HashMap<u64, Seen> = HashMap::new();
-        let (mut most_gone, mut most_stalled) = (Duration::ZERO, Duration::ZERO);
+        let (mut most_gone, mut most_stalled, mut stalled_at) = (Duration::ZERO, Duration::ZERO, "nothing");
         loop {
             let before = Instant::now();
             std::thread::sleep(TICK);
             let tick = before.elapsed().min(2 * TICK);
             let seats = self.seats.lock().expect("sane").clone();
             seen.retain(|serial, _| seats.iter().any(|seat| seat.serial == *serial));
-            let mut text = String::new();
             for seat in &seats {
                 let (peer, progress) = (seat.peer(), seat.progress.load(Ordering::Relaxed));
                 let entry = seen.entry(seat.serial).or_default();
-                let life = if peer == 0 { Life::Runs } else { life(peer) };
+                let alive = if peer == 0 { None } else { Some(life(peer)) };
                 if entry.progress != progress {
                     (entry.progress, entry.stalled) = (progress, Duration::ZERO);
                 }
-                match life {
-                    Life::Runs => entry.stalled += tick,
-                    Life::Stopped => {}
-                    Life::Gone => entry.gone += tick,
+                match alive {
+                    Some(Life::Runs) => entry.stalled += tick,
+                    Some(Life::Stopped) => {}
+                    Some(Life::Gone) => entry.gone += tick,
+                    None => entry.unknown += tick,
                 }
+                let what = *seat.what.lock().expect("sane");
                 most_gone = most_gone.max(entry.gone);
-                most_stalled = most_stalled.max(entry.stalled);
-                if entry.gone > GONE || entry.stalled > STALLED {
-                    let what = *seat.what.lock().expect("sane");
+                if entry.stalled > most_stalled {
+                    (most_stalled, stalled_at) = (entry.stalled, what);
+                }
+                if entry.gone > GONE || entry.stalled > STALLED || entry.unknown > UNKNOWN {
                     let (gone, stalled) = (entry.gone, entry.stalled);
                     let seat = format!("{seat:?}");
                     fail(
@@ -254,13 +258,10 @@ impl Watch {
                         &format!("{what}: peer {peer} gone for {gone:?}, stalled {stalled:?}: {seat}"),
                     );
                 }
-                let what = *seat.what.lock().expect("sane");
-                let _ = writeln!(text, "seat {} {peer} {progress} {}", seat.serial, what.replace(' ', "_"));
             }
             let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
-            let _ = writeln!(
-                text,
-                "totals {} {} {} {} {} {} {} {}",
+            let text = format!(
+                "{} {} {} {} {} {} {} {} {}",
                 load(&self.done),
                 load(&self.broke),
                 load(&self.bytes),
@@ -269,6 +270,7 @@ impl Watch {
                 load(&self.retries),
                 most_gone.as_millis(),
                 most_stalled.as_millis(),
+                stalled_at.replace(' ', "_"),
             );
             if std::fs::write(&self.new, text).is_ok() {
                 let _ = std::fs::rename(&self.new, &self.file);
@@ -288,26 +290,25 @@ pub struct Report {
     pub retries: u64,
     pub most_gone_ms: u64,
     pub most_stalled_ms: u64,
+    pub stalled_at: String,
 }
 
 impl Report {
     pub fn of(dir: &Path, pid: u32) -> Option<Self> {
         let text = std::fs::read_to_string(dir.join("progress").join(pid.to_string())).ok()?;
-        let mut report = Self::default();
-        for line in text.lines() {
-            let words: Vec<_> = line.split(' ').collect();
-            let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-            if words[0] == "totals" {
-                report.done = number(1);
-                report.broke = number(2);
-                report.bytes = number(3);
-                report.attached = number(4);
-                report.idle = number(5) == 1;
-                report.retries = number(6);
-                report.most_gone_ms = number(7);
-                report.most_stalled_ms = number(8);
-            }
-        }
+        let words: Vec<_> = text.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        let report = Self {
+            done: number(0),
+            broke: number(1),
+            bytes: number(2),
+            attached: number(3),
+            idle: number(4) == 1,
+            retries: number(5),
+            most_gone_ms: number(6),
+            most_stalled_ms: number(7),
+            stalled_at: words.get(8).copied().unwrap_or_default().to_owned(),
+        };
         Some(report)
     }
 }

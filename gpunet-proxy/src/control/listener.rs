@@ -93,7 +93,7 @@ impl Control {
         while self.serve_one(device_id, slot) {}
         let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
-        let generation = device.slots[slot as usize].generation;
+        let (generation, growing) = (device.slots[slot as usize].generation, device.is_growing());
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
         let mut ready = 0;
         let mut watches = listener.watches.iter();
@@ -108,8 +108,8 @@ impl Control {
                 rearm.notify_one();
             }
         }
-        if ready > 0 && !listener.waiters.is_empty() {
-            // One that came after the last look.
+        if ready > 0 && !listener.waiters.is_empty() && !growing {
+            // One that came after the last look. (What waits for ring memory is served when there is more.)
             let _ = messages.send(Message::ListenerReady { device: device_id, slot, generation });
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {

@@ -275,13 +275,18 @@ fn a_client_that_floods_and_does_not_read_is_read_no_more() {
             }
             assert!(sent < 100_000);
         };
-        assert_eq!(stuck.kind(), std::io::ErrorKind::WouldBlock);
         let start = Instant::now();
         let _ = good.1.usage();
         assert!(start.elapsed() < Duration::from_secs(1));
-        // It is served as soon as it reads.
-        for _ in 0..sent {
-            assert_eq!(raw.next().expect("still served")[0], 5);
+        match stuck.kind() {
+            // It is served as soon as it reads.
+            std::io::ErrorKind::WouldBlock => {
+                for _ in 0..sent {
+                    assert_eq!(raw.next().expect("still served")[0], 5);
+                }
+            }
+            // Where answers are slow to come, it has asked more than may be without one, and is cut.
+            kind => assert_eq!(kind, std::io::ErrorKind::BrokenPipe),
         }
         drop(raw);
         undisturbed(good);

@@ -2,7 +2,7 @@
 //! a line for each result, and waits for a line where it is to wait.
 
 use crate::daemon::Dir;
-use crate::support::{Memory, SOLO, not_run};
+use crate::support::{SOLO, not_run};
 use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::{AttachError, Config, DaemonError, attach};
 use std::io::{BufRead, BufReader, Write};
@@ -229,14 +229,6 @@ pub fn run(role: &str) -> ! {
             say(bells() - before);
             wait();
         }
-        "spy" => {
-            // What /proc shows of another user's process.
-            let pid = std::env::var("GPUNET_PERMISSIONS_PID").unwrap_or_default();
-            let errno = |result: std::io::Result<()>| {
-                result.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
-            };
-            say(errno(std::fs::read_dir(format!("/proc/{pid}/fd")).map(|_| ())));
-        }
         "listen" => {
             let attachment = attached(small()).expect("attached");
             let token = attachment.token().expect("a number");
@@ -249,7 +241,5 @@ pub fn run(role: &str) -> ! {
         "scribble" => crate::scribbler::scribble(&attached(small()).expect("attached")),
         other => panic!("no role {other}"),
     }
-    // Held until here by who waits for a line.
-    let _ = Memory::new(0);
     std::process::exit(0);
 }

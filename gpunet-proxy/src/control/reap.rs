@@ -89,6 +89,9 @@ impl Control {
     pub(super) fn detach(&mut self, device_id: u32, why: Error, done: Done<()>) {
         self.begin_end(device_id);
         self.cancel_all(device_id, why);
+        if why == Error::NetworkDown {
+            self.reset_direct(device_id);
+        }
         self.close_all(device_id, None);
         self.await_end(device_id, self.linger + DRAIN_MARGIN, done);
     }
@@ -106,6 +109,18 @@ impl Control {
         let slots = self.device(device_id).map_or(0, |device| device.slots.len() as u32);
         (0..slots).for_each(|slot| self.cut(device_id, slot));
         self.await_end(device_id, GONE, done);
+    }
+
+    /// Resets the direct streams that the device has not closed: the daemon ends, not the program, and an
+    /// end of stream would tell the peer that all was said.
+    fn reset_direct(&mut self, device_id: u32) {
+        let Some(device) = self.device(device_id) else { return };
+        let open = device.slots.iter().enumerate().filter(|(_, book)| match &book.role {
+            Role::Stream(stream) => stream.partner.is_some() && !stream.closed,
+            _ => false,
+        });
+        let open: Vec<u32> = open.map(|(slot, _)| slot as u32).collect();
+        open.into_iter().for_each(|slot| self.close_any(device_id, slot, Some(0)));
     }
 
     /// From here on it is not the device that closes its sockets: its kernels may still use them.

@@ -64,3 +64,20 @@ fn what_was_sent_is_read_although_the_daemon_closes_both_ends() {
         assert_eq!(server.recv(&SOLO, got.buffer()), Ok(0));
     });
 }
+
+#[test]
+fn an_end_that_nobody_meant_is_no_end_of_stream() {
+    bounded(|| {
+        let mut served = Served::new(small());
+        let [here, there] = two(&served);
+        let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
+        let (mut server, mut client) = connection(one.net(), other.net());
+        let (sent, got) = (Memory::filled(4, 0, 100_000), Memory::new(100_000));
+        client.send_all(&SOLO, sent.buffer()).expect("room in the ring");
+        let _ = served.daemon.take().expect("it runs").drain(Duration::from_secs(5));
+        assert_eq!(server.recv_exact(&SOLO, got.buffer()), Ok(100_000));
+        assert!(got.holds(0, 100_000, 4, 0));
+        let error = server.recv(&SOLO, got.buffer()).expect_err("the sender had not ended");
+        assert!(matches!(error, Error::ConnectionReset | Error::NetworkDown), "{error}");
+    });
+}

@@ -1,0 +1,65 @@
+//! How an attachment ends, whatever its connection ends with.
+
+use super::answer_to;
+use crate::attached::Attached;
+use crate::daemon::Desk;
+use crate::message::Message;
+use gpunet_abi::Error;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// The end of an attachment. Dropped before it was forgotten, it does what is left to do.
+pub(super) struct Leave {
+    pub(super) desk: Arc<Desk>,
+    pub(super) attached: Arc<Attached>,
+    pub(super) forgotten: bool,
+}
+
+impl Leave {
+    pub(super) fn new(desk: Arc<Desk>, attached: Arc<Attached>) -> Self {
+        Self { desk, attached, forgotten: false }
+    }
+
+    /// No more signs of life: its devices report ENETDOWN.
+    pub(super) fn silence(&mut self) {
+        self.desk.proxy.heart.remove(self.attached.id);
+        self.attached.memory.beat_down();
+    }
+
+    pub(super) fn detach(&mut self, why: Error) -> oneshot::Receiver<()> {
+        let (done, wait) = oneshot::channel();
+        let _ = self.desk.proxy.messages.send(Message::Detach {
+            device: self.attached.id,
+            why,
+            done: answer_to(done),
+        });
+        wait
+    }
+
+    pub(super) fn gone(&mut self) -> oneshot::Receiver<()> {
+        self.forgotten = true;
+        let (done, wait) = oneshot::channel();
+        let _ =
+            self.desk.proxy.messages.send(Message::Gone { device: self.attached.id, done: answer_to(done) });
+        wait
+    }
+
+    /// The proxy knows nothing of it any more.
+    pub(super) async fn forget(mut self) {
+        self.forgotten = true;
+        self.desk.proxy.heart.remove(self.attached.id);
+        let attached = self.attached.clone();
+        drop(self);
+        // To give back hundreds of megabytes takes a while.
+        let _ = tokio::task::spawn_blocking(move || drop(attached)).await;
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        if !self.forgotten {
+            self.silence();
+            drop(self.gone());
+        }
+    }
+}

@@ -59,7 +59,8 @@ fn it_says_when_it_is_ready_reloads_lives_and_stops() {
 
 /// A command that runs gpunetd with `socket` as systemd passes it.
 fn activated(socket: &Socket, count: u32) -> Command {
-    let mut command = clean("sh");
+    // Not every sh knows descriptors of two digits.
+    let mut command = clean("bash");
     let fd = socket.as_raw_fd();
     // The shell's descriptors from 3 on are the passed ones.
     let passed = (3..3 + count).map(|at| format!("{at}<&{fd} ")).collect::<String>();

@@ -277,7 +277,7 @@ fn a_client_that_floods_and_does_not_read_is_read_no_more() {
         };
         let start = Instant::now();
         let _ = good.1.usage();
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(5));
         match stuck.kind() {
             // It is served as soon as it reads.
             std::io::ErrorKind::WouldBlock => {

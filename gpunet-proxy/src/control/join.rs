@@ -30,6 +30,8 @@ struct Join {
     at: SocketAddr,
     /// The number of the connect's request.
     control: u32,
+    /// log2 of the rings towards the server and towards the client.
+    sizes: (u8, u8),
     wish: Box<Connect>,
 }
 
@@ -58,7 +60,7 @@ impl Control {
         if let (Some(device), true) = (self.device(id), making) {
             let wish = Box::new(wish.clone());
             device.wait(control, seq, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
-            self.wait_for_arena(Join { listener, at, control, wish });
+            self.wait_for_arena(Join { listener, at, control, sizes: (up, down), wish });
         }
         making
     }
@@ -77,7 +79,7 @@ impl Control {
             device.wait_first(listener.1, waiter);
         }
         let Meeting { client, wish, at, .. } = meeting;
-        let join = Join { listener, at, control: client.request.0, wish };
+        let join = Join { listener, at, control: client.request.0, sizes: (up, down), wish };
         if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
@@ -123,7 +125,9 @@ impl Control {
         let mut listeners = Vec::new();
         // The last first, so that the first is the first again.
         for id in ids.into_iter().rev() {
-            let Some(Join { listener, at, control, wish }) = self.joins.waiting.remove(&id) else { continue };
+            let Some(Join { listener, at, control, wish, .. }) = self.joins.waiting.remove(&id) else {
+                continue;
+            };
             let ticket = wish.ticket;
             let device = self.devices.get_mut(&ticket.device);
             if let Some(waiting) = device.and_then(|device| device.requests.get_mut(&control)) {
@@ -147,19 +151,20 @@ impl Control {
 
     /// A pair gets no such arena: another one is tried (`again`), or the connects go another way.
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
-        for id in self.joins_of(|join| join.pair() == pair) {
-            let Some(join) = self.joins.waiting.remove(&id) else { continue };
-            if !(again && self.prepare_again(&join)) {
+        let ids = self.joins_of(|join| join.pair() == pair);
+        let first = ids.first().and_then(|id| self.joins.waiting.get(id));
+        let wanted = first.map(|join| (join.wish.ticket.device, join.listener.0, join.sizes));
+        if let (Some((client, server, (up, down))), true) = (wanted, again)
+            && self.make_arena(client, server, down, up)
+        {
+            // They go on waiting.
+            return;
+        }
+        for id in ids {
+            if let Some(join) = self.joins.waiting.remove(&id) {
                 self.give_up_join(join);
             }
         }
-    }
-
-    fn prepare_again(&mut self, join: &Join) -> bool {
-        let waiting =
-            self.device(join.wish.ticket.device).and_then(|device| device.requests.get(&join.control));
-        let Some((seq, launch)) = waiting.map(|waiting| (waiting.seq, waiting.launch)) else { return false };
-        self.prepare(join.control, seq, launch, &join.wish)
     }
 
     /// There will be no direct stream: the connect tries another way.

@@ -218,6 +218,8 @@ impl Control {
     fn fail_arena(&mut self, id: u32, reason: &str) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         if !matches!(arena.state, State::Parts | State::Mapping) {
+            // Of one in use: a ring that cannot be cleared is not used again.
+            tracing::warn!(arena = id, reason, "an agent could not do what it was asked");
             return;
         }
         let (pair, on_gpus) = ((arena.sides[0].device, arena.sides[1].device), arena.on_gpus);

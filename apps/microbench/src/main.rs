@@ -1,6 +1,7 @@
 //! gpunet-bench: checks sockets on a device, and measures them beside their floors.
 
 #[allow(unsafe_code)]
+mod attach;
 mod bench;
 mod check;
 mod far;
@@ -42,6 +43,8 @@ enum What {
     Copy,
     /// Time to wake after idleness, and the processor time of an idle proxy.
     Idle,
+    /// How long it takes to attach to the daemon that --daemon names, without a GPU.
+    Attach,
     /// Streams between two devices or two processes: latency and bandwidth, beside floors.
     Far(FarArgs),
     /// Verified streams between two devices or two processes.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let run = || -> Result<bool, Box<dyn std::error::Error>> {
         match &args.what {
+            What::Attach => return attach::attach(&args.proxy).map(|()| true),
             What::Far(far) => return far::measure(&args.device, far, args.quick),
             What::FarCheck(far) => return far::check(&args.device, far, args.quick),
             What::FarEnd(end) => return far::serve_end(&args.device, end, args.quick),

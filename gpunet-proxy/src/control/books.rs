@@ -35,6 +35,8 @@ pub(super) struct Device {
     pub(super) card_reaches_device: bool,
     /// The attachment is coming to its end: its sockets are closed for it.
     pub(super) ending: bool,
+    /// Its process is gone: nothing is answered, see `daemon::session::leave`.
+    pub(super) dead: bool,
     /// Set once they are, until they are gone.
     pub(super) detaching: Option<Detaching>,
     /// Numbers of the regions that arenas have in the device's table.
@@ -203,6 +205,7 @@ impl Device {
             growing,
             regions: Regions::default(),
             ending: false,
+            dead: false,
             detaching: None,
             next_peer_port: 49152,
             attached,
@@ -263,7 +266,7 @@ impl Device {
         self.requests.remove(&control);
         match self.answers.remove(&control) {
             Some(answer) => answer(reply),
-            None if control < self.attached.memory.geometry().controls => {
+            None if !self.dead && control < self.attached.memory.geometry().controls => {
                 self.attached.memory.write_reply(control, seq, reply);
             }
             None => {}

@@ -105,6 +105,9 @@ impl Control {
             before.timeout.abort();
         }
         self.begin_end(device_id);
+        if let Some(device) = self.device(device_id) {
+            device.dead = true;
+        }
         self.cancel_all(device_id, Error::NetworkDown);
         let slots = self.device(device_id).map_or(0, |device| device.slots.len() as u32);
         (0..slots).for_each(|slot| self.cut(device_id, slot));

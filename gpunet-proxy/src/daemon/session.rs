@@ -329,7 +329,7 @@ impl Session {
         tracing::info!(id = self.left.attached.id, pid = client.pid, command = client.command, %why, "gone");
         // From here on the client, if it lives, is on its own.
         let _ = shutdown(self.wire.socket.get_ref(), Shutdown::Both);
-        self.left.silence();
+        self.left.leave_alone();
         let _ = self.left.gone().await;
         self.left.forget().await;
     }

@@ -20,6 +20,13 @@ impl Leave {
         Self { desk, attached, forgotten: false }
     }
 
+    /// No more signs of life, and no word that there will be none: of a process that was killed the GPU's
+    /// kernels run on for a moment, and one that is told closes its streams, which its peers would take for
+    /// an end in good order. A process that lives sees the end of its connection.
+    pub(super) fn leave_alone(&self) {
+        self.desk.proxy.heart.remove(self.attached.id);
+    }
+
     /// No more signs of life: its devices report ENETDOWN.
     pub(super) fn silence(&mut self) {
         self.desk.proxy.heart.remove(self.attached.id);
@@ -58,7 +65,7 @@ impl Leave {
 impl Drop for Leave {
     fn drop(&mut self) {
         if !self.forgotten {
-            self.silence();
+            self.leave_alone();
             drop(self.gone());
         }
     }

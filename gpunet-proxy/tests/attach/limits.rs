@@ -82,7 +82,7 @@ fn as_other_user(path: &std::path::Path) -> Option<String> {
     // The test binary may lie where another user cannot read it.
     let program = path.parent().expect("a directory").join("program");
     if !program.exists() {
-        std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("room");
+        crate::support::copy_program(&std::env::current_exe().expect("this program"), &program);
     }
     let output = Command::new(program)
         .args(["--exact", "limits::other_user", "--nocapture"])

@@ -46,7 +46,7 @@ impl Program {
     pub fn start(dir: &Dir, role: &str, user: Option<(u32, u32)>, addr: Option<SockAddr>) -> Self {
         let copy = dir.join("program");
         if !copy.exists() {
-            std::fs::copy(std::env::current_exe().expect("this program"), &copy).expect("copied");
+            crate::support::copy_program(&std::env::current_exe().expect("this program"), &copy);
             std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("its owner");
         }
         let mut command = Command::new(copy);

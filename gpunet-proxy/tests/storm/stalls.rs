@@ -83,15 +83,13 @@ fn an_accept_does_not_wait_for_a_program_that_has_stopped() {
     });
     until("the second waits, too", || opening(&path) == 2);
 
-    let mut accepted = vec![listener.accept_timeout(&SOLO, SOON).expect("the second's connection")];
-    // The caller may have been ready before it was stopped, and is the first then.
+    // A signal takes its time: the caller may have been ready before it stopped, and then its
+    // connection comes before the second's, or right after it. Neither may keep the second waiting.
+    let mut accepted = vec![listener.accept_timeout(&SOLO, SOON).expect("a connection")];
     if !finishes(&second) {
         accepted.push(listener.accept_timeout(&SOLO, SOON).expect("the second's connection"));
     }
     second.join().expect("no panic");
-    if accepted.len() == 1 {
-        assert_eq!(listener.try_accept(&SOLO).map(|_| ()), Err(gpunet_device::Error::WouldBlock));
-    }
     send(caller.0.id(), Signal::CONT);
     if accepted.len() == 1 {
         accepted.push(listener.accept_timeout(&SOLO, SOON).expect("the caller's connection"));

@@ -20,8 +20,8 @@ mod session;
 
 use crate::access::{Access, Accounts};
 use crate::config::Config;
+use crate::embed::SNAPSHOT;
 use crate::embed::{self, EmbedError, Inner};
-use crate::message::{Message, send_to};
 use crate::readiness::watch;
 use crate::session::Connection;
 use crate::snapshot::Snapshot;
@@ -42,8 +42,6 @@ use tokio::task::JoinSet;
 const VISITORS: usize = 64;
 /// How long to wait before the next accept when descriptors have run out.
 const EXHAUSTED: Duration = Duration::from_millis(100);
-/// How long an answer to [`snapshot`] may take.
-const SNAPSHOT: Duration = Duration::from_secs(10);
 
 /// Why a daemon could not start.
 #[derive(Debug, thiserror::Error)]
@@ -152,9 +150,7 @@ impl Daemon {
     /// What it holds at this moment; `None` if its control plane does not answer.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        let (done, snapshot) = crossbeam_channel::bounded(1);
-        self.desk.proxy.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
-        let mut snapshot: Snapshot = snapshot.recv_timeout(SNAPSHOT).ok()?;
+        let mut snapshot = self.desk.proxy.snapshot()?;
         snapshot.uptime_ms = self.started.elapsed().as_millis() as u64;
         Some(snapshot)
     }

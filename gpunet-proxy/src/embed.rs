@@ -4,15 +4,20 @@ use crate::attached::Attached;
 use crate::config::{BadConfig, Config};
 use crate::control::{Control, ShardLink};
 use crate::cpus;
-use crate::message::{Command, Message};
+use crate::message::{Command, Message, send_to};
 use crate::pulse::{Heart, Pulse, Worker};
 use crate::session::{DaemonInfo, Remote};
 use crate::shard::{self, Shard, ShardSetup};
+use crate::snapshot::Snapshot;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// How long an answer to [`Proxy::snapshot`] may take.
+pub(crate) const SNAPSHOT: Duration = Duration::from_secs(10);
 
 /// Why a proxy could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +168,18 @@ impl Proxy {
         }
     }
 
+    /// What it holds at this moment: attachments and sockets, with transport, placement and totals. Of a
+    /// daemon: what it tells this user.
+    ///
+    /// # Errors
+    /// TimedOut when the control plane does not answer; the system's, where a daemon is to be asked.
+    pub fn snapshot(&self) -> io::Result<Snapshot> {
+        match &self.side {
+            Side::Embedded(inner) => inner.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
+            Side::Daemon(remote) => crate::daemon::snapshot(&remote.info.path),
+        }
+    }
+
     /// Stops the proxy at once, without flushing: every socket of every attachment reports
     /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
     ///
@@ -180,6 +197,13 @@ impl Inner {
         let thread = std::thread::Builder::new().name(name).spawn(body)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
+    }
+
+    /// What it holds, but for how long it runs; `None` if the control plane does not answer.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+        let (done, snapshot) = crossbeam_channel::bounded(1);
+        self.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
+        snapshot.recv_timeout(SNAPSHOT).ok()
     }
 
     pub(crate) fn next_id(&self) -> u32 {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""NCCL send/recv between two GPUs through PyTorch, one process each. The peer of `gpunet-bench far`."""
+"""NCCL send/recv between two GPUs through PyTorch, one process each. A peer of `gpunet-bench`; rows as JSON lines."""
 
+import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -10,6 +10,10 @@ import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+
+def say(**row: object) -> None:
+    print(json.dumps({"role": "peer", **row}), flush=True)
 
 
 def one(rank: int, path: str) -> None:
@@ -30,9 +34,10 @@ def one(rank: int, path: str) -> None:
             torch.cuda.synchronize()
             samples.append((time.perf_counter() - start) / 2)
         if rank == 0:
-            p50 = statistics.median(samples[20:])
-            name = f"NCCL send/recv, {size:>8} B, one way"
-            print(f"{name:<58} p50 {p50 * 1e6:>8.2f} us  {size / p50 / 1e9:>8.2f} GB/s", flush=True)
+            ordered = sorted(sample * 1e6 for sample in samples[20:])
+            at = lambda share: ordered[int((len(ordered) - 1) * share)]
+            say(of="latency", name=f"{size} B, NCCL send/recv", series="NCCL send/recv", x=size, samples=len(ordered),
+                p50_us=at(0.5), p90_us=at(0.9), p99_us=at(0.99), max_us=at(1))
     # A stream of messages without a reply.
     size, times = 16 << 20, 100
     data = torch.zeros(size, dtype=torch.uint8, device="cuda")
@@ -44,7 +49,8 @@ def one(rank: int, path: str) -> None:
         torch.cuda.synchronize()
         elapsed = time.perf_counter() - start
     if rank == 0:
-        print(f"{'NCCL send/recv, 16 MiB, one after another':<58} {size * times / elapsed / 1e9:>8.2f} GB/s", flush=True)
+        say(of="bandwidth", name="NCCL send/recv, 16 MiB, one after another",
+            gigabytes_per_second=size * times / elapsed / 1e9)
     dist.destroy_process_group()
 
 

@@ -1,8 +1,8 @@
-// NVSHMEM between two GPUs: put_signal ping-pong, and put bandwidth. The peer of `gpunet-bench far`.
+// NVSHMEM between two GPUs: put_signal ping-pong, and put bandwidth. A peer of `gpunet-bench`.
 //
 //     nvshmem_pingpong RANK FILE      two processes, ranks 0 and 1, on GPUs 0 and 1; FILE carries the unique id
 //
-// There is no copy-out here: the data stays where the put has left it.
+// A row as a JSON line each. There is no copy-out here: the data stays where the put has left it.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -98,8 +98,11 @@ int main(int argc, char **argv) {
             std::sort(begin, end);
             size_t count = end - begin;
             auto us = [&](double share) { return begin[size_t((count - 1) * share)] / 2000.0; };
-            std::printf("NVSHMEM put_signal, %7zu B, one way, %4d threads                p50 %8.2f  p90 %8.2f  p99 %8.2f us\n",
-                        shape.size, shape.threads, us(0.5), us(0.9), us(0.99));
+            std::printf("{\"of\":\"latency\",\"role\":\"peer\",\"name\":\"%zu B, NVSHMEM put_signal, %d threads\","
+                        "\"series\":\"NVSHMEM put_signal%s\",\"x\":%zu,\"samples\":%zu,\"p50_us\":%.3f,\"p90_us\":%.3f,"
+                        "\"p99_us\":%.3f,\"max_us\":%.3f}\n",
+                        shape.size, shape.threads, shape.threads > 512 ? ", 1024 threads" : "", shape.size, count, us(0.5),
+                        us(0.9), us(0.99), us(1.0));
         }
     }
     for (int threads : {512, 1024}) {
@@ -118,8 +121,9 @@ int main(int argc, char **argv) {
                 CHECK(cudaEventSynchronize(stop));
                 float ms;
                 CHECK(cudaEventElapsedTime(&ms, start, stop));
-                std::printf("NVSHMEM put, %2d blocks, %4d threads, 1 MiB a call              %8.2f GB/s\n", blocks, threads,
-                            double(size) * blocks * times / ms / 1e6);
+                std::printf("{\"of\":\"bandwidth\",\"role\":\"peer\",\"name\":\"%d blocks, NVSHMEM put, %d threads, 1 MiB a "
+                            "call\",\"series\":\"NVSHMEM put, %d threads\",\"x\":%d,\"gigabytes_per_second\":%.3f}\n",
+                            blocks, threads, threads, blocks, double(size) * blocks * times / ms / 1e6);
             }
             nvshmem_barrier_all();
         }

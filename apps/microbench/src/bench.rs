@@ -36,7 +36,6 @@ pub struct Bench {
     attachment: Attachment,
     /// The kernels for blocks of up to 256, 512 and 1,024 threads.
     programs: [OnceCell<Program>; 3],
-    pub quick: bool,
 }
 
 /// Memory that a kernel and this program use together.
@@ -105,12 +104,12 @@ impl Job {
 
 impl Bench {
     /// Opens the device that the command line names, under the proxy that it names.
-    pub fn open(proxy: &ProxyArgs, device: &str, quick: bool) -> Outcome<Self> {
-        Self::attach(&proxy.open(Config::default())?, device, quick)
+    pub fn open(proxy: &ProxyArgs, device: &str) -> Outcome<Self> {
+        Self::attach(&proxy.open(Config::default())?, device)
     }
 
     /// Opens the device that the command line names.
-    pub fn attach(proxy: &Proxy, device: &str, quick: bool) -> Outcome<Self> {
+    pub fn attach(proxy: &Proxy, device: &str) -> Outcome<Self> {
         let cuda = match device {
             "cpu" => None,
             "auto" => Cuda::load().ok().map(|cuda| cuda.device(0)).transpose()?,
@@ -124,7 +123,7 @@ impl Bench {
             Some(device) => proxy.attach_cuda(device)?,
             None => proxy.attach_cpu()?,
         };
-        Ok(Self { attachment, programs: Default::default(), quick })
+        Ok(Self { attachment, programs: Default::default() })
     }
 
     /// The device's name.
@@ -140,6 +139,19 @@ impl Bench {
     /// How many threads a block shall have: `wanted` on a GPU, one on the CPU.
     pub fn threads(&self, wanted: u32) -> u32 {
         if self.is_gpu() { wanted } else { 1 }
+    }
+
+    /// What has the sockets.
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// Where it runs, for the head of a table: the device and, for a GPU, the driver's number of it.
+    pub fn title(&self) -> String {
+        match self.attachment.cuda() {
+            Some(device) => format!("{} (cuda:{})", self.name(), device.ordinal()),
+            None => "CPU thread blocks".to_owned(),
+        }
     }
 
     /// How many blocks can be told to wait for each other.

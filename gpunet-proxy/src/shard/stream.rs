@@ -236,6 +236,8 @@ impl Stream {
     }
 
     fn send(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
+        // What gpunet-bench takes the time of. Where nobody listens it costs a load.
+        tracing::trace!(target: "gpunet_proxy::data", slot, len, "saw");
         let span = self.span(attached, self.rings.send, position, len);
         match self.io().and_then(|io| io.offer(span)) {
             Ok(n) => {
@@ -271,6 +273,7 @@ impl Stream {
             Ok(n) => {
                 let word = self.connection.handle_received(n as u64);
                 attached.memory.landed(slot).publish(word.0);
+                tracing::trace!(target: "gpunet_proxy::data", slot, len = n, "landed");
                 // A short read emptied the socket, and what comes later raises a new event
                 // (epoll(7)); only an end that was announced already would raise none.
                 if n < span.len() && !self.read_to_empty {

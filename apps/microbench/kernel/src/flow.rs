@@ -1,14 +1,20 @@
-//! One block against one peer: as fast as it goes, or an echo.
+//! Pairs of blocks as fast as they go.
 
 use crate::Results;
 use crate::ends::End;
+use crate::pairs::cooperate;
 use crate::ping_pong::connect;
-use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, kernel_entry, now_ns};
+use gpunet_device::{
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, RingSpan, SockAddr, Stream, kernel_entry,
+    now_ns,
+};
 
-/// The client of a pair connects to `addr` and sends `bytes` (`send` 1) or receives until the end
-/// (`send` 0); the server listens there and does the opposite. `results`: four words per block, the
-/// bytes moved, the times at which its stream was open and closed, in nanoseconds of the device, and how
-/// many calls moved them.
+/// Streams that a block keeps open at a time, at most.
+pub const MOST_CONNECTIONS: usize = 64;
+
+/// One end of each pair sends `bytes`, the other receives until the end; with several connections a pair
+/// uses them in turn, a message each. `results`: four words per block, the bytes moved, the times at which
+/// its streams were open and closed, in nanoseconds of the device, and how many calls moved them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Flow {
@@ -22,12 +28,18 @@ pub struct Flow {
     pub buffer: Buffer,
     /// Bytes per call.
     pub message: u64,
-    /// Bytes in all.
+    /// Bytes of each pair, a multiple of `message`.
     pub bytes: u64,
-    /// 1: the connecting block sends; 0: it receives.
-    pub send: u32,
+    /// Streams of each pair, 1 to [`MOST_CONNECTIONS`].
+    pub connections: u32,
+    /// 1: connecting blocks send; 0: they receive; 2: those of even pairs send.
+    pub way: u32,
     /// An [`crate::Ends`] as a number.
     pub ends: u32,
+    /// A [`crate::GroupKind`] as a number.
+    pub group: u32,
+    /// 1: messages, multiples of 8 bytes, are made and read in the rings. Only between two such blocks.
+    pub zero_copy: u64,
     /// Outcomes.
     pub results: Results,
 }
@@ -36,12 +48,32 @@ impl Kernel for Flow {
     const ENTRY: &'static str = "gpunet_flow";
 
     fn run<G: Group>(self, g: &G) {
-        let block = g.index() as usize;
+        cooperate!(self, g, self.group);
+    }
+}
+kernel_entry!(flow, "gpunet_flow", Flow);
+
+/// Bytes; when the first and the last of them were on their way, and the calls that moved them.
+type Moved = (u64, [u64; 3]);
+
+impl Flow {
+    fn play<G: Group>(&self, g: &G, index: u32) {
+        let block = index as usize;
         let buffer = self.buffer.slice(block * self.message as usize, self.message as usize);
-        let end = End::of(self.ends, g.index());
+        let end = End::of(self.ends, index);
         let mut addr = self.addr;
         addr.port += end.pair as u16;
-        let result = if end.listens { self.listen(g, addr, buffer) } else { self.connect(g, addr, buffer) };
+        let clients_send = match self.way {
+            0 => false,
+            1 => true,
+            _ => end.pair.is_multiple_of(2),
+        };
+        let sends = clients_send != end.listens;
+        let result = match (self.connections > 1, end.listens) {
+            (false, true) => self.listen(g, addr, buffer, sends),
+            (false, false) => self.connect(g, addr, buffer, sends),
+            (true, listens) => self.several(g, addr, buffer, sends, listens),
+        };
         let (bytes, about) = match result {
             Ok((bytes, about)) => (Ok(bytes), about),
             Err(error) => (Err(error), [0; 3]),
@@ -51,98 +83,157 @@ impl Kernel for Flow {
             self.results.set(g, 4 * block + 1 + word, value);
         }
     }
-}
-kernel_entry!(flow, "gpunet_flow", Flow);
 
-/// Bytes; when the first and the last of them were on their way, and the calls that moved them.
-type Moved = (u64, [u64; 3]);
-
-impl Flow {
-    fn connect<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<Moved, Error> {
+    fn connect<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer, sends: bool) -> Result<Moved, Error> {
         let stream = connect(g, self.net, addr, self.options)?;
-        self.pump(g, stream, buffer, self.send == 1)
+        self.pump(g, stream, buffer, sends)
     }
 
-    fn listen<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<Moved, Error> {
+    fn listen<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer, sends: bool) -> Result<Moved, Error> {
         let listener = Listener::bind_with(g, self.net, addr, self.options, 8)?;
         let stream = listener.accept(g)?;
-        let moved = self.pump(g, stream, buffer, self.send == 0);
+        let moved = self.pump(g, stream, buffer, sends);
         listener.close(g)?;
         moved
     }
 
-    fn pump<G: Group>(
-        &self,
-        g: &G,
-        mut stream: gpunet_device::Stream,
-        buffer: Buffer,
-        send: bool,
-    ) -> Result<Moved, Error> {
+    fn pump<G: Group>(&self, g: &G, mut stream: Stream, buffer: Buffer, sends: bool) -> Result<Moved, Error> {
         let began = now_ns();
         let (mut moved, mut calls) = (0, 0);
-        if send {
-            while moved < self.bytes {
-                stream.send_all(g, buffer)?;
-                moved += buffer.len() as u64;
-                calls += 1;
+        match (sends, self.zero_copy == 1) {
+            (true, false) => {
+                while moved < self.bytes {
+                    stream.send_all(g, buffer)?;
+                    moved += buffer.len() as u64;
+                    calls += 1;
+                }
             }
-        } else {
-            loop {
+            (false, false) => loop {
                 let n = stream.recv(g, buffer)?;
                 if n == 0 {
                     break;
                 }
                 moved += n as u64;
                 calls += 1;
+            },
+            (true, true) => {
+                while moved < self.bytes {
+                    let rest = self.bytes - moved;
+                    let want = if rest < self.message { rest } else { self.message };
+                    let span = stream.reserve(g, want as usize)?;
+                    fill(g, span, calls);
+                    stream.commit(g, span.len());
+                    moved += span.len() as u64;
+                    calls += 1;
+                }
+            }
+            (false, true) => {
+                let mut sum = 0;
+                loop {
+                    let span = stream.peek(g, self.message as usize)?;
+                    if span.is_empty() {
+                        break;
+                    }
+                    sum ^= read(g, span);
+                    stream.release(g, span.len());
+                    moved += span.len() as u64;
+                    calls += 1;
+                }
+                // What was read is used: otherwise nothing would have to be read.
+                if sum == u64::MAX {
+                    calls += 1;
+                }
             }
         }
         let ended = now_ns();
         stream.close(g)?;
         Ok((moved, [began, ended, calls]))
     }
-}
 
-/// Listens at `addr` and echoes messages of `size` bytes for one peer outside. `results` word 0:
-/// the port, as soon as it is known is told through the listener's address; word 1: messages.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Serve {
-    /// The launch's sockets.
-    pub net: Net,
-    /// Where to listen.
-    pub addr: SockAddr,
-    /// Options of all sockets.
-    pub options: Options,
-    /// The message.
-    pub buffer: Buffer,
-    /// Outcomes.
-    pub results: Results,
-}
-
-impl Kernel for Serve {
-    const ENTRY: &'static str = "gpunet_serve";
-
-    fn run<G: Group>(self, g: &G) {
-        self.results.set_result(g, 1, self.serve(g));
-    }
-}
-kernel_entry!(serve, "gpunet_serve", Serve);
-
-impl Serve {
-    fn serve<G: Group>(&self, g: &G) -> Result<u64, Error> {
-        let listener = Listener::bind_with(g, self.net, self.addr, self.options, 8)?;
-        let mut stream = listener.accept(g)?;
-        let mut messages = 0;
-        loop {
-            let n = stream.recv(g, self.buffer)?;
-            if n == 0 {
-                break;
-            }
-            stream.send_all(g, self.buffer.first(n))?;
-            messages += 1;
+    /// Several streams in turn, found by their handles.
+    #[inline(never)]
+    fn several<G: Group>(
+        &self,
+        g: &G,
+        addr: SockAddr,
+        buffer: Buffer,
+        sends: bool,
+        listens: bool,
+    ) -> Result<Moved, Error> {
+        let count = self.connections as usize;
+        if count > MOST_CONNECTIONS {
+            return Err(Error::InvalidArgument);
         }
-        stream.close(g)?;
-        listener.close(g)?;
-        Ok(messages)
+        let mut handles = [0; MOST_CONNECTIONS];
+        if listens {
+            let listener = Listener::bind_with(g, self.net, addr, self.options, 64)?;
+            for handle in handles.iter_mut().take(count) {
+                *handle = listener.accept(g)?.handle().raw();
+            }
+            listener.close(g)?;
+        } else {
+            for handle in handles.iter_mut().take(count) {
+                *handle = connect(g, self.net, addr, self.options)?.handle().raw();
+            }
+        }
+        let began = now_ns();
+        let (mut moved, mut calls) = (0, 0);
+        while moved < self.bytes {
+            let mut stream = self.stream(g, handles[calls as usize % count])?;
+            if sends {
+                stream.send_all(g, buffer)?;
+            } else if stream.recv_exact(g, buffer)? != buffer.len() {
+                return Err(Error::ConnectionReset);
+            }
+            moved += buffer.len() as u64;
+            calls += 1;
+        }
+        let ended = now_ns();
+        for handle in handles.into_iter().take(count) {
+            self.stream(g, handle)?.close(g)?;
+        }
+        Ok((moved, [began, ended, calls]))
     }
+}
+
+impl Flow {
+    #[inline(always)]
+    fn stream<G: Group>(&self, g: &G, handle: i32) -> Result<Stream, Error> {
+        Stream::from_handle(g, self.net, Handle::from_raw(handle).ok_or(Error::BadHandle)?)
+    }
+}
+
+/// The words of a piece. Between two blocks all positions are multiples of the message.
+fn words(piece: gpunet_device::abi::Piece) -> (*mut u64, usize) {
+    (piece.ptr.cast(), piece.len / 8)
+}
+
+/// Makes a message in the ring: 8 bytes a lane and step, as rings and whole messages are aligned.
+#[inline(always)]
+fn fill<G: Group>(g: &G, span: RingSpan, value: u64) {
+    for piece in [span.first, span.second] {
+        let (at, len) = words(piece);
+        let mut i = g.rank() as usize;
+        while i < len {
+            // SAFETY: inside the reserved span, which this group alone writes.
+            unsafe { at.wrapping_add(i).write(value) };
+            i += g.size() as usize;
+        }
+    }
+}
+
+/// Reads a message in the ring.
+#[inline(always)]
+fn read<G: Group>(g: &G, span: RingSpan) -> u64 {
+    let mut sum = 0;
+    for piece in [span.first, span.second] {
+        let (at, len) = words(piece);
+        let mut i = g.rank() as usize;
+        while i < len {
+            // SAFETY: inside the peeked span, which nobody writes until it is released.
+            sum ^= unsafe { at.wrapping_add(i).read() };
+            i += g.size() as usize;
+        }
+    }
+    sum
 }

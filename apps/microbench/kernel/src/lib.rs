@@ -8,6 +8,7 @@
 //! | [`Flow`] | blocks send or receive as fast as they can |
 //! | [`Serve`] | one block echoes for one peer outside |
 //! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
+//! | [`Handoff`], [`Clock`] | stamps at the steps of a hand-off, and the device's clock to compare them |
 //! | [`Bare`] | the floor between two devices: data and flag, without a stream |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
@@ -22,16 +23,20 @@ mod duplex;
 mod ends;
 mod flags;
 mod flow;
+mod handoff;
 mod pairs;
 mod ping_pong;
 mod results;
+mod serve;
 
 pub use bare::Bare;
 pub use copy::Copy;
 pub use duplex::Duplex;
 pub use ends::Ends;
 pub use flags::Flags;
-pub use flow::{Flow, Serve};
+pub use flow::{Flow, MOST_CONNECTIONS};
+pub use handoff::{Clock, Handoff};
 pub use pairs::{GroupKind, Pairs};
 pub use ping_pong::PingPong;
 pub use results::{Results, failed};
+pub use serve::Serve;

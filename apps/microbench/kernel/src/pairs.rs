@@ -18,6 +18,28 @@ pub enum GroupKind {
     Thread = 2,
 }
 
+/// Has a kernel's `play` called by the group that `$group`, a [`GroupKind`] as a number, says: with the
+/// group and the block's number.
+macro_rules! cooperate {
+    ($kernel:ident, $g:ident, $group:expr) => {
+        match $group {
+            1 => {
+                let warp = $g.warp();
+                if $g.rank() < warp.size() {
+                    $kernel.play(&warp, $g.index());
+                }
+            }
+            2 => {
+                if $g.rank() == 0 {
+                    $kernel.play(&$g.thread(), $g.index());
+                }
+            }
+            _ => $kernel.play($g, $g.index()),
+        }
+    };
+}
+pub(crate) use cooperate;
+
 /// Even blocks listen at `addr` + their pair's number, odd ones connect; each client sends `bytes`
 /// pseudo-random bytes in messages of changing size and alignment, the server sends them back, and
 /// the client checks every byte. `results`: one word per block, the bytes it has verified or echoed.
@@ -48,20 +70,7 @@ impl Kernel for Pairs {
     const ENTRY: &'static str = "gpunet_pairs";
 
     fn run<G: Group>(self, g: &G) {
-        match self.group {
-            1 => {
-                let warp = g.warp();
-                if g.rank() < warp.size() {
-                    self.play(&warp, g.index());
-                }
-            }
-            2 => {
-                if g.rank() == 0 {
-                    self.play(&g.thread(), g.index());
-                }
-            }
-            _ => self.play(g, g.index()),
-        }
+        cooperate!(self, g, self.group);
     }
 }
 kernel_entry!(pairs, "gpunet_pairs", Pairs);

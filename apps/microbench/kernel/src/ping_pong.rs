@@ -2,6 +2,7 @@
 
 use crate::Results;
 use crate::ends::End;
+use crate::pairs::cooperate;
 use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
 };
@@ -25,7 +26,9 @@ pub struct PingPong {
     /// Round trips, the first tenth of them to warm up.
     pub rounds: u64,
     /// An [`crate::Ends`] as a number.
-    pub ends: u64,
+    pub ends: u32,
+    /// A [`crate::GroupKind`] as a number.
+    pub group: u32,
     /// Outcomes and samples.
     pub results: Results,
 }
@@ -34,17 +37,21 @@ impl Kernel for PingPong {
     const ENTRY: &'static str = "gpunet_ping_pong";
 
     fn run<G: Group>(self, g: &G) {
-        let buffer = self.buffer.slice(g.index() as usize * self.size as usize, self.size as usize);
-        match End::of(self.ends as u32, g.index()) {
-            End { pair: 0, listens: true } => self.results.set_result(g, 0, self.serve(g, buffer)),
-            End { pair: 0, listens: false } => self.results.set_result(g, 1, self.measure(g, buffer)),
-            _ => {}
-        }
+        cooperate!(self, g, self.group);
     }
 }
 kernel_entry!(ping_pong, "gpunet_ping_pong", PingPong);
 
 impl PingPong {
+    fn play<G: Group>(&self, g: &G, block: u32) {
+        let buffer = self.buffer.slice(block as usize * self.size as usize, self.size as usize);
+        match End::of(self.ends, block) {
+            End { pair: 0, listens: true } => self.results.set_result(g, 0, self.serve(g, buffer)),
+            End { pair: 0, listens: false } => self.results.set_result(g, 1, self.measure(g, buffer)),
+            _ => {}
+        }
+    }
+
     fn serve<G: Group>(&self, g: &G, buffer: Buffer) -> Result<u64, Error> {
         let listener = Listener::bind_with(g, self.net, self.addr, self.options, 8)?;
         let mut stream = listener.accept(g)?;
@@ -75,13 +82,33 @@ impl PingPong {
     }
 }
 
-/// Connects, trying again while the other block has not bound yet.
+/// How long the other end may take to bind.
+const UNTIL_BOUND_NS: u64 = 10_000_000_000;
+/// Between two tries.
+const PAUSE_NS: u64 = 200_000;
+
+/// Connects, trying again while the other end has not bound yet.
 pub(crate) fn connect<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Stream, Error> {
-    let mut tries = 0;
+    let limit = now_ns() + UNTIL_BOUND_NS;
     loop {
         match Stream::connect_with(g, net, addr, options) {
-            Err(Error::ConnectionRefused) if tries < 10_000 => tries += 1,
+            Err(Error::ConnectionRefused) => {
+                // One lane's clock decides for all.
+                let late = g.broadcast(u64::from(now_ns() > limit));
+                if late != 0 {
+                    return Err(Error::ConnectionRefused);
+                }
+                pause(PAUSE_NS);
+            }
             result => return result,
         }
+    }
+}
+
+/// Lets time go by.
+pub(crate) fn pause(ns: u64) {
+    let until = now_ns() + ns;
+    while now_ns() < until {
+        core::hint::spin_loop();
     }
 }

@@ -1,9 +1,30 @@
 //! Verified streams over many shapes.
 
-use crate::bench::Bench;
+use super::{Run, far_check};
+use crate::bench::{Bench, Outcome};
+use crate::pair::PairArgs;
+use clap::Args;
 use gpunet_bench_kernel::{GroupKind, Pairs, failed};
 use gpunet_device::{Options, SockAddr, TransportKind};
-use std::error::Error;
+
+/// What `check` takes.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub pair: PairArgs,
+    /// With --other or --processes: only blocks of at most so many threads.
+    #[arg(long, default_value_t = 1024)]
+    pub widest: u32,
+}
+
+/// Checks; says whether every byte came right.
+pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
+    if args.pair.other.is_some() || args.pair.processes {
+        return far_check::check(run, args);
+    }
+    println!("\n== check");
+    one_device(&run.open()?)
+}
 
 /// One shape to try.
 struct Shape {
@@ -17,8 +38,8 @@ struct Shape {
     bytes: u64,
 }
 
-/// Runs all shapes; says whether every byte came back right.
-pub fn run(bench: &Bench) -> Result<bool, Box<dyn Error>> {
+/// Runs all shapes on one device.
+fn one_device(bench: &Bench) -> Outcome<bool> {
     let mut good = true;
     for (number, shape) in shapes(bench).into_iter().enumerate() {
         let name = format!(
@@ -67,7 +88,7 @@ fn shapes(bench: &Bench) -> Vec<Shape> {
     shapes
 }
 
-fn one(bench: &Bench, shape: &Shape, number: u16) -> Result<u64, Box<dyn Error>> {
+fn one(bench: &Bench, shape: &Shape, number: u16) -> Outcome<u64> {
     let per_block = 2 * shape.message as usize;
     let job = bench.job(per_block * shape.blocks as usize, shape.blocks as usize)?;
     let options = Options::DEFAULT

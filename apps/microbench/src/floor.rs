@@ -1,9 +1,7 @@
 //! What the hardware gives: data and flag between two devices of this process, without sockets.
 
-use super::with_threads;
 use crate::bench::{Bench, Outcome, Windows};
-use crate::measure::show;
-use crate::table::Percentiles;
+use crate::report::{Role, Row};
 use gpunet_bench_kernel::{Bare, Copy};
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ const NAMES: [&str; 2] = ["pinned memory", "the receiver's memory"];
 
 /// Round trips of `size` bytes and a flag, in the receiver's memory, copied out; 0 for flags alone.
 /// The second end measures.
-pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<()> {
+pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     let (flag, data) = (0, 4096);
     let windows = Windows::between(ends, data + size as usize)?;
     ends.into_iter().try_for_each(|bench| bench.prepare(threads))?;
@@ -37,21 +35,17 @@ pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Out
     }
     let what = if size == 0 { "flags alone".to_owned() } else { format!("{size} B and flag, copied out") };
     let place = NAMES[usize::from(windows.on_gpus)];
-    let threads = with_threads(ends.iter().any(|end| end.is_gpu()), threads);
-    Percentiles::of_one_way(&words).row(&format!("floor: {what}, {place}{threads}"));
-    Ok(())
+    Ok(Row::one_way(Role::Floor, format!("{what}, {place}"), &words))
 }
 
 /// Blocks of the second end that copy into the first one's memory, as a sender does, and within their
 /// own, as a receiver does.
-pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, quick: bool) -> Outcome<()> {
+pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome<[Row; 2]> {
     let len = 4 << 20;
-    let times = if quick { 64 } else { 256 };
     let windows = Windows::between(ends, len * blocks as usize)?;
-    let far = (windows.far(1, 0), NAMES[usize::from(windows.on_gpus)]);
-    for (dst, place) in [far, (windows.near(1, 0), "their own end's memory")] {
+    let copies = |dst: *mut u8, place: &str| -> Outcome<Row> {
         let job = ends[1].job(len * blocks as usize, blocks as usize)?;
-        let launch = ends[1].start(blocks, threads, |_| Copy {
+        let launch = ends[1].start(blocks, ends[1].threads(threads), |_| Copy {
             src: job.buffer().as_ptr(),
             dst,
             len: len as u64,
@@ -60,8 +54,9 @@ pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, quick: bool) -> Outcom
         })?;
         let words = ends[1].finish(launch, &job)?;
         let longest = Duration::from_nanos(words.into_iter().max().unwrap_or(1).max(1));
-        let name = format!("floor: {blocks} blocks copy into {place}{}", with_threads(true, threads));
-        show(&name, len as u64 * times * u64::from(blocks), longest);
-    }
-    Ok(())
+        let name = format!("{blocks} blocks copy into {place}");
+        Ok(Row::rate(Role::Floor, name, len as u64 * times * u64::from(blocks), longest))
+    };
+    let far = copies(windows.far(1, 0), NAMES[usize::from(windows.on_gpus)])?;
+    Ok([far, copies(windows.near(1, 0), "their own end's memory")?])
 }

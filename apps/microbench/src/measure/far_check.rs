@@ -1,8 +1,9 @@
 //! Verified streams between two devices, over many shapes.
 
-use super::Pair;
-use super::task::Work;
+use super::{CheckArgs, Run};
+use crate::args::Effort;
 use crate::bench::Outcome;
+use crate::pair::{Pair, Shape as Block, Transport, Work};
 use gpunet_bench_kernel::failed;
 use gpunet_device::Error;
 
@@ -16,12 +17,31 @@ struct Shape {
     rounds: u64,
 }
 
+/// Checks every pair of devices that the command line means, over every transport that it names.
+pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
+    let transports = match &args.pair.transport[..] {
+        [] => vec![Transport::Peer],
+        named => named.to_vec(),
+    };
+    let mut good = true;
+    for devices in args.pair.devices(run.device) {
+        for &transport in &transports {
+            let mut pair = if args.pair.processes {
+                Pair::apart(&devices, transport, args.pair.address, run.proxy.daemon.clone())?
+            } else {
+                Pair::here(&devices, transport, args.pair.address)?
+            };
+            println!("\n== check: {}, {}", pair.title(), transport.name());
+            good &= all(&mut pair, run.effort, args.widest);
+        }
+    }
+    Ok(good)
+}
+
 /// Runs all shapes; says whether every byte came right.
-pub fn run(pair: &mut Pair) -> Outcome<bool> {
-    println!("-- far-check: {}", pair.title());
+fn all(pair: &mut Pair, effort: Effort, widest: u32) -> bool {
     let (mut good, mut verified) = (true, 0);
-    let widest = pair.args.wide.unwrap_or(1024);
-    for shape in shapes(pair).into_iter().filter(|shape| shape.threads <= widest) {
+    for shape in shapes(pair, effort).into_iter().filter(|shape| shape.threads <= widest) {
         let name = format!(
             "{:>2} pairs x {:>4} threads, ring {:>4} KiB, messages to {:>7} B, {:>3} connections each",
             shape.pairs,
@@ -43,13 +63,13 @@ pub fn run(pair: &mut Pair) -> Outcome<bool> {
     }
     let verdict = if good { "all shapes right" } else { "SOME SHAPES FAILED" };
     println!("{verdict}: {verified} bytes verified");
-    Ok(good)
+    good
 }
 
-fn shapes(pair: &Pair) -> Vec<Shape> {
+fn shapes(pair: &Pair, effort: Effort) -> Vec<Shape> {
     let gpu = pair.is_gpu();
-    let most = if pair.client.is_gpu() && pair.server.is_gpu() { 32 } else { 8 };
-    let scale = if pair.quick { 1 } else { 4 };
+    let most = if pair.are_gpus() { 32 } else { 8 };
+    let scale = effort.of(1, 4, 16);
     let mut shapes = Vec::new();
     let mut add = |pairs, threads, ring, message, bytes, rounds| {
         let threads = if gpu { threads } else { 1 };
@@ -75,7 +95,8 @@ fn shapes(pair: &Pair) -> Vec<Shape> {
 
 fn one(pair: &mut Pair, shape: &Shape) -> Outcome<u64> {
     let &Shape { pairs, ring, message, bytes, rounds, threads } = shape;
-    let ends = pair.play(&Work::Duplex { pairs, ring, message, bytes, rounds }, threads)?;
+    let block = Block { threads, ..Block::ONE };
+    let ends = pair.play(&Work::Duplex { pairs, ring, message, bytes, rounds }, block)?;
     let mut verified = 0;
     // The client's reason first.
     for (name, words) in ["client", "server"].into_iter().zip(ends.iter().rev()) {

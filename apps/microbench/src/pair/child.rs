@@ -6,19 +6,19 @@ use crate::bench::{self, Bench, Outcome};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `far-end` takes. `far --processes` starts it.
+/// What `end` takes. Other subcommands start it.
 #[derive(Args, Clone, Debug)]
 pub struct EndArgs {
     /// Which end it is; for people who look at the list of processes.
     #[arg(long)]
     role: String,
-    /// Where a gpunetd listens.
+    /// Where a gpunetd listens. Without it the end has plain sockets only.
     #[arg(long, value_name = "PATH")]
-    daemon: PathBuf,
+    attach: Option<PathBuf>,
 }
 
 /// A line from a child.
@@ -34,11 +34,14 @@ enum Line {
     Failed(String),
 }
 
-/// `far-end`: does the tasks that come in as lines, until there are no more.
-pub fn serve(device: &str, args: &EndArgs, quick: bool) -> Outcome<bool> {
-    let attached = bench::proxy(Some(&args.daemon)).and_then(|proxy| Bench::attach(&proxy, device, quick));
-    let mut end = match attached {
-        Ok(bench) => End::here(bench),
+/// `end`: does the tasks that come in as lines, until there are no more.
+pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
+    let end = match &args.attach {
+        None => Ok(End::plain()),
+        Some(path) => bench::proxy(Some(path)).and_then(|proxy| Bench::attach(&proxy, device)).map(End::here),
+    };
+    let mut end = match end {
+        Ok(end) => end,
         Err(error) => {
             say(&Line::Failed(format!("{} on {device}: {error}", args.role)))?;
             return Ok(false);
@@ -63,8 +66,8 @@ fn say(line: &Line) -> Outcome<()> {
 
 /// A process that is an end.
 pub struct Child {
-    pub name: String,
-    pub gpu: bool,
+    name: String,
+    gpu: bool,
     process: Process,
     tasks: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
@@ -95,6 +98,46 @@ impl Drop for Child {
 }
 
 impl Child {
+    /// Starts a process that attaches a device to a daemon.
+    pub fn attached(role: &str, device: &str, daemon: &Path) -> Outcome<Self> {
+        Self::start_process(role, device, Some(daemon))
+    }
+
+    /// Starts a process that has plain sockets only.
+    pub fn plain(role: &str) -> Outcome<Self> {
+        Self::start_process(role, "cpu", None)
+    }
+
+    fn start_process(role: &str, device: &str, daemon: Option<&Path>) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--device", device, "end", "--role", role]);
+        if let Some(path) = daemon {
+            command.arg("--attach").arg(path);
+        }
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let tasks = process.stdin.take();
+        let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
+        let mut child = Self { name: String::new(), gpu: false, process: Process(process), tasks, lines };
+        match child.line()? {
+            Line::Ready { name, gpu } => {
+                (child.name, child.gpu) = (name, gpu);
+                Ok(child)
+            }
+            Line::Failed(reason) => Err(reason.into()),
+            Line::Words(_) => Err("a line out of turn".into()),
+        }
+    }
+
+    /// The name of its device.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Says whether that is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.gpu
+    }
+
     /// Begins a task.
     pub fn start(&mut self, task: &Task) -> Outcome<()> {
         let tasks = self.tasks.as_mut().ok_or("the process was told to end")?;
@@ -121,30 +164,31 @@ impl Child {
     }
 }
 
-/// The daemon of a run, and how to start ends that attach to it.
-pub struct Children {
+/// The gpunetd of a run.
+pub struct Daemon {
     path: PathBuf,
-    _daemon: Option<Daemon>,
+    own: Option<Own>,
 }
 
-struct Daemon {
+/// A daemon of this run alone.
+struct Own {
     process: Process,
     folder: PathBuf,
 }
 
-impl Drop for Daemon {
+impl Drop for Own {
     fn drop(&mut self) {
-        // It is this run's alone, and its clients are gone.
+        // Its clients are gone.
         let _ = self.process.0.kill();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-impl Children {
+impl Daemon {
     /// Takes the daemon at `path`, or starts the one beside this program.
     pub fn start(path: Option<PathBuf>) -> Outcome<Self> {
         if let Some(path) = path {
-            return Ok(Self { path, _daemon: None });
+            return Ok(Self { path, own: None });
         }
         let gpunetd = std::env::current_exe()?.with_file_name("gpunetd");
         let folder = std::env::temp_dir().join(format!("gpunet-bench-{}", std::process::id()));
@@ -158,10 +202,10 @@ impl Children {
                 return Err(format!("cannot start {}: {error}", gpunetd.display()).into());
             }
         };
-        let mut daemon = Daemon { process, folder };
+        let mut own = Own { process, folder };
         let limit = Instant::now() + Duration::from_secs(10);
         while !path.exists() {
-            if let Some(status) = daemon.process.0.try_wait()? {
+            if let Some(status) = own.process.0.try_wait()? {
                 return Err(format!("{} has ended: {status}", gpunetd.display()).into());
             }
             if Instant::now() > limit {
@@ -169,27 +213,16 @@ impl Children {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self { path, _daemon: Some(daemon) })
+        Ok(Self { path, own: Some(own) })
     }
 
-    /// Starts an end on a device.
-    pub fn end(&mut self, role: &str, device: &str) -> Outcome<End> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["--device", device, "far-end", "--role", role, "--daemon"])
-            .arg(&self.path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let tasks = process.stdin.take();
-        let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
-        let mut child = Child { name: String::new(), gpu: false, process: Process(process), tasks, lines };
-        match child.line()? {
-            Line::Ready { name, gpu } => {
-                (child.name, child.gpu) = (name, gpu);
-                Ok(End::Child(child))
-            }
-            Line::Failed(reason) => Err(reason.into()),
-            Line::Words(_) => Err("a line out of turn".into()),
-        }
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its process, if this run has started it.
+    pub fn process(&self) -> Option<u32> {
+        self.own.as_ref().map(|own| own.process.0.id())
     }
 }

@@ -1,0 +1,99 @@
+//! The command line.
+
+use crate::measure::{BandwidthArgs, CheckArgs, LatencyArgs};
+use crate::pair::EndArgs;
+use clap::{Parser, Subcommand};
+use gpunet_app::proxy::ProxyArgs;
+use std::path::PathBuf;
+
+/// Checks and measures gpunet sockets; each measurement shows its floor and its peer from the same run.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Args {
+    #[command(flatten)]
+    pub proxy: ProxyArgs,
+    /// The device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
+    #[arg(long, global = true, default_value = "auto")]
+    pub device: String,
+    /// Fewer rounds and fewer sizes.
+    #[arg(long, global = true, conflicts_with = "full")]
+    pub quick: bool,
+    /// More rounds and more sizes.
+    #[arg(long, global = true)]
+    pub full: bool,
+    /// Write everything that was measured to this file, as one JSON object.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw charts of what was measured into this file, as SVG.
+    #[arg(long, global = true, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// How much to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    Quick,
+    Usual,
+    Full,
+}
+
+impl Args {
+    pub const fn effort(&self) -> Effort {
+        match (self.quick, self.full) {
+            (true, _) => Effort::Quick,
+            (_, true) => Effort::Full,
+            _ => Effort::Usual,
+        }
+    }
+}
+
+impl Effort {
+    /// One of three, by how much there is to do.
+    pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Usual => usual,
+            Self::Full => full,
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// Verified streams over many block shapes, groups and transports, divergent lanes included; with
+    /// --other or --processes between two devices or two processes.
+    Check(CheckArgs),
+    /// One hand-off: flags, data and flags, a send until the proxy sees it, a landing until the kernel does.
+    Handoff,
+    /// Ping-pong of 1 B to 4 MiB.
+    Latency(LatencyArgs),
+    /// Streams as fast as they go.
+    Bandwidth(BandwidthArgs),
+    /// Connections a second, and the time from accept to the first byte.
+    Connect,
+    /// 1 to 10,000 open sockets of which few are busy.
+    Scale,
+    /// Time to wake after idleness, and the processor time of an idle proxy.
+    Idle,
+    /// 32 senders to one receiver: aggregate and fairness.
+    Incast,
+    /// The copy routine between device and pinned memory, at all alignments.
+    Copy,
+    /// How long it takes to attach to the daemon that --daemon names, without a GPU.
+    Attach,
+    /// Everything but check and attach.
+    All,
+    /// Draws the charts of a file that --json wrote, again.
+    Plot {
+        /// What --json wrote.
+        from: PathBuf,
+        /// Where the charts go.
+        to: PathBuf,
+    },
+    /// One end of a measurement: tasks on stdin, results on stdout, as JSON lines.
+    #[command(hide = true)]
+    End(EndArgs),
+}

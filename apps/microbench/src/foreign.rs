@@ -1,0 +1,137 @@
+//! Programs and libraries of others that do the same, where this machine has them.
+//!
+//! `peers/run` builds and runs those for GPUs; it and their sources are part of this program, so that they
+//! can be built where there is no checkout. They say what they measured as JSON lines, rows of a table.
+
+mod rdma;
+
+use crate::report::{Recorder, Role, Row};
+pub use rdma::{bandwidth as rdma_bandwidth, latency as rdma_latency};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a peer is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    Latency,
+    Bandwidth,
+}
+
+/// What a peer says.
+#[derive(Clone, Debug, Deserialize)]
+struct Line {
+    of: Of,
+    #[serde(flatten)]
+    row: Row,
+}
+
+/// The files of `peers/`.
+const FILES: [(&str, &str); 4] = [
+    ("run", include_str!("../peers/run")),
+    ("nvshmem_pingpong.cu", include_str!("../peers/nvshmem_pingpong.cu")),
+    ("cuda_copy.cu", include_str!("../peers/cuda_copy.cu")),
+    ("nccl_sendrecv.py", include_str!("../peers/nccl_sendrecv.py")),
+];
+/// Building takes nvcc half a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Takes down what NVSHMEM and NCCL give between two GPUs.
+pub fn nvshmem_and_nccl(recorder: &mut Recorder, of: Of) {
+    if recorder.report().machine.gpus.len() < 2 {
+        return recorder.note("no NVSHMEM and no NCCL: they need two GPUs");
+    }
+    take_down(recorder, "nvshmem", of);
+    take_down(recorder, "nccl", of);
+}
+
+/// Takes down what the copy engine gives.
+pub fn copy_engine(recorder: &mut Recorder, of: Of) {
+    take_down(recorder, "copy", of);
+}
+
+fn take_down(recorder: &mut Recorder, peer: &'static str, of: Of) {
+    match lines(peer) {
+        Ok(lines) => lines.into_iter().filter(|line| line.of == of).for_each(|line| recorder.row(line.row)),
+        Err(why) => recorder.note(format!("without {peer}: {why}")),
+    }
+}
+
+/// What a peer says, or why it did not run. Each runs once.
+fn lines(peer: &'static str) -> Result<Vec<Line>, String> {
+    type Told = BTreeMap<&'static str, Result<Vec<Line>, String>>;
+    static TOLD: Mutex<Told> = Mutex::new(BTreeMap::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    told.entry(peer).or_insert_with(|| ask(peer)).clone()
+}
+
+fn ask(peer: &str) -> Result<Vec<Line>, String> {
+    let folder = std::env::temp_dir().join(format!("gpunet-bench-peers-{}", std::process::id()));
+    let unpacked = std::fs::create_dir_all(&folder)
+        .and_then(|()| FILES.iter().try_for_each(|(name, text)| std::fs::write(folder.join(name), text)));
+    let output = unpacked
+        .map_err(|error| error.to_string())
+        .and_then(|()| run(Command::new("bash").arg(folder.join("run")).arg(peer).arg(&folder), PATIENCE));
+    let _ = std::fs::remove_dir_all(&folder);
+    let mut lines = Vec::new();
+    for line in output?.lines().filter(|line| line.starts_with('{')) {
+        let mut line: Line = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        line.row.role = Role::Peer;
+        lines.push(line);
+    }
+    if lines.is_empty() { Err("it said nothing".to_owned()) } else { Ok(lines) }
+}
+
+/// Runs a program to its end; its output, or the last line of its complaint.
+fn run(command: &mut Command, limit: Duration) -> Result<String, String> {
+    let log = |what: &str| {
+        let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        std::env::temp_dir().join(format!("gpunet-bench-{}-{nth}-{what}", std::process::id()))
+    };
+    static NTH: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let (out, err) = (log("out"), log("err"));
+    let result = run_into(command, limit, &out, &err);
+    let texts = [&out, &err].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    [out, err].iter().for_each(|path| drop(std::fs::remove_file(path)));
+    let [said, complaint] = texts;
+    match result {
+        Ok(()) => Ok(said),
+        Err(why) => {
+            let last = complaint.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            Err(format!("{why} {last}").trim().to_owned())
+        }
+    }
+}
+
+fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), String> {
+    use std::fs::File;
+    let text = |error: std::io::Error| error.to_string();
+    command
+        .stdin(Stdio::null())
+        .stdout(File::create(out).map_err(text)?)
+        .stderr(File::create(err).map_err(text)?);
+    let mut child = command.spawn().map_err(text)?;
+    let end = Instant::now() + limit;
+    loop {
+        match child.try_wait().map_err(text)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{status}:")),
+            None if Instant::now() > end => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("no end within {limit:?}"));
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Says whether a program can be started.
+fn is_installed(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+}

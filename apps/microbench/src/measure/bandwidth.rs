@@ -1,0 +1,311 @@
+//! Streams as fast as they go.
+
+use super::Run;
+use crate::args::Effort;
+use crate::bench::Outcome;
+use crate::floor;
+use crate::foreign;
+use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
+use crate::report::{Axis, Role, Row};
+use clap::{Args, ValueEnum};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What `bandwidth` takes.
+#[derive(Args, Clone, Debug)]
+pub struct BandwidthArgs {
+    #[command(flatten)]
+    pub pair: PairArgs,
+    /// Threads of a block, on a GPU.
+    #[arg(long, default_value_t = 512)]
+    threads: u32,
+    /// Only these numbers of pairs of blocks.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=132))]
+    pairs: Vec<u32>,
+    /// Bytes of a call.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(8..=16 << 20))]
+    messages: Vec<u64>,
+    /// A shape that others have published.
+    #[arg(long)]
+    preset: Option<Preset>,
+}
+
+/// Shapes that others have published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Preset {
+    /// 60,000 messages of 64 KiB, blocks of 256 threads, rings of 256 KiB, one way and then the other: the
+    /// microbenchmark of GPUnet (OSDI'14).
+    Gpunet,
+}
+
+impl Default for BandwidthArgs {
+    fn default() -> Self {
+        Self {
+            pair: PairArgs::default(),
+            threads: 512,
+            pairs: Vec::new(),
+            messages: Vec::new(),
+            preset: None,
+        }
+    }
+}
+
+const RING: u64 = 4 << 20;
+
+/// Streams over all pairs and transports that the command line means.
+pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
+    for devices in args.pair.devices(run.device) {
+        for transport in args.pair.transports() {
+            let same = devices[0] == devices[1];
+            if transport != Transport::Peer && !same && args.pair.other.is_none() {
+                continue;
+            }
+            one(run, args, &devices, transport)?;
+        }
+    }
+    Ok(())
+}
+
+/// The sizes of a table.
+struct Plan {
+    counts: Vec<u32>,
+    messages: Vec<u64>,
+    /// Bytes of a pair.
+    bytes: u64,
+}
+
+impl Plan {
+    fn new(args: &BandwidthArgs, effort: Effort, pair: &Pair, transport: Transport) -> Self {
+        let counts: Vec<u32> = if !args.pairs.is_empty() {
+            args.pairs.clone()
+        } else if !pair.is_gpu() || transport != Transport::Peer {
+            vec![1, 4]
+        } else if pair.are_one() {
+            // Both ends of a pair need a multiprocessor.
+            effort.of(vec![1, 16], vec![1, 4, 16, 32], vec![1, 2, 4, 8, 16, 32, 64])
+        } else {
+            effort.of(vec![1, 16], vec![1, 4, 16, 32], vec![1, 2, 4, 8, 16, 32, 64, 132])
+        };
+        let messages = if args.messages.is_empty() {
+            effort.of(
+                vec![1 << 20],
+                vec![256 << 10, 1 << 20, 4 << 20],
+                vec![4096, 65536, 256 << 10, 1 << 20, 4 << 20],
+            )
+        } else {
+            args.messages.clone()
+        };
+        Self { counts, messages, bytes: effort.of(256 << 20, 1 << 30, 4 << 30) }
+    }
+
+    /// Bytes of a pair: about as long for many pairs and for small messages as for one of large ones.
+    fn bytes(&self, pairs: u32, message: u64) -> u64 {
+        let bytes = self.bytes / if pairs > 8 { 2 } else { 1 };
+        let bytes = if message < 65536 { bytes / 8 } else { bytes };
+        bytes.next_multiple_of(message)
+    }
+}
+
+fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
+    let place = args.pair.address;
+    let mut pair = Pair::here(devices, transport, place)?;
+    let plan = Plan::new(args, run.effort, &pair, transport);
+    let shape = Shape { threads: args.threads, ..Shape::ONE };
+    let apart = args.pair.processes;
+    let title = if apart { pair.title().replace("one process", "two processes") } else { pair.title() };
+    let mut setting = pair.settings(shape);
+    setting[0].1.clone_from(&title);
+    setting.push(("rings", format!("{} MiB", RING >> 20)));
+    let title = format!("{title}, {}", transport.name());
+    let rows = plan.counts.len() * (plan.messages.len() + 4);
+    run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows);
+    match transport {
+        Transport::Peer => {
+            floors(run, args, &pair, &plan)?;
+            if !pair.is_gpu() {
+                plain_pairs(run, |spin| Means::Unix { spin }, place, &plan)?;
+            } else if pair.are_gpus() {
+                foreign::nvshmem_and_nccl(run.recorder, foreign::Of::Bandwidth);
+            } else {
+                foreign::copy_engine(run.recorder, foreign::Of::Bandwidth);
+            }
+        }
+        Transport::Tcp => plain_pairs(run, |spin| Means::Tcp { spin }, place, &plan)?,
+        Transport::Rc => foreign::rdma_bandwidth(run.recorder, place),
+    }
+    if apart {
+        drop(pair);
+        pair = Pair::apart(devices, transport, place, run.proxy.daemon.clone())?;
+    }
+    if args.preset == Some(Preset::Gpunet) {
+        return preset(run, &mut pair);
+    }
+    let mut looked = false;
+    for &message in &plan.messages {
+        for &pairs in &plan.counts {
+            let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..Flow::ONE };
+            if !looked {
+                looked = true;
+                let (_, placement) = pair.play_and_look(&Work::Flow(flow), shape)?;
+                say_placement(run.recorder, placement);
+            }
+            let series = format!("gpunet, {} a call", bytes_name(message));
+            let row = flow_row(&mut pair, flow, shape, "")?;
+            run.recorder.row(row.at(series, u64::from(pairs)));
+        }
+    }
+    variants(run, &mut pair, &plan, shape, transport)?;
+    drop(pair);
+    if transport == Transport::Tcp && !apart {
+        plain_ends(run, args, &devices[1], &plan, shape)?;
+    }
+    Ok(())
+}
+
+impl Flow {
+    /// One pair with one connection.
+    pub const ONE: Self = Self {
+        pairs: 1,
+        connections: 1,
+        ring: RING,
+        message: 1 << 20,
+        bytes: 1 << 30,
+        way: Way::ToServer,
+        zero_copy: false,
+    };
+}
+
+/// A size in words.
+fn bytes_name(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
+/// Plays a flow, and makes its row. The time is the receivers': from the first one's stream being open
+/// until the last one has read the end.
+fn flow_row(pair: &mut Pair, flow: Flow, shape: Shape, how: &str) -> Outcome<Row> {
+    let [servers, clients] = pair.play(&Work::Flow(flow), shape)?;
+    let receivers: Vec<u64> = match flow.way {
+        Way::ToServer => servers,
+        Way::ToClient => clients,
+        Way::Both => {
+            // Clocks of two devices are not compared: each side by itself, and the longer counts.
+            let longer = span(&servers).max(span(&clients));
+            let name = name(&flow, how);
+            return Ok(Row::rate(Role::Gpunet, name, flow.bytes * u64::from(flow.pairs), longer));
+        }
+    };
+    let name = name(&flow, how);
+    Ok(Row::rate(Role::Gpunet, name, flow.bytes * u64::from(flow.pairs), span(&receivers)))
+}
+
+fn name(flow: &Flow, how: &str) -> String {
+    let pairs = if flow.pairs == 1 { "1 pair".to_owned() } else { format!("{} pairs", flow.pairs) };
+    format!("{pairs}, {} a call{how}", bytes_name(flow.message))
+}
+
+/// The time from the first block's begin to the last one's end, of four words a block as a flow leaves them.
+fn span(blocks: &[u64]) -> Duration {
+    let began = blocks.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
+    let ended = blocks.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);
+    Duration::from_nanos(ended.saturating_sub(began).max(1))
+}
+
+/// Both ways at once, without copies, through several connections.
+fn variants(
+    run: &mut Run<'_>,
+    pair: &mut Pair,
+    plan: &Plan,
+    shape: Shape,
+    transport: Transport,
+) -> Outcome<()> {
+    let largest = plan.counts.iter().copied().max().unwrap_or(1);
+    let message = 1 << 20;
+    for pairs in [2, largest] {
+        if pairs % 2 == 0 {
+            let bytes = plan.bytes(pairs, message);
+            let flow = Flow { pairs, message, bytes, way: Way::Both, ..Flow::ONE };
+            run.recorder.row(flow_row(pair, flow, shape, ", half of them the other way")?);
+        }
+        if pairs == largest {
+            break;
+        }
+    }
+    if transport == Transport::Peer {
+        for &pairs in &plan.counts {
+            let bytes = plan.bytes(pairs, message);
+            let flow = Flow { pairs, message, bytes, zero_copy: true, ..Flow::ONE };
+            let row = flow_row(pair, flow, shape, ", zero-copy")?;
+            run.recorder.row(row.at("gpunet, zero-copy", u64::from(pairs)));
+        }
+    }
+    for connections in run.effort.of(vec![64], vec![4, 64], vec![2, 4, 16, 64]) {
+        let bytes = (plan.bytes / 4).next_multiple_of(u64::from(connections) << 18);
+        let flow = Flow { connections, message: 256 << 10, bytes, ring: 1 << 20, ..Flow::ONE };
+        let row =
+            flow_row(pair, flow, shape, &format!(", {connections} connections in turn, rings of 1 MiB"))?;
+        run.recorder.row(row);
+    }
+    Ok(())
+}
+
+/// The original's microbenchmark.
+fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
+    let shape = Shape { threads: 256, ..Shape::ONE };
+    for (way, how) in [(Way::ToServer, ", client to server"), (Way::ToClient, ", server to client")] {
+        let flow = Flow { ring: 256 << 10, message: 65536, bytes: 60_000 << 16, way, ..Flow::ONE };
+        let row = flow_row(pair, flow, shape, &format!(", 60,000 messages, rings of 256 KiB{how}"))?;
+        run.recorder.row(row);
+    }
+    Ok(())
+}
+
+fn floors(run: &mut Run<'_>, args: &BandwidthArgs, pair: &Pair, plan: &Plan) -> Outcome<()> {
+    let Some(ends) = pair.both() else { return Ok(()) };
+    for &blocks in &plan.counts {
+        let [far, near] = floor::copy(ends, blocks, args.threads, run.effort.of(64, 128, 256))?;
+        run.recorder.row(far.at("floor: bare copies", u64::from(blocks)));
+        run.recorder.row(near);
+    }
+    Ok(())
+}
+
+/// Two plain programs.
+fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan: &Plan) -> Outcome<()> {
+    let mut pair = Pair::plain([means(false); 2], place)?;
+    for &pairs in &plan.counts {
+        for spin in [false, true] {
+            pair.set_means([means(spin); 2]);
+            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), ..Flow::ONE };
+            let [servers, _] = pair.play(&Work::Flow(flow), Shape::ONE)?;
+            let series = format!("{}, {}", means(spin).name(), waits(spin));
+            let name = format!("{}, two programs, {series}", name(&flow, ""));
+            let row = Row::rate(Role::Peer, name, flow.bytes * u64::from(pairs), span(&servers));
+            run.recorder.row(row.at(series, u64::from(pairs)));
+        }
+    }
+    Ok(())
+}
+
+/// A plain program at one end.
+fn plain_ends(
+    run: &mut Run<'_>,
+    args: &BandwidthArgs,
+    device: &str,
+    plan: &Plan,
+    shape: Shape,
+) -> Outcome<()> {
+    let mut pair = Pair::mixed(device, Means::Tcp { spin: false }, false, args.pair.address)?;
+    for (way, what) in [(Way::ToServer, "plain program -> block"), (Way::ToClient, "block -> plain program")]
+    {
+        for &pairs in &plan.counts {
+            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), way, ..Flow::ONE };
+            let row = flow_row(&mut pair, flow, shape, &format!(", {what}"))?;
+            run.recorder.row(row.at(what, u64::from(pairs)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Ping-pong, one way.
+
+use super::Run;
+use crate::args::Effort;
+use crate::bench::{self, Bench, Outcome};
+use crate::floor;
+use crate::foreign;
+use crate::pair::{Cooperation, Means, Pair, PairArgs, Shape, Transport, Work, say_placement, waits};
+use crate::report::{Axis, Role, Row};
+use clap::Args;
+use std::net::IpAddr;
+
+/// What `latency` takes.
+#[derive(Args, Clone, Debug)]
+pub struct LatencyArgs {
+    #[command(flatten)]
+    pub pair: PairArgs,
+    /// Threads of a block, on a GPU. Messages of more than 8 KiB get 512.
+    #[arg(long, default_value_t = 128)]
+    threads: u32,
+    /// The threads of a block that use the stream. Without it: the block, and on a GPU for small messages
+    /// a warp and a thread, too.
+    #[arg(long)]
+    group: Option<Cooperation>,
+    /// Only these sizes, bytes.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    sizes: Vec<u64>,
+}
+
+impl Default for LatencyArgs {
+    fn default() -> Self {
+        Self { pair: PairArgs::default(), threads: 128, sizes: Vec::new(), group: None }
+    }
+}
+
+impl LatencyArgs {
+    fn sizes(&self, effort: Effort) -> Vec<u64> {
+        if !self.sizes.is_empty() {
+            return self.sizes.clone();
+        }
+        match effort {
+            Effort::Quick => vec![64, 1024, 65536, 1 << 20],
+            Effort::Usual => vec![1, 8, 64, 1024, 8192, 65536, 1 << 20, 4 << 20],
+            Effort::Full => (0..=22).map(|log2| 1 << log2).collect(),
+        }
+    }
+
+    fn shape(&self, size: u64) -> Shape {
+        let threads = if size > 8192 { self.threads.max(512) } else { self.threads };
+        Shape { threads, group: self.group.unwrap_or_default() }
+    }
+}
+
+fn rounds(size: u64, effort: Effort) -> u64 {
+    let most = effort.of(2000, 10_000, 20_000);
+    match size {
+        0..=16_384 => most,
+        16_385..=262_144 => most / 4,
+        _ => most / 20,
+    }
+}
+
+/// Ping-pong over all pairs and transports that the command line means.
+pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
+    for devices in args.pair.devices(run.device) {
+        for transport in args.pair.transports() {
+            // Plain programs have one floor and one peer, wherever the kernels are: over tcp and rc the
+            // ends do not know each other's device.
+            let same = devices[0] == devices[1];
+            if transport != Transport::Peer && !same && args.pair.other.is_none() {
+                continue;
+            }
+            one(run, args, &devices, transport)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
+    let sizes = args.sizes(run.effort);
+    let place = args.pair.address;
+    // Floors first, in one process: not while other processes' kernels run.
+    let mut pair = Pair::here(devices, transport, place)?;
+    let apart = args.pair.processes;
+    let title = if apart { pair.title().replace("one process", "two processes") } else { pair.title() };
+    let mut setting = pair.settings(args.shape(64));
+    setting[0].1.clone_from(&title);
+    let title = format!("{title}, {}, one way (half of a round trip)", transport.name());
+    run.recorder.table("latency", title, Axis::TimeBySize, setting, 3 * sizes.len());
+    match transport {
+        Transport::Peer => {
+            floors(run, args, &pair, &sizes)?;
+            if !pair.is_gpu() {
+                plain_pairs(run, |spin| Means::Unix { spin }, place, &sizes)?;
+            } else if pair.are_gpus() {
+                foreign::nvshmem_and_nccl(run.recorder, foreign::Of::Latency);
+            } else {
+                foreign::copy_engine(run.recorder, foreign::Of::Latency);
+            }
+        }
+        Transport::Tcp => {
+            plain_pairs(run, |spin| Means::Tcp { spin }, place, &sizes)?;
+            tcp_floors(run, args, &pair, &sizes)?;
+        }
+        Transport::Rc => foreign::rdma_latency(run.recorder, place, &sizes),
+    }
+    if apart {
+        drop(pair);
+        pair = Pair::apart(devices, transport, place, run.proxy.daemon.clone())?;
+    }
+    let mut looked = false;
+    for &size in &sizes {
+        let shape = args.shape(size);
+        let work = Work::Echo { size, rounds: rounds(size, run.effort) };
+        let [_, words] = if looked {
+            pair.play(&work, shape)?
+        } else {
+            looked = true;
+            let (words, placement) = pair.play_and_look(&work, shape)?;
+            say_placement(run.recorder, placement);
+            words
+        };
+        let series = format!("gpunet, {}", transport.name());
+        let row = Row::one_way(Role::Gpunet, format!("{size} B{}", pair.shape_suffix(shape)), &words[2..]);
+        run.recorder.row(row.at(series, size));
+    }
+    if pair.is_gpu() && args.group.is_none() && transport == Transport::Peer {
+        groups(run, args, &mut pair)?;
+    }
+    drop(pair);
+    if transport == Transport::Tcp && !apart {
+        plain_clients(run, args, &devices[1], &sizes)?;
+    }
+    Ok(())
+}
+
+fn floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> Outcome<()> {
+    let Some(ends) = pair.both() else { return Ok(()) };
+    run.recorder.row(floor::ping_pong(ends, args.threads, 0, rounds(0, run.effort))?);
+    for &size in sizes {
+        let row = floor::ping_pong(ends, args.shape(size).threads, size, rounds(size, run.effort))?;
+        run.recorder.row(row.at("floor: data and flag", size));
+    }
+    Ok(())
+}
+
+/// Two plain programs, and one of them with a hand-off to the device behind it.
+fn tcp_floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> Outcome<()> {
+    let Some([device, _]) = pair.both() else { return Ok(()) };
+    let cpu = Bench::attach(&bench::proxy(None)?, "cpu")?;
+    for &size in sizes {
+        let plain = run.recorder.times("plain TCP, spinning", size);
+        let row = floor::ping_pong([&cpu, device], args.shape(size).threads, size, rounds(size, run.effort))?;
+        let Some(both) = plain.zip(row.as_times()).map(|(plain, hand)| plain.plus(hand)) else { continue };
+        let name = format!("{size} B, plain TCP and a hand-off to the device (sum)");
+        run.recorder.row(Row::percentiles(Role::Floor, name, both).at("floor: plain TCP + hand-off", size));
+    }
+    Ok(())
+}
+
+/// Two plain programs, spinning and blocking.
+fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, sizes: &[u64]) -> Outcome<()> {
+    for spin in [true, false] {
+        let mut pair = Pair::plain([means(spin); 2], place)?;
+        let series = format!("{}, {}", means(spin).name(), waits(spin));
+        for &size in sizes {
+            let work = Work::Echo { size, rounds: rounds(size, run.effort) };
+            let [_, words] = pair.play(&work, Shape::ONE)?;
+            let row = Row::one_way(Role::Peer, format!("{size} B, two programs, {series}"), &words[2..]);
+            run.recorder.row(row.at(&series, size));
+        }
+    }
+    Ok(())
+}
+
+/// Plain clients of a server block.
+fn plain_clients(run: &mut Run<'_>, args: &LatencyArgs, device: &str, sizes: &[u64]) -> Outcome<()> {
+    for spin in [true, false] {
+        let mut pair = Pair::mixed(device, Means::Tcp { spin }, false, args.pair.address)?;
+        for &size in sizes {
+            let work = Work::Echo { size, rounds: rounds(size, run.effort) };
+            let [_, words] = pair.play(&work, args.shape(size))?;
+            let name = format!("{size} B, server block, {} client", waits(spin));
+            let series = format!("server block, {} client", waits(spin));
+            run.recorder.row(Row::one_way(Role::Gpunet, name, &words[2..]).at(series, size));
+        }
+    }
+    Ok(())
+}
+
+/// Parts of a block, with small messages.
+fn groups(run: &mut Run<'_>, args: &LatencyArgs, pair: &mut Pair) -> Outcome<()> {
+    for group in [Cooperation::Warp, Cooperation::Thread] {
+        for size in [64, 1024] {
+            let shape = Shape { threads: args.threads.min(32), group };
+            let [_, words] = pair.play(&Work::Echo { size, rounds: rounds(size, run.effort) }, shape)?;
+            let name = format!("{size} B{}", pair.shape_suffix(shape));
+            let series = format!("gpunet, {}", group.name());
+            run.recorder.row(Row::one_way(Role::Gpunet, name, &words[2..]).at(series, size));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,361 @@
+//! Two ends that talk to each other: blocks of one device, of two, of two processes, or plain programs.
+
+mod child;
+mod end;
+mod plain;
+mod task;
+
+use crate::bench::{self, Bench, Outcome};
+use crate::report::Recorder;
+use child::Child;
+pub use child::serve as serve_end;
+pub use child::{Daemon, EndArgs};
+use clap::Args;
+use end::End;
+pub use end::PATIENCE_NS;
+use gpu_usermap::cuda::Cuda;
+use gpunet_proxy::snapshot::{Placement, Snapshot, State};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+pub use task::{Cooperation, Flow, Means, Ports, Shape, Side, Task, Transport, Way, Work};
+
+/// Who talks to whom, and how.
+#[derive(Args, Clone, Debug)]
+pub struct PairArgs {
+    /// The device of the other end, the server: cpu or cuda:N. Without it: every kind of pair that the
+    /// machine has.
+    #[arg(long)]
+    pub other: Option<String>,
+    /// Only these transports. Without it: peer and tcp.
+    #[arg(long, value_delimiter = ',')]
+    pub transport: Vec<Transport>,
+    /// Where both ends meet: an address of this host, for rc that of an RDMA device.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub address: IpAddr,
+    /// Each end in a process of its own, attached to a daemon: the one that --daemon names, or one that
+    /// is started from this program's folder.
+    #[arg(long)]
+    pub processes: bool,
+}
+
+impl Default for PairArgs {
+    fn default() -> Self {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self { other: None, transport: Vec::new(), address, processes: false }
+    }
+}
+
+impl PairArgs {
+    /// What is to carry the streams.
+    pub fn transports(&self) -> Vec<Transport> {
+        if self.transport.is_empty() {
+            return vec![Transport::Peer, Transport::Tcp];
+        }
+        self.transport.clone()
+    }
+
+    /// The devices of all pairs that the command line means: client and server.
+    pub fn devices(&self, device: &str) -> Vec<[String; 2]> {
+        let gpus = Cuda::load().ok().and_then(|cuda| cuda.device_count().ok()).unwrap_or(0);
+        let name = |name: &str| match name {
+            "auto" if gpus > 0 => "cuda:0".to_owned(),
+            "auto" => "cpu".to_owned(),
+            "cuda" => "cuda:0".to_owned(),
+            named => named.to_owned(),
+        };
+        let client = name(device);
+        if let Some(other) = &self.other {
+            return vec![[client, name(other)]];
+        }
+        if client == "cpu" {
+            return vec![[client.clone(), client]];
+        }
+        let mut servers = vec![client.clone(), "cpu".to_owned()];
+        // The GPU after it, if there is one.
+        let second = (0..gpus).map(|nth| format!("cuda:{nth}")).find(|name| *name > client);
+        servers.extend(second);
+        let mut pairs: Vec<_> = servers.into_iter().map(|server| [client.clone(), server]).collect();
+        if device == "auto" {
+            pairs.push(["cpu".to_owned(), "cpu".to_owned()]);
+        }
+        pairs
+    }
+}
+
+/// Who plays the ends.
+enum Ends {
+    /// One launch on one device plays both.
+    One(End),
+    Two {
+        server: End,
+        client: End,
+    },
+}
+
+/// Two ends that talk to each other.
+pub struct Pair {
+    ends: Ends,
+    /// The server's, the client's.
+    means: [Means; 2],
+    ports: Ports,
+    place: Place,
+    // After the ends: they leave it first.
+    daemon: Option<Daemon>,
+}
+
+/// Whose proxy the ends have.
+enum Place {
+    Process(gpunet_proxy::Proxy),
+    Daemon(PathBuf),
+    /// None: both are plain.
+    Nowhere,
+}
+
+impl Pair {
+    /// Both ends in this process, under one proxy.
+    pub fn here([client, server]: &[String; 2], transport: Transport, address: IpAddr) -> Outcome<Self> {
+        let proxy = bench::proxy(None)?;
+        let server_end = End::here(Bench::attach(&proxy, server)?);
+        let ends = if client == server {
+            Ends::One(server_end)
+        } else {
+            Ends::Two { server: server_end, client: End::here(Bench::attach(&proxy, client)?) }
+        };
+        let means = [Means::Gpunet(transport); 2];
+        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Process(proxy), daemon: None })
+    }
+
+    /// Each end in a process of its own, attached to a daemon.
+    pub fn apart(
+        [client, server]: &[String; 2],
+        transport: Transport,
+        address: IpAddr,
+        daemon: Option<PathBuf>,
+    ) -> Outcome<Self> {
+        let daemon = Daemon::start(daemon)?;
+        let server = End::Child(Child::attached("server", server, daemon.path())?);
+        let client = End::Child(Child::attached("client", client, daemon.path())?);
+        Ok(Self {
+            ends: Ends::Two { server, client },
+            means: [Means::Gpunet(transport); 2],
+            ports: Ports::of(address),
+            place: Place::Daemon(daemon.path().to_owned()),
+            daemon: Some(daemon),
+        })
+    }
+
+    /// A device of this process, and a plain program that is its client or its server.
+    pub fn mixed(device: &str, plain: Means, plain_serves: bool, address: IpAddr) -> Outcome<Self> {
+        let proxy = bench::proxy(None)?;
+        let ours = End::here(Bench::attach(&proxy, device)?);
+        let gpunet = Means::Gpunet(Transport::Tcp);
+        let (ends, means) = if plain_serves {
+            (Ends::Two { server: End::Child(Child::plain("server")?), client: ours }, [plain, gpunet])
+        } else {
+            (Ends::Two { server: ours, client: End::Child(Child::plain("client")?) }, [gpunet, plain])
+        };
+        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Process(proxy), daemon: None })
+    }
+
+    /// Two plain programs.
+    pub fn plain(means: [Means; 2], address: IpAddr) -> Outcome<Self> {
+        let server = End::Child(Child::plain("server")?);
+        let client = End::Child(Child::plain("client")?);
+        let ends = Ends::Two { server, client };
+        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Nowhere, daemon: None })
+    }
+
+    /// Other means for the ends, the server's first. Only for ends that have what it takes.
+    pub fn set_means(&mut self, means: [Means; 2]) {
+        self.means = means;
+    }
+
+    /// Plays both ends, and returns their words, the server's first.
+    pub fn play(&mut self, work: &Work, shape: Shape) -> Outcome<[Vec<u64>; 2]> {
+        self.begin(work, shape)?;
+        self.end(work)
+    }
+
+    /// As [`Pair::play`], and says where the rings lay, if they could be seen.
+    pub fn play_and_look(&mut self, work: &Work, shape: Shape) -> Outcome<([Vec<u64>; 2], Option<String>)> {
+        self.begin(work, shape)?;
+        let placement = self.look();
+        Ok((self.end(work)?, placement))
+    }
+
+    fn begin(&mut self, work: &Work, shape: Shape) -> Outcome<()> {
+        let addr = self.ports.take(match work {
+            Work::Echo { .. } => 1,
+            Work::Flow(flow) => flow.pairs as u16,
+            Work::Duplex { pairs, .. } => *pairs as u16,
+        });
+        let run = std::process::id();
+        let task = |means, side| Task { work: work.clone(), means, side, addr, shape, run };
+        // No loading beside a kernel that waits.
+        for bench in self.benches() {
+            bench.prepare(shape.threads)?;
+        }
+        match &mut self.ends {
+            Ends::One(end) => end.start(&task(self.means[0], Side::Both)),
+            Ends::Two { server, client } => {
+                server.start(&task(self.means[0], Side::Server))?;
+                let started = client.start(&task(self.means[1], Side::Client));
+                if started.is_err() {
+                    // It waits for a client until its patience is over.
+                    let _ = server.finish();
+                }
+                started
+            }
+        }
+    }
+
+    fn end(&mut self, work: &Work) -> Outcome<[Vec<u64>; 2]> {
+        let checked = |words: Outcome<Vec<u64>>, serves: bool| {
+            words.and_then(|words| Bench::no_failure(&work.outcomes(serves, &words)).map(|()| words))
+        };
+        match &mut self.ends {
+            Ends::One(end) => {
+                let words = end.finish()?;
+                let [server, client] = split(work, words);
+                let client = checked(Ok(client), false).map_err(|error| format!("client: {error}"))?;
+                let server = checked(Ok(server), true).map_err(|error| format!("server: {error}"))?;
+                Ok([server, client])
+            }
+            Ends::Two { server, client } => {
+                let client = client.finish();
+                let server = server.finish();
+                // The client's reason first: the server's is often that the client is gone.
+                let client = checked(client, false).map_err(|error| format!("client: {error}"))?;
+                let server = checked(server, true).map_err(|error| format!("server: {error}"))?;
+                Ok([server, client])
+            }
+        }
+    }
+
+    /// Where the rings of the streams lie that are open at the moment. Waits a little for one.
+    fn look(&self) -> Option<String> {
+        let limit = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < limit {
+            let snapshot = match &self.place {
+                Place::Process(proxy) => proxy.snapshot().ok()?,
+                Place::Daemon(path) => gpunet_proxy::daemon::snapshot(path).ok()?,
+                Place::Nowhere => return None,
+            };
+            if let Some(placement) = placement(&snapshot) {
+                return Some(placement);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// The devices of this process.
+    pub fn benches(&self) -> Vec<&Bench> {
+        match &self.ends {
+            Ends::One(end) => end.bench().into_iter().collect(),
+            Ends::Two { server, client } => [server, client].into_iter().filter_map(End::bench).collect(),
+        }
+    }
+
+    /// The devices of both ends, the server's first, if both are of this process.
+    pub fn both(&self) -> Option<[&Bench; 2]> {
+        match self.benches()[..] {
+            [one] if matches!(self.ends, Ends::One(_)) => Some([one, one]),
+            [server, client] => Some([server, client]),
+            _ => None,
+        }
+    }
+
+    /// Says whether an end is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        match &self.ends {
+            Ends::One(end) => end.is_gpu(),
+            Ends::Two { server, client } => server.is_gpu() || client.is_gpu(),
+        }
+    }
+
+    /// Says whether both ends are.
+    pub fn are_gpus(&self) -> bool {
+        match &self.ends {
+            Ends::One(end) => end.is_gpu(),
+            Ends::Two { server, client } => server.is_gpu() && client.is_gpu(),
+        }
+    }
+
+    /// Says whether both ends are blocks of one launch.
+    pub fn are_one(&self) -> bool {
+        matches!(self.ends, Ends::One(_))
+    }
+
+    /// Which devices the ends are on, the client's first.
+    pub fn title(&self) -> String {
+        match (&self.ends, &self.daemon) {
+            (Ends::One(end), _) => format!("two blocks of {}", end.name()),
+            (Ends::Two { server, client }, daemon) => {
+                let place = if daemon.is_some() { "two processes" } else { "one process" };
+                format!("{} -> {}, {place}", client.name(), server.name())
+            }
+        }
+    }
+
+    /// The shape of blocks in words.
+    pub fn shape_name(&self, shape: Shape) -> String {
+        if !self.is_gpu() {
+            return "CPU blocks of one thread".to_owned();
+        }
+        format!("{} threads a block, the {} uses the stream", shape.threads, shape.group.name())
+    }
+
+    /// The shape of blocks for the name of a row; nothing where there is no choice.
+    pub fn shape_suffix(&self, shape: Shape) -> String {
+        if self.is_gpu() { format!(", {} of {}", shape.group.name(), shape.threads) } else { String::new() }
+    }
+
+    /// What the head of a table says of it.
+    pub fn settings(&self, shape: Shape) -> Vec<(&'static str, String)> {
+        vec![
+            ("ends", self.title()),
+            ("transport", self.means[0].name().to_owned()),
+            ("blocks", self.shape_name(shape)),
+        ]
+    }
+}
+
+/// How a plain program waits.
+pub const fn waits(spin: bool) -> &'static str {
+    if spin { "spinning" } else { "blocking" }
+}
+
+/// Separates the words of blocks that took turns in being server and client.
+fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
+    let per_block = match work {
+        Work::Echo { .. } => return [words[..2].to_vec(), words],
+        Work::Flow(_) => 4,
+        Work::Duplex { .. } => 3,
+    };
+    let side = |odd: usize| {
+        let blocks = words.chunks_exact(per_block).skip(odd).step_by(2);
+        blocks.flatten().copied().collect()
+    };
+    [side(0), side(1)]
+}
+
+fn placement(snapshot: &Snapshot) -> Option<String> {
+    let open = snapshot.sockets.iter().filter(|socket| socket.state == State::Established);
+    let mut places: Vec<&str> = open
+        .map(|socket| socket.placement)
+        .filter(|place| *place != Placement::None)
+        .map(Placement::name)
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    if places.is_empty() { None } else { Some(places.join(", ")) }
+}
+
+/// Says where the streams of a table have their rings.
+pub fn say_placement(recorder: &mut Recorder, placement: Option<String>) {
+    if let Some(placement) = placement {
+        recorder.setting("placement", placement);
+    }
+}

@@ -1,0 +1,191 @@
+//! The peers of streams: the same work by a thread with a TCP or a Unix-domain socket.
+//!
+//! Each end of such a pair is a process of its own, as plain programs are.
+
+use super::task::{Flow, Means, Side, Task, Way, Work};
+use std::io::{ErrorKind, Read, Result, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long an end waits for the other to come.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A connected socket of either kind.
+trait Socket: Read + Write + Send {
+    fn spin(&self) -> Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn spin(&self) -> Result<()> {
+        self.set_nonblocking(true)
+    }
+}
+
+impl Socket for UnixStream {
+    fn spin(&self) -> Result<()> {
+        self.set_nonblocking(true)
+    }
+}
+
+/// Plays one end of one pair, or of some; returns words as the kernels do: for an echo two outcomes and
+/// the client's nanoseconds per round, for a flow bytes, begin, end and calls of each pair.
+pub fn run(task: &Task) -> Result<Vec<u64>> {
+    match task.work {
+        Work::Echo { size, rounds } => {
+            let mut socket = open(task, 0)?;
+            echo(&mut *socket, task.side, size as usize, rounds)
+        }
+        Work::Flow(work) => {
+            // All of a server listen before the first accepts.
+            let pairs: Result<Vec<_>> = (0..work.pairs)
+                .map(|pair| {
+                    let task = task.clone();
+                    std::thread::Builder::new()
+                        .spawn(move || flow(&mut *open(&task, pair as u16)?, &task, work, pair))
+                })
+                .collect();
+            let mut words = Vec::new();
+            for pair in pairs? {
+                words.extend(pair.join().map_err(|_| std::io::Error::other("a thread panicked"))??);
+            }
+            Ok(words)
+        }
+        Work::Duplex { .. } => Err(ErrorKind::InvalidInput.into()),
+    }
+}
+
+fn open(task: &Task, pair: u16) -> Result<Box<dyn Socket>> {
+    let mut addr = task.addr;
+    addr.set_port(addr.port() + pair);
+    let path =
+        || -> PathBuf { std::env::temp_dir().join(format!("gpunet-bench-{}-{}", task.run, addr.port())) };
+    let (socket, spin): (Box<dyn Socket>, bool) = match (task.means, task.side) {
+        (Means::Tcp { spin }, Side::Server) => {
+            let stream = TcpListener::bind(addr)?.accept()?.0;
+            stream.set_nodelay(true)?;
+            (Box::new(stream), spin)
+        }
+        (Means::Tcp { spin }, _) => {
+            let stream = patiently(|| TcpStream::connect(addr))?;
+            stream.set_nodelay(true)?;
+            (Box::new(stream), spin)
+        }
+        (Means::Unix { spin }, Side::Server) => {
+            let listener = UnixListener::bind(path())?;
+            let stream = listener.accept();
+            std::fs::remove_file(path())?;
+            (Box::new(stream?.0), spin)
+        }
+        (Means::Unix { spin }, _) => (Box::new(patiently(|| UnixStream::connect(path()))?), spin),
+        (Means::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
+    };
+    if spin {
+        socket.spin()?;
+    }
+    Ok(socket)
+}
+
+/// Tries again while the other end does not listen yet.
+fn patiently<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        match connect() {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+                    && Instant::now() < limit =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn echo(socket: &mut dyn Socket, side: Side, size: usize, rounds: u64) -> Result<Vec<u64>> {
+    let mut message = vec![7; size];
+    let mut words = vec![0; 2];
+    if side == Side::Server {
+        // A kernel that has measured ends the stream.
+        while read(socket, &mut message)? {
+            write(socket, &message)?;
+            words[0] += 1;
+        }
+        return Ok(words);
+    }
+    for _ in 0..rounds {
+        let start = Instant::now();
+        write(socket, &message)?;
+        if !read(socket, &mut message)? {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        words.push(start.elapsed().as_nanos() as u64);
+        words[1] += 1;
+    }
+    Ok(words)
+}
+
+fn flow(socket: &mut dyn Socket, task: &Task, work: Flow, pair: u32) -> Result<Vec<u64>> {
+    let client_sends = match work.way {
+        Way::ToServer => true,
+        Way::ToClient => false,
+        Way::Both => pair.is_multiple_of(2),
+    };
+    let mut buffer = vec![1; work.message as usize];
+    let (mut moved, mut calls) = (0, 0);
+    let start = now_ns();
+    if client_sends == (task.side == Side::Client) {
+        while moved < work.bytes {
+            write(socket, &buffer)?;
+            moved += work.message;
+            calls += 1;
+        }
+    } else {
+        loop {
+            match socket.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => moved += n as u64,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            calls += 1;
+        }
+    }
+    Ok(vec![moved, start, now_ns(), calls])
+}
+
+/// This process's clock: only differences are of use.
+fn now_ns() -> u64 {
+    gpunet_device::now_ns()
+}
+
+/// Fills `message`, on a non-blocking socket by asking again and again; false at the stream's end.
+fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
+    let mut have = 0;
+    while have < message.len() {
+        match socket.read(&mut message[have..]) {
+            Ok(0) if have == 0 => return Ok(false),
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => have += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn write(socket: &mut dyn Socket, message: &[u8]) -> Result<()> {
+    let mut sent = 0;
+    while sent < message.len() {
+        match socket.write(&message[sent..]) {
+            Ok(n) => sent += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What the two ends of a measurement are told to do.
+
+use clap::ValueEnum;
+use gpunet_bench_kernel::{Ends, GroupKind};
+use gpunet_device::{SockAddr, TransportKind};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// What both ends do together.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub enum Work {
+    /// The client measures round trips.
+    Echo { size: u64, rounds: u64 },
+    /// Each client sends `bytes`, each server receives them; or the other way, or both.
+    Flow(Flow),
+    /// Verified streams both ways.
+    Duplex { pairs: u32, ring: u64, message: u64, bytes: u64, rounds: u64 },
+}
+
+/// Bytes as fast as they go.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Flow {
+    /// Pairs of blocks.
+    pub pairs: u32,
+    /// Streams of each pair, which take turns.
+    pub connections: u32,
+    pub ring: u64,
+    pub message: u64,
+    /// Bytes of each pair.
+    pub bytes: u64,
+    pub way: Way,
+    /// Written and read in the rings, without a copy.
+    pub zero_copy: bool,
+}
+
+/// Which ends send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Way {
+    #[default]
+    ToServer = 1,
+    ToClient = 0,
+    /// Even pairs one way, odd pairs the other.
+    Both = 2,
+}
+
+impl Work {
+    /// The outcomes among the words that one end has left; none where the words behind them say more.
+    pub fn outcomes(&self, serves: bool, words: &[u64]) -> Vec<u64> {
+        match self {
+            Self::Echo { .. } => words.iter().copied().skip(usize::from(!serves)).take(1).collect(),
+            Self::Flow(_) => words.chunks_exact(4).map(|block| block[0]).collect(),
+            Self::Duplex { .. } => Vec::new(),
+        }
+    }
+}
+
+/// What carries a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
+pub enum Transport {
+    Peer,
+    Tcp,
+    Rc,
+}
+
+impl Transport {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::Tcp => "tcp",
+            Self::Rc => "rc",
+        }
+    }
+
+    pub const fn kind(self) -> TransportKind {
+        match self {
+            Self::Peer => TransportKind::Peer,
+            Self::Tcp => TransportKind::Tcp,
+            Self::Rc => TransportKind::Rc,
+        }
+    }
+}
+
+/// By what an end takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Means {
+    /// A kernel with sockets of gpunet.
+    Gpunet(Transport),
+    /// A thread with a TCP socket; it spins on it, or blocks.
+    Tcp { spin: bool },
+    /// The same with a Unix-domain socket.
+    Unix { spin: bool },
+}
+
+impl Means {
+    /// What carries the bytes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gpunet(transport) => transport.name(),
+            Self::Tcp { .. } => "plain TCP",
+            Self::Unix { .. } => "Unix socket",
+        }
+    }
+}
+
+/// The threads of a block that use a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
+pub enum Cooperation {
+    #[default]
+    Block,
+    Warp,
+    Thread,
+}
+
+impl Cooperation {
+    pub const fn kind(self) -> GroupKind {
+        match self {
+            Self::Block => GroupKind::Block,
+            Self::Warp => GroupKind::Warp,
+            Self::Thread => GroupKind::Thread,
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Warp => "warp",
+            Self::Thread => "thread",
+        }
+    }
+}
+
+/// Threads per block, and which of them use the stream.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Shape {
+    pub threads: u32,
+    pub group: Cooperation,
+}
+
+impl Shape {
+    /// Where there is no choice.
+    pub const ONE: Self = Self { threads: 1, group: Cooperation::Block };
+}
+
+/// What one end does.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Task {
+    pub work: Work,
+    pub means: Means,
+    /// Which ends of the pairs it plays.
+    pub side: Side,
+    /// First meeting place; the port also names a Unix socket.
+    pub addr: SocketAddr,
+    /// On a GPU.
+    pub shape: Shape,
+    /// Tells apart what several programs on a machine do at a time.
+    pub run: u32,
+}
+
+/// The ends of pairs that somebody plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Side {
+    Server,
+    Client,
+    Both,
+}
+
+impl Side {
+    /// As kernels know it.
+    pub const fn ends(self) -> Ends {
+        match self {
+            Self::Server => Ends::Servers,
+            Self::Client => Ends::Clients,
+            Self::Both => Ends::Both,
+        }
+    }
+}
+
+impl Task {
+    /// The meeting place, for a kernel.
+    pub fn place(&self) -> SockAddr {
+        SockAddr::from(self.addr)
+    }
+}
+
+/// Gives each piece of work ports of its own.
+#[derive(Debug)]
+pub struct Ports {
+    ip: IpAddr,
+    next: u16,
+}
+
+/// Ports that Linux gives nobody by itself begin below this.
+const LAST: u16 = 31_500;
+const FIRST: u16 = 20_000;
+
+impl Ports {
+    /// Ports of an address of this host.
+    pub const fn of(ip: IpAddr) -> Self {
+        Self { ip, next: FIRST }
+    }
+
+    /// So many in a row.
+    pub fn take(&mut self, ports: u16) -> SocketAddr {
+        let port = if self.next > LAST - ports { FIRST } else { self.next };
+        self.next = port + ports;
+        SocketAddr::new(self.ip, port)
+    }
+}

@@ -1,0 +1,349 @@
+//! What a run leaves: tables of figures, for people while it goes on, for programs when it has ended.
+
+mod machine;
+mod progress;
+mod text;
+
+use crate::bench::Outcome;
+use hdrhistogram::Histogram;
+pub use machine::Machine;
+use progress::Progress;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// Everything that one run of the program measured.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Report {
+    /// The program's version.
+    pub gpunet: String,
+    /// The command line.
+    pub command: String,
+    /// When it began, seconds since 1970.
+    pub started: u64,
+    pub machine: Machine,
+    pub tables: Vec<Table>,
+}
+
+/// One measurement: rows of one kind, taken one after another.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Table {
+    /// The subcommand.
+    pub what: String,
+    pub title: String,
+    /// What the figures were taken with: ends, transport, placement, block shape and so on.
+    pub setting: Vec<(String, String)>,
+    /// What the rows say.
+    pub axis: Axis,
+    pub rows: Vec<Row>,
+    /// What did not run, and why; what a figure is to be read with.
+    pub notes: Vec<String>,
+}
+
+/// What a chart of a table has on its axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Axis {
+    /// Time over bytes of a message.
+    TimeBySize,
+    /// Rate over bytes of a message.
+    RateBySize,
+    /// Rate over the number of blocks or connections.
+    RateByCount,
+    /// Time over the number of sockets.
+    TimeByCount,
+    /// No chart.
+    None,
+}
+
+/// What a row measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Sockets of gpunet.
+    Gpunet,
+    /// What the hardware gives without any protocol.
+    Floor,
+    /// What another program or library gives for the same.
+    Peer,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Gpunet => "gpunet",
+            Self::Floor => "floor",
+            Self::Peer => "peer",
+        }
+    }
+}
+
+/// One line of a table.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Row {
+    pub role: Role,
+    pub name: String,
+    /// Its line in the chart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
+    /// Its place on the chart's x axis. Rows of one table with the same place are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<u64>,
+    #[serde(flatten)]
+    pub figure: Figure,
+    /// This row's figure divided by that of the floor, and by those of the peers, with the same place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ratios: Vec<Ratio>,
+}
+
+/// How a figure compares.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Ratio {
+    pub role: Role,
+    pub to: String,
+    pub ratio: f64,
+}
+
+/// What a row found.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Figure {
+    Time(Percentiles),
+    Rate { gigabytes_per_second: f64 },
+    Number { value: f64, unit: String },
+}
+
+impl Figure {
+    /// The one number that comparisons take.
+    pub fn typical(&self) -> f64 {
+        match self {
+            Self::Time(times) => times.p50_us,
+            Self::Rate { gigabytes_per_second } => *gigabytes_per_second,
+            Self::Number { value, .. } => *value,
+        }
+    }
+}
+
+/// Percentiles, in microseconds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Percentiles {
+    /// How many there are.
+    pub samples: u64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+}
+
+impl Percentiles {
+    /// Of samples in nanoseconds.
+    fn of(samples: &[u64]) -> Self {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)
+            .unwrap_or_else(|_| unreachable!("fixed bounds that hdrhistogram accepts"));
+        samples.iter().for_each(|&sample| histogram.saturating_record(sample));
+        let us = |percentile| histogram.value_at_percentile(percentile) as f64 / 1000.0;
+        Self {
+            samples: histogram.len(),
+            p50_us: us(50.0),
+            p90_us: us(90.0),
+            p99_us: us(99.0),
+            max_us: histogram.max() as f64 / 1000.0,
+        }
+    }
+}
+
+impl Percentiles {
+    /// One thing after another: percentile by percentile, which is exact where both are steady.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            samples: self.samples.min(other.samples),
+            p50_us: self.p50_us + other.p50_us,
+            p90_us: self.p90_us + other.p90_us,
+            p99_us: self.p99_us + other.p99_us,
+            max_us: self.max_us + other.max_us,
+        }
+    }
+}
+
+impl Row {
+    fn new(role: Role, name: String, figure: Figure) -> Self {
+        Self { role, name, series: None, x: None, figure, ratios: Vec::new() }
+    }
+
+    /// Times in nanoseconds, of which the first tenth was there to warm up.
+    pub fn times(role: Role, name: impl Into<String>, samples: &[u64]) -> Self {
+        Self::all_times(role, name, &samples[samples.len() / 10..])
+    }
+
+    /// Times in nanoseconds, every one of which counts.
+    pub fn all_times(role: Role, name: impl Into<String>, samples: &[u64]) -> Self {
+        Self::new(role, name.into(), Figure::Time(Percentiles::of(samples)))
+    }
+
+    /// One way: half of each round trip.
+    pub fn one_way(role: Role, name: impl Into<String>, round_trips: &[u64]) -> Self {
+        Self::times(role, name, &round_trips.iter().map(|ns| ns / 2).collect::<Vec<_>>())
+    }
+
+    /// Bytes in a time.
+    pub fn rate(role: Role, name: impl Into<String>, bytes: u64, time: Duration) -> Self {
+        let gigabytes_per_second = bytes as f64 / time.as_secs_f64().max(1e-9) / 1e9;
+        Self::new(role, name.into(), Figure::Rate { gigabytes_per_second })
+    }
+
+    /// Any other number.
+    pub fn number(role: Role, name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self::new(role, name.into(), Figure::Number { value, unit: unit.to_owned() })
+    }
+
+    /// Percentiles that another program has computed.
+    pub fn percentiles(role: Role, name: impl Into<String>, percentiles: Percentiles) -> Self {
+        Self::new(role, name.into(), Figure::Time(percentiles))
+    }
+
+    /// Its times, if it has some.
+    pub const fn as_times(&self) -> Option<&Percentiles> {
+        match &self.figure {
+            Figure::Time(times) => Some(times),
+            _ => None,
+        }
+    }
+
+    /// Its place in the chart, and what it is compared with.
+    pub fn at(mut self, series: impl Into<String>, x: u64) -> Self {
+        (self.series, self.x) = (Some(series.into()), Some(x));
+        self
+    }
+
+    /// Compares with the rows before it that have the same place and the same unit.
+    fn compare(&mut self, rows: &[Row]) {
+        if self.role != Role::Gpunet || self.x.is_none() {
+            return;
+        }
+        let like = |row: &&Row| {
+            row.role != Role::Gpunet
+                && row.x == self.x
+                && std::mem::discriminant(&row.figure) == std::mem::discriminant(&self.figure)
+        };
+        self.ratios = rows
+            .iter()
+            .filter(like)
+            .map(|row| Ratio {
+                role: row.role,
+                to: row.name.clone(),
+                ratio: self.figure.typical() / row.figure.typical(),
+            })
+            .collect();
+    }
+}
+
+/// Writes a report as one JSON object.
+pub fn write(report: &Report, path: &Path) -> Outcome<()> {
+    let text = serde_json::to_string_pretty(report)? + "\n";
+    std::fs::write(path, text).map_err(|error| format!("--json {}: {error}", path.display()).into())
+}
+
+/// Reads what [`write`] wrote.
+pub fn read(path: &Path) -> Outcome<Report> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Takes down what is measured, and shows it.
+pub struct Recorder {
+    report: Report,
+    progress: Progress,
+}
+
+impl Recorder {
+    /// Looks at the machine.
+    pub fn new(command: String) -> Self {
+        let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let started = started.map_or(0, |since| since.as_secs());
+        let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
+        let report = Report { gpunet, command, started, machine, tables: Vec::new() };
+        text::head(&report);
+        Self { report, progress: Progress::new() }
+    }
+
+    /// Begins a table of about so many rows.
+    pub fn table(
+        &mut self,
+        what: &'static str,
+        title: impl Into<String>,
+        axis: Axis,
+        setting: Vec<(&'static str, String)>,
+        rows: usize,
+    ) {
+        let (what, title) = (what.to_owned(), title.into());
+        let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.progress.clear();
+        self.progress.begin(&what, rows);
+        let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
+        self.progress.around(|| text::table(&table, &self.report.command));
+        self.report.tables.push(table);
+    }
+
+    /// Takes down a row.
+    pub fn row(&mut self, mut row: Row) {
+        let Some(table) = self.report.tables.last_mut() else { return };
+        row.compare(&table.rows);
+        self.progress.around(|| text::row(&row));
+        self.progress.step();
+        table.rows.push(row);
+    }
+
+    /// The times in the present table at a place of a series.
+    pub fn times(&self, series: &str, x: u64) -> Option<Percentiles> {
+        let rows = &self.report.tables.last()?.rows;
+        let row = rows.iter().find(|row| row.series.as_deref() == Some(series) && row.x == Some(x))?;
+        row.as_times().cloned()
+    }
+
+    /// Takes down what is to be said about the table.
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        self.progress.around(|| println!("  note: {note}"));
+        if let Some(table) = self.report.tables.last_mut() {
+            table.notes.push(note);
+        }
+    }
+
+    /// Adds to what the table's figures were taken with.
+    pub fn setting(&mut self, name: &'static str, value: String) {
+        self.progress.around(|| println!("  {name}: {value}"));
+        if let Some(table) = self.report.tables.last_mut() {
+            table.setting.push((name.to_owned(), value));
+        }
+    }
+
+    /// Everything so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_compared_with_the_floor_and_the_peers_at_its_place() {
+        let floor = Row::times(Role::Floor, "floor", &[1000; 20]).at("floor", 64);
+        let other = Row::times(Role::Floor, "floor", &[9000; 20]).at("floor", 128);
+        let rate = Row::rate(Role::Peer, "rate", 1, Duration::from_secs(1)).at("rate", 64);
+        let mut row = Row::times(Role::Gpunet, "gpunet", &[3000; 20]).at("gpunet", 64);
+        row.compare(&[floor, other, rate]);
+        assert_eq!(row.ratios.len(), 1);
+        assert!((row.ratios[0].ratio - 3.0).abs() < 0.01, "{:?}", row.ratios);
+    }
+
+    #[test]
+    fn the_first_tenth_warms_up() {
+        let mut samples = vec![1_000_000; 2];
+        samples.extend([1000; 18]);
+        let Figure::Time(times) = Row::times(Role::Floor, "", &samples).figure else { panic!() };
+        assert_eq!(times.samples, 18);
+        assert!(times.max_us < 1.01, "{times:?}");
+    }
+}

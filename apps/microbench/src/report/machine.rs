@@ -1,0 +1,55 @@
+//! The machine that the figures are of.
+
+use gpu_usermap::probe::probe;
+use serde::{Deserialize, Serialize};
+use std::fs;
+
+/// What a reader of the figures wants to know of the machine.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Machine {
+    pub cpu: String,
+    /// Those that this process may use.
+    pub cores: usize,
+    /// Kernel, and what it runs in, if that is a virtual machine.
+    pub system: String,
+    /// CUDA's version and the driver's, or why there is none.
+    pub driver: String,
+    pub gpus: Vec<String>,
+}
+
+impl Machine {
+    pub fn look() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = cpuinfo.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+        };
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let guest = field("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
+        let machine = if guest { ", a virtual machine" } else { "" };
+        let probe = probe();
+        let driver = match &probe.driver {
+            Err(why) => format!("none ({why})"),
+            Ok(driver) => format!("CUDA {}{}", driver.version, module()),
+        };
+        let gpus = probe.devices.iter().map(|gpu| format!("cuda:{} {}", gpu.ordinal, gpu.name)).collect();
+        Self {
+            cpu: field("model name").unwrap_or_else(|| "unknown CPU".to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            system: format!("Linux {}{machine}", release.trim()),
+            driver,
+            gpus,
+        }
+    }
+}
+
+/// The version of NVIDIA's kernel module.
+fn module() -> String {
+    let version = fs::read_to_string("/sys/module/nvidia/version").or_else(|_| {
+        let text = fs::read_to_string("/proc/driver/nvidia/version")?;
+        // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..."
+        let found = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        found.map(str::to_owned).ok_or(std::io::Error::from(std::io::ErrorKind::NotFound))
+    });
+    version.map_or(String::new(), |version: String| format!(", driver {}", version.trim()))
+}

@@ -1,0 +1,43 @@
+//! How far a table is, for people who wait.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar on stderr, where that is a terminal.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    pub fn new() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    /// Begins anew, with so many steps.
+    pub fn begin(&mut self, what: &str, steps: usize) {
+        // indicatif draws nothing where stderr is no terminal.
+        self.0 = ProgressBar::new(steps as u64);
+        let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len}, {elapsed}");
+        self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.0.set_message(what.to_owned());
+        self.0.enable_steady_tick(std::time::Duration::from_millis(200));
+    }
+
+    /// One more step is done.
+    pub fn step(&self) {
+        self.0.set_position((self.0.position() + 1).min(self.0.length().unwrap_or(0)));
+    }
+
+    /// Prints without the bar in the way.
+    pub fn around(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

@@ -27,6 +27,9 @@ pub struct Args {
     /// Draw charts of what was measured into this file, as SVG.
     #[arg(long, global = true, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Put the tables of what was measured into this document, between the lines that mark their place.
+    #[arg(long, global = true, value_name = "FILE.md")]
+    pub tables: Option<PathBuf>,
     #[command(subcommand)]
     pub what: What,
 }
@@ -86,12 +89,10 @@ pub enum What {
     Attach,
     /// Everything but check and attach.
     All,
-    /// Draws the charts of a file that --json wrote, again.
-    Plot {
+    /// Measures nothing: makes --plot and --tables of what an earlier run wrote with --json.
+    Render {
         /// What --json wrote.
         from: PathBuf,
-        /// Where the charts go.
-        to: PathBuf,
     },
     /// One end of a measurement: tasks on stdin, results on stdout, as JSON lines.
     #[command(hide = true)]

@@ -35,20 +35,23 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Outcome<bool> {
     match &args.what {
         What::End(end) => return pair::serve_end(&args.device, end),
-        What::Plot { from, to } => return chart::draw(&report::read(from)?, to).map(|()| true),
+        What::Render { from } => return show(&report::read(from)?, args).map(|()| true),
         _ => {}
     }
     let command: Vec<_> = std::env::args().skip(1).collect();
-    let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")));
+    let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), args.json.clone());
     let effort = args.effort();
     let mut run = Run { recorder: &mut recorder, effort, device: &args.device, proxy: &args.proxy };
     let good = measure::run(&mut run, &args.what);
-    // What was measured before a failure is worth keeping.
-    if let Some(path) = &args.json {
-        report::write(recorder.report(), path)?;
-    }
-    if let Some(path) = &args.plot {
-        chart::draw(recorder.report(), path)?;
-    }
+    recorder.save()?;
+    show(recorder.report(), args)?;
     good
+}
+
+/// Makes the charts and the tables that the command line asks for.
+fn show(report: &report::Report, args: &Args) -> Outcome<()> {
+    if let Some(path) = &args.plot {
+        chart::draw(report, path)?;
+    }
+    args.tables.as_ref().map_or(Ok(()), |path| report::insert(report, path))
 }

@@ -51,30 +51,47 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Copy => copy(run)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
-        What::Plot { .. } | What::End(_) => {}
+        What::Render { .. } | What::End(_) => {}
     }
     Ok(true)
 }
 
-/// Everything but check and attach. What fails is said, and keeps nothing else from being measured.
+/// Everything but check and attach.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
-    let mut failed = Vec::new();
-    for (name, what) in [
+    let parts = [
         ("handoff", What::Handoff),
         ("latency", What::Latency(LatencyArgs::default())),
         ("bandwidth", What::Bandwidth(BandwidthArgs::default())),
-        ("connect", What::Connect),
-        ("scale", What::Scale),
-        ("idle", What::Idle),
-        ("incast", What::Incast),
         ("copy", What::Copy),
-    ] {
-        if let Err(error) = self::run(run, &what) {
-            run.recorder.note(format!("{name} failed: {error}"));
-            failed.push(name);
+        ("connect", What::Connect),
+        ("incast", What::Incast),
+        ("idle", What::Idle),
+        ("scale", What::Scale),
+    ];
+    let mut failed = Failed::default();
+    for (name, what) in parts {
+        failed.attempt(run, name, |run| self::run(run, &what).map(drop));
+    }
+    failed.into_outcome()
+}
+
+/// The parts of a measurement that failed.
+#[derive(Default)]
+pub struct Failed(Vec<String>);
+
+impl Failed {
+    /// Does one part. Its failure is said, and keeps nothing else from being measured.
+    pub fn attempt(&mut self, run: &mut Run<'_>, name: &str, part: impl FnOnce(&mut Run<'_>) -> Outcome<()>) {
+        if let Err(error) = part(run) {
+            run.recorder.note(format!("{name} FAILED: {error}"));
+            self.0.push(name.to_owned());
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+
+    /// An error, if there were any.
+    pub fn into_outcome(self) -> Outcome<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(format!("failed: {}", self.0.join(", ")).into()) }
+    }
 }
 
 /// What a table of one device says of it.

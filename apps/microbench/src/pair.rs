@@ -291,7 +291,8 @@ impl Pair {
     /// Which devices the ends are on, the client's first.
     pub fn title(&self) -> String {
         match (&self.ends, &self.daemon) {
-            (Ends::One(end), _) => format!("two blocks of {}", end.name()),
+            (Ends::One(end), _) if end.is_gpu() => format!("two blocks of one {}", end.name()),
+            (Ends::One(_), _) => "two CPU blocks".to_owned(),
             (Ends::Two { server, client }, daemon) => {
                 let place = if daemon.is_some() { "two processes" } else { "one process" };
                 format!("{} -> {}, {place}", client.name(), server.name())

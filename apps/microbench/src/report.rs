@@ -1,15 +1,17 @@
 //! What a run leaves: tables of figures, for people while it goes on, for programs when it has ended.
 
 mod machine;
+mod markdown;
 mod progress;
 mod text;
 
 use crate::bench::Outcome;
 use hdrhistogram::Histogram;
 pub use machine::Machine;
+pub use markdown::insert;
 use progress::Progress;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Everything that one run of the program measured.
@@ -238,7 +240,7 @@ impl Row {
 }
 
 /// Writes a report as one JSON object.
-pub fn write(report: &Report, path: &Path) -> Outcome<()> {
+fn write(report: &Report, path: &Path) -> Outcome<()> {
     let text = serde_json::to_string_pretty(report)? + "\n";
     std::fs::write(path, text).map_err(|error| format!("--json {}: {error}", path.display()).into())
 }
@@ -253,17 +255,19 @@ pub fn read(path: &Path) -> Outcome<Report> {
 pub struct Recorder {
     report: Report,
     progress: Progress,
+    /// Where the report goes, after each table: what was measured before a failure is worth keeping.
+    json: Option<PathBuf>,
 }
 
 impl Recorder {
-    /// Looks at the machine.
-    pub fn new(command: String) -> Self {
+    /// Looks at the machine. The report is kept in `json`.
+    pub fn new(command: String, json: Option<PathBuf>) -> Self {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started = started.map_or(0, |since| since.as_secs());
         let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
         let report = Report { gpunet, command, started, machine, tables: Vec::new() };
         text::head(&report);
-        Self { report, progress: Progress::new() }
+        Self { report, progress: Progress::new(), json }
     }
 
     /// Begins a table of about so many rows.
@@ -274,7 +278,8 @@ impl Recorder {
         axis: Axis,
         setting: Vec<(&'static str, String)>,
         rows: usize,
-    ) {
+    ) -> Outcome<()> {
+        self.save()?;
         let (what, title) = (what.to_owned(), title.into());
         let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.progress.clear();
@@ -282,6 +287,12 @@ impl Recorder {
         let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
         self.progress.around(|| text::table(&table, &self.report.command));
         self.report.tables.push(table);
+        Ok(())
+    }
+
+    /// Writes what there is, if it is to be kept.
+    pub fn save(&self) -> Outcome<()> {
+        self.json.as_ref().map_or(Ok(()), |path| write(&self.report, path))
     }
 
     /// Takes down a row.

@@ -11,7 +11,7 @@ pub fn attach(run: &mut Run<'_>) -> Outcome<()> {
     if !run.proxy.names_a_daemon() {
         return Err("attach needs a daemon: gpunet-bench --daemon PATH attach".into());
     }
-    run.recorder.table("attach", "the CPU device, to a daemon", Axis::None, Vec::new(), 2);
+    run.recorder.table("attach", "the CPU device, to a daemon", Axis::None, Vec::new(), 2)?;
     for (name, config) in [("256 MiB", Config::default()), ("16 MiB", Config::small())] {
         let mut samples = Vec::new();
         for _ in 0..run.effort.of(20, 50, 200) {

@@ -1,6 +1,6 @@
 //! Streams as fast as they go.
 
-use super::Run;
+use super::{Failed, Run};
 use crate::args::Effort;
 use crate::bench::Outcome;
 use crate::floor;
@@ -54,16 +54,18 @@ const RING: u64 = 4 << 20;
 
 /// Streams over all pairs and transports that the command line means.
 pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
+    let mut failed = Failed::default();
     for devices in args.pair.devices(run.device) {
         for transport in args.pair.transports() {
             let same = devices[0] == devices[1];
             if transport != Transport::Peer && !same && args.pair.other.is_none() {
                 continue;
             }
-            one(run, args, &devices, transport)?;
+            let name = format!("bandwidth of {} and {} over {}", devices[0], devices[1], transport.name());
+            failed.attempt(run, &name, |run| one(run, args, &devices, transport));
         }
     }
-    Ok(())
+    failed.into_outcome()
 }
 
 /// The sizes of a table.
@@ -118,7 +120,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     setting.push(("rings", format!("{} MiB", RING >> 20)));
     let title = format!("{title}, {}", transport.name());
     let rows = plan.counts.len() * (plan.messages.len() + 4);
-    run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows);
+    run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows)?;
     match transport {
         Transport::Peer => {
             floors(run, args, &pair, &plan)?;

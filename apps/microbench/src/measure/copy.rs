@@ -28,7 +28,7 @@ pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     let title = format!("{}, {} MiB between device and pinned memory", bench.title(), LEN >> 20);
     let many = if bench.is_gpu() { bench.processors() } else { 1 };
     let pinned = bench.pinned(LEN.max(many as usize * (1 << 20)) + 4096)?;
-    run.recorder.table("copy", title, Axis::None, setting, 4 + 2 * offsets.len() * threads.len());
+    run.recorder.table("copy", title, Axis::None, setting, 4 + 2 * offsets.len() * threads.len())?;
     for out in [true, false] {
         if many > 1 {
             let shape = Shape { blocks: many, threads: 512, offset: 0, len: 1 << 20 };

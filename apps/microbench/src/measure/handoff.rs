@@ -21,7 +21,7 @@ pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
     let mut setting = super::settings(&bench, threads);
     setting.push(("transport", "tcp, to a spinning thread of this process".to_owned()));
     setting.push(("placement", "pinned".to_owned()));
-    run.recorder.table("handoff", format!("{}, {SIZE} B", bench.title()), Axis::None, setting, 8);
+    run.recorder.table("handoff", format!("{}, {SIZE} B", bench.title()), Axis::None, setting, 8)?;
     for size in [0, SIZE] {
         run.recorder.row(flags(&bench, threads, size, rounds)?);
     }

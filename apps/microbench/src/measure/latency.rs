@@ -1,6 +1,6 @@
 //! Ping-pong, one way.
 
-use super::Run;
+use super::{Failed, Run};
 use crate::args::Effort;
 use crate::bench::{self, Bench, Outcome};
 use crate::floor;
@@ -62,6 +62,7 @@ fn rounds(size: u64, effort: Effort) -> u64 {
 
 /// Ping-pong over all pairs and transports that the command line means.
 pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
+    let mut failed = Failed::default();
     for devices in args.pair.devices(run.device) {
         for transport in args.pair.transports() {
             // Plain programs have one floor and one peer, wherever the kernels are: over tcp and rc the
@@ -70,10 +71,11 @@ pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
             if transport != Transport::Peer && !same && args.pair.other.is_none() {
                 continue;
             }
-            one(run, args, &devices, transport)?;
+            let name = format!("latency of {} and {} over {}", devices[0], devices[1], transport.name());
+            failed.attempt(run, &name, |run| one(run, args, &devices, transport));
         }
     }
-    Ok(())
+    failed.into_outcome()
 }
 
 fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
@@ -86,7 +88,7 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
     let mut setting = pair.settings(args.shape(64));
     setting[0].1.clone_from(&title);
     let title = format!("{title}, {}, one way (half of a round trip)", transport.name());
-    run.recorder.table("latency", title, Axis::TimeBySize, setting, 3 * sizes.len());
+    run.recorder.table("latency", title, Axis::TimeBySize, setting, 3 * sizes.len())?;
     match transport {
         Transport::Peer => {
             floors(run, args, &pair, &sizes)?;

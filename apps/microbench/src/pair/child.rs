@@ -167,7 +167,7 @@ impl Child {
 /// The gpunetd of a run.
 pub struct Daemon {
     path: PathBuf,
-    own: Option<Own>,
+    _own: Option<Own>,
 }
 
 /// A daemon of this run alone.
@@ -188,7 +188,7 @@ impl Daemon {
     /// Takes the daemon at `path`, or starts the one beside this program.
     pub fn start(path: Option<PathBuf>) -> Outcome<Self> {
         if let Some(path) = path {
-            return Ok(Self { path, own: None });
+            return Ok(Self { path, _own: None });
         }
         let gpunetd = std::env::current_exe()?.with_file_name("gpunetd");
         let folder = std::env::temp_dir().join(format!("gpunet-bench-{}", std::process::id()));
@@ -213,16 +213,11 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self { path, own: Some(own) })
+        Ok(Self { path, _own: Some(own) })
     }
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Its process, if this run has started it.
-    pub fn process(&self) -> Option<u32> {
-        self.own.as_ref().map(|own| own.process.0.id())
     }
 }

@@ -2,6 +2,7 @@
 //! with them.
 
 pub mod deferred;
+pub mod give_way;
 pub mod watch;
 
 use crate::Kernel;

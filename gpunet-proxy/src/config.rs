@@ -33,7 +33,7 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// How long a data thread spins after activity before it sleeps. Default 100 us: longer than a
     /// GPU block takes to answer, shorter than anyone's time slice. On a machine with fewer than
-    /// four cores the default is 0, since there a spinning thread takes the core its peer needs.
+    /// four cores it lets others run between two looks, since they may need its core.
     pub spin: Duration,
     /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
     /// bounds the wait for the first byte after idleness. Default 5 ms (under 1 % of a core).
@@ -71,7 +71,6 @@ pub enum Rdma {
 
 impl Default for Config {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             sockets: 4096,
             controls: 256,
@@ -79,7 +78,7 @@ impl Default for Config {
             device_rings: 256 << 20,
             data_threads: 1,
             cpus: Vec::new(),
-            spin: if cores < 4 { Duration::ZERO } else { Duration::from_micros(100) },
+            spin: Duration::from_micros(100),
             latency: Duration::from_millis(5),
             heartbeat: Duration::from_secs(2),
             linger: Duration::from_secs(30),

@@ -120,8 +120,6 @@ impl Shard {
         let polled = self.devices.values().any(|device| device.attached.polled);
         if let Some(limit) = self.idle.sleep_for(Instant::now(), polled) {
             self.sleep(limit);
-        } else {
-            std::hint::spin_loop();
         }
     }
 

@@ -4,6 +4,7 @@ mod bells;
 
 pub(crate) use bells::{Counted, Moment};
 
+use crate::cpu::give_way::{GiveWay, are_cores_few};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
@@ -11,12 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// Looks at a word before a waiter goes to sleep. On a machine with few cores spinning only takes
-/// the core from whom it waits for.
-static SPINS: LazyLock<u32> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores < 4 { 16 } else { 4096 }
-});
+/// Looks at a word before a waiter goes to sleep: one right after another, and where cores are few those
+/// between which it lets others run.
+const SPINS: u32 = 4096;
+const SPINS_OF_FEW: u32 = 16;
+const TURNS_OF_FEW: u32 = 256;
 /// Longest sleep: cancel and heartbeat are looked at this often even if no wake-up comes.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
 
@@ -38,6 +38,7 @@ pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
 
 thread_local! {
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+    static GIVES_WAY: RefCell<GiveWay> = RefCell::new(GiveWay::new());
 }
 
 /// Makes this thread's waits end once `abandoned` is set: its group has lost a lane.
@@ -63,12 +64,16 @@ const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
 /// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the flag
 /// back, so sleep for a short time only.
 pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, changed: impl FnOnce() -> bool) {
-    if round < *SPINS {
+    let spins = if are_cores_few() { SPINS_OF_FEW } else { SPINS };
+    if round < spins {
         std::hint::spin_loop();
         return;
     }
+    if are_cores_few() && round < spins + TURNS_OF_FEW && GIVES_WAY.with_borrow_mut(GiveWay::give_way) {
+        return;
+    }
     let limit_ns = if naps {
-        let doublings = ((round - *SPINS) / 32).min(5);
+        let doublings = ((round - spins) / 32).min(5);
         limit_ns.min((NAPS_NS.start() << doublings).min(*NAPS_NS.end()))
     } else {
         limit_ns

@@ -1,5 +1,6 @@
 //! When a data thread spins, and when and how long it sleeps.
 
+use gpunet_device::cpu::give_way::{GiveWay, are_cores_few};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ const EVENT_SLEEP: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Idle {
     spin: Duration,
+    /// Where cores are few.
+    way: Option<GiveWay>,
     latency: Duration,
     last_active: Instant,
     next_sleep: Duration,
@@ -20,7 +23,20 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(spin: Duration, latency: Duration) -> Self {
-        Self { spin, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
+        let way = are_cores_few().then(GiveWay::new);
+        Self { spin, way, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
+    }
+
+    /// Spins for a moment. Says whether it did: where cores are few, and others want them, the thread should
+    /// sleep.
+    fn spin(&mut self) -> bool {
+        match &mut self.way {
+            Some(way) => way.give_way(),
+            None => {
+                std::hint::spin_loop();
+                true
+            }
+        }
     }
 
     /// Notes that something was done.
@@ -29,12 +45,12 @@ impl Idle {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// How long to sleep now; `None`: spin on. `polled`: a GPU is attached, whose stores nothing
+    /// How long to sleep now; `None`: it has spun. `polled`: a GPU is attached, whose stores nothing
     /// announces, so sleeps start short and double up to the latency bound. The network, a doorbell
     /// and commands end any sleep.
     pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.last_active);
-        if idle < self.spin {
+        if idle < self.spin && self.spin() {
             return None;
         }
         if !polled {
@@ -70,6 +86,7 @@ mod tests {
     #[test]
     fn spins_first_then_sleeps_longer_and_longer_up_to_the_bound() {
         let mut idle = Idle::new(Duration::from_micros(100), Duration::from_millis(5));
+        idle.way = None;
         let start = Instant::now();
         idle.active(start);
         assert_eq!(idle.sleep_for(start + Duration::from_micros(99), true), None);

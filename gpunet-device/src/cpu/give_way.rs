@@ -1,0 +1,99 @@
+//! Spinning where cores are few.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// Fewer cores than this are few: one each for the two ends of a stream, a data thread and the rest.
+const FEW_CORES: usize = 4;
+/// Who keeps the core for longer than this does not wait for the thread that gave way, but spins: a turn
+/// of a thread of gpunet is shorter, a time slice longer (milliseconds).
+const LONG: Duration = Duration::from_micros(300);
+/// How long a thread gives way to nobody after that: first, and at most.
+const OFFENCE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
+
+/// Says whether a thread that spins on this machine would take the core of whom it waits for.
+#[must_use]
+pub fn are_cores_few() -> bool {
+    static FEW: LazyLock<bool> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from) < FEW_CORES);
+    *FEW
+}
+
+/// A thread's way of spinning without a core of its own: between two looks it lets others run, which costs
+/// a fraction of a microsecond if nobody wants to, and much less than to sleep and to be woken if somebody
+/// does. Only beside a program that spins on the same core it costs a time slice, again and again; then the
+/// thread does better to sleep, since a sleeper that is woken goes first.
+#[derive(Debug)]
+pub struct GiveWay {
+    /// Since when it may give way (again).
+    since: Instant,
+    offence: Duration,
+}
+
+impl Default for GiveWay {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GiveWay {
+    /// Gives way from now on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { since: Instant::now(), offence: OFFENCE[0] }
+    }
+
+    /// Lets others run, if that seems to be of use; says whether it was: if not, the thread should sleep.
+    pub fn give_way(&mut self) -> bool {
+        let start = Instant::now();
+        if start < self.since {
+            return false;
+        }
+        std::thread::yield_now();
+        self.note(start, Instant::now())
+    }
+
+    /// Notes how long others ran; says whether to go on.
+    fn note(&mut self, start: Instant, end: Instant) -> bool {
+        if end.saturating_duration_since(start) < LONG {
+            return true;
+        }
+        // Soon after the last time it is the same program again.
+        let again = start.saturating_duration_since(self.since) < self.offence;
+        self.offence = if again { (2 * self.offence).min(OFFENCE[1]) } else { OFFENCE[0] };
+        self.since = end + self.offence;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_keeps_the_core_is_given_way_to_less_and_less_often() {
+        let start = Instant::now();
+        let mut way = GiveWay { since: start, offence: OFFENCE[0] };
+        assert!(way.note(start, start + LONG / 2));
+        let mut at = start;
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            let end = at + Duration::from_millis(2);
+            assert!(!way.note(at, end));
+            waits.push(way.since - end);
+            at = way.since;
+        }
+        assert!(waits.is_sorted(), "{waits:?}");
+        assert_eq!((waits[0], waits[11]), (2 * OFFENCE[0], OFFENCE[1]));
+        // Long after it the next one is a first one.
+        let later = at + Duration::from_secs(60);
+        assert!(!way.note(later, later + Duration::from_millis(2)));
+        assert_eq!(way.since - later, OFFENCE[0] + Duration::from_millis(2));
+    }
+
+    #[test]
+    fn a_thread_that_was_kept_waiting_sleeps_meanwhile() {
+        let mut way = GiveWay { since: Instant::now() + Duration::from_secs(60), offence: OFFENCE[0] };
+        assert!(!way.give_way());
+    }
+}

@@ -3,6 +3,7 @@
 use crate::measure::{BandwidthArgs, CheckArgs, LatencyArgs};
 use crate::pair::EndArgs;
 use clap::{Parser, Subcommand};
+use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ pub struct Args {
     #[command(flatten)]
     pub proxy: ProxyArgs,
     /// The device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
-    #[arg(long, global = true, default_value = "auto")]
+    #[arg(long, global = true, default_value = "auto", value_parser = device_name)]
     pub device: String,
     /// Fewer rounds and fewer sizes.
     #[arg(long, global = true, conflicts_with = "full")]
@@ -32,6 +33,11 @@ pub struct Args {
     pub tables: Option<PathBuf>,
     #[command(subcommand)]
     pub what: What,
+}
+
+/// The name of a device, if it is one.
+pub fn device_name(text: &str) -> Result<String, String> {
+    text.parse::<DeviceChoice>().map(|_| text.to_owned())
 }
 
 /// How much to do.

@@ -5,6 +5,7 @@ mod end;
 mod plain;
 mod task;
 
+use crate::args::device_name;
 use crate::bench::{self, Bench, Outcome};
 use crate::report::Recorder;
 use child::Child;
@@ -25,7 +26,7 @@ pub use task::{Cooperation, Flow, Means, Ports, Shape, Side, Task, Transport, Wa
 pub struct PairArgs {
     /// The device of the other end, the server: cpu or cuda:N. Without it: every kind of pair that the
     /// machine has.
-    #[arg(long)]
+    #[arg(long, value_parser = device_name)]
     pub other: Option<String>,
     /// Only these transports. Without it: peer and tcp.
     #[arg(long, value_delimiter = ',')]

@@ -25,6 +25,9 @@ pub struct BandwidthArgs {
     /// Bytes of a call.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(8..=16 << 20))]
     messages: Vec<u64>,
+    /// Bytes of a ring, a power of two.
+    #[arg(long, default_value_t = RING, value_parser = ring)]
+    ring: u64,
     /// A shape that others have published.
     #[arg(long)]
     preset: Option<Preset>,
@@ -46,11 +49,18 @@ impl Default for BandwidthArgs {
             pairs: Vec::new(),
             messages: Vec::new(),
             preset: None,
+            ring: RING,
         }
     }
 }
 
 const RING: u64 = 4 << 20;
+
+fn ring(text: &str) -> Result<u64, String> {
+    let bytes = text.parse::<u64>().map_err(|error| error.to_string())?;
+    let fits = bytes.is_power_of_two() && (12..=24).contains(&bytes.ilog2());
+    if fits { Ok(bytes) } else { Err("expected a power of two from 4096 to 16777216".to_owned()) }
+}
 
 /// Streams over all pairs and transports that the command line means.
 pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
@@ -74,6 +84,7 @@ struct Plan {
     messages: Vec<u64>,
     /// Bytes of a pair.
     bytes: u64,
+    ring: u64,
 }
 
 impl Plan {
@@ -97,7 +108,12 @@ impl Plan {
         } else {
             args.messages.clone()
         };
-        Self { counts, messages, bytes: effort.of(256 << 20, 1 << 30, 4 << 30) }
+        Self { counts, messages, bytes: effort.of(256 << 20, 1 << 30, 4 << 30), ring: args.ring }
+    }
+
+    /// A flow with the plan's rings.
+    fn flow(&self) -> Flow {
+        Flow { ring: self.ring, ..Flow::ONE }
     }
 
     /// Bytes of a pair: about as long for many pairs and for small messages as for one of large ones.
@@ -117,7 +133,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     let title = if apart { pair.title().replace("one process", "two processes") } else { pair.title() };
     let mut setting = pair.settings(shape);
     setting[0].1.clone_from(&title);
-    setting.push(("rings", format!("{} MiB", RING >> 20)));
+    setting.push(("rings", bytes_name(args.ring)));
     let title = format!("{title}, {}", transport.name());
     let rows = plan.counts.len() * (plan.messages.len() + 4);
     run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows)?;
@@ -145,7 +161,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     let mut looked = false;
     for &message in &plan.messages {
         for &pairs in &plan.counts {
-            let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..Flow::ONE };
+            let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };
             if !looked {
                 looked = true;
                 let (_, placement) = pair.play_and_look(&Work::Flow(flow), shape)?;
@@ -229,7 +245,7 @@ fn variants(
     for pairs in [2, largest] {
         if pairs % 2 == 0 {
             let bytes = plan.bytes(pairs, message);
-            let flow = Flow { pairs, message, bytes, way: Way::Both, ..Flow::ONE };
+            let flow = Flow { pairs, message, bytes, way: Way::Both, ..plan.flow() };
             run.recorder.row(flow_row(pair, flow, shape, ", half of them the other way")?);
         }
         if pairs == largest {
@@ -239,16 +255,21 @@ fn variants(
     if transport == Transport::Peer {
         for &pairs in &plan.counts {
             let bytes = plan.bytes(pairs, message);
-            let flow = Flow { pairs, message, bytes, zero_copy: true, ..Flow::ONE };
+            let flow = Flow { pairs, message, bytes, zero_copy: true, ..plan.flow() };
             let row = flow_row(pair, flow, shape, ", zero-copy")?;
             run.recorder.row(row.at("gpunet, zero-copy", u64::from(pairs)));
         }
     }
     for connections in run.effort.of(vec![64], vec![4, 64], vec![2, 4, 16, 64]) {
         let bytes = (plan.bytes / 4).next_multiple_of(u64::from(connections) << 18);
-        let flow = Flow { connections, message: 256 << 10, bytes, ring: 1 << 20, ..Flow::ONE };
-        let row =
-            flow_row(pair, flow, shape, &format!(", {connections} connections in turn, rings of 1 MiB"))?;
+        let flow =
+            Flow { connections, message: 256 << 10, bytes, ring: plan.ring.min(1 << 20), ..plan.flow() };
+        let row = flow_row(
+            pair,
+            flow,
+            shape,
+            &format!(", {connections} connections in turn, rings of at most 1 MiB"),
+        )?;
         run.recorder.row(row);
     }
     Ok(())
@@ -281,7 +302,7 @@ fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan:
     for &pairs in &plan.counts {
         for spin in [false, true] {
             pair.set_means([means(spin); 2]);
-            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), ..Flow::ONE };
+            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), ..plan.flow() };
             let [servers, _] = pair.play(&Work::Flow(flow), Shape::ONE)?;
             let series = format!("{}, {}", means(spin).name(), waits(spin));
             let name = format!("{}, two programs, {series}", name(&flow, ""));
@@ -304,7 +325,7 @@ fn plain_ends(
     for (way, what) in [(Way::ToServer, "plain program -> block"), (Way::ToClient, "block -> plain program")]
     {
         for &pairs in &plan.counts {
-            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), way, ..Flow::ONE };
+            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), way, ..plan.flow() };
             let row = flow_row(&mut pair, flow, shape, &format!(", {what}"))?;
             run.recorder.row(row.at(what, u64::from(pairs)));
         }

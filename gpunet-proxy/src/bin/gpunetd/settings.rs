@@ -95,7 +95,7 @@ settings! {
     /// there are fewer. Default none: the scheduler knows what else the machine does.
     cpus: Cpus, "LIST", "GPUNETD_CPUS", Some(Cpus::default());
     /// How long a data thread spins after activity before it sleeps, microseconds. Default 100, longer than a
-    /// GPU block takes to answer; 0 with fewer than four cores, where it would take the core its peer needs.
+    /// GPU block takes to answer. With fewer than four cores it lets others run meanwhile.
     spin_us: u64, "US", "GPUNETD_SPIN_US", Some(Config::default().spin.as_micros() as u64);
     /// Longest sleep of a data thread that serves a GPU, whose stores raise no event, microseconds. Default
     /// 5000: under 1 % of a core.

@@ -1,0 +1,178 @@
+//! The program as a user starts it, on CPU thread blocks: what it says is whole, whatever the figures are.
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A folder of its own, gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("gpunet-bench-test-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a name").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bench(args: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
+        .args(["--device", "cpu", "--quick"])
+        .args(args)
+        .env_remove("GPUNET_DAEMON")
+        .output()
+        .expect("it starts");
+    if !output.status.success() {
+        println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    output
+}
+
+/// Runs it with `--json`; the tables that it wrote.
+#[track_caller]
+fn tables(folder: &Folder, args: &[&str]) -> Vec<Value> {
+    let json = folder.file("report.json");
+    let output = bench(&[args, &["--json", &json]].concat());
+    assert!(output.status.success(), "{args:?}");
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(json).expect("written")).expect("one JSON object");
+    assert!(report["command"].as_str().expect("a command").contains(args[0]));
+    assert!(report["machine"]["cpu"].is_string() && report["machine"]["cores"].as_u64() > Some(0));
+    report["tables"].as_array().expect("tables").clone()
+}
+
+fn rows(table: &Value, role: &str) -> Vec<Value> {
+    let rows = table["rows"].as_array().expect("rows");
+    rows.iter().filter(|row| row["role"] == role).cloned().collect()
+}
+
+/// Every figure of a table is a number that could have been measured.
+fn assert_sound(table: &Value) {
+    for row in table["rows"].as_array().expect("rows") {
+        if let Some(p50) = row["p50_us"].as_f64() {
+            let percentile = |name: &str| row[name].as_f64().expect("a percentile");
+            let (p90, p99, max) = (percentile("p90_us"), percentile("p99_us"), percentile("max_us"));
+            assert!(0.0 <= p50 && p50 <= p90 && p90 <= p99 && p99 <= max, "{row}");
+            assert!(row["samples"].as_u64() > Some(0), "{row}");
+        } else {
+            let value = row["gigabytes_per_second"].as_f64().or(row["value"].as_f64());
+            assert!(value.is_some_and(|value| value >= 0.0 && value.is_finite()), "{row}");
+        }
+    }
+}
+
+#[test]
+fn latency_has_a_floor_and_a_peer_for_each_size_and_transport() {
+    let folder = Folder::new("latency");
+    let tables = tables(&folder, &["latency", "--sizes", "1,4096"]);
+    let transports: Vec<_> = tables.iter().map(|table| table["setting"][1][1].as_str()).collect();
+    assert_eq!(transports, [Some("peer"), Some("tcp")]);
+    for table in &tables {
+        assert_sound(table);
+        for size in [1, 4096] {
+            let ours: Vec<_> = rows(table, "gpunet").into_iter().filter(|row| row["x"] == size).collect();
+            assert!(!ours.is_empty(), "{size} B: {table}");
+            for row in ours {
+                let roles: Vec<_> =
+                    row["ratios"].as_array().expect("ratios").iter().map(|r| &r["role"]).collect();
+                assert!(
+                    roles.contains(&&Value::from("floor")) && roles.contains(&&Value::from("peer")),
+                    "{row}"
+                );
+            }
+        }
+        let setting = table["setting"].as_array().expect("a setting");
+        let placement = setting.iter().find(|pair| pair[0] == "placement").expect("a placement");
+        assert_eq!(placement[1], "pinned");
+    }
+}
+
+#[test]
+fn bandwidth_has_every_way_to_use_a_stream() {
+    let folder = Folder::new("bandwidth");
+    let tables = tables(&folder, &["bandwidth", "--pairs", "2", "--messages", "65536"]);
+    for table in &tables {
+        assert_sound(table);
+        let names: String = rows(table, "gpunet").iter().map(|row| format!("{}\n", row["name"])).collect();
+        assert!(
+            names.contains("half of them the other way") && names.contains("connections in turn"),
+            "{names}"
+        );
+        assert!(!rows(table, "peer").is_empty());
+    }
+    assert!(rows(&tables[0], "gpunet").iter().any(|row| row["series"] == "gpunet, zero-copy"));
+}
+
+#[test]
+fn a_hand_off_has_a_stamp_for_each_step_of_each_round() {
+    let folder = Folder::new("handoff");
+    let tables = tables(&folder, &["handoff"]);
+    assert_sound(&tables[0]);
+    let steps = rows(&tables[0], "gpunet");
+    assert_eq!(steps.len(), 6);
+    assert!(steps.iter().all(|row| row["samples"] == steps[0]["samples"]), "{steps:?}");
+}
+
+#[test]
+fn ends_in_two_processes_meet_through_a_daemon() {
+    let gpunetd = std::path::Path::new(env!("CARGO_BIN_EXE_gpunet-bench")).with_file_name("gpunetd");
+    if !gpunetd.exists() {
+        println!("NOT RUN: no {}: cargo test of the whole workspace builds it", gpunetd.display());
+        return;
+    }
+    let folder = Folder::new("processes");
+    let args = ["latency", "--processes", "--other", "cpu", "--transport", "peer", "--sizes", "64"];
+    let tables = tables(&folder, &args);
+    assert!(tables[0]["title"].as_str().expect("a title").contains("two processes"), "{tables:?}");
+    assert!(!rows(&tables[0], "gpunet").is_empty());
+}
+
+#[test]
+fn every_byte_between_two_ends_is_checked() {
+    let output = bench(&["check", "--other", "cpu"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("all shapes right"), "{said}");
+}
+
+#[test]
+fn a_report_can_be_drawn_and_put_into_a_document_later() {
+    let folder = Folder::new("render");
+    let json = folder.file("report.json");
+    assert!(
+        bench(&["latency", "--transport", "peer", "--sizes", "64,1024", "--json", &json]).status.success()
+    );
+    let (plot, document) = (folder.file("chart.svg"), folder.file("page.md"));
+    let text = "one\n<!-- gpunet-bench: begin -->\n<!-- gpunet-bench: end -->\ntwo\n";
+    std::fs::write(&document, text).expect("written");
+    assert!(bench(&["render", &json, "--plot", &plot, "--tables", &document]).status.success());
+    let svg = std::fs::read_to_string(plot).expect("a chart");
+    assert!(svg.starts_with("<svg") && svg.contains("floor: data and flag"), "{svg}");
+    let page = std::fs::read_to_string(&document).expect("a page");
+    assert!(page.starts_with("one\n") && page.ends_with("two\n") && page.contains("| 1024 |"), "{page}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_line() {
+    for (args, says) in [
+        (&["latency", "--other", "gpu"][..], "cpu, cuda or cuda:N"),
+        (&["latency", "--sizes", "0"], "0 is not in"),
+        (&["bandwidth", "--pairs", "1000"], "1000 is not in"),
+        (&["attach"], "needs a daemon"),
+        (&["render", "/nonexistent.json"], "/nonexistent.json"),
+    ] {
+        let output = bench(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(says), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}

@@ -146,8 +146,14 @@ need_program() {
     fi
 }
 
-# speaks_rc PROGRAM: is rc among the transports that its help names?
-speaks_rc() { timeout 20 "$1" server --help 2>/dev/null | grep -A3 -e --transport | grep -qw rc; }
+# speaks_rc PROGRAM: is rc among the transports that the help of its server, or of its measurement, names?
+speaks_rc() {
+    local part
+    for part in server latency; do
+        if timeout 20 "$1" "$part" --help 2>/dev/null | grep -A4 -e --transport | grep -qw rc; then return 0; fi
+    done
+    return 1
+}
 
 # need_example example:PACKAGE:NAME
 need_example() {

@@ -12,17 +12,17 @@
 //! | program | [`args`], [`run`](mod@run) |
 #![deny(unsafe_code)]
 
-// pub mod args;
-// pub mod catalogue;
+pub mod args;
+pub mod catalogue;
 pub mod check;
-// pub mod checks;
+pub mod checks;
 pub mod child;
-// pub mod facts;
+pub mod facts;
 pub mod libraries;
-// pub mod report;
-// pub mod run;
+pub mod report;
+pub mod run;
 pub mod selftest;
 pub mod system;
-// pub mod verdict;
+pub mod verdict;
 
 pub use check::{Check, Impact, Status};

@@ -281,3 +281,18 @@ fn daemon() -> Daemon {
         },
     }
 }
+
+/// A machine without anything, for tests of checks.
+#[cfg(test)]
+pub(crate) fn nothing() -> Libraries {
+    Libraries {
+        cuda: Err("no libcuda.so.1".to_owned()),
+        gdrdrv: Err("no /dev/gdrdrv".to_owned()),
+        dmabuf_mmap: Err("no libcuda.so.1".to_owned()),
+        verbs: Err(NoVerbs { libraries: false, why: "no libibverbs.so.1".to_owned() }),
+        rdma_cm: Err("no librdmacm.so.1".to_owned()),
+        addresses: Vec::new(),
+        memfd: Ok(()),
+        daemon: Daemon::Absent { path: "/run/gpunet/gpunetd.sock".to_owned() },
+    }
+}

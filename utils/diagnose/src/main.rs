@@ -1,5 +1,17 @@
-fn main(){
- use gpunet_diagnose::selftest::*; use gpunet_diagnose::selftest::device::Name;
- run(Name::Cpu, &of_device(Name::Cpu,false), &[], |_|{}, |c| println!("{:?} {} {}", c.status, c.id, c.evidence));
- println!("{}", serde_json::to_string_pretty(&gpunet_diagnose::libraries::Libraries::ask()).unwrap());
+//! The program: see the library.
+
+use clap::Parser;
+use gpunet_diagnose::args::Args;
+use gpunet_diagnose::run;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match Args::try_parse() {
+        Ok(args) => run::main(&args),
+        Err(error) => {
+            // Help is none either; where it cannot be printed, nothing can.
+            let _ = error.print();
+            if error.use_stderr() { ExitCode::from(run::USAGE) } else { ExitCode::SUCCESS }
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long the libraries may take to say what there is. The first `cuInit` on a large machine takes seconds.
 pub const LIBRARIES_LIMIT: Duration = Duration::from_secs(60);
 /// How long one self-test may take: several waits of [`selftest::LIMIT`], and loading kernels on a slow machine.
-pub const TEST_LIMIT: Duration = Duration::from_secs(90);
+pub const TEST_LIMIT: Duration = Duration::from_secs(60);
 /// How long a killed child may take to be gone. One that a driver holds is left behind.
 const GONE: Duration = Duration::from_secs(2);
 
@@ -226,6 +226,11 @@ fn tests_by(
             }
         };
         each(selftest::broken_off(current, name, &why));
+        if current == Test::Ptx {
+            // Nor will it open for the others, and each would take as long.
+            let rest = rest.iter();
+            return rest.for_each(|&test| each(selftest::broken_off(test, name, "not tried: the device does not open")));
+        }
         let at = left.iter().position(|&test| test == current);
         left = at.map_or(rest, |at| &left[at + 1..]);
     }
@@ -273,6 +278,16 @@ mod tests {
         assert!(status(Test::Ring).evidence.contains("signal 11"), "{checks:?}");
         assert!(status(Test::Tcp).evidence.contains("no end within 2 s"), "{checks:?}");
         assert_eq!(status(Test::Tcp).impact, crate::check::Impact::Fatal);
+    }
+
+    #[test]
+    fn a_device_that_does_not_open_is_not_tried_again() {
+        let mut checks = Vec::new();
+        let asked = [Test::Ptx, Test::Words, Test::Tcp];
+        let script = |_: &[Test]| Ok(shell("exec sleep 1000"));
+        tests_by(script, Name::Cuda(0), &asked, Duration::from_secs(1), |check| checks.push(check));
+        assert_eq!(checks.len(), 3);
+        assert!(checks[2].evidence.starts_with("not tried"), "{checks:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use gpu_usermap::probe::{ComputeMode, DeviceProbe, Probe};
 use gpu_usermap::{PinnedRegion, probe};
 use gpunet_proxy::rdma::{DeviceReport, DeviceTransport, LinkLayer, PortState, Rdma};
 use gpunet_proxy::{Config, DaemonError, attach, places, rdma_devices};
+use nix::net::if_::InterfaceFlags;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -27,6 +28,8 @@ pub struct Libraries {
     pub rdma_cm: Result<(), String>,
     /// Addresses of this machine: interface and address.
     pub addresses: Vec<(String, IpAddr)>,
+    /// Whether this network namespace's loopback interface is up. (`/sys` may show another's.)
+    pub loopback: Option<bool>,
     /// Whether a sealed memory file can be made.
     pub memfd: Result<(), String>,
     /// A daemon.
@@ -177,6 +180,7 @@ impl Libraries {
             }),
             rdma_cm: Rdma::open().map(drop).map_err(|why| why.to_string()),
             addresses: addresses(),
+            loopback: loopback(),
             memfd: PinnedRegion::create("gpunet-diagnose", 1 << 20).map(drop).map_err(|why| why.to_string()),
             daemon: daemon(),
         }
@@ -265,6 +269,14 @@ fn addresses() -> Vec<(String, IpAddr)> {
     interfaces.iter().filter_map(|one| Some((one.interface_name.clone(), address(one)?))).collect()
 }
 
+fn loopback() -> Option<bool> {
+    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    Some(interfaces.any(|one| {
+        let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_LOOPBACK;
+        one.flags.contains(up)
+    }))
+}
+
 fn daemon() -> Daemon {
     let path = places::daemon_path();
     match attach(&path, Config::small()) {
@@ -292,6 +304,7 @@ pub(crate) fn nothing() -> Libraries {
         verbs: Err(NoVerbs { libraries: false, why: "no libibverbs.so.1".to_owned() }),
         rdma_cm: Err("no librdmacm.so.1".to_owned()),
         addresses: Vec::new(),
+        loopback: Some(true),
         memfd: Ok(()),
         daemon: Daemon::Absent { path: "/run/gpunet/gpunetd.sock".to_owned() },
     }

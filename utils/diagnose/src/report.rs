@@ -17,6 +17,8 @@ pub struct Report {
     pub checks: Vec<Check>,
     /// What works, by device; empty if no self-test was asked for.
     pub works: Vec<Works>,
+    /// What nobody here can do; empty if no self-test was asked for.
+    pub absent: Vec<String>,
     /// What they mean.
     pub verdict: Verdict,
 }
@@ -81,6 +83,7 @@ impl Report {
             "host": self.host,
             "checks": self.checks.iter().map(Titled::of).collect::<Vec<_>>(),
             "works": self.works,
+            "absent": self.absent,
             "verdict": self.verdict,
             "exit_code": self.verdict.code(),
         })

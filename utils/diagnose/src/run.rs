@@ -66,10 +66,12 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
         checks.extend(Test::ALL.iter().map(|test| Check::unknown(test.id(), why, "run without --root")));
     }
     let required = verdict::require(&args.require, &facts, &checks);
-    let works = if tests.is_empty() { Vec::new() } else { verdict::works(&facts, &checks, &devices) };
+    let tried = !tests.is_empty() && system.is_here();
+    let works = if tried { verdict::works(&facts, &checks, &devices) } else { Vec::new() };
+    let absent = if tried { verdict::absent(&facts, &works) } else { Vec::new() };
     checks.retain(|check| selected.contains(&check.id.as_str()));
     checks.extend(required);
-    Report { host: Host::of(&facts), verdict: Verdict::of(&checks), checks, works }
+    Report { host: Host::of(&facts), verdict: Verdict::of(&checks), checks, works, absent }
 }
 
 /// The CPU device, and each GPU.

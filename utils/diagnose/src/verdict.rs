@@ -72,8 +72,8 @@ pub struct Works {
     pub transports: Vec<&'static str>,
     /// Those that were tried and failed.
     pub failed: Vec<&'static str>,
-    /// Where the rings of rc streams lie, or would.
-    pub rc_rings: String,
+    /// Where the rings of rc streams lie, where there is a card.
+    pub rc_rings: Option<String>,
 }
 
 /// The transports and the tests that show them.
@@ -92,10 +92,29 @@ pub fn works(facts: &Facts, checks: &[Check], devices: &[Name]) -> Vec<Works> {
             let outcome = |(_, id): &&(&str, &str)| mine(id).is_some_and(|check| check.is_ok() == fine);
             TRANSPORTS.iter().filter(outcome).map(|(name, _)| *name).collect()
         };
-        let rc_rings = gpu(facts, *name).map_or("pinned host memory", |gpu| &gpu.placement.chosen);
-        Works { transports: with(true), failed: with(false), rc_rings: rc_rings.to_owned(), device: device.clone() }
+        let rings = gpu(facts, *name).map_or("pinned host memory", |gpu| &gpu.placement.chosen);
+        let rc_rings = (!facts.cards.is_empty()).then(|| rings.to_owned());
+        Works { transports: with(true), failed: with(false), rc_rings, device: device.clone() }
     };
     devices.iter().map(of).collect()
+}
+
+/// What nobody here can do, and why.
+#[must_use]
+pub fn absent(facts: &Facts, works: &[Works]) -> Vec<String> {
+    let mut absent = Vec::new();
+    if !works.iter().any(|one| one.device.starts_with("cuda") && !one.transports.is_empty()) {
+        let none = works.iter().all(|one| !one.device.starts_with("cuda"));
+        absent.push(format!("kernels on a GPU ({})", if none { "none usable" } else { "their tests fail" }));
+    }
+    if facts.cards.is_empty() {
+        absent.push("streams over RDMA (no device)".to_owned());
+    } else if !works.iter().any(|one| one.transports.contains(&"rc")) {
+        absent.push("streams over RDMA (see rdma.* and selftest.rc)".to_owned());
+    } else if !works.iter().any(|one| one.rc_rings.as_deref().is_some_and(|place| place.starts_with("GPU"))) {
+        absent.push("rings that a card writes in GPU memory (see gpu.placement)".to_owned());
+    }
+    absent
 }
 
 fn gpu(facts: &Facts, name: Name) -> Option<&crate::libraries::Gpu> {
@@ -211,5 +230,7 @@ mod tests {
         let works = works(&facts, &checks, &[Name::Cpu]);
         assert_eq!(works[0].transports, ["tcp"]);
         assert_eq!(works[0].failed, ["peer"]);
+        let absent = absent(&facts, &works);
+        assert_eq!(absent, ["kernels on a GPU (none usable)", "streams over RDMA (no device)"]);
     }
 }

@@ -15,7 +15,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         kernel(machine),
         cpus(machine),
         memory(machine),
-        loopback(machine),
+        loopback(facts),
         container(machine),
         virtual_machine(machine),
     ]
@@ -81,9 +81,11 @@ fn memory(machine: &Machine) -> Check {
     Check::ok(ID, text)
 }
 
-fn loopback(machine: &Machine) -> Check {
+/// `/sys` may show another network namespace's interfaces; the library asks the kernel for this one's.
+fn loopback(facts: &Facts) -> Check {
     const ID: &str = "machine.loopback";
-    match machine.loopback {
+    let asked = facts.libraries.as_ref().ok().and_then(|libraries| libraries.loopback);
+    match asked.or(facts.machine.loopback) {
         None => Check::unknown(ID, "/sys/class/net cannot be read", "mount /sys"),
         Some(true) => Check::ok(ID, "lo is up"),
         Some(false) => Check::missing(ID, "lo is down", "ip link set lo up (as root in this network namespace)"),
@@ -141,6 +143,13 @@ mod tests {
     fn few_cpus_and_a_loopback_that_is_down_are_told() {
         assert_eq!(cpus(&Machine { cpus: Some(2), ..Machine::default() }).status, Status::Degraded);
         assert_eq!(cpus(&Machine { cpus: Some(16), ..Machine::default() }).status, Status::Ok);
-        assert_eq!(loopback(&Machine { loopback: Some(false), ..Machine::default() }).status, Status::Missing);
+        let mut facts = crate::facts::none();
+        assert_eq!(loopback(&facts).status, Status::Unknown);
+        facts.machine.loopback = Some(true);
+        assert_eq!(loopback(&facts).status, Status::Ok);
+        let mut libraries = crate::libraries::nothing();
+        libraries.loopback = Some(false);
+        facts.libraries = Ok(libraries);
+        assert_eq!(loopback(&facts).status, Status::Missing);
     }
 }

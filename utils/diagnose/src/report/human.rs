@@ -93,12 +93,18 @@ fn print_line(out: &mut impl Write, line: &Line<'_>, width: usize) -> io::Result
 
 fn summary(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for works in &report.works {
-        let list = |names: &[&str]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-        write!(out, "{}: {} work", works.device, list(&works.transports))?;
+        let list = if works.transports.is_empty() { "nothing".to_owned() } else { works.transports.join(", ") };
+        write!(out, "works on {}: {list}", works.device)?;
         if !works.failed.is_empty() {
-            write!(out, "; {} do NOT", list(&works.failed))?;
+            write!(out, "; FAILS: {}", works.failed.join(", "))?;
         }
-        writeln!(out, "; rings of rc streams in {}", works.rc_rings)?;
+        if let Some(place) = &works.rc_rings {
+            write!(out, "; rings of rc streams in {place}")?;
+        }
+        writeln!(out)?;
+    }
+    if !report.absent.is_empty() {
+        writeln!(out, "does not work here: {}", report.absent.join("; "))?;
     }
     let mut groups: Vec<&str> = report.faults().map(Check::group).collect();
     groups.dedup();
@@ -126,7 +132,7 @@ mod tests {
 
     fn text(checks: Vec<Check>, quiet: bool) -> String {
         let verdict = Verdict::of(&checks);
-        let report = Report { host: Host::default(), checks, works: Vec::new(), verdict };
+        let report = Report { host: Host::default(), checks, works: Vec::new(), absent: Vec::new(), verdict };
         let mut out = anstream::StripStream::new(Vec::new());
         print(&mut out, &report, quiet).expect("writes");
         String::from_utf8(out.into_inner()).expect("text")

@@ -93,9 +93,8 @@ pub fn groups() -> Vec<&'static str> {
 /// # Errors
 /// A name that is none, with those that are.
 pub fn select(names: &[String]) -> Result<Vec<&'static str>, String> {
-    let unknown = |name: &&String| {
-        !ALL.iter().any(|entry| entry.id == **name) && !groups().contains(&name.as_str())
-    };
+    let unknown =
+        |name: &&String| !ALL.iter().any(|entry| entry.id == **name) && !groups().contains(&name.as_str());
     if let Some(name) = names.iter().find(unknown) {
         let ids: Vec<_> = ALL.iter().map(|entry| entry.id).collect();
         return Err(format!(
@@ -123,7 +122,10 @@ mod tests {
         assert_eq!(select(&[]).expect("all").len(), ALL.len());
         assert_eq!(select(&names(&["gpu.bar1", "daemon"])).expect("two"), ["gpu.bar1", "daemon.running"]);
         let error = select(&names(&["gpu.bar7"])).expect_err("none");
-        assert!(error.contains("\"gpu.bar7\"") && error.contains("selftest") && error.contains("gpu.bar1"), "{error}");
+        assert!(
+            error.contains("\"gpu.bar7\"") && error.contains("selftest") && error.contains("gpu.bar1"),
+            "{error}"
+        );
     }
 
     #[test]

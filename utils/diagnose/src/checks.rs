@@ -39,5 +39,9 @@ pub fn size(bytes: u64) -> String {
 
 /// What a check says that needs a library that was not asked, or did not answer.
 fn not_asked(id: &str, why: &str) -> Check {
-    Check::unknown(id, why, "run gpunet-diagnose on the machine itself; a driver that does not answer needs a reboot")
+    Check::unknown(
+        id,
+        why,
+        "run gpunet-diagnose on the machine itself; a driver that does not answer needs a reboot",
+    )
 }

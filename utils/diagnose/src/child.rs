@@ -69,7 +69,8 @@ pub fn perform(task: &Task) {
 
 /// The command that runs this program as a child.
 fn this_program(task: &Task) -> Result<Command, String> {
-    let program = std::env::current_exe().map_err(|why| format!("this program does not find itself: {why}"))?;
+    let program =
+        std::env::current_exe().map_err(|why| format!("this program does not find itself: {why}"))?;
     let task = serde_json::to_string(task).map_err(|why| why.to_string())?;
     let mut command = Command::new(program);
     command.arg("--child").arg(task);
@@ -229,7 +230,9 @@ fn tests_by(
         if current == Test::Ptx {
             // Nor will it open for the others, and each would take as long.
             let rest = rest.iter();
-            return rest.for_each(|&test| each(selftest::broken_off(test, name, "not tried: the device does not open")));
+            return rest.for_each(|&test| {
+                each(selftest::broken_off(test, name, "not tried: the device does not open"))
+            });
         }
         let at = left.iter().position(|&test| test == current);
         left = at.map_or(rest, |at| &left[at + 1..]);

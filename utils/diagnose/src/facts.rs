@@ -55,7 +55,8 @@ impl Facts {
     #[must_use]
     pub fn gpu_name(&self, gpu: &PciDevice) -> String {
         let known = self.libraries.as_ref().ok().and_then(|libraries| libraries.cuda.as_ref().ok());
-        let known = known.and_then(|cuda| cuda.gpus.iter().find(|one| one.pci.as_ref() == Some(&gpu.address)));
+        let known =
+            known.and_then(|cuda| cuda.gpus.iter().find(|one| one.pci.as_ref() == Some(&gpu.address)));
         known.map_or_else(|| gpu.address.clone(), |one| format!("cuda:{}", one.ordinal))
     }
 }

@@ -174,7 +174,8 @@ impl Libraries {
             verbs: rdma_devices().map(|devices| devices.iter().map(card).collect()).map_err(|why| NoVerbs {
                 libraries: !matches!(
                     why,
-                    gpunet_proxy::rdma::Unavailable::Library { .. } | gpunet_proxy::rdma::Unavailable::Symbol { .. }
+                    gpunet_proxy::rdma::Unavailable::Library { .. }
+                        | gpunet_proxy::rdma::Unavailable::Symbol { .. }
                 ),
                 why: why.to_string(),
             }),

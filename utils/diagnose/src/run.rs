@@ -108,7 +108,8 @@ fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
 fn rdma_addresses(facts: &Facts) -> Vec<IpAddr> {
     let Ok(libraries) = &facts.libraries else { return Vec::new() };
     let ports = facts.cards.iter().flat_map(|card| &card.ports).filter(|port| port.is_active());
-    let interfaces: Vec<&str> = ports.flat_map(|port| &port.interfaces).map(|(name, _)| name.as_str()).collect();
+    let interfaces: Vec<&str> =
+        ports.flat_map(|port| &port.interfaces).map(|(name, _)| name.as_str()).collect();
     let usable = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut found: Vec<IpAddr> = libraries
         .addresses

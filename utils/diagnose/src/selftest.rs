@@ -74,7 +74,9 @@ impl Test {
     /// What to do when it fails.
     const fn advice(self) -> &'static str {
         match self {
-            Self::Ptx => "update the NVIDIA driver: the kernels are PTX for compute capability 8.0 and CUDA 12",
+            Self::Ptx => {
+                "update the NVIDIA driver: the kernels are PTX for compute capability 8.0 and CUDA 12"
+            }
             Self::Words | Self::Ring => {
                 "device and CPU do not see each other's memory as they must: look for Xid errors in `dmesg`; in \
                  a virtual machine, ask its provider"

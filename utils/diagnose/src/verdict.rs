@@ -151,7 +151,8 @@ fn judge(requirement: Requirement, facts: &Facts, checks: &[Check]) -> Check {
         Requirement::Gpu => Check::missing(id, "no GPU that works", advice).fatal(),
         Requirement::Rdma => {
             let active = facts.cards.iter().any(|card| card.ports.iter().any(|port| port.is_active()));
-            let failed = checks.iter().any(|check| check.id == "selftest.rc" && check.status == Status::Missing);
+            let failed =
+                checks.iter().any(|check| check.id == "selftest.rc" && check.status == Status::Missing);
             match (&libraries.rdma_cm, active, failed) {
                 (Err(why), _, _) => Check::missing(id, why.clone(), advice).fatal(),
                 (Ok(()), false, _) => Check::missing(id, "no port is active", advice).fatal(),
@@ -160,7 +161,9 @@ fn judge(requirement: Requirement, facts: &Facts, checks: &[Check]) -> Check {
             }
         }
         Requirement::Gpudirect => {
-            let placed = gpus.iter().find(|gpu| gpu.placement.in_gpu_memory && good.contains(&format!("cuda:{}", gpu.ordinal)));
+            let placed = gpus
+                .iter()
+                .find(|gpu| gpu.placement.in_gpu_memory && good.contains(&format!("cuda:{}", gpu.ordinal)));
             placed.map_or_else(
                 || Check::missing(id, "no GPU whose memory a card reaches", advice).fatal(),
                 |gpu| Check::ok(id, format!("cuda:{}: {}", gpu.ordinal, gpu.placement.chosen)),

@@ -25,9 +25,11 @@ fn running(daemon: &Daemon) -> Check {
             "start gpunetd for streams through memory between programs",
         )
         .harmless(),
-        Daemon::Refuses { why } => {
-            Check::degraded(ID, why.clone(), "look at the daemon's log and its [[user]] rules (gpunetd --check)")
-        }
+        Daemon::Refuses { why } => Check::degraded(
+            ID,
+            why.clone(),
+            "look at the daemon's log and its [[user]] rules (gpunetd --check)",
+        ),
         Daemon::Runs { path, pid, version, data_threads } => {
             let text = format!("gpunetd {version}, process {pid}, {data_threads} data threads, at {path}");
             if version == VERSION {

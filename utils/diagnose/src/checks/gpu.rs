@@ -54,7 +54,8 @@ fn driver(cuda: &Result<Cuda, String>, on_bus: usize) -> Check {
             Check::missing(ID, why.clone(), "start nvidia-fabricmanager of the driver's version (as root)")
         }
         Err(why) if on_bus == 0 => {
-            let advice = "nothing to do without an NVIDIA GPU; in a container, start it with the GPU (--gpus all)";
+            let advice =
+                "nothing to do without an NVIDIA GPU; in a container, start it with the GPU (--gpus all)";
             Check::missing(ID, why.clone(), advice)
         }
         Err(why) => Check::missing(
@@ -67,12 +68,18 @@ fn driver(cuda: &Result<Cuda, String>, on_bus: usize) -> Check {
             let text = format!("CUDA {major}.{minor}");
             if cuda.version < CUDA {
                 let advice = "update the driver: 525 or later";
-                return Check::degraded(ID, format!("{text}, older than any that gpunet is tried with"), advice);
+                return Check::degraded(
+                    ID,
+                    format!("{text}, older than any that gpunet is tried with"),
+                    advice,
+                );
             }
             if cuda.lazy {
                 return Check::degraded(
                     ID,
-                    format!("{text}; CUDA_MODULE_LOADING makes it load kernels late, behind kernels that wait"),
+                    format!(
+                        "{text}; CUDA_MODULE_LOADING makes it load kernels late, behind kernels that wait"
+                    ),
                     "unset CUDA_MODULE_LOADING, or set it to EAGER",
                 );
             }
@@ -91,11 +98,20 @@ fn devices(libraries: &Libraries, on_bus: usize) -> Check {
     }
     if cuda.gpus.is_empty() {
         return match on_bus {
-            0 => Check::missing(ID, "none: kernels run as CPU thread blocks", "nothing to do if none was expected"),
-            n => Check::missing(ID, format!("{n} on the PCI bus, none usable"), "see gpu.driver and modules.nvidia*"),
+            0 => Check::missing(
+                ID,
+                "none: kernels run as CPU thread blocks",
+                "nothing to do if none was expected",
+            ),
+            n => Check::missing(
+                ID,
+                format!("{n} on the PCI bus, none usable"),
+                "see gpu.driver and modules.nvidia*",
+            ),
         };
     }
-    let names: Vec<String> = cuda.gpus.iter().map(|gpu| format!("cuda:{} {}", gpu.ordinal, gpu.name)).collect();
+    let names: Vec<String> =
+        cuda.gpus.iter().map(|gpu| format!("cuda:{} {}", gpu.ordinal, gpu.name)).collect();
     let mut text = names.join(", ");
     if on_bus > cuda.gpus.len() {
         text += &format!(" ({on_bus} on the PCI bus: CUDA_VISIBLE_DEVICES or the container hides some)");

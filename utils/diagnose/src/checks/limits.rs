@@ -23,10 +23,12 @@ fn memfd(facts: &Facts) -> Check {
         Err(why) => not_asked(ID, why),
         Ok(libraries) => match &libraries.memfd {
             Ok(()) => Check::ok(ID, "1 MiB made, sealed and mapped"),
-            Err(why) => {
-                Check::missing(ID, why.clone(), "allow memfd_create (a container's seccomp profile) and give memory")
-                    .fatal()
-            }
+            Err(why) => Check::missing(
+                ID,
+                why.clone(),
+                "allow memfd_create (a container's seccomp profile) and give memory",
+            )
+            .fatal(),
         },
     }
 }
@@ -43,10 +45,17 @@ fn memlock(limits: &Limits, with_cards: bool) -> Check {
         return Check::ok(ID, size(locked));
     }
     let text = format!("{}: the rings of rc streams do not fit ({})", size(locked), size(LOCKED));
-    let check =
-        Check::degraded(ID, text, "ulimit -l unlimited, LimitMEMLOCK=infinity in a service, --ulimit memlock=-1");
+    let check = Check::degraded(
+        ID,
+        text,
+        "ulimit -l unlimited, LimitMEMLOCK=infinity in a service, --ulimit memlock=-1",
+    );
     // CUDA's registration does not count there.
-    if with_cards { check } else { Check { evidence: format!("{}; only RDMA needs more", size(locked)), ..check }.harmless() }
+    if with_cards {
+        check
+    } else {
+        Check { evidence: format!("{}; only RDMA needs more", size(locked)), ..check }.harmless()
+    }
 }
 
 fn files(limits: &Limits) -> Check {
@@ -57,7 +66,10 @@ fn files(limits: &Limits) -> Check {
         Some((soft, hard)) => Check::degraded(
             ID,
             format!("{soft} files (at most {hard}): not enough for 4096 sockets over TCP"),
-            format!("ulimit -n {} before the program, or LimitNOFILE= in its service", FILES.max(8192).min(hard)),
+            format!(
+                "ulimit -n {} before the program, or LimitNOFILE= in its service",
+                FILES.max(8192).min(hard)
+            ),
         ),
     }
 }
@@ -66,10 +78,12 @@ fn files(limits: &Limits) -> Check {
 fn shm(limits: &Limits) -> Check {
     const ID: &str = "limits.shm";
     match limits.shm {
-        Some((all, free)) => {
-            Check::ok(ID, format!("{} of {} free; gpunet takes none of it (memory files)", size(free), size(all)))
-        }
-        None => Check::unknown(ID, "/dev/shm cannot be read", "nothing for gpunet; NCCL and others need it").harmless(),
+        Some((all, free)) => Check::ok(
+            ID,
+            format!("{} of {} free; gpunet takes none of it (memory files)", size(free), size(all)),
+        ),
+        None => Check::unknown(ID, "/dev/shm cannot be read", "nothing for gpunet; NCCL and others need it")
+            .harmless(),
     }
 }
 

@@ -28,7 +28,11 @@ fn kernel(machine: &Machine) -> Check {
     };
     let mut parts = release.split(['.', '-']).map(|part| part.parse::<u32>().ok());
     let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else {
-        return Check::unknown(ID, format!("Linux {release}: no version that is known"), "Linux 5.16 or later");
+        return Check::unknown(
+            ID,
+            format!("Linux {release}: no version that is known"),
+            "Linux 5.16 or later",
+        );
     };
     let text = format!("Linux {release}");
     match (major, minor) {
@@ -53,7 +57,9 @@ fn cpus(machine: &Machine) -> Check {
         Some(n) if n >= CPUS => Check::ok(ID, format!("{n} CPUs")),
         Some(n) => Check::degraded(
             ID,
-            format!("{n} CPUs for this process: data threads do not spin, which adds microseconds to a round trip"),
+            format!(
+                "{n} CPUs for this process: data threads do not spin, which adds microseconds to a round trip"
+            ),
             format!("give the process {CPUS} CPUs or more (taskset, cpuset, the container's limit)"),
         ),
     }
@@ -71,11 +77,16 @@ fn memory(machine: &Machine) -> Check {
     }
     if left < MEMORY {
         text += &format!("; an attachment takes {} by default", size(MEMORY / 2));
-        return Check::degraded(ID, text, "raise the limit, or ask for less ring memory (Config::shared_rings)");
+        return Check::degraded(
+            ID,
+            text,
+            "raise the limit, or ask for less ring memory (Config::shared_rings)",
+        );
     }
     if machine.overcommit == Some(2) {
         text += "; vm.overcommit_memory = 2";
-        let advice = "large mappings may be refused: sysctl vm.overcommit_memory=0, or ask for less ring memory";
+        let advice =
+            "large mappings may be refused: sysctl vm.overcommit_memory=0, or ask for less ring memory";
         return Check::degraded(ID, text, advice);
     }
     Check::ok(ID, text)
@@ -88,7 +99,9 @@ fn loopback(facts: &Facts) -> Check {
     match asked.or(facts.machine.loopback) {
         None => Check::unknown(ID, "/sys/class/net cannot be read", "mount /sys"),
         Some(true) => Check::ok(ID, "lo is up"),
-        Some(false) => Check::missing(ID, "lo is down", "ip link set lo up (as root in this network namespace)"),
+        Some(false) => {
+            Check::missing(ID, "lo is down", "ip link set lo up (as root in this network namespace)")
+        }
     }
 }
 
@@ -119,7 +132,9 @@ mod tests {
 
     #[test]
     fn old_kernels_cost_and_strange_ones_are_unknown() {
-        let of = |release: &str| kernel(&Machine { kernel: Some(release.to_owned()), ..Machine::default() }).status;
+        let of = |release: &str| {
+            kernel(&Machine { kernel: Some(release.to_owned()), ..Machine::default() }).status
+        };
         assert_eq!(of("6.8.0-45-generic"), Status::Ok);
         assert_eq!(of("5.15.0-1-amd64"), Status::Degraded);
         assert_eq!(of("4.18.0-553.el8_10.x86_64"), Status::Degraded);

@@ -57,7 +57,8 @@ fn nvidia_uvm(modules: &Modules) -> Check {
         match opens {
             Opens::Yes => {}
             Opens::Absent => {
-                let advice = "nvidia-modprobe -u -c 0 (as root); in a container, start it with the GPU (--gpus all)";
+                let advice =
+                    "nvidia-modprobe -u -c 0 (as root); in a container, start it with the GPU (--gpus all)";
                 return Check::missing(ID, format!("{file} is missing"), advice);
             }
             Opens::Denied => {
@@ -84,7 +85,9 @@ fn peermem(modules: &Modules, with_cards: bool, dmabuf: bool) -> Check {
     match (with_cards, dmabuf) {
         (true, true) => Check::missing(ID, "not loaded, and not needed: dma-bufs do it", advice).harmless(),
         (true, false) => Check::missing(ID, "not loaded", advice),
-        (false, _) => Check::missing(ID, "not loaded, and not needed without an RDMA device", advice).harmless(),
+        (false, _) => {
+            Check::missing(ID, "not loaded, and not needed without an RDMA device", advice).harmless()
+        }
     }
 }
 
@@ -100,7 +103,9 @@ fn gdrdrv(modules: &Modules, libraries: Option<&Libraries>) -> Check {
             let loaded = version.map(|version| format!("gdrdrv {version} loaded: ")).unwrap_or_default();
             Check::missing(ID, format!("{loaded}{why}; words stay in pinned memory"), advice).harmless()
         }
-        (Some(version), Opens::Yes, None) => Check::unknown(ID, format!("{version}, not asked"), advice).harmless(),
+        (Some(version), Opens::Yes, None) => {
+            Check::unknown(ID, format!("{version}, not asked"), advice).harmless()
+        }
         (_, Opens::Denied, _) => Check::missing(ID, "no permission to open /dev/gdrdrv", advice).harmless(),
         _ => Check::missing(ID, "/dev/gdrdrv is missing", advice).harmless(),
     }
@@ -139,9 +144,11 @@ fn rdma(modules: &Modules) -> Check {
             "modules are loaded, /dev/infiniband/rdma_cm is missing",
             "in a container, give it /dev/infiniband (--device)",
         ),
-        Opens::Absent => {
-            Check::missing(ID, format!("not loaded: {missing}"), "modprobe rdma_ucm ib_uverbs (as root), with a card")
-        }
+        Opens::Absent => Check::missing(
+            ID,
+            format!("not loaded: {missing}"),
+            "modprobe rdma_ucm ib_uverbs (as root), with a card",
+        ),
     }
 }
 
@@ -206,7 +213,10 @@ mod tests {
     fn parameters_of_old_are_shown_and_not_demanded() {
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let parameters_of = |pairs| parameters(&Modules { parameters: Some(pairs), ..modules() });
-        let check = parameters_of(vec![set("RegistryDwords", "PeerMappingOverride=1;"), set("EnableStreamMemOPs", "0")]);
+        let check = parameters_of(vec![
+            set("RegistryDwords", "PeerMappingOverride=1;"),
+            set("EnableStreamMemOPs", "0"),
+        ]);
         assert_eq!(check.status, Status::Ok);
         assert!(check.evidence.contains("PeerMappingOverride 1, EnableStreamMemOPs 0"), "{check:?}");
         assert_eq!(parameters_of(Vec::new()).status, Status::Ok);

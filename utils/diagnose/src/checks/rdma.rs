@@ -17,7 +17,9 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         Ok(libraries) => vec![loaded(libraries), devices(facts), cm(libraries, !facts.cards.is_empty())],
     };
     if facts.cards.is_empty() {
-        checks.extend(EACH.iter().map(|id| Check::unknown(id, "no RDMA device to look at", "see rdma.devices")));
+        checks.extend(
+            EACH.iter().map(|id| Check::unknown(id, "no RDMA device to look at", "see rdma.devices")),
+        );
         return checks;
     }
     for card in &facts.cards {
@@ -54,7 +56,8 @@ fn devices(facts: &Facts) -> Check {
     }
     let text = |card: &CardFacts| {
         let driver = card.driver.as_deref().unwrap_or("software");
-        let firmware = card.firmware.as_deref().map(|version| format!(", firmware {version}")).unwrap_or_default();
+        let firmware =
+            card.firmware.as_deref().map(|version| format!(", firmware {version}")).unwrap_or_default();
         format!("{} ({driver}{firmware})", card.name)
     };
     Check::ok(ID, facts.cards.iter().map(text).collect::<Vec<_>>().join(", "))
@@ -76,7 +79,8 @@ fn cm(libraries: &Libraries, with_cards: bool) -> Check {
 fn provider(card: &CardFacts, libraries: &Libraries) -> Check {
     const ID: &str = "rdma.provider";
     let driver = card.driver.as_deref().unwrap_or("software device");
-    let known = libraries.verbs.as_ref().ok().and_then(|known| known.iter().find(|one| one.name == card.name));
+    let known =
+        libraries.verbs.as_ref().ok().and_then(|known| known.iter().find(|one| one.name == card.name));
     let check = match known {
         None => Check::missing(
             ID,
@@ -85,9 +89,12 @@ fn provider(card: &CardFacts, libraries: &Libraries) -> Check {
              kernel driver's version",
         ),
         Some(one) => match &one.ports {
-            Err(why) => Check::missing(ID, why.clone(), "let this user read and write /dev/infiniband/uverbs*"),
+            Err(why) => {
+                Check::missing(ID, why.clone(), "let this user read and write /dev/infiniband/uverbs*")
+            }
             Ok(_) => {
-                let dmabuf = if one.dmabuf_call { "can register dma-bufs" } else { "cannot register dma-bufs" };
+                let dmabuf =
+                    if one.dmabuf_call { "can register dma-bufs" } else { "cannot register dma-bufs" };
                 let text = format!("{driver}, {}, opens; libibverbs {dmabuf}", one.transport);
                 if one.dmabuf_call {
                     Check::ok(ID, text)
@@ -116,7 +123,10 @@ mod tests {
         libraries.verbs = Ok(Vec::new());
         let check = provider(&card(), &libraries);
         assert_eq!(check.status, Status::Missing);
-        assert!(check.evidence.contains("mlx5_core") && check.subject.as_deref() == Some("mlx5_0"), "{check:?}");
+        assert!(
+            check.evidence.contains("mlx5_core") && check.subject.as_deref() == Some("mlx5_0"),
+            "{check:?}"
+        );
         let open = |dmabuf_call| Card {
             name: "mlx5_0".into(),
             transport: "InfiniBand".into(),

@@ -97,8 +97,12 @@ fn iommu(topology: &Topology, devices: &[&PciDevice]) -> Check {
     if topology.iommus.is_empty() && topology.groups == 0 {
         return Check::ok(ID, "off");
     }
-    let kinds: Vec<&String> = devices.iter().filter_map(|device| topology.domains.get(&device.address)).collect();
-    let passes = topology.command_line.split_whitespace().any(|word| word == "iommu=pt" || word == "iommu.passthrough=1");
+    let kinds: Vec<&String> =
+        devices.iter().filter_map(|device| topology.domains.get(&device.address)).collect();
+    let passes = topology
+        .command_line
+        .split_whitespace()
+        .any(|word| word == "iommu=pt" || word == "iommu.passthrough=1");
     let text = format!("on ({} groups)", topology.groups);
     if devices.is_empty() {
         return Check::ok(ID, format!("{text}; it matters between a GPU and a card only"));
@@ -127,7 +131,10 @@ fn acs(topology: &Topology, pairs: &[Pair<'_>]) -> Check {
     if let Some(first) = redirecting.first() {
         return Check::degraded(
             ID,
-            format!("{} bridges send traffic between devices up to the root complex ({first})", redirecting.len()),
+            format!(
+                "{} bridges send traffic between devices up to the root complex ({first})",
+                redirecting.len()
+            ),
             "turn ACS off for bare metal, in the firmware's setup or by setpci on the bridges (as root); in a \
              virtual machine, enable ATS on card and GPU instead",
         );

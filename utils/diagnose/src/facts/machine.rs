@@ -116,7 +116,17 @@ fn virtual_machine(system: &System) -> Option<String> {
     let dmi = ["sys_vendor", "product_name"]
         .map(|name| system.read(&format!("/sys/class/dmi/id/{name}")).unwrap_or_default())
         .join(" ");
-    let known = ["QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google", "Virtual Machine", "Firecracker"];
+    let known = [
+        "QEMU",
+        "KVM",
+        "VMware",
+        "VirtualBox",
+        "Xen",
+        "Amazon EC2",
+        "Google",
+        "Virtual Machine",
+        "Firecracker",
+    ];
     let named = known.iter().any(|word| dmi.contains(word)) && !dmi.contains(".metal");
     let xen = system.read("/sys/hypervisor/type");
     if !flag && !named && xen.is_none() {

@@ -71,7 +71,11 @@ impl Modules {
             peermem: PEERMEM.iter().find_map(named).or_else(peers),
             gdrdrv: loaded("gdrdrv"),
             gdrdrv_file: system.opens("/dev/gdrdrv"),
-            rdma_missing: RDMA.into_iter().filter(|name| !system.has_module(name)).map(str::to_owned).collect(),
+            rdma_missing: RDMA
+                .into_iter()
+                .filter(|name| !system.has_module(name))
+                .map(str::to_owned)
+                .collect(),
             rdma_cm_file: system.opens("/dev/infiniband/rdma_cm"),
             parameters,
         }

@@ -55,7 +55,8 @@ fn merge<'a>(checks: &[&'a Check]) -> Vec<Line<'a>> {
 }
 
 fn same(a: &Check, b: &Check) -> bool {
-    let key = |check: &Check| (check.status, check.subject.clone(), check.evidence.clone(), check.advice.clone());
+    let key =
+        |check: &Check| (check.status, check.subject.clone(), check.evidence.clone(), check.advice.clone());
     !a.is_ok() && a.group() == b.group() && key(a) == key(b)
 }
 
@@ -93,7 +94,8 @@ fn print_line(out: &mut impl Write, line: &Line<'_>, width: usize) -> io::Result
 
 fn summary(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for works in &report.works {
-        let list = if works.transports.is_empty() { "nothing".to_owned() } else { works.transports.join(", ") };
+        let list =
+            if works.transports.is_empty() { "nothing".to_owned() } else { works.transports.join(", ") };
         write!(out, "works on {}: {list}", works.device)?;
         if !works.failed.is_empty() {
             write!(out, "; FAILS: {}", works.failed.join(", "))?;
@@ -156,6 +158,9 @@ mod tests {
         assert!(text.contains("none (costs nothing here)"), "{text}");
         assert!(text.trim_end().ends_with("(exit code 1)"), "{text}");
         let quiet = super::tests::text(checks, true);
-        assert!(!quiet.contains("machine.cpus") && !quiet.contains("daemon") && quiet.contains("gpu.bar1"), "{quiet}");
+        assert!(
+            !quiet.contains("machine.cpus") && !quiet.contains("daemon") && quiet.contains("gpu.bar1"),
+            "{quiet}"
+        );
     }
 }

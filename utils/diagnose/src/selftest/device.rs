@@ -75,7 +75,10 @@ impl TestDevice {
         let cuda = match name {
             Name::Cpu => None,
             Name::Cuda(ordinal) => Some(
-                Cuda::load().map_err(|why| why.to_string())?.device(ordinal).map_err(|why| why.to_string())?,
+                Cuda::load()
+                    .map_err(|why| why.to_string())?
+                    .device(ordinal)
+                    .map_err(|why| why.to_string())?,
             ),
         };
         let proxy = embed(Config::small()).map_err(|why| format!("the proxy does not start: {why}"))?;

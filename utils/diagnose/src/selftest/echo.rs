@@ -31,7 +31,9 @@ pub fn tcp(device: &TestDevice) -> Result<Found, String> {
         return Err(format!("the device echoed {echoed} bytes, the TCP client got {plain}"));
     }
     let verified = both_ends(device, here, TransportKind::Tcp)?;
-    Ok(Found::Right(format!("{plain} bytes with a plain TCP client, {verified} between two blocks, all right")))
+    Ok(Found::Right(format!(
+        "{plain} bytes with a plain TCP client, {verified} between two blocks, all right"
+    )))
 }
 
 /// Two blocks through memory.
@@ -47,8 +49,11 @@ pub fn rc(device: &TestDevice, addresses: &[IpAddr]) -> Result<Found, String> {
     for &address in addresses {
         match both_ends(device, address, TransportKind::Rc) {
             Ok(verified) => {
-                let others = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
-                return Ok(Found::Right(format!("{verified} bytes between two blocks by {address}, all right{others}")));
+                let others =
+                    if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
+                return Ok(Found::Right(format!(
+                    "{verified} bytes between two blocks by {address}, all right{others}"
+                )));
             }
             Err(why) => failures.push(format!("{address}: {why}")),
         }
@@ -105,8 +110,10 @@ fn talk(job: &Job, address: IpAddr) -> Result<u64, String> {
             port => break port as u16,
         }
     };
-    let failed = |what: &'static str| move |why: std::io::Error| format!("the TCP client cannot {what}: {why}");
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), LIMIT).map_err(failed("connect"))?;
+    let failed =
+        |what: &'static str| move |why: std::io::Error| format!("the TCP client cannot {what}: {why}");
+    let mut stream =
+        TcpStream::connect_timeout(&SocketAddr::new(address, port), LIMIT).map_err(failed("connect"))?;
     stream.set_read_timeout(Some(LIMIT)).map_err(failed("set a timeout"))?;
     stream.set_write_timeout(Some(LIMIT)).map_err(failed("set a timeout"))?;
     stream.set_nodelay(true).map_err(failed("set an option"))?;

@@ -40,9 +40,8 @@ impl Way {
 pub fn run(device: &TestDevice) -> Result<Found, String> {
     let rounds = ROUNDS[usize::from(!device.is_gpu())];
     for way in [Way::FromDevice, Way::ToDevice, Way::BetweenBlocks] {
-        let stale = |rounds, broken| {
-            one(device, way, rounds, broken).map_err(|why| format!("{}: {why}", way.name()))
-        };
+        let stale =
+            |rounds, broken| one(device, way, rounds, broken).map_err(|why| format!("{}: {why}", way.name()));
         judge(stale(rounds, false)?, stale(BROKEN, true)?, rounds)
             .map_err(|why| format!("{}: {why}", way.name()))?;
     }
@@ -73,20 +72,21 @@ fn one(device: &TestDevice, way: Way, rounds: u64, broken: bool) -> Result<u64, 
         Way::ToDevice => Order::READS,
         Way::BetweenBlocks => Order::WRITES | Order::READS,
     };
-    let order = |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Order {
-        data: shared(DATA, WORDS as usize * 8),
-        own: own(OWN, 2 * WORDS as usize * 8),
-        flag: shared(FLAG, 8).cast(),
-        ack: shared(ACK, 8).cast(),
-        words: WORDS,
-        rounds,
-        broken: u32::from(broken),
-        near: u32::from(way == Way::BetweenBlocks),
-        roles,
-        reserved: 0,
-        limit_ns: LIMIT.as_nanos() as u64,
-        results: job.results(),
-    };
+    let order =
+        |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Order {
+            data: shared(DATA, WORDS as usize * 8),
+            own: own(OWN, 2 * WORDS as usize * 8),
+            flag: shared(FLAG, 8).cast(),
+            ack: shared(ACK, 8).cast(),
+            words: WORDS,
+            rounds,
+            broken: u32::from(broken),
+            near: u32::from(way == Way::BetweenBlocks),
+            roles,
+            reserved: 0,
+            limit_ns: LIMIT.as_nanos() as u64,
+            results: job.results(),
+        };
     let kernel = |_, job: &Job| match way {
         Way::BetweenBlocks => order(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
         _ => order(job, &|at, len| job.own(at, len), &|at, len| job.device(at, len)),

@@ -71,20 +71,21 @@ fn one(device: &TestDevice, way: Way, capacity: usize, shift: usize) -> Result<(
         Way::BetweenBlocks => Ring::SENDS | Ring::RECEIVES,
     };
     // Both ends' bytes are the end's own; ring and words are shared, or the device's own if both ends are.
-    let ring = |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Ring {
-        src: own(SOURCE + shift, TOTAL),
-        dst: own(TARGET, TOTAL),
-        base: shared(RING, capacity),
-        capacity: capacity as u64,
-        published: shared(PUBLISHED, 8).cast(),
-        consumed: shared(CONSUMED, 8).cast(),
-        total: TOTAL as u64,
-        seed: (capacity * 16 + shift) as u64,
-        roles,
-        near: u32::from(way == Way::BetweenBlocks),
-        limit_ns: LIMIT.as_nanos() as u64,
-        results: job.results(),
-    };
+    let ring =
+        |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Ring {
+            src: own(SOURCE + shift, TOTAL),
+            dst: own(TARGET, TOTAL),
+            base: shared(RING, capacity),
+            capacity: capacity as u64,
+            published: shared(PUBLISHED, 8).cast(),
+            consumed: shared(CONSUMED, 8).cast(),
+            total: TOTAL as u64,
+            seed: (capacity * 16 + shift) as u64,
+            roles,
+            near: u32::from(way == Way::BetweenBlocks),
+            limit_ns: LIMIT.as_nanos() as u64,
+            results: job.results(),
+        };
     let kernel = |_, job: &Job| match way {
         Way::BetweenBlocks => ring(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
         _ => ring(job, &|at, len| job.own(at, len), &|at, len| job.device(at, len)),

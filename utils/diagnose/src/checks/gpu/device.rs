@@ -28,7 +28,11 @@ fn compute(gpu: &Gpu) -> Check {
     if gpu.compute_capability >= CAPABILITY {
         return Check::ok("gpu.compute", text);
     }
-    Check::missing("gpu.compute", format!("{text}: 8.0 or newer is needed"), "use an A100 or newer, or CPU blocks")
+    Check::missing(
+        "gpu.compute",
+        format!("{text}: 8.0 or newer is needed"),
+        "use an A100 or newer, or CPU blocks",
+    )
 }
 
 fn mode(gpu: &Gpu) -> Check {
@@ -95,7 +99,9 @@ fn ordering(gpu: &Gpu) -> Check {
     const ID: &str = "gpu.ordering";
     let who = gpu.ordering.as_deref().unwrap_or("nobody knows whom");
     match (gpu.ordered, gpu.flush) {
-        (Some(true), _) => Check::ok(ID, format!("a card's writes are ordered for {who}; no flush is needed")),
+        (Some(true), _) => {
+            Check::ok(ID, format!("a card's writes are ordered for {who}; no flush is needed"))
+        }
         (_, Some(true)) => Check::degraded(
             ID,
             format!("a card's writes are ordered for {who}: each message would need a flush by the host"),
@@ -133,7 +139,10 @@ mod tests {
         let restricted = Gpu { restricted: Some("one process at a time".into()), ..Gpu::default() };
         assert_eq!(mode(&restricted).status, Status::Degraded);
         let status = |value| property("gpu.dmabuf", value, "", "", "").status;
-        assert_eq!([Some(true), Some(false), None].map(status), [Status::Ok, Status::Missing, Status::Unknown]);
+        assert_eq!(
+            [Some(true), Some(false), None].map(status),
+            [Status::Ok, Status::Missing, Status::Unknown]
+        );
     }
 
     #[test]

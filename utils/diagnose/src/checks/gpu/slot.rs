@@ -28,7 +28,10 @@ fn bar1(gpu: &PciDevice) -> Check {
         window if window >= WINDOW => Check::ok(ID, size(window)),
         window => Check::degraded(
             ID,
-            format!("{}: rings that a network card writes, and mappings for the CPU, do not fit", size(window)),
+            format!(
+                "{}: rings that a network card writes, and mappings for the CPU, do not fit",
+                size(window)
+            ),
             "enable resizable BAR and above-4G decoding in the firmware's setup; with vGPU, a larger profile",
         ),
     }
@@ -40,7 +43,8 @@ fn link(gpu: &PciDevice) -> Check {
     match gpu.lanes {
         // A virtual machine's made-up bridge says 0 or 255.
         None | Some((0 | 255, _) | (_, 0 | 255)) => {
-            Check::unknown(ID, "/sys does not show the link", "look at `nvidia-smi -q` (PCIe link width)").harmless()
+            Check::unknown(ID, "/sys does not show the link", "look at `nvidia-smi -q` (PCIe link width)")
+                .harmless()
         }
         Some((now, most)) if now < most => Check::degraded(
             ID,

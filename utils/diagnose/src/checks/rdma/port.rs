@@ -54,7 +54,8 @@ fn gids(port: &PortFacts) -> Check {
     let text = format!("{}, the first {first} {kind}", port.gids.len());
     let old = port.is_ethernet() && port.gids.iter().all(|(_, kind)| kind.contains("RoCE v1"));
     if old {
-        let advice = "give its network interface an IP address: RoCE v1 does not cross routers, and rdma_cm wants v2";
+        let advice =
+            "give its network interface an IP address: RoCE v1 does not cross routers, and rdma_cm wants v2";
         return Check::degraded(ID, format!("{text}; RoCE v1 only"), advice);
     }
     Check::ok(ID, text)
@@ -64,10 +65,13 @@ fn mtu(card: &CardFacts, port: &PortFacts, libraries: Option<&Libraries>) -> Che
     const ID: &str = "rdma.mtu";
     let verbs = libraries.and_then(|libraries| libraries.verbs.as_ref().ok());
     let known = verbs.and_then(|cards| cards.iter().find(|one| one.name == card.name));
-    let known = known.and_then(|one| one.ports.as_ref().ok()?.iter().find(|p| u32::from(p.number) == port.number));
+    let known =
+        known.and_then(|one| one.ports.as_ref().ok()?.iter().find(|p| u32::from(p.number) == port.number));
     let interface = port.interfaces.iter().find_map(|(name, mtu)| Some((name, (*mtu)?)));
-    let interface_text =
-        interface.map(|(name, mtu)| format!("; {name} has {mtu}")).filter(|_| port.is_ethernet()).unwrap_or_default();
+    let interface_text = interface
+        .map(|(name, mtu)| format!("; {name} has {mtu}"))
+        .filter(|_| port.is_ethernet())
+        .unwrap_or_default();
     let advice = "ip link set mtu 9000 on its network interface, the switch and all peers (as root); on InfiniBand, in \
                   the subnet manager";
     match (known.and_then(|port| port.mtu), interface) {

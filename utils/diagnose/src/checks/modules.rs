@@ -14,7 +14,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     vec![
         nvidia(modules, on_bus),
         nvidia_uvm(modules),
-        peermem(modules, with_cards, dmabuf),
+        peermem(modules, with_cards && on_bus, dmabuf),
         gdrdrv(modules, facts.libraries.as_ref().ok()),
         dmabuf_mmap(&facts.libraries),
         rdma(modules),
@@ -73,7 +73,7 @@ fn nvidia_uvm(modules: &Modules) -> Check {
     Check::ok(ID, "loaded, device files open")
 }
 
-fn peermem(modules: &Modules, with_cards: bool, dmabuf: bool) -> Check {
+fn peermem(modules: &Modules, with_both: bool, dmabuf: bool) -> Check {
     const ID: &str = "modules.peermem";
     if let Some(name) = &modules.peermem {
         return Check::ok(ID, format!("{name}, loaded"));
@@ -82,11 +82,11 @@ fn peermem(modules: &Modules, with_cards: bool, dmabuf: bool) -> Check {
         return Check::unknown(ID, "/sys/module cannot be read", "mount /sys");
     }
     let advice = "modprobe nvidia_peermem (as root); it replaces nv_peer_mem";
-    match (with_cards, dmabuf) {
+    match (with_both, dmabuf) {
         (true, true) => Check::missing(ID, "not loaded, and not needed: dma-bufs do it", advice).harmless(),
         (true, false) => Check::missing(ID, "not loaded", advice),
         (false, _) => {
-            Check::missing(ID, "not loaded, and not needed without an RDMA device", advice).harmless()
+            Check::missing(ID, "not loaded, and not needed without both a GPU and an RDMA device", advice).harmless()
         }
     }
 }

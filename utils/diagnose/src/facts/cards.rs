@@ -14,6 +14,8 @@ pub struct CardFacts {
     pub pci: Option<PciDevice>,
     /// Its firmware.
     pub firmware: Option<String>,
+    /// It speaks iWARP, whose GIDs are made from MAC addresses and say nothing.
+    pub iwarp: bool,
     /// Its ports.
     pub ports: Vec<PortFacts>,
 }
@@ -60,7 +62,8 @@ impl CardFacts {
             name: name.to_owned(),
             driver: driver.and_then(|target| target.rsplit('/').next().map(str::to_owned)),
             pci: PciDevice::behind(system, &format!("{at}/device")),
-            firmware: system.read(&format!("{at}/fw_ver")),
+            firmware: system.read(&format!("{at}/fw_ver")).filter(|version| !version.is_empty()),
+            iwarp: system.read(&format!("{at}/node_type")).is_some_and(|kind| kind.contains("RNIC")),
             ports,
         }
     }
@@ -78,6 +81,8 @@ impl PortFacts {
             (!zero(&gid)).then(|| (gid, file(&format!("gid_attrs/types/{index}"))))
         };
         let mut names = system.list(&format!("{card}/device/net"));
+        // A software device's.
+        names.extend(system.read(&format!("{card}/parent")));
         names.extend(indices.iter().map(|index| file(&format!("gid_attrs/ndevs/{index}"))));
         names.retain(|name| !name.is_empty());
         names.sort_unstable();

@@ -14,7 +14,7 @@ pub fn checks(card: &CardFacts, libraries: Option<&Libraries>) -> Vec<Check> {
     let of = |port: &PortFacts| {
         let subject = format!("{} port {}", card.name, port.number);
         let checks = if port.is_active() {
-            vec![state(port), gids(port), mtu(card, port, libraries), address(port, libraries)]
+            vec![state(port), gids(port, card.iwarp), mtu(card, port, libraries), address(port, libraries)]
         } else {
             vec![state(port)]
         };
@@ -46,13 +46,13 @@ fn state(port: &PortFacts) -> Check {
     Check::missing(ID, text, advice)
 }
 
-fn gids(port: &PortFacts) -> Check {
+fn gids(port: &PortFacts, iwarp: bool) -> Check {
     const ID: &str = "rdma.gids";
     let Some((first, kind)) = port.gids.first() else {
         return Check::missing(ID, "none", "give its network interface an address; ip link set up (as root)");
     };
     let text = format!("{}, the first {first} {kind}", port.gids.len());
-    let old = port.is_ethernet() && port.gids.iter().all(|(_, kind)| kind.contains("RoCE v1"));
+    let old = port.is_ethernet() && !iwarp && port.gids.iter().all(|(_, kind)| kind.contains("RoCE v1"));
     if old {
         let advice =
             "give its network interface an IP address: RoCE v1 does not cross routers, and rdma_cm wants v2";
@@ -63,6 +63,10 @@ fn gids(port: &PortFacts) -> Check {
 
 fn mtu(card: &CardFacts, port: &PortFacts, libraries: Option<&Libraries>) -> Check {
     const ID: &str = "rdma.mtu";
+    if card.iwarp {
+        // TCP's segments carry it.
+        return Check::ok(ID, "iWARP has the packets of TCP");
+    }
     let verbs = libraries.and_then(|libraries| libraries.verbs.as_ref().ok());
     let known = verbs.and_then(|cards| cards.iter().find(|one| one.name == card.name));
     let known =
@@ -147,8 +151,9 @@ mod tests {
     #[test]
     fn gids_and_packet_sizes_have_bad_cases() {
         let v1 = PortFacts { gids: vec![("fe80::1".into(), "IB/RoCE v1".into())], ..active() };
-        assert_eq!(gids(&v1).status, Status::Degraded);
-        assert_eq!(gids(&PortFacts { gids: Vec::new(), ..active() }).status, Status::Missing);
+        assert_eq!(gids(&v1, false).status, Status::Degraded);
+        assert_eq!(gids(&v1, true).status, Status::Ok, "iWARP knows no versions");
+        assert_eq!(gids(&PortFacts { gids: Vec::new(), ..active() }, false).status, Status::Missing);
         let card = CardFacts { name: "mlx5_0".into(), ..CardFacts::default() };
         assert_eq!(mtu(&card, &active(), None).status, Status::Degraded);
         let mut libraries = nothing();

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 /// How long the libraries may take to say what there is. The first `cuInit` on a large machine takes seconds.
 pub const LIBRARIES_LIMIT: Duration = Duration::from_secs(60);
 /// How long one self-test may take: several waits of [`selftest::LIMIT`], and loading kernels on a slow machine.
-pub const TEST_LIMIT: Duration = Duration::from_secs(60);
+pub const TEST_LIMIT: Duration = Duration::from_secs(90);
 /// How long a killed child may take to be gone. One that a driver holds is left behind.
 const GONE: Duration = Duration::from_secs(2);
+/// How long a child may take to end in good order: closing a GPU's context, and its sockets.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// What a child is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,19 +125,24 @@ impl Running {
                 Err(Silence::Late)
             }
             Err(RecvTimeoutError::Disconnected) => Err(Silence::Ended(
-                self.wait().map_or_else(|| "its output ended".to_owned(), |status| describe(&status)),
+                self.wait(GONE).map_or_else(|| "its output ended".to_owned(), |status| describe(&status)),
             )),
         }
     }
 
     fn end(&mut self) {
         let _ = self.child.kill();
-        let _ = self.wait();
+        let _ = self.wait(GONE);
     }
 
-    fn wait(&mut self) -> Option<ExitStatus> {
+    /// Lets a child that has said everything give back what it holds.
+    fn part(mut self) {
+        let _ = self.wait(FAREWELL);
+    }
+
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
-        while start.elapsed() < GONE {
+        while start.elapsed() < limit {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
             }
@@ -170,8 +177,12 @@ pub fn libraries() -> Result<Libraries, String> {
 }
 
 fn libraries_by(command: Command, limit: Duration) -> Result<Libraries, String> {
-    match Running::start(command)?.next(limit) {
-        Ok(Line::Libraries(libraries)) => Ok(*libraries),
+    let mut running = Running::start(command)?;
+    match running.next(limit) {
+        Ok(Line::Libraries(libraries)) => {
+            running.part();
+            Ok(*libraries)
+        }
         Ok(_) => Err("the child process that asks the libraries said something else".to_owned()),
         Err(Silence::Late) => Err(format!("the libraries gave no answer within {} s", limit.as_secs())),
         Err(Silence::Ended(how)) => Err(format!("the child process that asks the libraries {how}")),
@@ -217,7 +228,7 @@ fn tests_by(
                     let Some(at) = left.iter().position(|&test| Some(test) == ended) else { continue };
                     left = &left[at + 1..];
                     if left.is_empty() {
-                        return;
+                        return running.part();
                     }
                     current = left[0];
                 }

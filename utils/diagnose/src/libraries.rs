@@ -164,7 +164,7 @@ impl Libraries {
             let found = probe.cpu_mapping.iter().find(|backend| backend.kind == kind);
             found.map_or_else(
                 || Err("not asked".to_owned()),
-                |backend| backend.usable.as_ref().map(|()| ()).map_err(ToString::to_string),
+                |backend| backend.usable.as_ref().copied().map_err(ToString::to_string),
             )
         };
         Self {

@@ -35,7 +35,7 @@ mod tests {
         // SAFETY: a slice of this function.
         let crc = |bytes: &[u8]| unsafe { crc32(bytes.as_ptr(), bytes.len()) };
         assert_eq!(crc(text), 0xcbf4_3926);
-        let long: Vec<u8> = (0..10_000_u32).map(|i| (i * i >> 3) as u8).collect();
+        let long: Vec<u8> = (0..10_000_u32).map(|i| ((i * i) >> 3) as u8).collect();
         for len in [0, 1, 15, 4096, 10_000] {
             assert_eq!(crc(&long[..len]), crc32fast::hash(&long[..len]), "{len} bytes");
         }

@@ -86,7 +86,8 @@ fn peermem(modules: &Modules, with_both: bool, dmabuf: bool) -> Check {
         (true, true) => Check::missing(ID, "not loaded, and not needed: dma-bufs do it", advice).harmless(),
         (true, false) => Check::missing(ID, "not loaded", advice),
         (false, _) => {
-            Check::missing(ID, "not loaded, and not needed without both a GPU and an RDMA device", advice).harmless()
+            Check::missing(ID, "not loaded, and not needed without both a GPU and an RDMA device", advice)
+                .harmless()
         }
     }
 }

@@ -4,7 +4,7 @@ mod port;
 
 use super::not_asked;
 use crate::check::Check;
-use crate::facts::{CardFacts, Facts};
+use crate::facts::{CardFacts, Facts, PortFacts};
 use crate::libraries::Libraries;
 
 /// Checks of each device or port, for when there is none.
@@ -22,12 +22,13 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         );
         return checks;
     }
+    let serves = facts.cards.iter().any(|card| card.ports.iter().any(PortFacts::is_active));
     for card in &facts.cards {
         checks.push(match libraries {
             Err(why) => not_asked("rdma.provider", why).on(card.name.clone()),
             Ok(libraries) => provider(card, libraries),
         });
-        checks.extend(port::checks(card, libraries.ok()));
+        checks.extend(port::checks(card, libraries.ok(), serves));
     }
     checks
 }

@@ -8,9 +8,9 @@ use gpunet_diagnose_kernel::Order;
 /// Words of data: 64 lines of 128 bytes.
 const WORDS: u64 = 1024;
 /// Rounds on a GPU, and of CPU threads, which may have to share a core.
-const ROUNDS: [u64; 2] = [20_000, 2_000];
+const ROUNDS: [u64; 2] = [20_000, 1_000];
 /// Rounds with a writer that breaks the rules.
-const BROKEN: u64 = 200;
+const BROKEN: u64 = 100;
 /// Where things lie.
 const FLAG: usize = 0;
 const ACK: usize = 256;

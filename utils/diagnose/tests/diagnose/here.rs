@@ -34,7 +34,7 @@ fn the_order_test_has_counted_what_a_writer_without_rules_leaves() {
     let report = object(&run(&["--json", "--only", "selftest.order"]));
     let evidence = find(&report, "selftest.order")["evidence"].as_str().expect("evidence").to_owned();
     assert!(
-        evidence.starts_with("0 stale words") && evidence.contains("all 204800 are counted"),
+        evidence.starts_with("0 stale words") && evidence.contains("all 102400 are counted"),
         "{evidence}"
     );
 }

@@ -10,11 +10,14 @@ const MTU: u32 = 4096;
 /// An Ethernet MTU that holds such a packet and its headers.
 const ETHERNET: u64 = 4200;
 
-pub fn checks(card: &CardFacts, libraries: Option<&Libraries>) -> Vec<Check> {
+/// `serves`: some port of the machine is active, so that one without a cable may be meant to be so.
+pub fn checks(card: &CardFacts, libraries: Option<&Libraries>, serves: bool) -> Vec<Check> {
     let of = |port: &PortFacts| {
         let subject = format!("{} port {}", card.name, port.number);
         let checks = if port.is_active() {
             vec![state(port), gids(port, card.iwarp), mtu(card, port, libraries), address(port, libraries)]
+        } else if serves {
+            vec![state(port).harmless()]
         } else {
             vec![state(port)]
         };
@@ -114,7 +117,7 @@ fn address(port: &PortFacts, libraries: Option<&Libraries>) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Status;
+    use crate::check::{Impact, Status};
     use crate::libraries::{Card, Port, nothing};
 
     fn active() -> PortFacts {
@@ -145,7 +148,10 @@ mod tests {
     fn a_port_that_is_down_is_asked_nothing_more() {
         let down = PortFacts { state: "1: DOWN".into(), ..active() };
         let card = CardFacts { name: "mlx5_0".into(), ports: vec![active(), down], ..CardFacts::default() };
-        assert_eq!(checks(&card, None).len(), 4 + 1);
+        let checks = |serves| super::checks(&card, None, serves);
+        assert_eq!(checks(true).len(), 4 + 1);
+        assert_eq!(checks(true)[4].impact, Impact::Nothing, "another port serves");
+        assert_eq!(checks(false)[4].impact, Impact::Costs);
     }
 
     #[test]

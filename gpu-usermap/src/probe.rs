@@ -58,6 +58,10 @@ pub struct DeviceProbe {
     pub multiprocessors: u32,
     /// Memory in bytes.
     pub total_memory: usize,
+    /// Where it hangs on the PCI bus.
+    pub pci_address: Option<PciAddress>,
+    /// Who may use it.
+    pub compute_mode: Option<ComputeMode>,
     /// Whether a network card can reach memory of `cuMemAlloc`.
     pub gpu_direct_rdma_supported: Option<bool>,
     /// Whether a network card can reach memory of `cuMemCreate`.
@@ -74,8 +78,34 @@ pub struct DeviceProbe {
     pub can_use_host_pointer_for_registered_mem: Option<bool>,
     /// Whether the virtual memory calls work.
     pub virtual_memory_management: Option<bool>,
+    /// Whether memory of the virtual memory calls can be given to another process as a file descriptor.
+    pub posix_file_descriptors: Option<bool>,
     /// Whether CPU and GPU can do atomic operations on each other's memory.
     pub host_native_atomic: Option<bool>,
+}
+
+/// Is a GPU's place on the PCI bus. Prints as `/sys/bus/pci/devices` spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PciAddress {
+    /// The domain.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// The device; a GPU is its function 0.
+    pub device: u32,
+}
+
+/// Says who may use a GPU (`nvidia-smi -c`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeMode {
+    /// Any number of processes.
+    Shared,
+    /// One process at a time.
+    Exclusive,
+    /// Nobody.
+    Prohibited,
+    /// A value that this crate does not know.
+    Unknown(i32),
 }
 
 impl DeviceProbe {
@@ -117,12 +147,24 @@ fn probe_device(cuda: &Cuda, ordinal: u32) -> Result<DeviceProbe, CudaError> {
     let gpu = Uncontexted::new(cuda, ordinal)?;
     let flag = |attribute| gpu.attribute(attribute).ok().map(|value| value != 0);
     let rdma = gpu.rdma_attributes();
+    let number = |attribute| gpu.attribute(attribute).ok().map(i32::unsigned_abs);
+    let pci_address = || {
+        let (domain, bus) = (number(DeviceAttribute::PciDomain)?, number(DeviceAttribute::PciBus)?);
+        Some(PciAddress { domain, bus, device: number(DeviceAttribute::PciDevice)? })
+    };
     Ok(DeviceProbe {
         ordinal,
         name: gpu.name()?,
         compute_capability: gpu.compute_capability()?,
         multiprocessors: gpu.attribute(DeviceAttribute::Multiprocessors)?.unsigned_abs(),
         total_memory: gpu.total_memory()?,
+        pci_address: pci_address(),
+        compute_mode: gpu.attribute(DeviceAttribute::ComputeMode).ok().map(|mode| match mode {
+            0 => ComputeMode::Shared,
+            2 => ComputeMode::Prohibited,
+            3 => ComputeMode::Exclusive,
+            other => ComputeMode::Unknown(other),
+        }),
         gpu_direct_rdma_supported: rdma.gpu_direct,
         gpu_direct_rdma_with_cuda_vmm: rdma.gpu_direct_with_vmm,
         dma_buf_supported: rdma.dma_buf,
@@ -131,6 +173,7 @@ fn probe_device(cuda: &Cuda, ordinal: u32) -> Result<DeviceProbe, CudaError> {
         host_register_supported: flag(DeviceAttribute::HostRegister),
         can_use_host_pointer_for_registered_mem: flag(DeviceAttribute::CanUseHostPointerForRegisteredMem),
         virtual_memory_management: flag(DeviceAttribute::VirtualMemoryManagement),
+        posix_file_descriptors: flag(DeviceAttribute::HandleTypePosixFileDescriptor),
         host_native_atomic: flag(DeviceAttribute::HostNativeAtomic),
     })
 }

@@ -154,6 +154,14 @@ pub enum DeviceAttribute {
     MaxThreadsPerBlock,
     /// The number of multiprocessors.
     Multiprocessors,
+    /// Who may use the GPU: 0 any number of processes, 2 none, 3 one.
+    ComputeMode,
+    /// The PCI domain.
+    PciDomain,
+    /// The PCI bus.
+    PciBus,
+    /// The device on its PCI bus.
+    PciDevice,
     /// Whether GPU and CPU can do atomic operations on each other's memory.
     HostNativeAtomic,
     /// Whether registered host memory has the same address on the GPU.
@@ -185,6 +193,10 @@ impl DeviceAttribute {
         match self {
             Self::MaxThreadsPerBlock => constants::DEVICE_MAX_THREADS_PER_BLOCK,
             Self::Multiprocessors => constants::DEVICE_MULTIPROCESSOR_COUNT,
+            Self::ComputeMode => constants::DEVICE_COMPUTE_MODE,
+            Self::PciDomain => constants::DEVICE_PCI_DOMAIN_ID,
+            Self::PciBus => constants::DEVICE_PCI_BUS_ID,
+            Self::PciDevice => constants::DEVICE_PCI_DEVICE_ID,
             Self::HostNativeAtomic => constants::DEVICE_HOST_NATIVE_ATOMIC_SUPPORTED,
             Self::CanUseHostPointerForRegisteredMem => {
                 constants::DEVICE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM

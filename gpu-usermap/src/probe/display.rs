@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DeviceProbe, DriverInfo, FlushOptions, Probe, WritesOrdering};
+use super::{ComputeMode, DeviceProbe, DriverInfo, FlushOptions, PciAddress, Probe, WritesOrdering};
 use crate::cuda::LazyLoading;
 use crate::placement::{self, Facts, Placement, Wanted};
 
@@ -95,6 +95,8 @@ impl fmt::Display for DeviceProbe {
         fact("compute capability", &format_args!("{major}.{minor}"))?;
         fact("multiprocessors", &self.multiprocessors)?;
         fact("memory", &format_args!("{} MiB", self.total_memory >> 20))?;
+        fact("PCI address", &OrUnknown(self.pci_address))?;
+        fact("may be used by", &OrUnknown(self.compute_mode))?;
         fact("GPUDirect RDMA", &YesNo(self.gpu_direct_rdma_supported))?;
         fact("GPUDirect RDMA with virtual memory calls", &YesNo(self.gpu_direct_rdma_with_cuda_vmm))?;
         fact("dma-buf export", &YesNo(self.dma_buf_supported))?;
@@ -103,7 +105,25 @@ impl fmt::Display for DeviceProbe {
         fact("host memory registration", &YesNo(self.host_register_supported))?;
         fact("registered memory has its host address", &YesNo(self.can_use_host_pointer_for_registered_mem))?;
         fact("virtual memory calls", &YesNo(self.virtual_memory_management))?;
+        fact("their memory as file descriptors", &YesNo(self.posix_file_descriptors))?;
         fact("atomics between CPU and GPU", &YesNo(self.host_native_atomic))
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.0", self.domain, self.bus, self.device)
+    }
+}
+
+impl fmt::Display for ComputeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared => f.write_str("any number of processes"),
+            Self::Exclusive => f.write_str("one process at a time"),
+            Self::Prohibited => f.write_str("nobody"),
+            Self::Unknown(value) => write!(f, "unknown value {value}"),
+        }
     }
 }
 
@@ -145,5 +165,17 @@ impl fmt::Display for FlushOptions {
             (false, true) => "by stream operations",
             (false, false) => "in no way",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_spelt_as_linux_does() {
+        let address = PciAddress { domain: 0, bus: 0x3b, device: 0 };
+        assert_eq!(address.to_string(), "0000:3b:00.0");
+        assert_eq!(PciAddress { domain: 0x10000, ..address }.to_string(), "10000:3b:00.0");
     }
 }

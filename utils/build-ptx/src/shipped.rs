@@ -28,6 +28,11 @@ pub const SHIPPED: &[Shipped] = &[
         output: "apps/rstream/ptx/gpunet_rstream_kernel.ptx",
         features: &[],
     },
+    Shipped {
+        package: "utils/diagnose/kernel",
+        output: "utils/diagnose/ptx/gpunet_diagnose_kernel.ptx",
+        features: &[],
+    },
 ];
 
 /// Finds the gpunet workspace at or above `start`.

@@ -86,6 +86,20 @@ fn gsend_and_grecv_observe_by_a_system_scope_acquire_load() {
     }
 }
 
+/// gpunet-diagnose's litmus test says something of streams only if its words are published and observed as theirs are.
+#[test]
+fn the_litmus_test_publishes_and_observes_as_sockets_do() {
+    let module = Module::parse(&read("utils/diagnose/ptx/gpunet_diagnose_kernel.ptx"));
+    for entry in ["gpunet_diagnose_order", "gpunet_diagnose_ring"] {
+        let reached = module.reachable(entry);
+        let found = opcodes(&reached);
+        for head in ["st.release.sys", "st.release.gpu", "ld.acquire.sys", "ld.acquire.gpu"] {
+            assert!(found.iter().any(|op| is_u64(op, head)), "{entry} has no 64-bit {head}");
+        }
+        assert!(found.contains(&"barrier.sync"), "{entry} has no barrier.sync");
+    }
+}
+
 #[test]
 fn block_calls_meet_at_unaligned_barriers() {
     let module = device();

@@ -46,6 +46,8 @@ pub struct PortReport {
     pub state: PortState,
     /// `InfiniBand`, `Ethernet`, or unknown.
     pub link_layer: LinkLayer,
+    /// Bytes of a packet at most, of 256 to 4,096; `None` for a code that is not known.
+    pub mtu: Option<u32>,
 }
 
 /// ibv_transport_type
@@ -95,6 +97,9 @@ impl fmt::Display for DeviceReport {
             Ok(opened) => {
                 for port in &opened.ports {
                     write!(f, "; port {} {:?} ({:?})", port.number, port.state, port.link_layer)?;
+                    if let Some(mtu) = port.mtu {
+                        write!(f, ", MTU {mtu}")?;
+                    }
                 }
                 write!(f, "; {} work requests a queue", opened.max_depth)?;
             }
@@ -183,7 +188,22 @@ unsafe fn ask(library: &Library, context: NonNull<ffi::Context>) -> io::Result<O
             n::LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
             other => LinkLayer::Other(other),
         };
-        ports.push(PortReport { number, state, link_layer });
+        ports.push(PortReport { number, state, link_layer, mtu: mtu(port.active_mtu) });
     }
     Ok(OpenedReport { max_depth: attributes.max_qp_wr.unsigned_abs(), ports })
+}
+
+/// ibv_mtu: 1 is 256 bytes, 5 is 4,096.
+fn mtu(code: u32) -> Option<u32> {
+    (1..=5).contains(&code).then(|| 128 << code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_codes_are_powers_of_two_from_256() {
+        assert_eq!([0, 1, 3, 5, 6].map(mtu), [None, Some(256), Some(1024), Some(4096), None]);
+    }
 }

@@ -1,0 +1,30 @@
+//! The self-tests' kernels, written once for GPU and CPU.
+//!
+//! | kernel | what it shows | module |
+//! |---|---|---|
+//! | [`Words`] | the device and a CPU thread see each other's words | `words` |
+//! | [`Ring`] | bytes cross a ring unchanged, whatever their lengths and alignment | `ring`, `crc`, `lengths` |
+//! | [`Order`] | who sees a word sees the data that was written before it | `order` |
+//! | [`Echo`] | sockets listen, accept, connect, send, receive and close | `echo` |
+//!
+//! Every wait has an end (`wait`): a kernel whose partner is gone leaves ETIMEDOUT in its [`Results`].
+//! Both sides of [`Ring`] and [`Order`] are methods, so that a CPU thread plays one of them with the
+//! same code.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
+
+mod crc;
+mod echo;
+mod lengths;
+mod order;
+mod results;
+mod ring;
+mod wait;
+mod words;
+
+pub use crc::crc32;
+pub use echo::Echo;
+pub use order::Order;
+pub use results::{Results, failed};
+pub use ring::Ring;
+pub use words::Words;

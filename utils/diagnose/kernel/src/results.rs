@@ -1,0 +1,48 @@
+//! Numbers that a kernel leaves for the host.
+
+use gpunet_device::{Error, Group};
+
+/// Words in device memory, written by a kernel and read by the host when the kernel has ended.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Results {
+    ptr: *mut u64,
+    len: usize,
+}
+
+// SAFETY: an address and a length; `new`'s contract speaks of all threads of a launch.
+unsafe impl Send for Results {}
+
+/// Marks a result word as an errno.
+const FAILED: u64 = 1 << 63;
+
+/// The errno in a result word, if it holds one.
+#[must_use]
+pub const fn failed(word: u64) -> Option<i32> {
+    if word & FAILED == 0 { None } else { Some((word & 0xffff) as i32) }
+}
+
+impl Results {
+    /// Makes a table of `len` words at `ptr`.
+    ///
+    /// # Safety
+    /// The words are mapped in the device's address space while the launch runs, and used by it
+    /// alone.
+    #[must_use]
+    pub const unsafe fn new(ptr: *mut u64, len: usize) -> Self {
+        Self { ptr, len }
+    }
+
+    /// Stores a result or its errno, by the group's leader; nothing past the end.
+    #[inline(always)]
+    pub fn set<G: Group>(&self, g: &G, index: usize, result: Result<u64, Error>) {
+        let value = match result {
+            Ok(value) => value & !FAILED,
+            Err(error) => FAILED | error.errno() as u32 as u64,
+        };
+        if g.is_leader() && index < self.len {
+            // SAFETY: inside the table (checked), by the constructor's contract.
+            unsafe { self.ptr.wrapping_add(index).write_volatile(value) };
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Waits that end: for a word, or when the kernel's time is over.
+
+use gpunet_device::{Error, Group, now_ns};
+
+/// Looks between two glances at the clock.
+const LOOKS: u32 = 256;
+
+/// No word has this value: positions have 62 bits.
+const OVER: u64 = u64::MAX;
+
+/// Waits until `look` gives `wanted` or more, and gives every lane what was seen.
+///
+/// # Cooperation
+/// All lanes; the leader looks.
+///
+/// # Errors
+/// [`Error::TimedOut`] once the device's clock is past `deadline`.
+#[inline(always)]
+pub fn until<G: Group>(g: &G, look: impl Fn() -> u64, wanted: u64, deadline: u64) -> Result<u64, Error> {
+    let mut seen = OVER;
+    if g.is_leader() {
+        let mut looks = 0;
+        loop {
+            seen = look();
+            if seen >= wanted {
+                break;
+            }
+            looks += 1;
+            if looks == LOOKS {
+                looks = 0;
+                pause();
+                if now_ns() > deadline {
+                    seen = OVER;
+                    break;
+                }
+            }
+        }
+    }
+    let seen = g.broadcast(seen);
+    if seen == OVER { Err(Error::TimedOut) } else { Ok(seen) }
+}
+
+/// Lets others run, where there are fewer cores than threads that spin.
+#[cfg(not(target_arch = "nvptx64"))]
+fn pause() {
+    std::thread::yield_now();
+}
+
+/// A block has its place on the multiprocessor to itself.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+fn pause() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpunet_device::group::Solo;
+
+    #[test]
+    fn a_word_that_never_comes_ends_the_wait() {
+        let g = Solo::new(0, 1);
+        assert_eq!(until(&g, || 4, 5, now_ns() + 1_000_000), Err(Error::TimedOut));
+        assert_eq!(until(&g, || 6, 5, 0), Ok(6));
+    }
+}

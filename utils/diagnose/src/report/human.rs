@@ -1,0 +1,167 @@
+//! The report for people: one line a check, grouped and aligned, colour only on a terminal.
+
+use super::Report;
+use crate::check::{Check, Impact, Status};
+use crate::verdict::Verdict;
+use anstyle::{AnsiColor, Style};
+use std::io::{self, Write};
+
+/// Prints the report.
+///
+/// # Errors
+/// The writer's.
+pub fn print(out: &mut impl Write, report: &Report, quiet: bool) -> io::Result<()> {
+    let shown: Vec<&Check> = report.checks.iter().filter(|check| !quiet || counts(check)).collect();
+    let lines = merge(&shown);
+    let width = lines.iter().filter(|line| line.more == 0).map(|line| line.name.len()).max().unwrap_or(0);
+    let mut group = "";
+    for line in &lines {
+        if group != line.first.group() {
+            if !group.is_empty() {
+                writeln!(out)?;
+            }
+            group = line.first.group();
+        }
+        print_line(out, line, width)?;
+    }
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    summary(out, report)
+}
+
+/// Checks in a row that say the same are one line.
+struct Line<'a> {
+    first: &'a Check,
+    name: String,
+    more: usize,
+}
+
+fn merge<'a>(checks: &[&'a Check]) -> Vec<Line<'a>> {
+    let mut lines: Vec<Line<'a>> = Vec::new();
+    for &check in checks {
+        if let Some(last) = lines.last_mut()
+            && same(last.first, check)
+        {
+            let short = check.id.split_once('.').map_or("", |(_, name)| name);
+            last.name += &format!(" .{short}");
+            last.more += 1;
+            continue;
+        }
+        let subject = check.subject.as_ref().map(|subject| format!(" {subject}")).unwrap_or_default();
+        lines.push(Line { first: check, name: format!("{}{subject}", check.id), more: 0 });
+    }
+    lines
+}
+
+fn same(a: &Check, b: &Check) -> bool {
+    let key =
+        |check: &Check| (check.status, check.subject.clone(), check.evidence.clone(), check.advice.clone());
+    !a.is_ok() && a.group() == b.group() && key(a) == key(b)
+}
+
+/// Not as it should be, and it costs something.
+fn counts(check: &Check) -> bool {
+    !check.is_ok() && check.impact != Impact::Nothing
+}
+
+fn style(check: &Check) -> Style {
+    let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+    match (check.status, check.impact) {
+        (Status::Ok, _) => colour(AnsiColor::Green),
+        (_, Impact::Fatal) => colour(AnsiColor::Red).bold(),
+        (_, Impact::Nothing) => Style::new().dimmed(),
+        (Status::Missing, Impact::Costs) => colour(AnsiColor::Red),
+        (Status::Degraded | Status::Unknown, Impact::Costs) => colour(AnsiColor::Yellow),
+    }
+}
+
+fn print_line(out: &mut impl Write, line: &Line<'_>, width: usize) -> io::Result<()> {
+    let check = line.first;
+    let style = style(check);
+    let note = if check.is_ok() || counts(check) { "" } else { " (costs nothing here)" };
+    if line.more > 0 {
+        writeln!(out, "{style}{:<9}{style:#} {}:", check.status, line.name)?;
+        writeln!(out, "{:<10}{}{note}", "", check.evidence)?;
+    } else {
+        writeln!(out, "{style}{:<9}{style:#} {:<width$}  {}{note}", check.status, line.name, check.evidence)?;
+    }
+    match &check.advice {
+        Some(advice) => writeln!(out, "{:<10}-> {advice}", ""),
+        None => Ok(()),
+    }
+}
+
+fn summary(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    for works in &report.works {
+        let list =
+            if works.transports.is_empty() { "nothing".to_owned() } else { works.transports.join(", ") };
+        write!(out, "works on {}: {list}", works.device)?;
+        if !works.failed.is_empty() {
+            write!(out, "; FAILS: {}", works.failed.join(", "))?;
+        }
+        if let Some(place) = &works.rc_rings {
+            write!(out, "; rings of rc streams in {place}")?;
+        }
+        writeln!(out)?;
+    }
+    if !report.absent.is_empty() {
+        writeln!(out, "does not work here: {}", report.absent.join("; "))?;
+    }
+    let mut groups: Vec<&str> = report.faults().map(Check::group).collect();
+    groups.dedup();
+    let verdict = report.verdict;
+    let colour = match verdict {
+        Verdict::Ok => AnsiColor::Green,
+        Verdict::Degraded => AnsiColor::Yellow,
+        Verdict::CannotWork => AnsiColor::Red,
+    };
+    let style = Style::new().fg_color(Some(colour.into())).bold();
+    write!(out, "{style}{verdict}{style:#}")?;
+    if !groups.is_empty() {
+        write!(out, "; look at {}", groups.join(", "))?;
+    }
+    let hidden = |check: &Check| check.id == "topology.acs" && check.status == Status::Unknown;
+    if !report.host.root && report.faults().any(hidden) {
+        write!(out, "; root would add topology.acs (registers of PCI bridges)")?;
+    }
+    writeln!(out, " (exit code {})", verdict.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Host;
+
+    fn text(checks: Vec<Check>, quiet: bool) -> String {
+        let verdict = Verdict::of(&checks);
+        let report = Report { host: Host::default(), checks, works: Vec::new(), absent: Vec::new(), verdict };
+        let mut out = anstream::StripStream::new(Vec::new());
+        print(&mut out, &report, quiet).expect("writes");
+        String::from_utf8(out.into_inner()).expect("text")
+    }
+
+    #[test]
+    fn a_line_a_check_advice_below_and_equal_ones_together() {
+        let unknown = |id| Check::unknown(id, "no GPU", "see gpu.devices");
+        let checks = vec![
+            Check::ok("machine.cpus", "16 CPUs"),
+            unknown("gpu.bar1"),
+            unknown("gpu.link"),
+            Check::missing("daemon.running", "none", "start it").harmless(),
+        ];
+        let text = text(checks.clone(), false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["ok", "machine.cpus", "16", "CPUs"]);
+        assert_eq!(lines[2], "unknown   gpu.bar1 .link:");
+        assert_eq!(lines[3], "          no GPU");
+        assert_eq!(lines[4], "          -> see gpu.devices");
+        assert!(text.contains("none (costs nothing here)"), "{text}");
+        assert!(text.trim_end().ends_with("(exit code 1)"), "{text}");
+        let quiet = super::tests::text(checks, true);
+        assert!(
+            !quiet.contains("machine.cpus") && !quiet.contains("daemon") && quiet.contains("gpu.bar1"),
+            "{quiet}"
+        );
+    }
+}

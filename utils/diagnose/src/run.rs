@@ -1,0 +1,122 @@
+//! One run: gather, check, try, report.
+
+use crate::args::Args;
+use crate::catalogue;
+use crate::check::Check;
+use crate::checks;
+use crate::child;
+use crate::facts::Facts;
+use crate::report::{Host, Report, human};
+use crate::selftest::device::Name;
+use crate::selftest::{self, Test};
+use crate::system::System;
+use crate::verdict::{self, Verdict};
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+/// EX_USAGE: a wrong command line is none of the verdicts.
+pub const USAGE: u8 = 64;
+
+/// Runs the program.
+pub fn main(args: &Args) -> ExitCode {
+    if let Some(task) = &args.child {
+        child::perform(task);
+        return ExitCode::SUCCESS;
+    }
+    let mut out = anstream::stdout().lock();
+    if args.list {
+        for entry in catalogue::ALL.iter().chain(catalogue::REQUIRED) {
+            // A reader that has seen enough is no failure.
+            let _ = writeln!(out, "{:<22}{}", entry.id, entry.title);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let selected = match args.selected() {
+        Ok(selected) => selected,
+        Err(why) => {
+            eprintln!("gpunet-diagnose: --only: {why}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let report = diagnose(args, &selected);
+    let _ = if args.json {
+        writeln!(out, "{:#}", report.json())
+    } else {
+        human::print(&mut out, &report, args.quiet)
+    };
+    ExitCode::from(report.verdict.code())
+}
+
+fn diagnose(args: &Args, selected: &[&str]) -> Report {
+    let system = args.root.as_deref().map_or_else(System::here, System::under);
+    let facts = Facts::gather(&system, || match system.is_here() {
+        true => child::libraries(),
+        false => Err("not asked: facts come from --root".to_owned()),
+    });
+    let mut checks = checks::all(&facts);
+    let devices = devices(&facts);
+    let tests: Vec<Test> = selected.iter().filter_map(|id| Test::of(id)).collect();
+    if system.is_here() {
+        // What is required of a GPU is shown by its tests, selected or not.
+        let wanted = if args.require.is_empty() { tests.clone() } else { Test::ALL.to_vec() };
+        checks.extend(try_all(&facts, &devices, &wanted));
+    } else {
+        let why = "not run: facts come from --root";
+        checks.extend(Test::ALL.iter().map(|test| Check::unknown(test.id(), why, "run without --root")));
+    }
+    let required = verdict::require(&args.require, &facts, &checks);
+    let tried = !tests.is_empty() && system.is_here();
+    let works = if tried { verdict::works(&facts, &checks, &devices) } else { Vec::new() };
+    let absent = if tried { verdict::absent(&facts, &works) } else { Vec::new() };
+    checks.retain(|check| selected.contains(&check.id.as_str()));
+    checks.extend(required);
+    Report { host: Host::of(&facts), verdict: Verdict::of(&checks), checks, works, absent }
+}
+
+/// The CPU device, and each GPU.
+fn devices(facts: &Facts) -> Vec<Name> {
+    let cuda = facts.libraries.as_ref().ok().and_then(|libraries| libraries.cuda.as_ref().ok());
+    let gpus = cuda.map(|cuda| &cuda.gpus[..]).unwrap_or_default();
+    std::iter::once(Name::Cpu).chain(gpus.iter().map(|gpu| Name::Cuda(gpu.ordinal))).collect()
+}
+
+fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
+    let addresses = rdma_addresses(facts);
+    let mut checks = Vec::new();
+    for &name in devices {
+        let tests: Vec<Test> = selftest::of_device(name, !addresses.is_empty())
+            .into_iter()
+            .filter(|test| wanted.contains(test))
+            .collect();
+        child::tests(name, &tests, &addresses, |check| checks.push(check));
+    }
+    if wanted.contains(&Test::Ptx) && devices == [Name::Cpu] {
+        checks.push(Check::unknown(Test::Ptx.id(), "no GPU to load kernels on", "see gpu.devices"));
+    }
+    if wanted.contains(&Test::Rc) && addresses.is_empty() {
+        checks.push(Check::unknown(
+            Test::Rc.id(),
+            "no RDMA device with an address to try it on",
+            "see rdma.devices and rdma.address",
+        ));
+    }
+    checks
+}
+
+/// The addresses of interfaces that belong to active ports, IPv4 first: a link-local IPv6 address lacks its scope.
+fn rdma_addresses(facts: &Facts) -> Vec<IpAddr> {
+    let Ok(libraries) = &facts.libraries else { return Vec::new() };
+    let ports = facts.cards.iter().flat_map(|card| &card.ports).filter(|port| port.is_active());
+    let interfaces: Vec<&str> =
+        ports.flat_map(|port| &port.interfaces).map(|(name, _)| name.as_str()).collect();
+    let usable = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let mut found: Vec<IpAddr> = libraries
+        .addresses
+        .iter()
+        .filter(|(name, address)| interfaces.contains(&name.as_str()) && usable(address))
+        .map(|(_, address)| *address)
+        .collect();
+    found.sort_by_key(IpAddr::is_ipv6);
+    found
+}

@@ -1,0 +1,129 @@
+//! Message passing between device and CPU and between two blocks: no stale word, and stale ones are counted.
+
+use super::device::{Job, TestDevice, of_host, outcome};
+use super::{Found, LIMIT};
+use gpunet_device::group::Solo;
+use gpunet_diagnose_kernel::Order;
+
+/// Words of data: 64 lines of 128 bytes.
+const WORDS: u64 = 1024;
+/// Rounds on a GPU, and of CPU threads, which may have to share a core.
+const ROUNDS: [u64; 2] = [20_000, 1_000];
+/// Rounds with a writer that breaks the rules.
+const BROKEN: u64 = 100;
+/// Where things lie.
+const FLAG: usize = 0;
+const ACK: usize = 256;
+const DATA: usize = 4096;
+const OWN: usize = DATA + WORDS as usize * 8;
+/// Two blocks have words of their own each.
+const SIZE: usize = OWN + 2 * WORDS as usize * 8;
+
+/// Who writes to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    FromDevice,
+    ToDevice,
+    BetweenBlocks,
+}
+
+impl Way {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::FromDevice => "device to CPU",
+            Self::ToDevice => "CPU to device",
+            Self::BetweenBlocks => "block to block",
+        }
+    }
+}
+
+pub fn run(device: &TestDevice) -> Result<Found, String> {
+    let rounds = ROUNDS[usize::from(!device.is_gpu())];
+    for way in [Way::FromDevice, Way::ToDevice, Way::BetweenBlocks] {
+        let stale =
+            |rounds, broken| one(device, way, rounds, broken).map_err(|why| format!("{}: {why}", way.name()));
+        judge(stale(rounds, false)?, stale(BROKEN, true)?, rounds)
+            .map_err(|why| format!("{}: {why}", way.name()))?;
+    }
+    Ok(Found::Right(format!(
+        "0 stale words in 3 x {rounds} rounds of {WORDS} words (device to CPU, CPU to device, block to block); \
+         with the word before the data all {} are counted",
+        BROKEN * WORDS
+    )))
+}
+
+fn judge(stale: u64, broken: u64, rounds: u64) -> Result<(), String> {
+    if broken != BROKEN * WORDS {
+        return Err(format!(
+            "the test does not work: a writer that breaks the rules leaves {} stale words, {broken} were counted",
+            BROKEN * WORDS
+        ));
+    }
+    if stale != 0 {
+        return Err(format!("{stale} stale words in {rounds} rounds of {WORDS}"));
+    }
+    Ok(())
+}
+
+fn one(device: &TestDevice, way: Way, rounds: u64, broken: bool) -> Result<u64, String> {
+    let job = device.job(SIZE, SIZE)?;
+    let roles = match way {
+        Way::FromDevice => Order::WRITES,
+        Way::ToDevice => Order::READS,
+        Way::BetweenBlocks => Order::WRITES | Order::READS,
+    };
+    let order =
+        |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Order {
+            data: shared(DATA, WORDS as usize * 8),
+            own: own(OWN, 2 * WORDS as usize * 8),
+            flag: shared(FLAG, 8).cast(),
+            ack: shared(ACK, 8).cast(),
+            words: WORDS,
+            rounds,
+            broken: u32::from(broken),
+            near: u32::from(way == Way::BetweenBlocks),
+            roles,
+            reserved: 0,
+            limit_ns: LIMIT.as_nanos() as u64,
+            results: job.results(),
+        };
+    let kernel = |_, job: &Job| match way {
+        Way::BetweenBlocks => order(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
+        _ => order(job, &|at, len| job.own(at, len), &|at, len| job.device(at, len)),
+    };
+    let host = |job: &Job| {
+        let order = order(job, &|at, len| job.host(at, len), &|at, len| job.host(at, len));
+        let alone = Solo::new(0, 1);
+        match way {
+            Way::FromDevice => Some(order.read(&alone)),
+            Way::ToDevice => Some(order.write(&alone)),
+            Way::BetweenBlocks => None,
+        }
+    };
+    let blocks = if way == Way::BetweenBlocks { 2 } else { 1 };
+    let (mine, words, _) = device.run(job, blocks, kernel, host)?;
+    let mine = mine.map(of_host).transpose()?;
+    let written = match (way, mine) {
+        (Way::ToDevice, Some(rounds)) => rounds,
+        _ => outcome(&words, 0, "the writing block")?,
+    };
+    let stale = match (way, mine) {
+        (Way::FromDevice, Some(stale)) => stale,
+        _ => outcome(&words, 1, "the reading block")?,
+    };
+    if written == rounds { Ok(stale) } else { Err(format!("{written} rounds of {rounds} were written")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_words_fail_and_so_does_a_test_that_counts_none() {
+        let all = BROKEN * WORDS;
+        assert_eq!(judge(0, all, 10), Ok(()));
+        assert!(judge(3, all, 10).expect_err("stale").starts_with("3 stale words"));
+        assert!(judge(0, 0, 10).expect_err("blind").starts_with("the test does not work"));
+        assert!(judge(0, all - 1, 10).is_err());
+    }
+}

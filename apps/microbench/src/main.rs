@@ -10,6 +10,7 @@ mod foreign;
 mod measure;
 mod pair;
 mod report;
+mod sockets;
 mod stamps;
 
 use args::{Args, What};

@@ -3,6 +3,7 @@
 mod attach;
 mod bandwidth;
 mod check;
+mod connect;
 mod copy;
 mod far_check;
 mod handoff;
@@ -11,6 +12,7 @@ mod latency;
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
 pub use check::{CheckArgs, check};
+pub use connect::connect;
 pub use copy::copy;
 pub use handoff::handoff;
 pub use latency::{LatencyArgs, latency};
@@ -44,7 +46,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Handoff => handoff(run)?,
         What::Latency(args) => latency(run, args)?,
         What::Bandwidth(args) => bandwidth(run, args)?,
-        What::Connect => return Err("not yet".into()),
+        What::Connect => connect(run)?,
         What::Scale => return Err("not yet".into()),
         What::Idle => return Err("not yet".into()),
         What::Incast => return Err("not yet".into()),

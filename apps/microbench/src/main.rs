@@ -9,6 +9,7 @@ mod floor;
 mod foreign;
 mod measure;
 mod pair;
+mod process;
 mod report;
 mod sockets;
 mod stamps;

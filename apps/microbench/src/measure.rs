@@ -5,9 +5,11 @@ mod bandwidth;
 mod check;
 mod connect;
 mod copy;
+mod crowd;
 mod far_check;
 mod handoff;
 mod latency;
+mod scale;
 
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
@@ -16,6 +18,7 @@ pub use connect::connect;
 pub use copy::copy;
 pub use handoff::handoff;
 pub use latency::{LatencyArgs, latency};
+pub use scale::scale;
 
 use crate::args::{Effort, What};
 use crate::bench::{Bench, Outcome};
@@ -47,7 +50,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Latency(args) => latency(run, args)?,
         What::Bandwidth(args) => bandwidth(run, args)?,
         What::Connect => connect(run)?,
-        What::Scale => return Err("not yet".into()),
+        What::Scale => scale(run)?,
         What::Idle => return Err("not yet".into()),
         What::Incast => return Err("not yet".into()),
         What::Copy => copy(run)?,

@@ -8,6 +8,7 @@ mod copy;
 mod crowd;
 mod far_check;
 mod handoff;
+mod idle;
 mod latency;
 mod scale;
 
@@ -17,6 +18,7 @@ pub use check::{CheckArgs, check};
 pub use connect::connect;
 pub use copy::copy;
 pub use handoff::handoff;
+pub use idle::idle;
 pub use latency::{LatencyArgs, latency};
 pub use scale::scale;
 
@@ -51,7 +53,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Bandwidth(args) => bandwidth(run, args)?,
         What::Connect => connect(run)?,
         What::Scale => scale(run)?,
-        What::Idle => return Err("not yet".into()),
+        What::Idle => idle(run)?,
         What::Incast => return Err("not yet".into()),
         What::Copy => copy(run)?,
         What::Attach => attach(run)?,

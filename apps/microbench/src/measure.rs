@@ -9,6 +9,7 @@ mod crowd;
 mod far_check;
 mod handoff;
 mod idle;
+mod incast;
 mod latency;
 mod scale;
 
@@ -19,6 +20,7 @@ pub use connect::connect;
 pub use copy::copy;
 pub use handoff::handoff;
 pub use idle::idle;
+pub use incast::incast;
 pub use latency::{LatencyArgs, latency};
 pub use scale::scale;
 
@@ -54,7 +56,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Connect => connect(run)?,
         What::Scale => scale(run)?,
         What::Idle => idle(run)?,
-        What::Incast => return Err("not yet".into()),
+        What::Incast => incast(run)?,
         What::Copy => copy(run)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,

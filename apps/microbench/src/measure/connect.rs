@@ -1,6 +1,6 @@
 //! Connections that carry a byte each way, one after another.
 
-use super::{Run, handoff};
+use super::{Run, crowd, handoff};
 use crate::bench::{Bench, Outcome};
 use crate::pair::{PATIENCE_NS, Ports, Transport};
 use crate::report::{Axis, Role, Row};
@@ -33,6 +33,7 @@ pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
     for (transport, kind) in [(Transport::Peer, Kind::Unix), (Transport::Tcp, Kind::Tcp)] {
         let mut setting = super::settings(&bench, threads);
         setting.push(("transport", transport.name().to_owned()));
+        setting.push(("placement", crowd::placement(run, transport)?));
         setting.push(("rings", format!("{} KiB", RING >> 10)));
         setting.push(("rounds", format!("{rounds}: connect, a byte there and back, close")));
         let title = format!("{}, {}", bench.title(), transport.name());

@@ -6,7 +6,8 @@ use crate::pair::{PATIENCE_NS, Ports, Transport};
 use crate::process;
 use gpunet_bench_kernel::Hold;
 use gpunet_device::{Options, SockAddr};
-use gpunet_proxy::{Config, FinishPolicy};
+use gpunet_proxy::snapshot::Placement;
+use gpunet_proxy::{Config, FinishPolicy, Proxy};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The rings of the silent ones: the smallest there are.
@@ -32,10 +33,29 @@ pub fn config(sockets: u64) -> Config {
     Config { sockets: sockets as u32 + 256, shared_rings: rings, device_rings: rings, ..Config::default() }
 }
 
+/// Where the rings of a device's streams lie, by two sockets that are opened to look at them.
+pub fn placement(run: &Run<'_>, transport: Transport) -> Outcome<String> {
+    let proxy = run.proxy.open(Config::small())?;
+    let crowd = Crowd::attach(run, &proxy, transport, 2)?;
+    let snapshot = proxy.snapshot()?;
+    drop(crowd);
+    let own: Vec<u32> =
+        snapshot.clients.iter().filter(|c| c.pid == std::process::id()).map(|client| client.id).collect();
+    let sockets = snapshot.sockets.iter().filter(|socket| own.contains(&socket.client));
+    let mut places: Vec<_> =
+        sockets.map(|socket| socket.placement).filter(|place| *place != Placement::None).collect();
+    places.dedup();
+    Ok(places.into_iter().map(Placement::name).collect::<Vec<_>>().join(", "))
+}
+
 impl Crowd {
     /// Attaches and opens so many sockets, half of them accepted by the other half.
     pub fn open(run: &Run<'_>, config: Config, transport: Transport, sockets: u64) -> Outcome<Self> {
-        let bench = Bench::attach(&run.proxy.open(config)?, run.device)?;
+        Self::attach(run, &run.proxy.open(config)?, transport, sockets)
+    }
+
+    fn attach(run: &Run<'_>, proxy: &Proxy, transport: Transport, sockets: u64) -> Outcome<Self> {
+        let bench = Bench::attach(proxy, run.device)?;
         bench.prepare(128)?;
         let ports = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut crowd = Self { bench, ports, resident_each: 0.0, rings_each: 0.0 };

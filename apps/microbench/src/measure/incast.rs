@@ -2,7 +2,7 @@
 
 mod peer;
 
-use super::Run;
+use super::{Run, crowd};
 use crate::bench::{Bench, Outcome};
 use crate::floor;
 use crate::pair::{PATIENCE_NS, Ports, Transport};
@@ -36,6 +36,7 @@ pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
     for (transport, kind) in [(Transport::Peer, Kind::Unix), (Transport::Tcp, Kind::Tcp)] {
         let mut setting = super::settings(&bench, THREADS);
         setting.push(("transport", transport.name().to_owned()));
+        setting.push(("placement", crowd::placement(run, transport)?));
         setting.push(("rings", format!("{} KiB", RING >> 10)));
         setting.push(("messages", format!("{} KiB, for {duration:.1?}", MESSAGE >> 10)));
         let title = format!("{}, {SENDERS} senders to one block, {}", bench.title(), transport.name());

@@ -69,6 +69,7 @@ impl Scene {
         let transport = self.transport.name();
         let mut setting = super::settings(&bench, THREADS);
         setting.push(("transport", transport.to_owned()));
+        setting.push(("placement", crowd::placement(run, self.transport)?));
         setting.push(("rings", format!("{} KiB, of busy streams {} KiB", crowd::RING >> 10, RING >> 10)));
         setting.push(("sockets", "both ends of each connection, the busy ones among them".to_owned()));
         let title = format!("{}, {transport}, {}: {SIZE} B there and back", bench.title(), self.pairs());

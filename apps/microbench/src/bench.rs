@@ -8,7 +8,9 @@ use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
-use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, attach, embed};
+use gpunet_proxy::{
+    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, attach, embed,
+};
 use std::cell::OnceCell;
 use std::error::Error as StdError;
 use std::path::Path;
@@ -201,16 +203,26 @@ impl Bench {
 
     /// Waits for a kernel; one that hangs is cancelled and reported.
     pub fn finish(&self, launch: Launch, job: &Job) -> Outcome<Vec<u64>> {
+        self.finish_with(launch, job, FinishPolicy::Close)
+    }
+
+    /// As [`Bench::finish`]; `policy` says what becomes of the sockets that the kernel has left open.
+    pub fn finish_with(&self, launch: Launch, job: &Job, policy: FinishPolicy) -> Outcome<Vec<u64>> {
         let start = Instant::now();
         let ended = launch.wait_timeout(LIMIT)?;
         if !ended {
             launch.cancel();
         }
-        launch.finish(FinishPolicy::Close)?;
+        launch.finish(policy)?;
         if !ended {
             return Err(format!("the kernel hung: cancelled after {:?}", start.elapsed()).into());
         }
         job.words()
+    }
+
+    /// Closes all sockets; says how that ended.
+    pub fn close(self) -> CloseReport {
+        self.attachment.close()
     }
 
     /// The errno in the first of these words that holds one.

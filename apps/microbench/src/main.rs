@@ -9,7 +9,9 @@ mod floor;
 mod foreign;
 mod measure;
 mod pair;
+mod process;
 mod report;
+mod sockets;
 mod stamps;
 
 use args::{Args, What};

@@ -3,17 +3,26 @@
 mod attach;
 mod bandwidth;
 mod check;
+mod connect;
 mod copy;
+mod crowd;
 mod far_check;
 mod handoff;
+mod idle;
+mod incast;
 mod latency;
+mod scale;
 
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
 pub use check::{CheckArgs, check};
+pub use connect::connect;
 pub use copy::copy;
 pub use handoff::handoff;
+pub use idle::idle;
+pub use incast::incast;
 pub use latency::{LatencyArgs, latency};
+pub use scale::scale;
 
 use crate::args::{Effort, What};
 use crate::bench::{Bench, Outcome};
@@ -44,10 +53,10 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Handoff => handoff(run)?,
         What::Latency(args) => latency(run, args)?,
         What::Bandwidth(args) => bandwidth(run, args)?,
-        What::Connect => return Err("not yet".into()),
-        What::Scale => return Err("not yet".into()),
-        What::Idle => return Err("not yet".into()),
-        What::Incast => return Err("not yet".into()),
+        What::Connect => connect(run)?,
+        What::Scale => scale(run)?,
+        What::Idle => idle(run)?,
+        What::Incast => incast(run)?,
         What::Copy => copy(run)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,

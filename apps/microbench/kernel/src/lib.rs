@@ -5,6 +5,9 @@
 //! | [`PingPong`] | one block echoes, the other measures round trips |
 //! | [`Duplex`] | pairs of blocks exchange verified bytes both ways at once, through many connections |
 //! | [`Pairs`] | pairs of groups exchange verified bytes; lanes may be made to diverge |
+//! | [`Connects`] | pairs of blocks connect, exchange a byte and close, again and again |
+//! | [`Hold`], [`Busy`] | many connections are opened and left open; pairs echo beside them |
+//! | [`Incast`] | many senders, one receiver that serves whoever has something |
 //! | [`Flow`] | blocks send or receive as fast as they can |
 //! | [`Serve`] | one block echoes for one peer outside |
 //! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
@@ -18,24 +21,30 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 
 mod bare;
+mod connects;
 mod copy;
 mod duplex;
 mod ends;
 mod flags;
 mod flow;
 mod handoff;
+mod hold;
+mod incast;
 mod pairs;
 mod ping_pong;
 mod results;
 mod serve;
 
 pub use bare::Bare;
+pub use connects::Connects;
 pub use copy::Copy;
 pub use duplex::Duplex;
 pub use ends::Ends;
 pub use flags::Flags;
 pub use flow::{Flow, MOST_CONNECTIONS};
 pub use handoff::{Clock, Handoff};
+pub use hold::{Busy, Hold};
+pub use incast::{Incast, MOST_SENDERS};
 pub use pairs::{GroupKind, Pairs};
 pub use ping_pong::PingPong;
 pub use results::{Results, failed};

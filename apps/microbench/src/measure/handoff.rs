@@ -38,7 +38,7 @@ pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
 }
 
 /// Two words between the device and a spinning CPU, a round trip.
-fn flags(bench: &Bench, threads: u32, size: usize, rounds: u64) -> Outcome<Row> {
+pub(super) fn flags(bench: &Bench, threads: u32, size: usize, rounds: u64) -> Outcome<Row> {
     let (ping, pong, out, back) = (0, 4096, 8192, 16384);
     let pinned = bench.pinned(32768)?;
     let job = bench.job(size, rounds as usize)?;

@@ -1,0 +1,95 @@
+//! The same by threads with plain sockets.
+
+use super::Got;
+use crate::sockets::{Kind, Listener, Place, Socket, join};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{ErrorKind, Result};
+use std::time::{Duration, Instant};
+
+/// No sender is silent for so long.
+const SILENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+/// How long senders wait for their receiver.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Threads that each send messages for a time.
+pub fn send(to: &Place, senders: u32, message: u64, duration: Duration) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..senders).map(|_| scope.spawn(|| send_one(to, message, duration))).collect();
+        threads.into_iter().try_for_each(join)
+    })
+}
+
+fn send_one(to: &Place, message: u64, duration: Duration) -> Result<()> {
+    let start = Instant::now();
+    let mut socket = loop {
+        match Socket::connect(to) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+                    && start.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => break result?,
+        }
+    };
+    let (message, start) = (vec![1; message as usize], Instant::now());
+    while start.elapsed() < duration {
+        socket.send_all(&message)?;
+    }
+    Ok(())
+}
+
+/// Threads that send, and one that receives.
+pub fn receive(kind: Kind, senders: u32, message: u64, duration: Duration) -> Result<Got> {
+    let listener = Listener::new(kind)?;
+    let place = listener.place()?;
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || send(&place, senders, message, duration));
+        let sockets: Result<Vec<Socket>> = (0..senders).map(|_| listener.accept()).collect();
+        let got = drain(sockets?, message)?;
+        join(sending)?;
+        Ok(got)
+    })
+}
+
+/// Receives until each has ended, a message of each that is ready in turn.
+fn drain(sockets: Vec<Socket>, message: u64) -> Result<Got> {
+    let mut each = vec![0; sockets.len()];
+    let mut open: Vec<(usize, Socket)> = sockets.into_iter().enumerate().collect();
+    let mut message = vec![0; message as usize];
+    let (start, mut time) = (Instant::now(), None);
+    while !open.is_empty() {
+        let mut fds: Vec<_> = open.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::IN)).collect();
+        if poll(&mut fds, Some(&SILENCE))? == 0 {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ended = Vec::new();
+        for ((sender, socket), _) in open.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+            match socket.receive(&mut message)? {
+                0 => {
+                    time.get_or_insert_with(|| start.elapsed());
+                    ended.push(*sender);
+                }
+                n if time.is_none() => each[*sender] += n as u64,
+                _ => {}
+            }
+        }
+        open.retain(|(sender, _)| !ended.contains(sender));
+    }
+    Ok(Got { time: time.unwrap_or_else(|| start.elapsed()), each })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_senders_are_received() {
+        for kind in [Kind::Tcp, Kind::Unix] {
+            let got = receive(kind, 3, 4096, Duration::from_millis(20)).unwrap();
+            assert_eq!(got.each.len(), 3);
+            assert!(got.time > Duration::ZERO);
+        }
+    }
+}

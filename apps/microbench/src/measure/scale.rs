@@ -1,0 +1,207 @@
+//! Many open sockets of which few are busy.
+
+mod peer;
+
+use super::{Run, crowd, crowd::Crowd};
+use crate::bench::{self, Bench, Outcome};
+use crate::floor;
+use crate::pair::{PATIENCE_NS, Transport};
+use crate::process::{self, Cost, Spent};
+use crate::report::{Axis, Percentiles, Role, Row};
+use crate::sockets::Kind;
+use gpunet_bench_kernel::Busy;
+use gpunet_device::{Options, SockAddr};
+use gpunet_proxy::FinishPolicy;
+use std::time::Duration;
+
+/// Bytes of a busy stream's messages.
+const SIZE: u64 = 64;
+/// The rings of busy streams.
+const RING: u64 = 64 << 10;
+/// Round trips of a pair that are taken down.
+const SAMPLES: u64 = 50_000;
+/// Descriptors for everything but the sockets.
+const DESCRIPTORS: u64 = 500;
+/// So many sockets are enough to say what memory one takes.
+const MANY: u64 = 1000;
+/// Threads of a block, on a GPU.
+const THREADS: u32 = 128;
+
+/// One table.
+struct Scene {
+    transport: Transport,
+    /// Pairs of blocks that are busy.
+    busy: u32,
+    duration: Duration,
+    counts: Vec<u64>,
+}
+
+/// One connection to 10,000 open sockets, over tcp and over peer, with one busy pair and with several.
+pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
+    let most = process::more_descriptors().saturating_sub(DESCRIPTORS);
+    let wanted =
+        run.effort.of(vec![2, 1000], vec![2, 100, 1000, 10_000], vec![2, 10, 100, 1000, 3000, 10_000]);
+    let duration = run.effort.of(Duration::from_millis(400), Duration::from_secs(1), Duration::from_secs(3));
+    for transport in [Transport::Tcp, Transport::Peer] {
+        let several = if run.open()?.is_gpu() { 8 } else { 4 };
+        for busy in [1, several] {
+            let counts: Vec<u64> = wanted.iter().map(|&count| count.min(most)).collect();
+            let few = counts != wanted;
+            let counts = counts.into_iter().filter(|&count| busy == 1 || count >= 2 * u64::from(busy));
+            let mut scene = Scene { transport, busy, duration, counts: counts.collect() };
+            scene.counts.dedup();
+            scene.play(run)?;
+            if few {
+                run.recorder.note(format!(
+                    "not more than {most} sockets: this process may have {} descriptors (ulimit -Hn)",
+                    most + DESCRIPTORS
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Scene {
+    /// A table: floors and peers with each number of sockets, then blocks.
+    fn play(&self, run: &mut Run<'_>) -> Outcome<()> {
+        let bench = run.open()?;
+        let transport = self.transport.name();
+        let mut setting = super::settings(&bench, THREADS);
+        setting.push(("transport", transport.to_owned()));
+        setting.push(("placement", crowd::placement(run, self.transport)?));
+        setting.push(("rings", format!("{} KiB, of busy streams {} KiB", crowd::RING >> 10, RING >> 10)));
+        setting.push(("sockets", "both ends of each connection, the busy ones among them".to_owned()));
+        let title = format!("{}, {transport}, {}: {SIZE} B there and back", bench.title(), self.pairs());
+        run.recorder.table("scale", title, Axis::TimeByCount, setting, 8 * self.counts.len());
+        let (kind, plain) = match self.transport {
+            Transport::Tcp => (Kind::Tcp, true),
+            _ => (Kind::Unix, !bench.is_gpu()),
+        };
+        if plain {
+            for &sockets in &self.counts {
+                peer::record(run, kind, self, sockets)?;
+            }
+            run.recorder.note("peers: threads of this process");
+        }
+        if self.busy == 1 {
+            self.floors(run, &bench)?;
+        }
+        drop(bench);
+        for &sockets in &self.counts {
+            self.blocks(run, sockets)?;
+        }
+        if self.busy == 1 {
+            run.recorder.note(
+                "memory is what this process's resident memory has grown by: the kernel's own memory for sockets \
+                 is not in it, and rings are once they have been used",
+            );
+        }
+        if run.proxy.names_a_daemon() {
+            run.recorder.note("what the proxy takes is measured in this process: run it without --daemon");
+        }
+        Ok(())
+    }
+
+    fn pairs(&self) -> String {
+        if self.busy == 1 { "1 busy pair".to_owned() } else { format!("{} busy pairs", self.busy) }
+    }
+
+    /// How many sockets are silent, of so many.
+    fn silent(&self, sockets: u64) -> u64 {
+        sockets.saturating_sub(2 * u64::from(self.busy))
+    }
+
+    /// Hand-offs without sockets, as many as a round trip has, and over tcp what plain sockets take beside.
+    fn floors(&self, run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
+        let rounds = run.effort.of(2000, 10_000, 20_000);
+        let over_peer = self.transport == Transport::Peer;
+        let cpu = Bench::attach(&bench::proxy(None)?, "cpu")?;
+        let ends = if over_peer { [bench, bench] } else { [&cpu, bench] };
+        // Of three tries the best: on a machine with few cores something else may take one from the two ends.
+        let tries =
+            (0..3).map(|_| floor::ping_pong(ends, THREADS, SIZE, rounds)).collect::<Outcome<Vec<_>>>()?;
+        let times = tries.iter().filter_map(Row::as_times).min_by(|a, b| a.p50_us.total_cmp(&b.p50_us));
+        let Some(hand) = times.map(|one_way| one_way.plus(one_way)) else { return Ok(()) };
+        for &sockets in &self.counts {
+            let (times, what): (Option<Percentiles>, _) = if over_peer {
+                (Some(hand.clone()), "data and flag, two ways")
+            } else {
+                let plain = run.recorder.times(&peer::series(Kind::Tcp, true), sockets);
+                (plain.map(|plain| plain.plus(&hand)), "plain TCP and two hand-offs to the device (sum)")
+            };
+            if let Some(times) = times {
+                run.recorder.row(Row::percentiles(Role::Floor, what, times).at("floor", sockets));
+            }
+        }
+        Ok(())
+    }
+
+    /// So many sockets, of which some are busy.
+    fn blocks(&self, run: &mut Run<'_>, sockets: u64) -> Outcome<()> {
+        let mut crowd = Crowd::open(run, crowd::config(sockets), self.transport, self.silent(sockets))?;
+        let (samples, trips, spent) = self.busy(&mut crowd)?;
+        let row = Row::all_times(Role::Gpunet, format!("{sockets} sockets, round trip"), &samples);
+        run.recorder.row(row.at(format!("gpunet, {}", self.transport.name()), sockets));
+        if !run.proxy.names_a_daemon() {
+            let number = |what: &str, value, unit| {
+                Row::number(Role::Gpunet, format!("{sockets} sockets, {what}"), value, unit)
+            };
+            run.recorder.row(number("the proxy's threads", spent.share(), "% of a core"));
+            let each = spent.busy.as_secs_f64() * 1e6 / (2 * trips.max(1)) as f64;
+            run.recorder.row(number("the proxy's threads, a message", each, "us"));
+        }
+        if self.busy == 1 && sockets >= MANY {
+            memory(run, Role::Gpunet, "this process's memory", sockets, crowd.resident_each);
+            memory(run, Role::Gpunet, "rings", sockets, crowd.rings_each);
+        }
+        let report = crowd.bench.close();
+        if report.unfinished > 0 {
+            run.recorder
+                .note(format!("{sockets} sockets: {} streams had not ended in time", report.unfinished));
+        }
+        Ok(())
+    }
+
+    /// Busy pairs for a time: nanoseconds of round trips, how many there were, what the proxy took.
+    fn busy(&self, crowd: &mut Crowd) -> Outcome<(Vec<u64>, u64, Spent)> {
+        let (bench, blocks) = (&crowd.bench, 2 * self.busy);
+        let words = Busy::words(SAMPLES);
+        let job = bench.job((SIZE * u64::from(blocks)) as usize, blocks as usize * words)?;
+        let addr = SockAddr::from(crowd.ports.take(self.busy as u16));
+        let options = Options::DEFAULT
+            .with_transport(self.transport.kind())
+            .with_rings(RING, RING)
+            .with_timeouts(PATIENCE_NS, PATIENCE_NS);
+        let cost = Cost::begin()?;
+        let launch = bench.start(blocks, bench.threads(THREADS), |net| Busy {
+            net,
+            addr,
+            options,
+            buffer: job.buffer(),
+            size: SIZE,
+            duration_ns: self.duration.as_nanos() as u64,
+            samples: SAMPLES,
+            results: job.results(),
+        })?;
+        // Before the streams are closed and the results are copied.
+        launch.wait_timeout(self.duration * 10)?;
+        let spent = cost.end()?;
+        let all = bench.finish_with(launch, &job, FinishPolicy::Keep)?;
+        let ends: Vec<&[u64]> = all.chunks_exact(words).collect();
+        Bench::no_failure(&ends.iter().map(|end| end[0]).collect::<Vec<_>>())?;
+        let clients = || ends.iter().skip(1).step_by(2);
+        let samples = clients().flat_map(|client| {
+            let samples = &client[1..=client[0].min(SAMPLES) as usize];
+            // The first tenth of each warms up.
+            &samples[samples.len() / 10..]
+        });
+        Ok((samples.copied().collect(), clients().map(|client| client[0]).sum(), spent))
+    }
+}
+
+/// A row of memory a connection.
+fn memory(run: &mut Run<'_>, role: Role, what: &str, sockets: u64, bytes: f64) {
+    let name = format!("{sockets} sockets, {what}, a connection");
+    run.recorder.row(Row::number(role, name, bytes, "bytes"));
+}

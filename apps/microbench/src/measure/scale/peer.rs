@@ -1,0 +1,83 @@
+//! Many plain sockets of which few are busy.
+
+use super::{MANY, SAMPLES, SIZE, Scene, memory};
+use crate::bench::Outcome;
+use crate::measure::Run;
+use crate::pair::waits;
+use crate::process;
+use crate::report::{Role, Row};
+use crate::sockets::{Kind, Socket, join};
+use std::io::Result;
+use std::time::{Duration, Instant};
+
+/// The line of the chart.
+pub fn series(kind: Kind, spin: bool) -> String {
+    format!("{}, {}", kind.name(), waits(spin))
+}
+
+/// So many sockets with the scene's busy pairs.
+pub fn record(run: &mut Run<'_>, kind: Kind, scene: &Scene, sockets: u64) -> Outcome<()> {
+    let before = process::resident_afresh()?;
+    let silent = scene.silent(sockets) / 2;
+    let crowd = Socket::pairs(kind, silent as usize)?;
+    let grown = process::resident()?.saturating_sub(before);
+    // Spinning threads need a processor each.
+    let ways: &[bool] = if scene.busy == 1 { &[true, false] } else { &[false] };
+    for &spin in ways {
+        let pairs = Socket::pairs(kind, scene.busy as usize)?;
+        let samples = busy(pairs, spin, scene.duration)?;
+        let name = format!("{sockets} sockets, round trip, {}", series(kind, spin));
+        run.recorder.row(Row::all_times(Role::Peer, name, &samples).at(series(kind, spin), sockets));
+    }
+    if scene.busy == 1 && sockets >= MANY {
+        let what = format!("this process's memory, {}", kind.name());
+        memory(run, Role::Peer, &what, sockets, grown as f64 / silent as f64);
+    }
+    drop(crowd);
+    Ok(())
+}
+
+/// Round trips of all pairs, two threads a pair, for a time.
+fn busy(pairs: Vec<[Socket; 2]>, spin: bool, duration: Duration) -> Result<Vec<u64>> {
+    std::thread::scope(|scope| {
+        let mut ends = Vec::new();
+        for [mut client, mut server] in pairs {
+            client.spin(spin)?;
+            server.spin(spin)?;
+            let server = scope.spawn(move || server.echo(SIZE as usize));
+            let client = scope.spawn(move || {
+                let (mut message, mut samples) = ([1; SIZE as usize], Vec::new());
+                let start = Instant::now();
+                while start.elapsed() < duration {
+                    let ns = client.round_trip(&mut message)?;
+                    if samples.len() < SAMPLES as usize {
+                        samples.push(ns);
+                    }
+                }
+                Ok(samples)
+            });
+            ends.push((server, client));
+        }
+        let mut all = Vec::new();
+        for (server, client) in ends {
+            let samples = join(client)?;
+            // The first tenth of each warms up.
+            all.extend(&samples[samples.len() / 10..]);
+            join(server)?;
+        }
+        Ok(all)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_threads_are_busy() {
+        for spin in [false, true] {
+            let pairs = Socket::pairs(Kind::Unix, 2).unwrap();
+            assert!(!busy(pairs, spin, Duration::from_millis(1)).unwrap().is_empty());
+        }
+    }
+}

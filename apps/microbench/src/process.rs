@@ -1,0 +1,137 @@
+//! What this process takes: processor time of the proxy's threads, memory, descriptors.
+
+use crate::bench::Outcome;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How the threads of a proxy in this process are called. Linux cuts names at 15 bytes.
+const PROXY: [&str; 3] = ["gpunet-data-", "gpunet-control", "gpunet-heartbea"];
+
+/// Processor time of the proxy's threads over a time.
+pub struct Cost {
+    start: Instant,
+    before: Duration,
+}
+
+/// What they took.
+pub struct Spent {
+    pub busy: Duration,
+    pub elapsed: Duration,
+}
+
+impl Cost {
+    /// From now on.
+    pub fn begin() -> Outcome<Self> {
+        Ok(Self { before: proxy_time()?, start: Instant::now() })
+    }
+
+    /// Until now.
+    pub fn end(&self) -> Outcome<Spent> {
+        let elapsed = self.start.elapsed();
+        Ok(Spent { busy: proxy_time()?.saturating_sub(self.before), elapsed })
+    }
+}
+
+impl Spent {
+    /// Percent of a core.
+    pub fn share(&self) -> f64 {
+        100.0 * self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+fn proxy_time() -> Outcome<Duration> {
+    let mut sum = Duration::ZERO;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread may end meanwhile; it was none of the proxy's, which live longer.
+        let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
+        if PROXY.iter().any(|proxy| name.starts_with(proxy)) {
+            sum += thread_time(&task)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// A thread's time: by the scheduler's books in nanoseconds, where the kernel has them, else in ticks.
+fn thread_time(task: &Path) -> Outcome<Duration> {
+    let scheduled = std::fs::read_to_string(task.join("schedstat")).ok();
+    if let Some(time) = scheduled.and_then(|text| of_schedstat(&text)) {
+        return Ok(time);
+    }
+    let stat = std::fs::read_to_string(task.join("stat"))?;
+    of_stat(&stat).ok_or_else(|| "/proc/self/task/*/stat is not as expected".into())
+}
+
+/// The first number of a `schedstat`, nanoseconds on a processor. Zero: not counted.
+fn of_schedstat(text: &str) -> Option<Duration> {
+    let ns = text.split_whitespace().next()?.parse().ok()?;
+    if ns == 0 { None } else { Some(Duration::from_nanos(ns)) }
+}
+
+/// User and system time of a `stat`. The name before them may have any characters, brackets too.
+fn of_stat(text: &str) -> Option<Duration> {
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    // USER_HZ is 100 on every Linux.
+    Some(Duration::from_millis(10 * (ticks()? + ticks()?)))
+}
+
+/// As [`resident`], once what is allocated and free has been given back: so that what is allocated from now
+/// on counts, and not only what exceeds what others have left.
+pub fn resident_afresh() -> Outcome<u64> {
+    give_back();
+    resident()
+}
+
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+fn give_back() {
+    // SAFETY: it has no preconditions; it takes the allocator's own locks.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators give back in their own time.
+#[cfg(not(target_env = "gnu"))]
+fn give_back() {}
+
+/// Memory of this process that is in the machine's, bytes.
+pub fn resident() -> Outcome<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    of_status(&status).ok_or_else(|| "/proc/self/status is not as expected".into())
+}
+
+fn of_status(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+/// Raises the limit of open descriptors as far as this process may; returns it.
+pub fn more_descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_found_in_the_systems_texts() {
+        let stat = "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 12 30 0 0 20 0 1 0 99\n";
+        assert_eq!(of_stat(stat), Some(Duration::from_millis(420)));
+        assert_eq!(of_stat("7 (a) S 1"), None);
+        assert_eq!(of_schedstat("12345 6 7\n"), Some(Duration::from_nanos(12345)));
+        assert_eq!(of_schedstat("0 0 0\n"), None);
+        assert_eq!(of_status("VmHWM:\t 9 kB\nVmRSS:\t    20 kB\nRss: 1"), Some(20480));
+        assert_eq!(of_status("VmHWM:\t 9 kB\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_memory_and_a_share() {
+        assert!(resident().unwrap() > 4096);
+        let spent = Spent { busy: Duration::from_millis(5), elapsed: Duration::from_millis(500) };
+        assert!((spent.share() - 1.0).abs() < 1e-9);
+    }
+}

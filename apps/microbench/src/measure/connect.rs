@@ -37,7 +37,7 @@ pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
         setting.push(("rings", format!("{} KiB", RING >> 10)));
         setting.push(("rounds", format!("{rounds}: connect, a byte there and back, close")));
         let title = format!("{}, {}", bench.title(), transport.name());
-        run.recorder.table("connect", title, Axis::None, setting, 13);
+        run.recorder.table("connect", title, Axis::None, setting, 13)?;
         if transport == Transport::Peer {
             let flags = handoff::flags(&bench, threads, 0, rounds)?;
             run.recorder.row(flags.at("floor: a question and its answer", place(1, 0)));

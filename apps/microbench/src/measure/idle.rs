@@ -41,7 +41,7 @@ fn shares_table(run: &mut Run<'_>) -> Outcome<()> {
     setting.push(("rings", format!("{} KiB", crowd::RING >> 10)));
     setting.push(("beside", "a server block that waits for its plain TCP client".to_owned()));
     let title = format!("{}, the proxy's threads beside silent sockets", bench.title());
-    run.recorder.table("idle", title, Axis::None, setting, 7);
+    run.recorder.table("idle", title, Axis::None, setting, 7)?;
     Ok(())
 }
 

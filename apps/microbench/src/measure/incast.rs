@@ -40,7 +40,7 @@ pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
         setting.push(("rings", format!("{} KiB", RING >> 10)));
         setting.push(("messages", format!("{} KiB, for {duration:.1?}", MESSAGE >> 10)));
         let title = format!("{}, {SENDERS} senders to one block, {}", bench.title(), transport.name());
-        run.recorder.table("incast", title, Axis::None, setting, 13);
+        run.recorder.table("incast", title, Axis::None, setting, 13)?;
         run.recorder.row(copies(&bench, run.effort.of(64, 128, 256))?.at("floor: one block copies", 0));
         if transport == Transport::Tcp || !bench.is_gpu() {
             let got = peer::receive(kind, SENDERS, MESSAGE, duration)?;

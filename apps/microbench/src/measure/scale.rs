@@ -73,7 +73,7 @@ impl Scene {
         setting.push(("rings", format!("{} KiB, of busy streams {} KiB", crowd::RING >> 10, RING >> 10)));
         setting.push(("sockets", "both ends of each connection, the busy ones among them".to_owned()));
         let title = format!("{}, {transport}, {}: {SIZE} B there and back", bench.title(), self.pairs());
-        run.recorder.table("scale", title, Axis::TimeByCount, setting, 8 * self.counts.len());
+        run.recorder.table("scale", title, Axis::TimeByCount, setting, 8 * self.counts.len())?;
         let (kind, plain) = match self.transport {
             Transport::Tcp => (Kind::Tcp, true),
             _ => (Kind::Unix, !bench.is_gpu()),

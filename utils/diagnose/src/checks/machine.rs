@@ -58,7 +58,7 @@ fn cpus(machine: &Machine) -> Check {
         Some(n) => Check::degraded(
             ID,
             format!(
-                "{n} CPUs for this process: data threads do not spin, which adds microseconds to a round trip"
+                "{n} CPUs for this process: threads that wait share them with those that work, which adds microseconds to a round trip"
             ),
             format!("give the process {CPUS} CPUs or more (taskset, cpuset, the container's limit)"),
         ),

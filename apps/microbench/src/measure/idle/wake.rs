@@ -23,7 +23,7 @@ const PEER: &str = "plain TCP";
 pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let title = format!("{}, a plain client's first {SIZE} B after a silence", bench.title());
-    table(run, &bench, title, "tcp; the client is a blocking thread of this process");
+    table(run, &bench, title, "tcp; the client is a blocking thread of this process")?;
     let rounds = rounds(run);
     let mut served = Served::start(&bench, Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST)).take(1))?;
     let [mut plain, mut echo] = one_pair()?;
@@ -59,7 +59,7 @@ pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
     // Block, echo and data thread at the same time.
     let spin = !are_cores_few();
     let what = format!("tcp; the echo is a {} thread of this process", waits(spin));
-    table(run, &bench, title, &what);
+    table(run, &bench, title, &what)?;
     let rounds = rounds(run);
     for pause in PAUSES {
         let [mut plain, mut echo] = one_pair()?;
@@ -84,11 +84,11 @@ pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-fn table(run: &mut Run<'_>, bench: &Bench, title: String, transport: &str) {
+fn table(run: &mut Run<'_>, bench: &Bench, title: String, transport: &str) -> Outcome<()> {
     let mut setting = settings(bench, THREADS);
     setting.push(("transport", transport.to_owned()));
     setting.push(("placement", "pinned".to_owned()));
-    run.recorder.table("idle", title, Axis::None, setting, 10);
+    run.recorder.table("idle", title, Axis::None, setting, 10)
 }
 
 fn rounds(run: &Run<'_>) -> u64 {

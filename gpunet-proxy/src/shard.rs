@@ -17,7 +17,7 @@ use crossbeam_channel::Receiver;
 use gpunet_abi::{Error, Options, StreamWord};
 use gpunet_core::memory::WordArray;
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use scan::Device;
+use scan::{Device, Extent};
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -107,7 +107,7 @@ impl Shard {
     fn turn(&mut self) {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
-        busy |= self.scan();
+        busy |= self.scan(Extent::Slice);
         busy |= self.look();
         busy |= self.pump();
         busy |= self.poll_network(Duration::ZERO);
@@ -136,7 +136,7 @@ impl Shard {
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
-        if !self.scan() && self.setup.commands.is_empty() {
+        if !self.scan(Extent::Whole) && self.setup.commands.is_empty() {
             self.poll_network(limit);
         }
         flags.iter().for_each(|flag| flag.store(false));
@@ -262,13 +262,13 @@ impl Shard {
         }
     }
 
-    /// Looks at every word a device writes; queues the streams whose words changed and hands
-    /// control requests on.
-    fn scan(&mut self) -> bool {
+    /// Looks at the words that devices write; queues the streams whose words changed and hands control
+    /// requests on.
+    fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
         let Self { devices, ready, setup, .. } = self;
         for (&id, device) in devices.iter_mut() {
-            busy |= device.scan_streams(setup.index, setup.shards, |slot, stream| {
+            busy |= device.scan_streams(setup.index, setup.shards, extent, |slot, stream| {
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }

@@ -4,8 +4,24 @@ use super::stream::Stream;
 use crate::attached::Attached;
 use crate::message::{Message, StreamCount};
 use gpunet_core::memory::WordArray;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// Slots up to which a turn looks at the words of all streams (some microseconds for ten times as many).
+const SLICE: usize = 1024;
+/// Streams whose words each turn looks at, however many there are: those that were active last.
+const LIVELY: usize = 256;
+
+/// How much of the words to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All.
+    Whole,
+    /// Those of lively streams, and a slice of the others, the next one each time: what a busy stream costs
+    /// does not depend on how many are silent.
+    Slice,
+}
 
 /// One attachment.
 pub(super) struct Device {
@@ -21,6 +37,10 @@ pub(super) struct Device {
     pub(super) streams: Vec<Option<Box<Stream>>>,
     /// One more than the highest slot with a stream: the end of the scan.
     end: usize,
+    /// Slots of the streams that were active last; the longest known first.
+    lively: VecDeque<u32>,
+    /// Where the next slice begins.
+    next: usize,
 }
 
 impl Device {
@@ -38,6 +58,8 @@ impl Device {
             seen_abandons: vec![0; controls],
             streams: std::iter::repeat_with(|| None).take(sockets).collect(),
             end: 0,
+            lively: VecDeque::with_capacity(LIVELY + 1),
+            next: 0,
             attached,
         }
     }
@@ -70,30 +92,61 @@ impl Device {
 
     /// Forgets a stream.
     pub(super) fn remove(&mut self, index: usize) {
-        self.streams[index] = None;
+        if self.streams[index].take().is_some_and(|stream| stream.lively) {
+            self.lively.retain(|&slot| slot as usize != index);
+        }
         while self.end > 0 && self.streams[self.end - 1].is_none() {
             self.end -= 1;
         }
     }
 
-    /// Looks at the words of every `step`th stream from `first` on and passes those on whose words
-    /// changed; says whether there were any.
+    /// Looks at the words of every `step`th stream from `first` on, of all or of a slice, and passes those on
+    /// whose words changed; says whether there were any.
     pub(super) fn scan_streams(
         &mut self,
         first: usize,
         step: usize,
+        extent: Extent,
         mut ready: impl FnMut(u32, &mut Stream),
     ) -> bool {
         let mut busy = false;
-        let streams = &mut self.streams;
+        let Self { streams, lively, published, consumed, seen_published, seen_consumed, .. } = self;
+        let mut news = VecDeque::new();
         let mut changed = |index: usize, _| {
             if let Some(stream) = streams[index].as_deref_mut() {
                 busy = true;
+                if !std::mem::replace(&mut stream.lively, true) {
+                    news.push_back(index as u32);
+                }
                 ready(index as u32, stream);
             }
         };
-        self.published.scan(&mut self.seen_published, first, step, self.end, &mut changed);
-        self.consumed.scan(&mut self.seen_consumed, first, step, self.end, &mut changed);
+        let mut scan = |from: usize, step: usize, end: usize| {
+            published.scan(seen_published, from, step, end, &mut changed);
+            consumed.scan(seen_consumed, from, step, end, &mut changed);
+        };
+        if extent == Extent::Whole || self.end <= SLICE {
+            scan(first, step, self.end);
+        } else {
+            for &slot in &*lively {
+                scan(slot as usize, 1, slot as usize + 1);
+            }
+            let from = first + self.next;
+            // A whole number of steps, so that the next slice begins with a stream of this thread.
+            self.next += SLICE - SLICE % step;
+            scan(from, step, (first + self.next).min(self.end));
+            if first + self.next >= self.end {
+                self.next = 0;
+            }
+        }
+        lively.append(&mut news);
+        while lively.len() > LIVELY {
+            let slot = lively.pop_front();
+            let stream = slot.and_then(|slot| streams[slot as usize].as_deref_mut());
+            if let Some(stream) = stream {
+                stream.lively = false;
+            }
+        }
         busy
     }
 

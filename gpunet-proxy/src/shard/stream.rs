@@ -34,6 +34,8 @@ pub(super) struct Stream {
     pub(super) generation: u32,
     /// Waits in the ready queue.
     pub(super) queued: bool,
+    /// Among those whose words are looked at first.
+    pub(super) lively: bool,
     /// A short read does not say that nothing is left: the peer's end or urgent data were announced
     /// and will not be announced again.
     pub(super) read_to_empty: bool,
@@ -56,6 +58,7 @@ impl Stream {
             io: Some(opened.io),
             generation: opened.generation,
             queued: false,
+            lively: false,
             read_to_empty: false,
             events: [true; 2],
             timer: None,

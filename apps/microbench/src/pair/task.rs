@@ -194,9 +194,11 @@ const LAST: u16 = 31_500;
 const FIRST: u16 = 20_000;
 
 impl Ports {
-    /// Ports of an address of this host.
-    pub const fn of(ip: IpAddr) -> Self {
-        Self { ip, next: FIRST }
+    /// Ports of an address of this host. Where they begin differs from process to process: two runs on a machine
+    /// must not meet.
+    pub fn of(ip: IpAddr) -> Self {
+        let some = std::process::id().wrapping_mul(61) % u32::from(LAST - FIRST);
+        Self { ip, next: FIRST + some as u16 }
     }
 
     /// So many in a row.

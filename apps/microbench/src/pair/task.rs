@@ -192,13 +192,14 @@ pub struct Ports {
 /// Ports that Linux gives nobody by itself begin below this.
 const LAST: u16 = 31_500;
 const FIRST: u16 = 20_000;
+/// Processes with neighbouring numbers begin so far from each other: several may run at the same time.
+const APART: u32 = 40;
 
 impl Ports {
-    /// Ports of an address of this host. Where they begin differs from process to process: two runs on a machine
-    /// must not meet.
+    /// Ports of an address of this host.
     pub fn of(ip: IpAddr) -> Self {
-        let some = std::process::id().wrapping_mul(61) % u32::from(LAST - FIRST);
-        Self { ip, next: FIRST + some as u16 }
+        let places = u32::from(LAST - FIRST) / APART;
+        Self { ip, next: FIRST + (std::process::id() % places * APART) as u16 }
     }
 
     /// So many in a row.

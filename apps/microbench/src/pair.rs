@@ -289,15 +289,17 @@ impl Pair {
         matches!(self.ends, Ends::One(_))
     }
 
-    /// Which devices the ends are on, the client's first.
-    pub fn title(&self) -> String {
-        match (&self.ends, &self.daemon) {
-            (Ends::One(end), _) if end.is_gpu() => format!("two blocks of one {}", end.name()),
-            (Ends::One(_), _) => "two CPU blocks".to_owned(),
-            (Ends::Two { server, client }, daemon) => {
-                let place = if daemon.is_some() { "two processes" } else { "one process" };
-                format!("{} -> {}, {place}", client.name(), server.name())
-            }
+    /// Which devices the ends are on, the client's first. `apart`: the same devices, in two processes.
+    pub fn title(&self, apart: bool) -> String {
+        let names = match &self.ends {
+            Ends::One(end) => [end.name(); 2],
+            Ends::Two { server, client } => [client.name(), server.name()],
+        };
+        match &self.ends {
+            _ if apart || self.daemon.is_some() => format!("{} -> {}, two processes", names[0], names[1]),
+            Ends::One(end) if end.is_gpu() => format!("two blocks of one {}", end.name()),
+            Ends::One(_) => "two CPU blocks".to_owned(),
+            Ends::Two { .. } => format!("{} -> {}, one process", names[0], names[1]),
         }
     }
 
@@ -315,9 +317,9 @@ impl Pair {
     }
 
     /// What the head of a table says of it.
-    pub fn settings(&self, shape: Shape) -> Vec<(&'static str, String)> {
+    pub fn settings(&self, shape: Shape, apart: bool) -> Vec<(&'static str, String)> {
         vec![
-            ("ends", self.title()),
+            ("ends", self.title(apart)),
             ("transport", self.means[0].name().to_owned()),
             ("blocks", self.shape_name(shape)),
         ]

@@ -130,9 +130,8 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     let plan = Plan::new(args, run.effort, &pair, transport);
     let shape = Shape { threads: args.threads, ..Shape::ONE };
     let apart = args.pair.processes;
-    let title = if apart { pair.title().replace("one process", "two processes") } else { pair.title() };
-    let mut setting = pair.settings(shape);
-    setting[0].1.clone_from(&title);
+    let title = pair.title(apart);
+    let mut setting = pair.settings(shape, apart);
     setting.push(("rings", bytes_name(args.ring)));
     let title = format!("{title}, {}", transport.name());
     let rows = plan.counts.len() * (plan.messages.len() + 4);

@@ -2,10 +2,11 @@
 
 use super::{Run, far_check};
 use crate::bench::{Bench, Outcome};
-use crate::pair::PairArgs;
+use crate::pair::{PairArgs, Ports};
 use clap::Args;
 use gpunet_bench_kernel::{GroupKind, Pairs, failed};
 use gpunet_device::{Options, SockAddr, TransportKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// What `check` takes.
 #[derive(Args, Clone, Debug)]
@@ -41,7 +42,8 @@ struct Shape {
 /// Runs all shapes on one device.
 fn one_device(bench: &Bench) -> Outcome<bool> {
     let mut good = true;
-    for (number, shape) in shapes(bench).into_iter().enumerate() {
+    let mut ports = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    for shape in shapes(bench) {
         let name = format!(
             "{:>3} blocks x {:>4} threads, {:?}, {:?}, ring {} KiB, messages to {} B{}",
             shape.blocks,
@@ -52,7 +54,7 @@ fn one_device(bench: &Bench) -> Outcome<bool> {
             shape.message,
             if shape.diverge { ", divergent" } else { "" }
         );
-        let verdict = one(bench, &shape, number as u16);
+        let verdict = one(bench, &shape, ports.take(shape.blocks as u16 / 2));
         good &= verdict.is_ok();
         match verdict {
             Ok(bytes) => println!("ok    {name}: {bytes} bytes verified"),
@@ -88,7 +90,7 @@ fn shapes(bench: &Bench) -> Vec<Shape> {
     shapes
 }
 
-fn one(bench: &Bench, shape: &Shape, number: u16) -> Outcome<u64> {
+fn one(bench: &Bench, shape: &Shape, addr: SocketAddr) -> Outcome<u64> {
     let per_block = 2 * shape.message as usize;
     let job = bench.job(per_block * shape.blocks as usize, shape.blocks as usize)?;
     let options = Options::DEFAULT
@@ -97,7 +99,7 @@ fn one(bench: &Bench, shape: &Shape, number: u16) -> Outcome<u64> {
         .with_timeouts(20_000_000_000, 20_000_000_000);
     let launch = bench.start(shape.blocks, shape.threads, |net| Pairs {
         net,
-        addr: SockAddr::v4([127, 0, 0, 1], 21_000 + number * 128),
+        addr: SockAddr::from(addr),
         options,
         buffer: job.buffer(),
         bytes: shape.bytes,

@@ -31,7 +31,7 @@ pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
             } else {
                 Pair::here(&devices, transport, args.pair.address)?
             };
-            println!("\n== check: {}, {}", pair.title(), transport.name());
+            println!("\n== check: {}, {}", pair.title(args.pair.processes), transport.name());
             good &= all(&mut pair, run.effort, args.widest);
         }
     }

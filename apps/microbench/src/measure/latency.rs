@@ -52,11 +52,11 @@ impl LatencyArgs {
 }
 
 fn rounds(size: u64, effort: Effort) -> u64 {
-    let most = effort.of(2000, 10_000, 20_000);
+    let most = effort.of(2000, 6000, 20_000);
     match size {
         0..=16_384 => most,
         16_385..=262_144 => most / 4,
-        _ => most / 20,
+        _ => most / 30,
     }
 }
 
@@ -84,9 +84,8 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
     // Floors first, in one process: not while other processes' kernels run.
     let mut pair = Pair::here(devices, transport, place)?;
     let apart = args.pair.processes;
-    let title = if apart { pair.title().replace("one process", "two processes") } else { pair.title() };
-    let mut setting = pair.settings(args.shape(64));
-    setting[0].1.clone_from(&title);
+    let title = pair.title(apart);
+    let setting = pair.settings(args.shape(64), apart);
     let title = format!("{title}, {}, one way (half of a round trip)", transport.name());
     run.recorder.table("latency", title, Axis::TimeBySize, setting, 3 * sizes.len())?;
     match transport {

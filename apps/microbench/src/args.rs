@@ -1,9 +1,10 @@
 //! The command line.
 
+use crate::bench::device_name;
+use crate::effort::Effort;
 use crate::measure::{BandwidthArgs, CheckArgs, LatencyArgs};
 use crate::pair::EndArgs;
 use clap::{Parser, Subcommand};
-use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 use std::path::PathBuf;
 
@@ -22,6 +23,9 @@ pub struct Args {
     /// More rounds and more sizes.
     #[arg(long, global = true)]
     pub full: bool,
+    /// Measure no programs and libraries of others (rstream, perftest, NVSHMEM, NCCL, cudaMemcpyAsync).
+    #[arg(long, global = true)]
+    pub without_foreign: bool,
     /// Write everything that was measured to this file, as one JSON object.
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -35,36 +39,12 @@ pub struct Args {
     pub what: What,
 }
 
-/// The name of a device, if it is one.
-pub fn device_name(text: &str) -> Result<String, String> {
-    text.parse::<DeviceChoice>().map(|_| text.to_owned())
-}
-
-/// How much to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    Quick,
-    Usual,
-    Full,
-}
-
 impl Args {
     pub const fn effort(&self) -> Effort {
         match (self.quick, self.full) {
             (true, _) => Effort::Quick,
             (_, true) => Effort::Full,
             _ => Effort::Usual,
-        }
-    }
-}
-
-impl Effort {
-    /// One of three, by how much there is to do.
-    pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
-        match self {
-            Self::Quick => quick,
-            Self::Usual => usual,
-            Self::Full => full,
         }
     }
 }

@@ -4,6 +4,7 @@ mod windows;
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Cuda, Registration};
+use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
 use gpunet_device::abi::Word;
@@ -31,6 +32,11 @@ pub fn proxy(daemon: Option<&Path>) -> Outcome<Proxy> {
         None => Ok(embed(Config::default())?),
         Some(path) => Ok(attach(path, Config::default())?),
     }
+}
+
+/// The name of a device, if it is one.
+pub fn device_name(text: &str) -> Result<String, String> {
+    text.parse::<DeviceChoice>().map(|_| text.to_owned())
 }
 
 /// The device under test.

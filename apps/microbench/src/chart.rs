@@ -32,7 +32,7 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
     let charts: Vec<_> = report
         .tables
         .iter()
-        .filter(|table| table.axis != Axis::None)
+        .filter(|table| !matches!(table.axis, Axis::None | Axis::RateByOffset))
         .map(|table| (table, lines(table)))
         .filter(|(_, lines)| lines.iter().any(|line| line.points.len() > 1))
         .collect();
@@ -88,13 +88,18 @@ fn chart(area: &Area<'_>, table: &Table, lines: &[Line<'_>]) -> Result<(), Box<d
         let most = points().map(of).fold(0.0, f64::max);
         (least / 1.25)..(most * 1.6)
     };
-    let (x, y) = (range(|point| point.0), range(|point| point.1));
+    let (x, mut y) = (range(|point| point.0), range(|point| point.1));
+    // An axis of less than a decade may have no line to read it by.
+    if y.end < 10.0 * y.start {
+        y.start = 10f64.powf(y.start.log10().floor());
+        y.end = y.end.max(10.0 * y.start);
+    }
     let (x_name, y_name) = match table.axis {
         Axis::TimeBySize => ("bytes of a message", "us, p50"),
         Axis::RateBySize => ("bytes of a message", "GB/s"),
         Axis::RateByCount => ("pairs", "GB/s"),
         Axis::TimeByCount => ("open sockets", "us, p50"),
-        Axis::None => return Ok(()),
+        Axis::RateByOffset | Axis::None => return Ok(()),
     };
     let (body, legend) = area.split_horizontally(WIDTH * 2 / 3);
     let base = if matches!(table.axis, Axis::TimeByCount) { 10.0 } else { 2.0 };

@@ -40,23 +40,28 @@ const FILES: [(&str, &str); 4] = [
 /// Building takes nvcc half a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Takes down what NVSHMEM and NCCL give between two GPUs.
-pub fn nvshmem_and_nccl(recorder: &mut Recorder, of: Of) {
-    if recorder.report().machine.gpus.len() < 2 {
-        return recorder.note("no NVSHMEM and no NCCL: they need two GPUs");
+/// Takes down what NVSHMEM, NCCL and the copy engine give between two GPUs.
+pub fn between_gpus(recorder: &mut Recorder, of: Of) {
+    for peer in ["nvshmem", "nccl"] {
+        take_down(recorder, peer, |line| line.of == of);
     }
-    take_down(recorder, "nvshmem", of);
-    take_down(recorder, "nccl", of);
+    take_down(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
 }
 
-/// Takes down what the copy engine gives.
-pub fn copy_engine(recorder: &mut Recorder, of: Of) {
-    take_down(recorder, "copy", of);
+/// Takes down what the copy engine gives between a GPU and pinned memory.
+pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
+    take_down(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
 }
 
-fn take_down(recorder: &mut Recorder, peer: &'static str, of: Of) {
+/// How `peers/cuda_copy.cu` names that way.
+const BETWEEN_GPUS: &str = "GPU to GPU";
+
+fn take_down(recorder: &mut Recorder, peer: &'static str, wanted: impl Fn(&Line) -> bool) {
+    if recorder.without_foreign {
+        return;
+    }
     match lines(peer) {
-        Ok(lines) => lines.into_iter().filter(|line| line.of == of).for_each(|line| recorder.row(line.row)),
+        Ok(lines) => lines.into_iter().filter(|line| wanted(line)).for_each(|line| recorder.row(line.row)),
         Err(why) => recorder.note(format!("without {peer}: {why}")),
     }
 }

@@ -5,6 +5,8 @@ mod args;
 #[allow(unsafe_code)]
 mod bench;
 mod chart;
+mod dispatch;
+mod effort;
 mod floor;
 mod foreign;
 mod measure;
@@ -42,9 +44,10 @@ fn run(args: &Args) -> Outcome<bool> {
     }
     let command: Vec<_> = std::env::args().skip(1).collect();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), args.json.clone());
+    recorder.without_foreign = args.without_foreign;
     let effort = args.effort();
     let mut run = Run { recorder: &mut recorder, effort, device: &args.device, proxy: &args.proxy };
-    let good = measure::run(&mut run, &args.what);
+    let good = dispatch::run(&mut run, &args.what);
     recorder.save()?;
     show(recorder.report(), args)?;
     good

@@ -24,8 +24,8 @@ pub use incast::incast;
 pub use latency::{LatencyArgs, latency};
 pub use scale::scale;
 
-use crate::args::{Effort, What};
 use crate::bench::{Bench, Outcome};
+use crate::effort::Effort;
 use crate::report::Recorder;
 use gpunet_app::proxy::ProxyArgs;
 
@@ -44,44 +44,6 @@ impl Run<'_> {
     pub fn open(&self) -> Outcome<Bench> {
         Bench::open(self.proxy, self.device)
     }
-}
-
-/// Does one measurement, or all; false if a check failed.
-pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
-    match what {
-        What::Check(args) => return check(run, args),
-        What::Handoff => handoff(run)?,
-        What::Latency(args) => latency(run, args)?,
-        What::Bandwidth(args) => bandwidth(run, args)?,
-        What::Connect => connect(run)?,
-        What::Scale => scale(run)?,
-        What::Idle => idle(run)?,
-        What::Incast => incast(run)?,
-        What::Copy => copy(run)?,
-        What::Attach => attach(run)?,
-        What::All => all(run)?,
-        What::Render { .. } | What::End(_) => {}
-    }
-    Ok(true)
-}
-
-/// Everything but check and attach.
-fn all(run: &mut Run<'_>) -> Outcome<()> {
-    let parts = [
-        ("handoff", What::Handoff),
-        ("latency", What::Latency(LatencyArgs::default())),
-        ("bandwidth", What::Bandwidth(BandwidthArgs::default())),
-        ("copy", What::Copy),
-        ("connect", What::Connect),
-        ("incast", What::Incast),
-        ("idle", What::Idle),
-        ("scale", What::Scale),
-    ];
-    let mut failed = Failed::default();
-    for (name, what) in parts {
-        failed.attempt(run, name, |run| self::run(run, &what).map(drop));
-    }
-    failed.into_outcome()
 }
 
 /// The parts of a measurement that failed.

@@ -5,8 +5,7 @@ mod end;
 mod plain;
 mod task;
 
-use crate::args::device_name;
-use crate::bench::{self, Bench, Outcome};
+use crate::bench::{self, Bench, Outcome, device_name};
 use crate::report::Recorder;
 use child::Child;
 pub use child::serve as serve_end;

@@ -54,7 +54,9 @@ pub enum Axis {
     RateByCount,
     /// Time over the number of sockets.
     TimeByCount,
-    /// No chart.
+    /// Rate over bytes by which the ends' alignments differ. A table only.
+    RateByOffset,
+    /// Neither chart nor places.
     None,
 }
 
@@ -257,6 +259,8 @@ pub struct Recorder {
     progress: Progress,
     /// Where the report goes, after each table: what was measured before a failure is worth keeping.
     json: Option<PathBuf>,
+    /// Programs and libraries of others are not to be measured.
+    pub without_foreign: bool,
 }
 
 impl Recorder {
@@ -267,7 +271,7 @@ impl Recorder {
         let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
         let report = Report { gpunet, command, started, machine, tables: Vec::new() };
         text::head(&report);
-        Self { report, progress: Progress::new(), json }
+        Self { report, progress: Progress::new(), json, without_foreign: false }
     }
 
     /// Begins a table of about so many rows.

@@ -2,7 +2,7 @@
 
 use crate::Results;
 use crate::ends::End;
-use crate::pairs::cooperate;
+use crate::group::cooperate;
 use crate::ping_pong::connect;
 use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, RingSpan, SockAddr, Stream, kernel_entry,
@@ -203,36 +203,55 @@ impl Flow {
     }
 }
 
+/// Words that a lane has on their way at a time.
+const IN_FLIGHT: usize = 16;
+
 /// The words of a piece. Between two blocks all positions are multiples of the message.
 fn words(piece: gpunet_device::abi::Piece) -> (*mut u64, usize) {
     (piece.ptr.cast(), piece.len / 8)
 }
 
-/// Makes a message in the ring: 8 bytes a lane and step, as rings and whole messages are aligned.
+/// Makes a message in the ring.
 #[inline(always)]
 fn fill<G: Group>(g: &G, span: RingSpan, value: u64) {
+    let (lane, lanes) = (g.rank() as usize, g.size() as usize);
     for piece in [span.first, span.second] {
         let (at, len) = words(piece);
-        let mut i = g.rank() as usize;
+        let mut i = lane;
         while i < len {
             // SAFETY: inside the reserved span, which this group alone writes.
             unsafe { at.wrapping_add(i).write(value) };
-            i += g.size() as usize;
+            i += lanes;
         }
     }
 }
 
-/// Reads a message in the ring.
+/// Reads a message in the ring: several words are on their way at a time, as in any kernel that wants a memory's
+/// bandwidth.
 #[inline(always)]
 fn read<G: Group>(g: &G, span: RingSpan) -> u64 {
+    let (lane, lanes) = (g.rank() as usize, g.size() as usize);
     let mut sum = 0;
     for piece in [span.first, span.second] {
         let (at, len) = words(piece);
-        let mut i = g.rank() as usize;
+        let mut i = lane;
+        while i + (IN_FLIGHT - 1) * lanes < len {
+            let mut loaded = [0; IN_FLIGHT];
+            let mut k = 0;
+            while k < IN_FLIGHT {
+                // SAFETY: inside the peeked span, which nobody writes until it is released.
+                loaded[k] = unsafe { at.wrapping_add(i + k * lanes).read() };
+                k += 1;
+            }
+            for word in loaded {
+                sum ^= word;
+            }
+            i += IN_FLIGHT * lanes;
+        }
         while i < len {
-            // SAFETY: inside the peeked span, which nobody writes until it is released.
+            // SAFETY: as above.
             sum ^= unsafe { at.wrapping_add(i).read() };
-            i += g.size() as usize;
+            i += lanes;
         }
     }
     sum

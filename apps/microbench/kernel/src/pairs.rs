@@ -1,44 +1,11 @@
 //! Verified streams between pairs of groups.
 
 use crate::Results;
+use crate::group::cooperate;
 use crate::ping_pong::connect;
 use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, Shutdown, SockAddr, kernel_entry, now_ns,
 };
-
-/// Which group of the block uses the sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum GroupKind {
-    /// The thread block.
-    Block = 0,
-    /// Each block's first warp.
-    Warp = 1,
-    /// Each block's first thread.
-    Thread = 2,
-}
-
-/// Has a kernel's `play` called by the group that `$group`, a [`GroupKind`] as a number, says: with the
-/// group and the block's number.
-macro_rules! cooperate {
-    ($kernel:ident, $g:ident, $group:expr) => {
-        match $group {
-            1 => {
-                let warp = $g.warp();
-                if $g.rank() < warp.size() {
-                    $kernel.play(&warp, $g.index());
-                }
-            }
-            2 => {
-                if $g.rank() == 0 {
-                    $kernel.play(&$g.thread(), $g.index());
-                }
-            }
-            _ => $kernel.play($g, $g.index()),
-        }
-    };
-}
-pub(crate) use cooperate;
 
 /// Even blocks listen at `addr` + their pair's number, odd ones connect; each client sends `bytes`
 /// pseudo-random bytes in messages of changing size and alignment, the server sends them back, and
@@ -58,7 +25,7 @@ pub struct Pairs {
     pub bytes: u64,
     /// Largest message.
     pub message: u64,
-    /// A [`GroupKind`] as a number.
+    /// A [`crate::GroupKind`] as a number.
     pub group: u32,
     /// Not 0: lanes arrive at every call at different times and by different ways.
     pub diverge: u32,

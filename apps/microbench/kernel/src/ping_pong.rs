@@ -2,7 +2,7 @@
 
 use crate::Results;
 use crate::ends::End;
-use crate::pairs::cooperate;
+use crate::group::cooperate;
 use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
 };

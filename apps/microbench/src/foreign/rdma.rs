@@ -71,6 +71,9 @@ pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
 }
 
 fn each(recorder: &mut Recorder, program: &str, body: impl FnOnce(&mut Recorder) -> Result<(), String>) {
+    if recorder.without_foreign {
+        return;
+    }
     if !is_installed(program) {
         return recorder.note(format!("without {program}: it is not installed"));
     }

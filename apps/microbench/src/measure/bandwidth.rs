@@ -1,8 +1,8 @@
 //! Streams as fast as they go.
 
 use super::{Failed, Run};
-use crate::args::Effort;
 use crate::bench::Outcome;
+use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
 use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
@@ -141,10 +141,10 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
             floors(run, args, &pair, &plan)?;
             if !pair.is_gpu() {
                 plain_pairs(run, |spin| Means::Unix { spin }, place, &plan)?;
-            } else if pair.are_gpus() {
-                foreign::nvshmem_and_nccl(run.recorder, foreign::Of::Bandwidth);
-            } else {
-                foreign::copy_engine(run.recorder, foreign::Of::Bandwidth);
+            } else if !pair.are_gpus() {
+                foreign::between_gpu_and_cpu(run.recorder, foreign::Of::Bandwidth);
+            } else if !pair.are_one() || apart {
+                foreign::between_gpus(run.recorder, foreign::Of::Bandwidth);
             }
         }
         Transport::Tcp => plain_pairs(run, |spin| Means::Tcp { spin }, place, &plan)?,

@@ -1,8 +1,8 @@
 //! The copy routine between device and pinned memory.
 
 use super::Run;
-use crate::args::Effort;
 use crate::bench::{Bench, Outcome, Pinned};
+use crate::effort::Effort;
 use crate::foreign;
 use crate::report::{Axis, Role, Row};
 use gpunet_bench_kernel::Copy;
@@ -28,24 +28,22 @@ pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     let title = format!("{}, {} MiB between device and pinned memory", bench.title(), LEN >> 20);
     let many = if bench.is_gpu() { bench.processors() } else { 1 };
     let pinned = bench.pinned(LEN.max(many as usize * (1 << 20)) + 4096)?;
-    run.recorder.table("copy", title, Axis::None, setting, 4 + 2 * offsets.len() * threads.len())?;
+    run.recorder.table("copy", title, Axis::RateByOffset, setting, 4 + 2 * offsets.len() * threads.len())?;
     for out in [true, false] {
         if many > 1 {
             let shape = Shape { blocks: many, threads: 512, offset: 0, len: 1 << 20 };
-            run.recorder.row(
-                one(&bench, &pinned, shape, out, run.effort, Role::Floor)?.at("ceiling", u64::from(out)),
-            );
+            run.recorder.row(one(&bench, &pinned, shape, out, run.effort, Role::Floor)?);
         }
     }
     if bench.is_gpu() {
-        foreign::copy_engine(run.recorder, foreign::Of::Bandwidth);
+        foreign::between_gpu_and_cpu(run.recorder, foreign::Of::Bandwidth);
     }
     for &threads in threads {
         for &offset in &offsets {
             for out in [true, false] {
                 let shape = Shape { blocks: 1, threads, offset, len: LEN };
                 let row = one(&bench, &pinned, shape, out, run.effort, Role::Gpunet)?;
-                run.recorder.row(row.at(format!("{threads} threads"), u64::from(out)));
+                run.recorder.row(row.at(format!("{}, {threads} threads", way(out)), offset as u64));
             }
         }
     }
@@ -61,6 +59,10 @@ struct Shape {
     len: usize,
 }
 
+const fn way(out: bool) -> &'static str {
+    if out { "device -> pinned" } else { "pinned -> device" }
+}
+
 fn one(bench: &Bench, pinned: &Pinned, shape: Shape, out: bool, effort: Effort, role: Role) -> Outcome<Row> {
     let Shape { blocks, threads, offset, len } = shape;
     let times = effort.of(20, 50, 100);
@@ -71,7 +73,7 @@ fn one(bench: &Bench, pinned: &Pinned, shape: Shape, out: bool, effort: Effort, 
     let launch = bench.start(blocks, bench.threads(threads), copy)?;
     let words = bench.finish(launch, &job)?;
     let longest = words.into_iter().max().unwrap_or(1).max(1);
-    let way = if out { "device -> pinned" } else { "pinned -> device" };
+    let way = way(out);
     let aligned = if offset == 0 { "aligned".to_owned() } else { format!("{offset} B off") };
     let name = match blocks {
         1 => format!("{way}, {threads} threads, {aligned}"),

@@ -1,8 +1,8 @@
 //! Verified streams between two devices, over many shapes.
 
 use super::{CheckArgs, Run};
-use crate::args::Effort;
 use crate::bench::Outcome;
+use crate::effort::Effort;
 use crate::pair::{Pair, Shape as Block, Transport, Work};
 use gpunet_bench_kernel::failed;
 use gpunet_device::Error;

@@ -1,8 +1,8 @@
 //! Ping-pong, one way.
 
 use super::{Failed, Run};
-use crate::args::Effort;
 use crate::bench::{self, Bench, Outcome};
+use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
 use crate::pair::{Cooperation, Means, Pair, PairArgs, Shape, Transport, Work, say_placement, waits};
@@ -93,10 +93,10 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
             floors(run, args, &pair, &sizes)?;
             if !pair.is_gpu() {
                 plain_pairs(run, |spin| Means::Unix { spin }, place, &sizes)?;
-            } else if pair.are_gpus() {
-                foreign::nvshmem_and_nccl(run.recorder, foreign::Of::Latency);
-            } else {
-                foreign::copy_engine(run.recorder, foreign::Of::Latency);
+            } else if !pair.are_gpus() {
+                foreign::between_gpu_and_cpu(run.recorder, foreign::Of::Latency);
+            } else if !pair.are_one() || apart {
+                foreign::between_gpus(run.recorder, foreign::Of::Latency);
             }
         }
         Transport::Tcp => {

@@ -82,6 +82,7 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
         Axis::RateBySize => ("bytes", "GB/s"),
         Axis::RateByCount => ("pairs", "GB/s"),
         Axis::TimeByCount => ("sockets", "us, p50 / p99"),
+        Axis::RateByOffset => ("bytes off", "GB/s"),
         Axis::None => ("", ""),
     };
     let names: Vec<_> = series.iter().map(|(_, name)| *name).collect();

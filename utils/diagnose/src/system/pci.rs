@@ -12,7 +12,7 @@ pub struct PciDevice {
     pub path: Vec<String>,
     /// Its memory's node; `None` on a machine with one.
     pub numa_node: Option<u32>,
-    /// Bytes of each of the first six resources; 0 for one that is not there.
+    /// Bytes of each of the first six resources; 0 for one that is not there, or of ports and not of memory.
     pub bars: Vec<u64>,
     /// Lanes in use, and the most that the device has.
     pub lanes: Option<(u32, u32)>,
@@ -129,13 +129,17 @@ fn is_address(text: &str) -> bool {
     parts.len() == 4 && text.contains('.') && parts.iter().all(|part| u32::from_str_radix(part, 16).is_ok())
 }
 
+/// IORESOURCE_IO of Linux's ioport.h.
+const PORTS: u64 = 0x100;
+
 /// The sizes of the first six lines of `resource`: start, end and flags, in hexadecimal.
 fn sizes(text: &str) -> Vec<u64> {
     let number = |part: &str| u64::from_str_radix(part.trim_start_matches("0x"), 16).unwrap_or(0);
     let size = |line: &str| {
         let mut parts = line.split_whitespace().map(number);
-        let (start, end) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-        if end > start { end - start + 1 } else { 0 }
+        let mut next = || parts.next().unwrap_or(0);
+        let (start, end, flags) = (next(), next(), next());
+        if end > start && flags & PORTS == 0 { end - start + 1 } else { 0 }
     };
     text.lines().take(6).map(size).collect()
 }
@@ -184,8 +188,9 @@ mod tests {
     fn resources_are_sized_and_links_are_read() {
         let text = "0x00000000c0000000 0x00000000c0ffffff 0x0000000000040200\n\
                     0x0000200000000000 0x0000203fffffffff 0x000000000014220c\n\
-                    0x0000000000000000 0x0000000000000000 0x0000000000000000";
-        assert_eq!(sizes(text), [16 << 20, 256 << 30, 0]);
+                    0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+                    0x0000000000003000 0x000000000000307f 0x0000000000040101";
+        assert_eq!(sizes(text), [16 << 20, 256 << 30, 0, 0]);
         assert_eq!(
             path_of("../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"),
             ["pci0000:3a", "0000:3a:00.0", "0000:3b:00.0"]

@@ -23,10 +23,16 @@ pub fn of_all(facts: &Facts) -> Vec<Check> {
 
 fn bar1(gpu: &PciDevice) -> Check {
     const ID: &str = "gpu.bar1";
-    match gpu.bars.get(1).copied().unwrap_or(0) {
-        0 => Check::unknown(ID, "/sys shows no resource 1", "look at `nvidia-smi -q -d MEMORY` (BAR1)"),
-        window if window >= WINDOW => Check::ok(ID, size(window)),
-        window => Check::degraded(
+    // The registers lie in the first, the memory in the second. Which numbers they have depends on which of them
+    // are of 64 bits, which take two: 0 and 1 on an A100, 0 and 2 on an H100.
+    match gpu.bars.iter().copied().filter(|&size| size > 0).nth(1) {
+        None => Check::unknown(
+            ID,
+            format!("/sys shows no second memory window among {:?}", gpu.bars),
+            "look at `nvidia-smi -q -d MEMORY` (BAR1)",
+        ),
+        Some(window) if window >= WINDOW => Check::ok(ID, size(window)),
+        Some(window) => Check::degraded(
             ID,
             format!(
                 "{}: rings that a network card writes, and mappings for the CPU, do not fit",
@@ -75,6 +81,8 @@ mod tests {
     #[test]
     fn a_small_window_and_missing_lanes_are_told() {
         assert_eq!(bar1(&gpu()).status, Status::Ok);
+        let wide = bar1(&PciDevice { bars: vec![16 << 20, 0, 128 << 30, 0, 32 << 20], ..gpu() });
+        assert_eq!((wide.status, wide.evidence.as_str()), (Status::Ok, "128 GiB"));
         let small = bar1(&PciDevice { bars: vec![16 << 20, 256 << 20], ..gpu() });
         assert_eq!(small.status, Status::Degraded);
         assert!(small.evidence.starts_with("256 MiB"), "{small:?}");

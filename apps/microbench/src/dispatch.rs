@@ -1,0 +1,43 @@
+//! From the command line to the measurements.
+
+use crate::args::What;
+use crate::bench::Outcome;
+use crate::measure::*;
+
+/// Does one measurement, or all; false if a check failed.
+pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
+    match what {
+        What::Check(args) => return check(run, args),
+        What::Handoff => handoff(run)?,
+        What::Latency(args) => latency(run, args)?,
+        What::Bandwidth(args) => bandwidth(run, args)?,
+        What::Connect => connect(run)?,
+        What::Scale => scale(run)?,
+        What::Idle => idle(run)?,
+        What::Incast => incast(run)?,
+        What::Copy => copy(run)?,
+        What::Attach => attach(run)?,
+        What::All => all(run)?,
+        What::Render { .. } | What::End(_) => {}
+    }
+    Ok(true)
+}
+
+/// Everything but check and attach.
+fn all(run: &mut Run<'_>) -> Outcome<()> {
+    let parts = [
+        ("handoff", What::Handoff),
+        ("latency", What::Latency(LatencyArgs::default())),
+        ("bandwidth", What::Bandwidth(BandwidthArgs::default())),
+        ("copy", What::Copy),
+        ("connect", What::Connect),
+        ("incast", What::Incast),
+        ("idle", What::Idle),
+        ("scale", What::Scale),
+    ];
+    let mut failed = Failed::default();
+    for (name, what) in parts {
+        failed.attempt(run, name, |run| self::run(run, &what).map(drop));
+    }
+    failed.into_outcome()
+}

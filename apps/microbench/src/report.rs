@@ -247,7 +247,7 @@ fn write(report: &Report, path: &Path) -> Outcome<()> {
     std::fs::write(path, text).map_err(|error| format!("--json {}: {error}", path.display()).into())
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 pub fn read(path: &Path) -> Outcome<Report> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())

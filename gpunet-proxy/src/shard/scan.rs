@@ -5,6 +5,7 @@ use crate::attached::Attached;
 use crate::message::{Message, StreamCount};
 use gpunet_core::memory::WordArray;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -23,6 +24,22 @@ pub(super) enum Extent {
     Slice,
 }
 
+/// Goes round the slots, a slice at a time.
+#[derive(Debug, Default)]
+struct Slices {
+    /// Where the next one begins, from the first slot on.
+    next: usize,
+}
+
+impl Slices {
+    /// The next slice of every `step`th slot from `first` on, below `end`. It begins with one of them.
+    fn next(&mut self, first: usize, step: usize, end: usize) -> Range<usize> {
+        let begin = if first + self.next < end { self.next } else { 0 };
+        self.next = begin + SLICE - SLICE % step;
+        first + begin..(first + self.next).min(end)
+    }
+}
+
 /// One attachment.
 pub(super) struct Device {
     pub(super) attached: Arc<Attached>,
@@ -39,8 +56,7 @@ pub(super) struct Device {
     end: usize,
     /// Slots of the streams that were active last; the longest known first.
     lively: VecDeque<u32>,
-    /// Where the next slice begins.
-    next: usize,
+    slices: Slices,
 }
 
 impl Device {
@@ -59,7 +75,7 @@ impl Device {
             streams: std::iter::repeat_with(|| None).take(sockets).collect(),
             end: 0,
             lively: VecDeque::with_capacity(LIVELY + 1),
-            next: 0,
+            slices: Slices::default(),
             attached,
         }
     }
@@ -110,7 +126,7 @@ impl Device {
         mut ready: impl FnMut(u32, &mut Stream),
     ) -> bool {
         let mut busy = false;
-        let Self { streams, lively, published, consumed, seen_published, seen_consumed, .. } = self;
+        let Self { streams, lively, slices, published, consumed, seen_published, seen_consumed, .. } = self;
         let mut news = VecDeque::new();
         let mut changed = |index: usize, _| {
             if let Some(stream) = streams[index].as_deref_mut() {
@@ -131,13 +147,8 @@ impl Device {
             for &slot in &*lively {
                 scan(slot as usize, 1, slot as usize + 1);
             }
-            let from = first + self.next;
-            // A whole number of steps, so that the next slice begins with a stream of this thread.
-            self.next += SLICE - SLICE % step;
-            scan(from, step, (first + self.next).min(self.end));
-            if first + self.next >= self.end {
-                self.next = 0;
-            }
+            let slice = slices.next(first, step, self.end);
+            scan(slice.start, step, slice.end);
         }
         lively.append(&mut news);
         while lively.len() > LIVELY {
@@ -176,5 +187,37 @@ impl Device {
             }
         }
         busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_go_round_all_slots_of_a_thread_and_no_others() {
+        for step in 1..=16 {
+            for first in 0..step {
+                for end in [SLICE + 1, SLICE + 40, 3 * SLICE, 10_000] {
+                    let mine: Vec<usize> = (first..end).step_by(step).collect();
+                    let mut slices = Slices::default();
+                    for _round in 0..2 {
+                        let mut seen = Vec::new();
+                        while seen.len() < mine.len() {
+                            seen.extend(slices.next(first, step, end).step_by(step));
+                        }
+                        assert_eq!(seen, mine, "step {step}, first {first}, end {end}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slots_that_are_gone_leave_no_slice_beyond_the_end() {
+        let mut slices = Slices::default();
+        slices.next(0, 1, 10_000);
+        slices.next(0, 1, 10_000);
+        assert_eq!(slices.next(0, 1, SLICE + 1), 0..SLICE);
     }
 }

@@ -26,6 +26,7 @@ pub use scale::scale;
 
 use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
+use crate::pair::{PairArgs, Transport};
 use crate::report::Recorder;
 use gpunet_app::proxy::ProxyArgs;
 
@@ -44,6 +45,28 @@ impl Run<'_> {
     pub fn open(&self) -> Outcome<Bench> {
         Bench::open(self.proxy, self.device)
     }
+}
+
+/// Does `one` with every pair of devices, and over every transport, that the command line means.
+fn each_pair(
+    run: &mut Run<'_>,
+    args: &PairArgs,
+    what: &str,
+    mut one: impl FnMut(&mut Run<'_>, &[String; 2], Transport) -> Outcome<()>,
+) -> Outcome<()> {
+    let mut failed = Failed::default();
+    for devices in args.devices(run.device) {
+        for transport in args.transports() {
+            // Over tcp and rc the ends do not know each other's device: one table a device says it all.
+            let same = devices[0] == devices[1];
+            if transport != Transport::Peer && !same && args.other.is_none() {
+                continue;
+            }
+            let name = format!("{what} of {} and {} over {}", devices[0], devices[1], transport.name());
+            failed.attempt(run, &name, |run| one(run, &devices, transport));
+        }
+    }
+    failed.into_outcome()
 }
 
 /// The parts of a measurement that failed.

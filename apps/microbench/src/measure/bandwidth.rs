@@ -1,6 +1,6 @@
 //! Streams as fast as they go.
 
-use super::{Failed, Run};
+use super::{Run, each_pair};
 use crate::bench::Outcome;
 use crate::effort::Effort;
 use crate::floor;
@@ -64,18 +64,7 @@ fn ring(text: &str) -> Result<u64, String> {
 
 /// Streams over all pairs and transports that the command line means.
 pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
-    let mut failed = Failed::default();
-    for devices in args.pair.devices(run.device) {
-        for transport in args.pair.transports() {
-            let same = devices[0] == devices[1];
-            if transport != Transport::Peer && !same && args.pair.other.is_none() {
-                continue;
-            }
-            let name = format!("bandwidth of {} and {} over {}", devices[0], devices[1], transport.name());
-            failed.attempt(run, &name, |run| one(run, args, &devices, transport));
-        }
-    }
-    failed.into_outcome()
+    each_pair(run, &args.pair, "bandwidth", |run, devices, transport| one(run, args, devices, transport))
 }
 
 /// The sizes of a table.

@@ -1,6 +1,6 @@
 //! Ping-pong, one way.
 
-use super::{Failed, Run};
+use super::{Run, each_pair};
 use crate::bench::{self, Bench, Outcome};
 use crate::effort::Effort;
 use crate::floor;
@@ -62,20 +62,7 @@ fn rounds(size: u64, effort: Effort) -> u64 {
 
 /// Ping-pong over all pairs and transports that the command line means.
 pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
-    let mut failed = Failed::default();
-    for devices in args.pair.devices(run.device) {
-        for transport in args.pair.transports() {
-            // Plain programs have one floor and one peer, wherever the kernels are: over tcp and rc the
-            // ends do not know each other's device.
-            let same = devices[0] == devices[1];
-            if transport != Transport::Peer && !same && args.pair.other.is_none() {
-                continue;
-            }
-            let name = format!("latency of {} and {} over {}", devices[0], devices[1], transport.name());
-            failed.attempt(run, &name, |run| one(run, args, &devices, transport));
-        }
-    }
-    failed.into_outcome()
+    each_pair(run, &args.pair, "latency", |run, devices, transport| one(run, args, devices, transport))
 }
 
 fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {

@@ -104,6 +104,10 @@ pub struct Pair {
     daemon: Option<Daemon>,
 }
 
+/// How often, and each time for how long, sockets are looked for that may be gone already.
+const LOOKS: u32 = 4;
+const PATIENCE_TO_SEE: Duration = Duration::from_millis(100);
+
 /// Whose proxy the ends have.
 enum Place {
     Process(gpunet_proxy::Proxy),
@@ -177,11 +181,22 @@ impl Pair {
         self.end(work)
     }
 
-    /// As [`Pair::play`], and says where the rings lay, if they could be seen.
+    /// As [`Pair::play`], and says where the rings lay. An echo that is over before its sockets were seen is
+    /// played again with more rounds, some times at most.
     pub fn play_and_look(&mut self, work: &Work, shape: Shape) -> Outcome<([Vec<u64>; 2], Option<String>)> {
-        self.begin(work, shape)?;
-        let placement = self.look();
-        Ok((self.end(work)?, placement))
+        let mut work = work.clone();
+        for _ in 0..LOOKS {
+            self.begin(&work, shape)?;
+            let placement = self.look();
+            let words = self.end(&work)?;
+            if placement.is_some() {
+                return Ok((words, placement));
+            }
+            if let Work::Echo { rounds, .. } = &mut work {
+                *rounds *= 4;
+            }
+        }
+        Ok((self.play(&work, shape)?, None))
     }
 
     fn begin(&mut self, work: &Work, shape: Shape) -> Outcome<()> {
@@ -235,7 +250,7 @@ impl Pair {
 
     /// Where the rings of the streams lie that are open at the moment. Waits a little for one.
     fn look(&self) -> Option<String> {
-        let limit = Instant::now() + Duration::from_millis(200);
+        let limit = Instant::now() + PATIENCE_TO_SEE;
         while Instant::now() < limit {
             let snapshot = match &self.place {
                 Place::Process(proxy) => proxy.snapshot().ok()?,
@@ -245,7 +260,7 @@ impl Pair {
             if let Some(placement) = placement(&snapshot) {
                 return Some(placement);
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_micros(100));
         }
         None
     }

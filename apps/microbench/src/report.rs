@@ -308,11 +308,15 @@ impl Recorder {
         table.rows.push(row);
     }
 
-    /// The times in the present table at a place of a series.
-    pub fn times(&self, series: &str, x: u64) -> Option<Percentiles> {
+    /// The row of the present table at a place of a series.
+    pub fn find(&self, series: &str, x: u64) -> Option<Row> {
         let rows = &self.report.tables.last()?.rows;
-        let row = rows.iter().find(|row| row.series.as_deref() == Some(series) && row.x == Some(x))?;
-        row.as_times().cloned()
+        rows.iter().find(|row| row.series.as_deref() == Some(series) && row.x == Some(x)).cloned()
+    }
+
+    /// The times of that row.
+    pub fn times(&self, series: &str, x: u64) -> Option<Percentiles> {
+        self.find(series, x)?.as_times().cloned()
     }
 
     /// Takes down what is to be said about the table.

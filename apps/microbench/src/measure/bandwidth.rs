@@ -1,5 +1,7 @@
 //! Streams as fast as they go.
 
+mod by_size;
+
 use super::{Run, each_pair};
 use crate::bench::Outcome;
 use crate::effort::Effort;
@@ -161,11 +163,10 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
         }
     }
     variants(run, &mut pair, &plan, shape, transport)?;
-    drop(pair);
     if transport == Transport::Tcp && !apart {
         plain_ends(run, args, &devices[1], &plan, shape)?;
     }
-    Ok(())
+    by_size::table(run, &mut pair, &plan, shape, (transport, place, apart))
 }
 
 impl Flow {

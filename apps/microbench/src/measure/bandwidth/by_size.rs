@@ -1,0 +1,59 @@
+//! One stream, by the bytes of a call.
+
+use super::{Plan, bytes_name, flow_row, span};
+use crate::bench::Outcome;
+use crate::measure::Run;
+use crate::pair::{Flow, Means, Pair, Shape, Transport, Work};
+use crate::report::{Axis, Role, Row};
+use std::net::IpAddr;
+
+/// A table of one pair, beside the bare copies of one block and two plain programs that block.
+pub fn table(
+    run: &mut Run<'_>,
+    pair: &mut Pair,
+    plan: &Plan,
+    shape: Shape,
+    (transport, place, apart): (Transport, IpAddr, bool),
+) -> Outcome<()> {
+    let sizes: Vec<u64> = run.effort.of(
+        vec![64 << 10, 1 << 20],
+        vec![4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
+        (9..=24).map(|log2| 1 << log2).collect(),
+    );
+    // Of the table before: bare copies do not depend on a call.
+    let floor = run.recorder.find("floor: bare copies", 1);
+    let title = format!("{}, {}, one stream by size", pair.title(apart), transport.name());
+    let mut setting = pair.settings(shape, apart);
+    setting.push(("rings", bytes_name(plan.ring)));
+    run.recorder.table("bandwidth", title, Axis::RateBySize, setting, 3 * sizes.len())?;
+    for &size in &sizes {
+        if let Some(floor) = floor.clone() {
+            run.recorder.row(floor.at("floor: bare copies", size));
+        }
+    }
+    let plain = match transport {
+        Transport::Tcp => Some(Means::Tcp { spin: false }),
+        Transport::Peer if !pair.is_gpu() => Some(Means::Unix { spin: false }),
+        _ => None,
+    };
+    if let Some(means) = plain {
+        let mut programs = Pair::plain([means; 2], place)?;
+        for &size in &sizes {
+            let flow = flow(plan, size);
+            let [servers, _] = programs.play(&Work::Flow(flow), Shape::ONE)?;
+            let name = format!("{} a call, two programs, {}, blocking", bytes_name(size), means.name());
+            let row = Row::rate(Role::Peer, name, flow.bytes, span(&servers));
+            run.recorder.row(row.at(format!("{}, blocking", means.name()), size));
+        }
+    }
+    for &size in &sizes {
+        let row = flow_row(pair, flow(plan, size), shape, "")?;
+        run.recorder.row(row.at("gpunet", size));
+    }
+    Ok(())
+}
+
+/// One stream, with fewer bytes where a call has few.
+fn flow(plan: &Plan, size: u64) -> Flow {
+    Flow { message: size, bytes: plan.bytes(1, size), ..plan.flow() }
+}

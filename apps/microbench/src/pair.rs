@@ -72,8 +72,8 @@ impl PairArgs {
             return vec![[client.clone(), client]];
         }
         let mut servers = vec![client.clone(), "cpu".to_owned()];
-        // The GPU after it, if there is one.
-        let second = (0..gpus).map(|nth| format!("cuda:{nth}")).find(|name| *name > client);
+        // Another GPU, if there is one.
+        let second = (0..gpus).map(|nth| format!("cuda:{nth}")).find(|name| *name != client);
         servers.extend(second);
         let mut pairs: Vec<_> = servers.into_iter().map(|server| [client.clone(), server]).collect();
         if device == "auto" {

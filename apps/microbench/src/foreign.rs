@@ -7,8 +7,10 @@ mod rdma;
 
 use crate::report::{Recorder, Role, Row};
 pub use rdma::{bandwidth as rdma_bandwidth, latency as rdma_latency};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -115,7 +117,9 @@ fn run(command: &mut Command, limit: Duration) -> Result<String, String> {
 fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), String> {
     use std::fs::File;
     let text = |error: std::io::Error| error.to_string();
+    // A group of its own: what a script has started ends with it.
     command
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(File::create(out).map_err(text)?)
         .stderr(File::create(err).map_err(text)?);
@@ -126,7 +130,7 @@ fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> R
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(format!("{status}:")),
             None if Instant::now() > end => {
-                let _ = child.kill();
+                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 let _ = child.wait();
                 return Err(format!("no end within {limit:?}"));
             }
@@ -139,4 +143,35 @@ fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> R
 fn is_installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_that_does_not_end_takes_what_it_has_started_with_it() {
+        let file = std::env::temp_dir().join(format!("gpunet-bench-orphan-{}", std::process::id()));
+        let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
+        let why = run(Command::new("bash").args(["-c", &script]), Duration::from_secs(2));
+        assert_eq!(why, Err("no end within 2s".to_owned()));
+        let orphan = std::fs::read_to_string(&file).expect("it had begun");
+        std::fs::remove_file(&file).expect("written");
+        let gone = || {
+            // A zombie is nobody's any more; init takes it in its time.
+            std::fs::read_to_string(format!("/proc/{}/stat", orphan.trim()))
+                .map_or(true, |stat| stat.contains(") Z "))
+        };
+        let limit = Instant::now() + Duration::from_secs(20);
+        while !gone() {
+            assert!(Instant::now() < limit, "process {orphan} lives on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_says_what_is_missing() {
+        let why = run(Command::new("bash").args(["-c", "echo nvcc is not installed >&2; exit 3"]), PATIENCE);
+        assert!(why.as_ref().is_err_and(|why| why.contains("nvcc is not installed")), "{why:?}");
+    }
 }

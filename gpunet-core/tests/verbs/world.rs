@@ -6,6 +6,7 @@ use gpunet_core::verbs::{
 };
 use std::future::Future;
 use std::io;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -56,8 +57,15 @@ impl World {
     }
 
     pub fn listen(&self, backlog: u32) -> (SocketAddr, Box<dyn Listening>) {
-        let addr = self.address();
-        (addr, self.server.listen(addr, backlog).expect("listening"))
+        loop {
+            let addr = self.address();
+            match self.server.listen(addr, backlog) {
+                Ok(listening) => return (addr, listening),
+                // Another thread was given the same port, which nobody used, and was faster.
+                Err(e) if e.kind() == ErrorKind::AddrInUse => {}
+                Err(e) => panic!("listening: {e}"),
+            }
+        }
     }
 
     pub fn resolve(&self, to: SocketAddr) -> Box<dyn Link> {

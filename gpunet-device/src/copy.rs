@@ -26,6 +26,8 @@ pub const IN_FLIGHT_OF_FEW: usize = 16;
 pub const FEW_LANES: usize = 256;
 /// Bytes of a chunk.
 const CHUNK: usize = 16;
+/// Lanes of a warp.
+const WARP: usize = 32;
 
 /// Copies `len` bytes from `src` to `dst` by lane `lane` of `lanes`; all lanes together copy all.
 ///
@@ -119,7 +121,8 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
             return;
         }
         // Few lanes want more on its way at a time than fits beside a kernel's own registers.
-        if lanes as usize > FEW_LANES || len < lanes as usize * CHUNK * IN_FLIGHT_OF_FEW {
+        let many = lanes as usize > FEW_LANES || len < lanes as usize * CHUNK * IN_FLIGHT_OF_FEW;
+        if many && (lanes as usize).is_multiple_of(WARP) {
             // SAFETY: the caller's contract; both are aligned, and `len` is a number of chunks.
             unsafe { chunks::copy_plain(lane as usize, lanes as usize, dst, src, len / CHUNK) };
             return;
@@ -135,7 +138,19 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
 /// `src` is readable for `span.len()` bytes, and the span is the caller's to write (reserved).
 #[inline(always)]
 pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
-    let (lane, lanes) = (g.rank(), g.size());
+    // SAFETY: the caller's contract.
+    unsafe { copy_into_ring_by(g.rank(), g.size(), span, src) };
+}
+
+/// As [`copy_into_ring`], by lane `lane` of `lanes`; others than those do nothing.
+///
+/// # Safety
+/// As [`copy_into_ring`].
+#[inline(always)]
+pub(crate) unsafe fn copy_into_ring_by(lane: u32, lanes: u32, span: RingSpan, src: *const u8) {
+    if lane >= lanes {
+        return;
+    }
     // SAFETY: the caller's contract; the pieces of a span do not overlap.
     unsafe { copy_piece(lane, lanes, span.first.ptr, src, span.first.len) };
     if span.second.len > 0 {

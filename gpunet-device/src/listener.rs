@@ -46,7 +46,8 @@ impl Listener {
         backlog: u32,
     ) -> Result<Self> {
         let raw = by_leader(g, || {
-            let patience = Patience::Ns(options.recv_timeout_ns);
+            // As connect; the receive timeout is accept's, and says nothing of how soon a busy proxy answers.
+            let patience = Patience::Ns(options.send_timeout_ns);
             let (handle, reply) = request::open(net, g.index(), &options, patience, |handle| {
                 let mut request = request::new(net, Op::Bind, handle);
                 (request.flags, request.backlog) = (Request::LISTEN, backlog);

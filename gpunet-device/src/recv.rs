@@ -4,6 +4,7 @@ use crate::copy::copy_out_of_ring;
 use crate::outcome::{by_leader, unpack};
 use crate::send::{check_handle, mirror, notify, ring_end};
 use crate::slots::{self, Half};
+use crate::stream::check_stream;
 use crate::wait::{Patience, await_word};
 use crate::{Buffer, Group, Net};
 use gpunet_abi::entry::Entry;
@@ -45,6 +46,20 @@ impl RecvHalf {
         let patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
         let announced = slots::announced(net.entry(handle.slot())).peek();
         Self { net, handle, consumer, patience, announced, entry: net.entry(handle.slot()) }
+    }
+
+    /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
+    /// lane has to load, for a group that serves many streams.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same handle; the group becomes the one that uses this half.
+    ///
+    /// # Errors
+    /// BadHandle when it is stale; NotConnected when it is no stream.
+    #[inline(always)]
+    pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
+        check_stream(g, net, handle)?;
+        Ok(Self::load(net, handle, &slots::options(net, handle)))
     }
 
     pub(crate) fn set_patience(&mut self, options: &Options) {

@@ -1,9 +1,10 @@
 //! The sending half of a stream.
 
 use crate::buffer::Source;
-use crate::copy::copy_into_ring;
+use crate::copy::copy_into_ring_by;
 use crate::outcome::{by_leader, unpack};
 use crate::slots::{self, Half};
+use crate::stream::check_stream;
 use crate::wait::{Patience, await_word};
 use crate::{Group, Net, platform};
 use core::mem::offset_of;
@@ -14,12 +15,18 @@ use gpunet_abi::ring::{Producer, RingEnd};
 use gpunet_abi::{Error, Handle, Link, Options, Result, RingSpan, Word};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
-/// a chunk's stores arrive); smaller: the other end starts earlier.
+/// a piece's stores arrive); smaller: the other end starts earlier.
 pub const PUBLISH_CHUNK: u64 = 128 * 1024;
-/// The same from GPU to GPU through a large ring, of which it is a quarter at most: the other end copies as
-/// fast as this one, so the releases are what counts. Between two H200s one block of 512 threads with
-/// rings of 4 MiB moves 34 GB/s by [`PUBLISH_CHUNK`] and 41 by this.
-pub const DIRECT_CHUNK: u64 = 1 << 20;
+/// The same from GPU to GPU through a large ring, at most: the other end copies as fast as this one, so the
+/// releases are what counts. It is a quarter of the ring, or half of it in calls that send at least a ring's worth.
+/// Between two H200s one block of 512 threads with rings of 4 MiB moves 34 GB/s by [`PUBLISH_CHUNK`], 41 by 1 MiB
+/// and 42 by this.
+pub const DIRECT_CHUNK: u64 = 2 << 20;
+/// Lanes from which on the leader's warp is spared all pieces of a call but the first: it is late, because it
+/// releases the piece before and looks for space. Smaller groups would miss its loads.
+const SPARES_LEADER: u32 = 512;
+/// Lanes of a warp.
+const WARP: u32 = 32;
 
 /// The sending half of a stream. One group uses it at a time.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +64,20 @@ impl SendHalf {
         }
         let patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
         Self { net, handle, producer, patience, entry: net.entry(handle.slot()) }
+    }
+
+    /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
+    /// lane has to load, for a group that serves many streams.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same handle; the group becomes the one that uses this half.
+    ///
+    /// # Errors
+    /// BadHandle when it is stale; NotConnected when it is no stream.
+    #[inline(always)]
+    pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
+        check_stream(g, net, handle)?;
+        Ok(Self::load(net, handle, &slots::options(net, handle)))
     }
 
     pub(crate) fn set_patience(&mut self, options: &Options) {
@@ -130,44 +151,80 @@ impl SendHalf {
         if source.len == 0 {
             return check_handle(g, self.net, self.handle);
         }
-        let mut sent = 0;
-        while sent < source.len {
-            let (want, most) = ((source.len - sent) as u64, self.publish_most());
-            let want = if want < most { want } else { most };
-            if self.producer.free() < want {
-                // Once something is sent, only take the space that is there already.
-                let patience = if sent == 0 && self.producer.free() == 0 { patience } else { Patience::None };
-                match self.refresh(g, patience) {
-                    Ok(()) => {}
-                    // No more space just now: what there is will do.
-                    Err(Error::WouldBlock) if sent > 0 || self.producer.free() > 0 => {}
-                    Err(_) if sent > 0 => break,
-                    Err(error) => return Err(error),
-                }
-                if self.producer.free() == 0 || self.producer.reader_left() {
-                    break;
-                }
-            }
-            let span = self.producer.span(want);
+        let most = self.publish_most(source.len);
+        self.await_space(g, piece(source.len, most), patience)?;
+        let (mut sent, mut lane, mut lanes) = (0, g.rank(), g.size());
+        loop {
+            let span = self.producer.span(piece(source.len - sent, most));
             // SAFETY: the span is free space of this half's ring, and `source` is readable by its
             // constructor's contract.
-            unsafe { copy_into_ring(g, span, source.ptr.wrapping_add(sent)) };
+            unsafe { copy_into_ring_by(lane, lanes, span, source.ptr.wrapping_add(sent)) };
             sent += span.len();
-            self.push(g, span.len() as u64);
+            if sent == source.len {
+                self.push(g, span.len() as u64);
+                return Ok(sent);
+            }
+            // One barrier for both: all lanes have written the piece, and all learn what is free for the next.
+            let word =
+                if g.is_leader() { self.news(span.len(), piece(source.len - sent, most)).0 } else { 0 };
+            let understood = self.producer.accept(StreamWord(g.broadcast(word))).is_ok();
+            self.publish(g, span.len() as u64);
+            if !understood {
+                self.violated(g);
+            }
+            // What is free already is taken; more would have to be waited for.
+            if !understood || self.producer.reader_left() || self.producer.free() == 0 {
+                return Ok(sent);
+            }
+            if platform::RELEASE_WAITS && g.size() >= SPARES_LEADER {
+                (lane, lanes) = (g.rank().wrapping_sub(WARP), g.size() - WARP);
+            }
         }
-        if sent == 0 { Err(Error::BrokenPipe) } else { Ok(sent) }
     }
 
-    /// Bytes published at a time.
+    /// What is known of the other end once `len` more bytes are in the ring: it is looked at when `want` bytes
+    /// would not fit by what is known already. The leader's part.
     #[inline(always)]
-    fn publish_most(&self) -> u64 {
-        let (link, quarter) = (self.producer.end().link, self.producer.capacity() / 4);
+    fn news(&self, len: usize, want: u64) -> StreamWord {
+        if self.producer.free() - (len as u64) < want {
+            self.producer.look()
+        } else {
+            StreamWord::at(self.producer.released())
+        }
+    }
+
+    /// Makes sure that there is free space, and looks for `want` bytes of it. All lanes.
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`].
+    #[inline(always)]
+    fn await_space<G: Group>(&mut self, g: &G, want: u64, patience: Patience) -> Result<()> {
+        if self.producer.free() < want {
+            // Space that is there already is not waited for.
+            let patience = if self.producer.free() == 0 { patience } else { Patience::None };
+            match self.refresh(g, patience) {
+                Err(Error::WouldBlock) if self.producer.free() > 0 => {}
+                refreshed => refreshed?,
+            }
+            if self.producer.free() == 0 || self.producer.reader_left() {
+                return Err(Error::BrokenPipe);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that a call for `len` bytes publishes at a time.
+    #[inline(always)]
+    fn publish_most(&self, len: usize) -> u64 {
+        let (link, capacity) = (self.producer.end().link, self.producer.capacity());
+        // A single message arrives sooner in more pieces, of which the other end copies one meanwhile.
+        let share = if len as u64 >= capacity { capacity / 2 } else { capacity / 4 };
         // A CPU's release waits for nothing, and what a CPU receives is best still in its cache.
         let to_gpu = platform::RELEASE_WAITS && (link.is_near() || link.is_silent());
-        if !to_gpu || quarter < PUBLISH_CHUNK {
+        if !to_gpu || share < PUBLISH_CHUNK {
             PUBLISH_CHUNK
-        } else if quarter < DIRECT_CHUNK {
-            quarter
+        } else if share < DIRECT_CHUNK {
+            share
         } else {
             DIRECT_CHUNK
         }
@@ -188,8 +245,13 @@ impl SendHalf {
     /// Publishes `len` bytes that the lanes have written. Begins with a barrier.
     #[inline(always)]
     fn push<G: Group>(&mut self, g: &G, len: u64) {
-        // The barrier and the leader's release store together publish what all lanes wrote.
         g.sync();
+        self.publish(g, len);
+    }
+
+    /// As [`Self::push`], after a barrier: it and the leader's release store together publish what all lanes wrote.
+    #[inline(always)]
+    fn publish<G: Group>(&mut self, g: &G, len: u64) {
         let before = self.producer.position();
         self.producer.advance(len);
         if g.is_leader() {
@@ -225,7 +287,7 @@ impl SendHalf {
     /// Looks for free space, waiting for it if `patience` says so. All lanes.
     #[inline(always)]
     fn refresh<G: Group>(&mut self, g: &G, patience: Patience) -> Result<()> {
-        let word = if g.is_leader() { self.await_space(patience) } else { 0 };
+        let word = if g.is_leader() { self.await_released(patience) } else { 0 };
         let word = unpack(g.broadcast(word))?;
         if self.producer.accept(StreamWord(word)).is_err() {
             return Err(self.violated(g));
@@ -236,7 +298,7 @@ impl SendHalf {
     /// The leader's part: the first word with free space, or why there will be none, packed. It
     /// looks at the status first: a sender with room left would else not learn of a failure.
     #[inline(always)]
-    fn await_space(&self, patience: Patience) -> u64 {
+    fn await_released(&self, patience: Patience) -> u64 {
         await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), patience)
     }
 
@@ -273,16 +335,7 @@ impl SendHalf {
             return Err(Error::InvalidArgument);
         }
         self.check()?;
-        if self.producer.free() < len as u64 {
-            let patience = if self.producer.free() == 0 { self.patience } else { Patience::None };
-            match self.refresh(g, patience) {
-                Err(Error::WouldBlock) if self.producer.free() > 0 => {}
-                refreshed => refreshed?,
-            }
-            if self.producer.reader_left() {
-                return Err(Error::BrokenPipe);
-            }
-        }
+        self.await_space(g, len as u64, self.patience)?;
         Ok(self.producer.span(len as u64))
     }
 
@@ -310,6 +363,12 @@ impl SendHalf {
     pub const fn position(&self) -> u64 {
         self.producer.position()
     }
+}
+
+/// As much of `len` bytes as is published at a time.
+#[inline(always)]
+const fn piece(len: usize, most: u64) -> u64 {
+    if (len as u64) < most { len as u64 } else { most }
 }
 
 /// A call that moves nothing still says whether the handle is dead.
@@ -351,8 +410,9 @@ pub(crate) fn far_park(word: Word, half: Half) -> *mut u32 {
     word.as_ptr().cast::<u8>().wrapping_sub(word_at).wrapping_add(flag_at).cast()
 }
 
-/// Bytes of a direct stream after which its totals are shown to the proxy.
-const MIRROR_EVERY: u64 = 1 << 20;
+/// Bytes of a direct stream after which its totals are shown to the proxy. The store goes over the bus, and the
+/// next release waits for it: by every MiB the bandwidth between two H200s was 3 % less.
+const MIRROR_EVERY: u64 = 8 << 20;
 
 /// Shows the proxy how far a half of a direct stream is, now and then: the words that it would scan of a
 /// driven one. By one lane.

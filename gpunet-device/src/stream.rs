@@ -84,12 +84,7 @@ impl Stream {
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        g.sync();
-        // One lane decides for all: another group may be closing it just now.
-        by_leader(g, || match slots::kind_of(net, handle)? {
-            Kind::Stream => Ok(0),
-            _ => Err(Error::NotConnected),
-        })?;
+        check_stream(g, net, handle)?;
         Ok(Self::load(net, handle))
     }
 
@@ -361,6 +356,18 @@ impl Stream {
             request::call(net, &request, 0).map(|reply| reply.value)
         })
     }
+}
+
+/// Says whether the handle names a stream. Begins with a barrier.
+#[inline(always)]
+pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
+    g.sync();
+    // One lane decides for all: another group may be closing it just now.
+    by_leader(g, || match slots::kind_of(net, handle)? {
+        Kind::Stream => Ok(0),
+        _ => Err(Error::NotConnected),
+    })?;
+    Ok(())
 }
 
 /// Posts the close of a socket and frees its entry. By one lane.

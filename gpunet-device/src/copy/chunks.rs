@@ -1,6 +1,6 @@
 //! The body of a copy: aligned chunks of the destination.
 
-use super::{CHUNK, FEW_LANES, IN_FLIGHT, IN_FLIGHT_OF_FEW};
+use super::{CHUNK, FEW_LANES, IN_FLIGHT, IN_FLIGHT_OF_FEW, WARP};
 use crate::platform::{self, Chunk};
 
 /// Calls `$pass` for this lane's chunks, as many at a time as there are.
@@ -42,13 +42,27 @@ pub(super) unsafe fn copy_aligned(lane: usize, lanes: usize, dst: *mut u8, src: 
     in_flight!(lane, lanes, chunks, aligned, FEW_LANES, IN_FLIGHT_OF_FEW, IN_FLIGHT, (lanes, dst, src));
 }
 
-/// As [`copy_aligned`], with [`IN_FLIGHT`] for groups of all sizes: less code, to be inlined.
+/// As [`copy_aligned`], by whole warps, with [`IN_FLIGHT`] for groups of all sizes: less code, to be inlined.
+///
+/// Warps take tiles in turn, [`IN_FLIGHT`] chunks of each lane, and a warp's part of a tile is contiguous. So a
+/// lane's chunks lie at fixed distances from one address; with an address for each of them a lane of a large block
+/// runs out of registers, and its stores wait for each other.
 ///
 /// # Safety
-/// As [`copy_aligned`].
+/// As [`copy_aligned`]; `lanes` is a multiple of [`WARP`].
 #[inline(always)]
 pub(super) unsafe fn copy_plain(lane: usize, lanes: usize, dst: *mut u8, src: *const u8, chunks: usize) {
-    in_flight!(lane, lanes, chunks, aligned, 0, 1, IN_FLIGHT, (lanes, dst, src));
+    let (tile, first) = (lanes * IN_FLIGHT, (lane / WARP) * WARP * IN_FLIGHT + lane % WARP);
+    let (mut to, mut from) = (dst.wrapping_add(first * CHUNK), src.wrapping_add(first * CHUNK));
+    let mut done = 0;
+    while done + tile <= chunks {
+        // SAFETY: this warp's part of the tile, which lies inside both ranges.
+        unsafe { aligned::<IN_FLIGHT>(0, WARP, to, from) };
+        to = to.wrapping_add(tile * CHUNK);
+        from = from.wrapping_add(tile * CHUNK);
+        done += tile;
+    }
+    in_flight!(done + lane, lanes, chunks, aligned, 0, 1, 4, (lanes, dst, src));
 }
 
 /// Copies `chunks` chunks to `dst` from `shift` bytes past `base`. Each takes two loads, so half as
@@ -88,7 +102,7 @@ unsafe fn aligned<const N: usize>(at: usize, lanes: usize, dst: *mut u8, src: *c
     let mut i = 0;
     while i < N {
         // SAFETY: the caller's contract.
-        loaded[i] = unsafe { platform::load_chunk(src.wrapping_add((at + i * lanes) * CHUNK)) };
+        loaded[i] = unsafe { platform::load_chunk_once(src.wrapping_add((at + i * lanes) * CHUNK)) };
         i += 1;
     }
     let mut i = 0;

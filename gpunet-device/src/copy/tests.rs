@@ -6,8 +6,20 @@ use proptest::prelude::*;
 
 const GUARD: usize = 32;
 
-/// Copies with `lanes` lanes between places so far past a 16-byte boundary, and checks every byte.
+/// Copies with `lanes` lanes between places so far past a 16-byte boundary, out of line and in line, and checks
+/// every byte.
 fn check(lanes: u32, dst_off: usize, src_off: usize, len: usize) {
+    // SAFETY: `check_by` gives ranges inside their vectors.
+    check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {
+        copy_part(lane as usize, lanes as usize, dst, src, len);
+    });
+    // SAFETY: as above.
+    check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {
+        copy_piece(lane, lanes, dst, src, len)
+    });
+}
+
+fn check_by(lanes: u32, dst_off: usize, src_off: usize, len: usize, copy: impl Fn(u32, *mut u8, *const u8)) {
     // u128 for the alignment. Exact allocations: an access outside is one outside the source.
     let mut dst = vec![0x5au8; len + 2 * GUARD + 32];
     let mut src = vec![0u8; len + 32];
@@ -16,17 +28,8 @@ fn check(lanes: u32, dst_off: usize, src_off: usize, len: usize) {
     for (i, byte) in src[s..s + len].iter_mut().enumerate() {
         *byte = (i * 7 + i / 251 + 1) as u8;
     }
-    for lane in 0..lanes as usize {
-        // SAFETY: both ranges lie inside their vectors.
-        unsafe {
-            copy_part(
-                lane,
-                lanes as usize,
-                dst.as_mut_ptr().wrapping_add(d),
-                src.as_ptr().wrapping_add(s),
-                len,
-            );
-        }
+    for lane in 0..lanes {
+        copy(lane, dst.as_mut_ptr().wrapping_add(d), src.as_ptr().wrapping_add(s));
     }
     let what = (lanes, dst_off, src_off, len);
     assert!(dst[d..d + len] == src[s..s + len], "wrong bytes: {what:?}");
@@ -48,8 +51,8 @@ fn small_copies_are_right_at_every_alignment() {
 
 #[test]
 fn every_number_of_passes_is_taken() {
-    // Up to 16 + 8 + 4 + 2 + 1 chunks a lane, and more.
-    for lanes in [1, 32, 513] {
+    // Up to 16 + 8 + 4 + 2 + 1 chunks a lane, and more; whole warps, and others.
+    for lanes in [1, 32, 96, 512, 513] {
         for chunks in 0..50 {
             for (dst_off, src_off) in [(0, 0), (5, 5), (0, 1), (3, 14), (15, 0)] {
                 for extra in [0, 1, 15] {

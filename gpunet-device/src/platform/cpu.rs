@@ -197,6 +197,16 @@ pub(crate) unsafe fn load_chunk(ptr: *const u8) -> Chunk {
     unsafe { ptr.cast::<Chunk>().read() }
 }
 
+/// Loads sixteen bytes that nobody loads again.
+///
+/// # Safety
+/// As [`load_chunk`].
+#[inline(always)]
+pub(crate) unsafe fn load_chunk_once(ptr: *const u8) -> Chunk {
+    // SAFETY: the caller's contract.
+    unsafe { load_chunk(ptr) }
+}
+
 /// Stores sixteen bytes.
 ///
 /// # Safety

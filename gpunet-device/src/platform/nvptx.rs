@@ -126,7 +126,7 @@ pub(crate) unsafe fn unlock(word: *mut u32) {
 /// Sixteen bytes in two registers.
 pub(crate) type Chunk = [u64; 2];
 
-/// Loads sixteen bytes by one instruction; rustc would split the access in two.
+/// Loads sixteen bytes by one instruction.
 ///
 /// # Safety
 /// `ptr` is 16-byte aligned and readable.
@@ -136,6 +136,21 @@ pub(crate) unsafe fn load_chunk(ptr: *const u8) -> Chunk {
     // SAFETY: the caller's contract.
     unsafe {
         asm!("ld.v2.b64 {{{a}, {b}}}, [{p}];", a = out(reg64) a, b = out(reg64) b, p = in(reg64) ptr, options(nostack))
+    };
+    [a, b]
+}
+
+/// As [`load_chunk`], past the first-level cache: what no lane loads again need not drive out of it what lanes
+/// keep in local memory.
+///
+/// # Safety
+/// As [`load_chunk`].
+#[inline(always)]
+pub(crate) unsafe fn load_chunk_once(ptr: *const u8) -> Chunk {
+    let (a, b);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("ld.cg.v2.b64 {{{a}, {b}}}, [{p}];", a = out(reg64) a, b = out(reg64) b, p = in(reg64) ptr, options(nostack))
     };
     [a, b]
 }

@@ -1,8 +1,9 @@
 //! The same calls made by a group of many lanes.
 
-use crate::world::{World, buffer, pattern};
+use crate::world::{LARGE, World, buffer, pattern};
+use gpunet_device::abi::position::StreamWord;
 use gpunet_device::group::Lanes;
-use gpunet_device::{Buffer, Group, Handle, Kernel, Net, Shutdown, Stream, cpu};
+use gpunet_device::{Buffer, Error, Group, Handle, Kernel, Net, RecvHalf, SendHalf, Shutdown, Stream, cpu};
 
 fn run(size: u32, body: impl Fn(&Lanes) + Sync) {
     std::thread::scope(|scope| {
@@ -151,4 +152,50 @@ fn large_blocks_send_and_receive_pieces_of_all_sizes() {
         });
     });
     assert!(back == expected);
+}
+
+#[test]
+fn a_long_call_goes_out_piece_by_piece() {
+    let world = World::new();
+    let (a, b) = world.open_large_pair(0, 1);
+    let net = world.net();
+    let mut out = pattern(1_500_007);
+    let expected = out.clone();
+    let source = buffer(&mut out);
+    let mut back = vec![0; 1_500_007];
+    let target = buffer(&mut back);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run(64, |g| {
+                let mut half = SendHalf::from_handle(g, net, a).unwrap();
+                let first = half.send(g, source).unwrap();
+                assert!(first as u64 >= LARGE / 2, "{first}");
+                half.send_all(g, source.skip(first)).unwrap();
+                assert_eq!(half.position(), 1_500_007);
+            });
+        });
+        scope.spawn(|| {
+            run(33, |g| {
+                let got = RecvHalf::from_handle(g, net, b).unwrap().recv_exact(g, target);
+                assert_eq!(got, Ok(1_500_007));
+            });
+        });
+    });
+    assert!(back == expected);
+}
+
+#[test]
+fn a_word_that_cannot_be_ends_a_long_call_after_what_is_sent() {
+    let world = World::new();
+    let (a, _) = world.open_large_pair(0, 1);
+    world.own_consumed(1).set(LARGE * 9);
+    let mut out = pattern(3 * LARGE as usize);
+    let source = buffer(&mut out);
+    run(64, |g| {
+        let mut half = SendHalf::from_handle(g, world.net(), a).unwrap();
+        // The ring takes that much before anybody looks.
+        assert_eq!(half.send(g, source), Ok(LARGE as usize));
+        assert_eq!(half.send(g, source), Err(Error::Protocol));
+    });
+    assert_eq!(StreamWord(world.own_published(0).observe()), StreamWord::at(LARGE).with_err());
 }

@@ -4,7 +4,7 @@ use crate::world::{World, buffer, pattern};
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Shutdown, Stream};
+use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream};
 
 const G: Solo = Solo::new(0, 1);
 
@@ -135,4 +135,22 @@ fn a_stream_goes_on_by_its_handle() {
     stream.send_all(&G, b"12345").unwrap();
     assert_eq!(stream.out_queue(&G), Ok(before + 5));
     assert_eq!(StreamWord(world.own_published(2).observe()).position(), 16_005);
+}
+
+#[test]
+fn halves_are_found_by_handle_where_the_last_call_left_them() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    let mut memory = [0; 4];
+    for round in 0..3000u32 {
+        let mut bytes = round.to_le_bytes();
+        SendHalf::from_handle(&G, net, a).unwrap().send_all(&G, buffer(&mut bytes)).unwrap();
+        let mut half = RecvHalf::from_handle(&G, net, b).unwrap();
+        assert_eq!(half.recv(&G, buffer(&mut memory)), Ok(4));
+        assert_eq!(u32::from_le_bytes(memory), round);
+    }
+    let nobody = Handle::new(9, 1);
+    assert_eq!(SendHalf::from_handle(&G, net, nobody).err(), Some(Error::BadHandle));
+    assert_eq!(RecvHalf::from_handle(&G, net, nobody).err(), Some(Error::BadHandle));
 }

@@ -15,6 +15,8 @@ pub const GENERATION: u32 = 7;
 /// Slots and control slots of every world.
 pub const SOCKETS: u32 = 64;
 const CONTROLS: u32 = 4;
+/// Bytes of a large ring.
+pub const LARGE: u64 = 256 << 10;
 
 #[repr(C, align(4096))]
 #[derive(Clone)]
@@ -135,6 +137,11 @@ impl World {
         (at + offset_of!(OwnWords, published) as u64, at + offset_of!(OwnWords, consumed) as u64)
     }
 
+    pub fn own_consumed(&self, slot: u32) -> Word {
+        // SAFETY: as below.
+        unsafe { Word::from_ptr((self.device.as_ptr() as u64 + self.own_words(slot).1) as *mut u64) }
+    }
+
     pub fn own_published(&self, slot: u32) -> Word {
         // SAFETY: an aligned word of the device region.
         unsafe { Word::from_ptr((self.device.as_ptr() as u64 + self.own_words(slot).0) as *mut u64) }
@@ -178,13 +185,17 @@ impl World {
 
     /// Enters an open stream in the device's books.
     fn open(&self, slot: u32, d: &Descriptor) -> Handle {
+        self.open_with(slot, d, 4096)
+    }
+
+    fn open_with(&self, slot: u32, d: &Descriptor, capacity: u64) -> Handle {
         let at = |place: Place| match place.region() {
             SHARED => self.shared.as_ptr() as u64 + place.offset(),
             _ => self.device.as_ptr() as u64 + place.offset(),
         };
         let direction = |ring, mine, theirs| Direction {
             base: at(ring),
-            capacity: 4096,
+            capacity,
             mine: at(mine),
             theirs: at(theirs),
             position: 0,
@@ -209,6 +220,17 @@ impl World {
     /// A direct stream between two slots.
     pub fn open_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
         (self.open(a, &self.direct(a, b)), self.open(b, &self.direct(b, a)))
+    }
+
+    /// A direct stream between two slots, with rings of 256 KiB: behind the small ones of all slots. One a world.
+    pub fn open_large_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
+        let rings =
+            [0, 1].map(|n| Place::new(SHARED, self.layout.rings + u64::from(SOCKETS) * 8192 + n * LARGE));
+        let of = |me: u32, other: u32, [send_ring, recv_ring]: [Place; 2]| {
+            let d = Descriptor { send_ring, recv_ring, ..self.direct(me, other) };
+            self.open_with(me, &d, LARGE)
+        };
+        (of(a, b, rings), of(b, a, [rings[1], rings[0]]))
     }
 
     /// Says how many free slots the proxy has given so far, all of `slots`.

@@ -4,8 +4,8 @@ use crate::Results;
 use crate::ping_pong::connect;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{
-    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, PollFd, PollSet, SockAddr, Stream,
-    kernel_entry, now_ns, poll,
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, PollFd, PollSet, RecvHalf, SockAddr,
+    Stream, kernel_entry, now_ns, poll,
 };
 
 /// Senders of one receiver, at most.
@@ -132,14 +132,13 @@ impl Incast {
                     continue;
                 }
                 let handle = Handle::from_raw(fd.handle).ok_or(Error::BadHandle)?;
-                let mut stream = Stream::from_handle(g, self.net, handle)?;
-                match stream.try_recv(g, message) {
+                match RecvHalf::from_handle(g, self.net, handle)?.try_recv(g, message) {
                     Ok(0) => {
                         if all_send {
                             self.results.set(g, 1, now_ns() - began);
                         }
                         all_send = false;
-                        stream.close(g)?;
+                        Stream::from_handle(g, self.net, handle)?.close(g)?;
                         if g.is_leader() {
                             set.set(index, PollFd { handle: -1, events: 0, revents: 0 });
                         }

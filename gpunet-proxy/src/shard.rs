@@ -70,6 +70,8 @@ pub(crate) struct Shard {
     pollable: VecDeque<(u32, u32, u32)>,
     deadlines: BTreeSet<(u64, u32, u32)>,
     idle: Idle,
+    /// The last turn did something.
+    was_busy: bool,
     stop: bool,
 }
 
@@ -87,6 +89,7 @@ impl Shard {
             pollable: VecDeque::new(),
             deadlines: BTreeSet::new(),
             idle,
+            was_busy: false,
             stop: false,
         })
     }
@@ -107,13 +110,16 @@ impl Shard {
     fn turn(&mut self) {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
-        busy |= self.scan(Extent::Slice);
+        // After a turn that did something, all requests: a slice of them would wait for several such turns.
+        let requests = if self.was_busy { Extent::Whole } else { Extent::Slice };
+        busy |= self.scan(Extent::Slice, requests);
         busy |= self.look();
         busy |= self.pump();
         busy |= self.poll_network(Duration::ZERO);
         busy |= self.pump();
         self.expire();
-        if busy || !self.ready.is_empty() {
+        self.was_busy = busy || !self.ready.is_empty();
+        if self.was_busy {
             self.idle.active(Instant::now());
             return;
         }
@@ -136,7 +142,7 @@ impl Shard {
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
-        if !self.scan(Extent::Whole) && self.setup.commands.is_empty() {
+        if !self.scan(Extent::Whole, Extent::Whole) && self.setup.commands.is_empty() {
             self.poll_network(limit);
         }
         flags.iter().for_each(|flag| flag.store(false));
@@ -264,17 +270,17 @@ impl Shard {
 
     /// Looks at the words that devices write; queues the streams whose words changed and hands control
     /// requests on.
-    fn scan(&mut self, extent: Extent) -> bool {
+    fn scan(&mut self, streams: Extent, requests: Extent) -> bool {
         let mut busy = false;
         let Self { devices, ready, setup, .. } = self;
         for (&id, device) in devices.iter_mut() {
-            busy |= device.scan_streams(setup.index, setup.shards, extent, |slot, stream| {
+            busy |= device.scan_streams(setup.index, setup.shards, streams, |slot, stream| {
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }
             });
             if setup.index == 0 {
-                busy |= device.scan_requests(&setup.control);
+                busy |= device.scan_requests(requests, &setup.control);
             }
         }
         busy

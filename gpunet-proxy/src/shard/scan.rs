@@ -11,6 +11,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Slots up to which a turn looks at the words of all streams (some microseconds for ten times as many).
 const SLICE: usize = 1024;
+/// Control words that a turn looks at while nothing happens: those of all requests take longer than the rest of
+/// such a turn, and four of them are over in a microsecond.
+const CONTROLS: usize = 64;
 /// Streams whose words each turn looks at, however many there are: those that were active last.
 const LIVELY: usize = 256;
 
@@ -19,23 +22,29 @@ const LIVELY: usize = 256;
 pub(super) enum Extent {
     /// All.
     Whole,
-    /// Those of lively streams, and a slice of the others, the next one each time: what a busy stream costs
-    /// does not depend on how many are silent.
+    /// Of streams those of lively ones, and a slice of the others, the next one each time: what a busy stream costs
+    /// does not depend on how many are silent. Of requests a slice.
     Slice,
 }
 
 /// Goes round the slots, a slice at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slices {
+    /// Slots of a slice.
+    size: usize,
     /// Where the next one begins, from the first slot on.
     next: usize,
 }
 
 impl Slices {
+    const fn of(size: usize) -> Self {
+        Self { size, next: 0 }
+    }
+
     /// The next slice of every `step`th slot from `first` on, below `end`. It begins with one of them.
     fn next(&mut self, first: usize, step: usize, end: usize) -> Range<usize> {
         let begin = if first + self.next < end { self.next } else { 0 };
-        self.next = begin + SLICE - SLICE % step;
+        self.next = begin + self.size - self.size % step;
         first + begin..(first + self.next).min(end)
     }
 }
@@ -57,6 +66,7 @@ pub(super) struct Device {
     /// Slots of the streams that were active last; the longest known first.
     lively: VecDeque<u32>,
     slices: Slices,
+    control_slices: Slices,
 }
 
 impl Device {
@@ -75,7 +85,8 @@ impl Device {
             streams: std::iter::repeat_with(|| None).take(sockets).collect(),
             end: 0,
             lively: VecDeque::with_capacity(LIVELY + 1),
-            slices: Slices::default(),
+            slices: Slices::of(SLICE),
+            control_slices: Slices::of(CONTROLS),
             attached,
         }
     }
@@ -161,13 +172,19 @@ impl Device {
         busy
     }
 
-    /// Hands new control requests on, and those that were given up; says whether there were any.
-    pub(super) fn scan_requests(&mut self, control: &UnboundedSender<Message>) -> bool {
+    /// Hands new control requests on, of all or of a slice, and those that were given up; says whether there
+    /// were any.
+    pub(super) fn scan_requests(&mut self, extent: Extent, control: &UnboundedSender<Message>) -> bool {
         let mut busy = false;
         let id = self.attached.id;
         let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);
+        let controls = self.seen_requests.len();
+        let slice = match extent {
+            Extent::Whole => 0..controls,
+            Extent::Slice => self.control_slices.next(0, 1, controls),
+        };
         let seen = self.seen_requests.iter_mut().zip(&mut self.seen_abandons);
-        for (index, (seen_request, seen_abandon)) in seen.enumerate() {
+        for (index, (seen_request, seen_abandon)) in seen.enumerate().take(slice.end).skip(slice.start) {
             // The abandon first: the request that it gives up is then visible too, and goes ahead of it.
             let abandon = self.abandons.get(index).observe();
             let seq = self.requests.get(index).observe();
@@ -200,7 +217,7 @@ mod tests {
             for first in 0..step {
                 for end in [SLICE + 1, SLICE + 40, 3 * SLICE, 10_000] {
                     let mine: Vec<usize> = (first..end).step_by(step).collect();
-                    let mut slices = Slices::default();
+                    let mut slices = Slices::of(SLICE);
                     for _round in 0..2 {
                         let mut seen = Vec::new();
                         while seen.len() < mine.len() {
@@ -215,7 +232,7 @@ mod tests {
 
     #[test]
     fn slots_that_are_gone_leave_no_slice_beyond_the_end() {
-        let mut slices = Slices::default();
+        let mut slices = Slices::of(SLICE);
         slices.next(0, 1, 10_000);
         slices.next(0, 1, 10_000);
         assert_eq!(slices.next(0, 1, SLICE + 1), 0..SLICE);

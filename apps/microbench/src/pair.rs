@@ -14,6 +14,7 @@ use clap::Args;
 use end::End;
 pub use end::PATIENCE_NS;
 use gpu_usermap::cuda::Cuda;
+use gpunet_proxy::Config;
 use gpunet_proxy::snapshot::{Placement, Snapshot, State};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -118,8 +119,18 @@ enum Place {
 
 impl Pair {
     /// Both ends in this process, under one proxy.
-    pub fn here([client, server]: &[String; 2], transport: Transport, address: IpAddr) -> Outcome<Self> {
-        let proxy = bench::proxy(None)?;
+    pub fn here(devices: &[String; 2], transport: Transport, address: IpAddr) -> Outcome<Self> {
+        Self::here_by(&Config::default(), devices, transport, address)
+    }
+
+    /// As [`Pair::here`], under a proxy with that configuration.
+    pub fn here_by(
+        config: &Config,
+        [client, server]: &[String; 2],
+        transport: Transport,
+        address: IpAddr,
+    ) -> Outcome<Self> {
+        let proxy = gpunet_proxy::embed(config.clone())?;
         let server_end = End::here(Bench::attach(&proxy, server)?);
         let ends = if client == server {
             Ends::One(server_end)

@@ -10,7 +10,9 @@ use crate::foreign;
 use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
 use crate::report::{Axis, Role, Row};
 use clap::{Args, ValueEnum};
+use gpunet_proxy::Config;
 use std::net::IpAddr;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// What `bandwidth` takes.
@@ -27,9 +29,10 @@ pub struct BandwidthArgs {
     /// Bytes of a call.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(8..=16 << 20))]
     messages: Vec<u64>,
-    /// Bytes of a ring, a power of two.
-    #[arg(long, default_value_t = RING, value_parser = ring)]
-    ring: u64,
+    /// Bytes of a ring, a power of two: 4 MiB, and 1 MiB for tcp, whose copies should find the ring in the
+    /// processor's cache.
+    #[arg(long, value_parser = ring)]
+    ring: Option<u64>,
     /// A shape that others have published.
     #[arg(long)]
     preset: Option<Preset>,
@@ -51,12 +54,14 @@ impl Default for BandwidthArgs {
             pairs: Vec::new(),
             messages: Vec::new(),
             preset: None,
-            ring: RING,
+            ring: None,
         }
     }
 }
 
 const RING: u64 = 4 << 20;
+/// Of a TCP stream: the data thread's copies go through the processor's cache, and a larger ring does not fit.
+const TCP_RING: u64 = 1 << 20;
 
 fn ring(text: &str) -> Result<u64, String> {
     let bytes = text.parse::<u64>().map_err(|error| error.to_string())?;
@@ -99,7 +104,9 @@ impl Plan {
         } else {
             args.messages.clone()
         };
-        Self { counts, messages, bytes: effort.of(256 << 20, 1 << 30, 4 << 30), ring: args.ring }
+        let usual = if transport == Transport::Tcp { TCP_RING } else { RING };
+        let ring = args.ring.unwrap_or(usual);
+        Self { counts, messages, bytes: effort.of(256 << 20, 1 << 30, 4 << 30), ring }
     }
 
     /// A flow with the plan's rings.
@@ -123,9 +130,9 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     let apart = args.pair.processes;
     let title = pair.title(apart);
     let mut setting = pair.settings(shape, apart);
-    setting.push(("rings", bytes_name(args.ring)));
+    setting.push(("rings", bytes_name(plan.ring)));
     let title = format!("{title}, {}", transport.name());
-    let rows = plan.counts.len() * (plan.messages.len() + 4);
+    let rows = plan.counts.len() * (plan.messages.len() + 4) + 1;
     run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows)?;
     match transport {
         Transport::Peer => {
@@ -165,6 +172,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     variants(run, &mut pair, &plan, shape, transport)?;
     if transport == Transport::Tcp && !apart {
         plain_ends(run, args, &devices[1], &plan, shape)?;
+        several_threads(run, args, devices, &plan, shape)?;
     }
     by_size::table(run, &mut pair, &plan, shape, (transport, place, apart))
 }
@@ -219,6 +227,27 @@ fn span(blocks: &[u64]) -> Duration {
     let began = blocks.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
     let ended = blocks.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);
     Duration::from_nanos(ended.saturating_sub(began).max(1))
+}
+
+/// The most pairs over TCP again, under a proxy with several data threads, among which it deals sockets out.
+fn several_threads(
+    run: &mut Run<'_>,
+    args: &BandwidthArgs,
+    devices: &[String; 2],
+    plan: &Plan,
+    shape: Shape,
+) -> Outcome<()> {
+    let pairs = plan.counts.iter().copied().max().unwrap_or(1);
+    if pairs == 1 {
+        return Ok(());
+    }
+    let data_threads = available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(2, 8);
+    let config = Config { data_threads, ..Config::default() };
+    let mut pair = Pair::here_by(&config, devices, Transport::Tcp, args.pair.address)?;
+    let flow = Flow { pairs, bytes: plan.bytes(pairs, Flow::ONE.message), ..plan.flow() };
+    let row = flow_row(&mut pair, flow, shape, &format!(", {data_threads} data threads"))?;
+    run.recorder.row(row);
+    Ok(())
 }
 
 /// Both ways at once, without copies, through several connections.

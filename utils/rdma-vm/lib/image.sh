@@ -54,11 +54,12 @@ build_qemu() {
     unpack qemu-libraries "$tree"
     rm -rf "$QEMU"
     mkdir -p "$QEMU/lib" "$QEMU/share"
-    cp "$tree/usr/bin/qemu-system-x86_64" "$QEMU/"
+    mv "$tree/usr/bin/qemu-system-x86_64" "$QEMU/"
     cp -L "$tree/usr/share/seabios/bios-256k.bin" "$tree"/usr/share/qemu/{linuxboot_dma,kvmvapic}.bin "$QEMU/share/"
     LD_LIBRARY_PATH="$tree/$LIBRARIES:$tree/lib/x86_64-linux-gnu" ldd "$QEMU/qemu-system-x86_64" >"$tree/ldd"
     if grep 'not found' "$tree/ldd" >&2; then die "QEMU_LIBRARIES lacks these"; fi
     sed -n "s#.* => \($tree/[^ ]*\) .*#\1#p" "$tree/ldd" | xargs cp -L -t "$QEMU/lib"
+    rm -rf "$tree"
     echo "$stamp" >"$QEMU/stamp"
 }
 
@@ -91,6 +92,7 @@ build_kernel() {
     find "$KERNEL/extra" "$tree" -name '*.ko*' >"$tree/available"
     : >"$KERNEL/ko/order"
     for name in $MODULES; do add_module "$name" "$tree/available"; done
+    rm -rf "$tree"
     kernel_release >"$KERNEL/release"
     echo "$stamp" >"$KERNEL/stamp"
 }

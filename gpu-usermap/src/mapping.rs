@@ -1,7 +1,7 @@
 //! CPU mappings of GPU memory, and why there is none.
 //!
 //! With a mapping the proxy stores a word straight into the memory in which a kernel polls: a load from there takes 0.14 us, one from
-//! pinned host memory 1.19 us (`measured-h200.md`). Linux has two ways to get one:
+//! pinned host memory 1.19 us (on an H200). Linux has two ways to get one:
 //!
 //! | backend | needs | file |
 //! |---|---|---|

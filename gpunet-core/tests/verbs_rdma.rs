@@ -1,7 +1,7 @@
 //! The real verbs, on a machine with an RDMA device: a software one will do (rdma_rxe, siw).
 //!
 //! One test, since the steps share a device and count its objects. In the virtual machine:
-//! `rdma-vm.sh run -t 120 -f <this binary> -- './<this binary> --nocapture; exit $?'`.
+//! `utils/rdma-vm/rdma-vm test verbs-conformance`.
 //! The device's address is taken from `GPUNET_RDMA_ADDRESS`, else 10.9.0.1 (the virtual machine's).
 
 #[path = "verbs_rdma/ring.rs"]

@@ -1,14 +1,11 @@
 //! The command line.
 
-use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use gpu_usermap::placement::Wanted;
-use gpunet_abi::options::TransportKind;
+use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::str::FromStr;
-use std::{fmt, io};
+use std::net::IpAddr;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -126,7 +123,7 @@ pub struct DemoArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
     /// Address to listen on, IPv4 or IPv6; port 0 takes a free one.
-    #[arg(default_value = "127.0.0.1:7777", value_name = "ADDR")]
+    #[arg(default_value = "127.0.0.1:7777", value_name = "ADDR", value_parser = endpoint)]
     pub addr: Endpoint,
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -146,7 +143,7 @@ pub struct ServerArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ClientArgs {
     /// The server: IP:PORT or NAME:PORT.
-    #[arg(value_name = "ADDR")]
+    #[arg(value_name = "ADDR", value_parser = endpoint)]
     pub addr: Endpoint,
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -162,88 +159,15 @@ pub struct ClientArgs {
     pub blocks: Option<u32>,
 }
 
-/// `--transport`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    /// The proxy chooses.
-    Auto,
-    /// TCP.
-    Tcp,
-    /// Shared rings: both ends under one proxy.
-    Peer,
-    /// RDMA, in the protocol of librdmacm's rsockets.
-    Rc,
-}
-
-impl Transport {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Tcp => "tcp",
-            Self::Peer => "peer",
-            Self::Rc => "rc",
-        }
-    }
-
-    /// The socket option.
-    pub fn kind(self) -> TransportKind {
-        match self {
-            Self::Auto => TransportKind::Auto,
-            Self::Tcp => TransportKind::Tcp,
-            Self::Peer => TransportKind::Peer,
-            Self::Rc => TransportKind::Rc,
-        }
-    }
-}
-
-/// HOST:PORT, well-formed and not yet looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
-
-impl FromStr for Endpoint {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = "expected HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:7777";
-        let (host, port) = text.rsplit_once(':').ok_or(wrong)?;
-        if host.is_empty() || port.parse::<u16>().is_err() {
-            return Err(wrong);
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl Endpoint {
-    /// Looks the name up: at least one address, in the resolver's order.
-    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        let found: Vec<_> = self.0.to_socket_addrs()?.collect();
-        if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// Largest message: two buffers of this size per block must fit in memory.
 const LARGEST: u64 = 256 << 20;
 
 fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let scale = match &text[digits.len()..] {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        _ => return Err("expected a number of bytes, with K or M if you like".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "expected a number of bytes, with K or M if you like")?;
-    match number.checked_mul(1 << scale) {
-        Some(bytes @ 1..=LARGEST) => Ok(bytes),
-        _ => Err("expected 1 to 256M".to_owned()),
-    }
+    cli::size(text, 1..=LARGEST)
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    Endpoint::parse(text, None)
 }
 
 impl LoadArgs {
@@ -254,22 +178,13 @@ impl LoadArgs {
     }
 }
 
-/// Why the command line was not followed.
-#[derive(Debug)]
-pub enum Refusal {
-    /// `--help` or `--version`: the text.
-    Text(clap::Error),
-    /// One line that says what is wrong.
-    Wrong(String),
-}
-
 /// Reads the command line.
 pub fn parse<I>(args: I) -> Result<Job, Refusal>
 where
     I: IntoIterator,
     I::Item: Into<std::ffi::OsString> + Clone,
 {
-    let cli = Cli::try_parse_from(args).map_err(refusal)?;
+    let cli = Cli::try_parse_from(args)?;
     Ok(match cli.command {
         None => Job::Demo(cli.demo),
         Some(Command::Server(args)) => {
@@ -293,17 +208,6 @@ fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Makes one line of clap's message: its first paragraph without the word in front.
-fn refusal(error: clap::Error) -> Refusal {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return Refusal::Text(error);
-    }
-    let text = error.to_string();
-    let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
-    let line = first.collect::<Vec<_>>().join(" ");
-    Refusal::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,15 +217,6 @@ mod tests {
         match parse(args) {
             Err(Refusal::Wrong(line)) => line,
             other => panic!("expected a refusal, got {other:?}"),
-        }
-    }
-
-    #[test]
-    fn sizes_take_units_and_have_bounds() {
-        assert_eq!((size("64"), size("1K"), size("16KiB")), (Ok(64), Ok(1024), Ok(16_384)));
-        assert_eq!((size("3M"), size("256M")), (Ok(3 << 20), Ok(256 << 20)));
-        for text in ["", "0", "K", "257M", "1G", "-1", "1.5K", "99999999999999999999", "18014398509481984K"] {
-            assert!(size(text).is_err(), "{text}");
         }
     }
 

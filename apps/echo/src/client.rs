@@ -13,8 +13,7 @@ use std::net::SocketAddr;
 /// Runs the clients.
 pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
     let wanted = &args.load;
-    let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
-    let mut addrs = args.addr.resolve().map_err(resolve)?;
+    let mut addrs = args.addr.resolve()?;
     let blocks = args.blocks.unwrap_or(wanted.blocks()).min(wanted.connections);
     let mut kernels = Kernels::open(&args.device, args.transport, wanted.connections, RING)?;
     kernels.fit(0, blocks)?;

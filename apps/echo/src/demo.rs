@@ -1,6 +1,6 @@
 //! Both halves in this process, over tcp and then over peer.
 
-use crate::args::{DemoArgs, Transport};
+use crate::args::DemoArgs;
 use crate::error::Error;
 use crate::kernels::{Kernels, Load, end_server};
 use crate::progress::Progress;
@@ -8,6 +8,7 @@ use crate::report::Report;
 use crate::run::{RING, complain, run};
 use crate::server::cores;
 use gpunet_abi::Options;
+use gpunet_app::cli::Transport;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_echo_kernel::ATTENTION_NS;
 use std::net::SocketAddr;

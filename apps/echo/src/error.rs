@@ -1,14 +1,14 @@
 //! Why the program cannot do what it was asked to do.
 
-use crate::report::bytes;
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError, RegisterError};
+use gpunet_app::cli::{ResolveError, spell};
 use gpunet_app::device::DeviceError;
 use gpunet_app::proxy::ProxyError;
+use gpunet_app::work::WorkError;
 use gpunet_proxy::{KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// Everything that ends the program early. A connection that fails does not; it is counted.
 #[derive(Debug, thiserror::Error)]
@@ -17,13 +17,8 @@ pub enum Error {
     #[error("cannot take signals: {0}")]
     Signals(io::Error),
     /// A name does not resolve.
-    #[error("{name}: {source}")]
-    Resolve {
-        /// HOST:PORT as given.
-        name: String,
-        /// The resolver's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// The server's address cannot be listened on.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
@@ -36,7 +31,7 @@ pub enum Error {
     #[error("rc cannot be used: {0}")]
     NoRdma(#[from] gpunet_proxy::rdma::Unavailable),
     /// Message buffers would not fit.
-    #[error("{blocks} blocks with two buffers of {} need {} MiB; use a smaller --size or fewer --connections", bytes(*.size), .total >> 20)]
+    #[error("{blocks} blocks with two buffers of {} need {} MiB; use a smaller --size or fewer --connections", spell(*.size), .total >> 20)]
     TooMuchMemory {
         /// Thread blocks.
         blocks: u32,
@@ -48,9 +43,6 @@ pub enum Error {
     /// The server's kernel ended, though nobody ended it.
     #[error("the server stopped: {0}")]
     ServerStopped(gpunet_abi::Error),
-    /// A kernel did not end after it was cancelled.
-    #[error("the kernel did not end within {0:?} after it was cancelled")]
-    Stuck(Duration),
     /// The proxy.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -63,9 +55,12 @@ pub enum Error {
     /// A launch.
     #[error("cannot start the kernels: {0}")]
     Launch(#[from] LaunchError),
-    /// A kernel.
+    /// A kernel failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// A kernel failed, or did not end after it was cancelled.
+    #[error(transparent)]
+    Work(#[from] WorkError),
     /// Device memory.
     #[error("cannot allocate device memory: {0}")]
     Memory(#[from] CudaError),

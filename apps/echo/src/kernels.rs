@@ -5,28 +5,24 @@
 //! ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
-use crate::args::{DeviceArgs, LoadArgs, Transport};
+use crate::args::{DeviceArgs, LoadArgs};
 use crate::error::Error;
 use crate::ticks::Ticks;
 use gpunet_abi::{Handle, Options};
+use gpunet_app::cli::Transport;
+use gpunet_app::work::{Work, row, rows};
 use gpunet_echo_kernel::record::{Driven, Listening, NUMBER, Served};
 use gpunet_echo_kernel::{EchoClient, EchoListen, EchoServer};
 use gpunet_proxy::device::Kernel;
-use gpunet_proxy::{
-    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, KernelError, Launch, LaunchError, Program,
-};
+use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, LaunchError, Program};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
 const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
 
-/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full
-/// (reference/measured-h200.md), fewer let more blocks run at a time.
+/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full on an H200 (`gpunet-bench copy`), fewer let
+/// more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
-
-/// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
-pub const STUCK: Duration = Duration::from_secs(15);
 
 /// Connections that may wait to be accepted; the system cuts it to its own limit.
 const BACKLOG: u32 = 4096;
@@ -37,62 +33,6 @@ pub struct Kernels {
     attachment: Attachment,
     /// Threads of a block, and what may be tried instead when the blocks do not fit.
     threads: Vec<u32>,
-}
-
-/// A running kernel and the memory it uses.
-pub struct Work<M> {
-    launch: Option<Launch>,
-    memory: Option<M>,
-}
-
-impl<M> Work<M> {
-    fn new(launch: Launch, memory: M) -> Self {
-        Self { launch: Some(launch), memory: Some(memory) }
-    }
-
-    /// The kernel's memory, of which only what the kernel does not use may be touched.
-    pub fn memory(&self) -> Option<&M> {
-        self.memory.as_ref()
-    }
-
-    /// Says whether the kernel has ended.
-    pub fn is_finished(&self) -> Result<bool, KernelError> {
-        self.launch.as_ref().map_or(Ok(true), Launch::is_finished)
-    }
-
-    /// Waits for the end, at most `limit`; says whether it came.
-    pub fn wait(&self, limit: Duration) -> Result<bool, KernelError> {
-        self.launch.as_ref().map_or(Ok(true), |launch| launch.wait_timeout(limit))
-    }
-
-    /// Ends every wait of the kernel.
-    pub fn cancel(&self) {
-        if let Some(launch) = &self.launch {
-            launch.cancel();
-        }
-    }
-
-    /// Waits for the end and gives the memory back. Sockets it left open are closed, or kept.
-    fn finish(mut self, policy: FinishPolicy) -> Result<Option<M>, KernelError> {
-        if let Some(launch) = self.launch.take() {
-            launch.finish(policy)?;
-        }
-        Ok(self.memory.take())
-    }
-}
-
-impl<M> Drop for Work<M> {
-    fn drop(&mut self) {
-        let Some(launch) = self.launch.take() else { return };
-        launch.cancel();
-        // An error means that the kernel has ended too.
-        if let Ok(false) = launch.wait_timeout(STUCK) {
-            // Its memory must not be freed, so nothing can be put in order any more.
-            eprintln!("gpunet-echo: {}", Error::Stuck(STUCK));
-            std::process::exit(1);
-        }
-        let _ = launch.finish(FinishPolicy::Close);
-    }
 }
 
 /// A bound listener.
@@ -223,10 +163,7 @@ impl Kernels {
             })
         }?;
         let record = Work::new(launch, record).finish(FinishPolicy::Keep)?;
-        let record = match record {
-            Some(record) => Listening::from_numbers(rows(&record, 1)?.pop().unwrap_or_default()),
-            None => Listening::from_numbers([0; Listening::NUMBERS]),
-        };
+        let record = Listening::from_numbers(row(&record)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
             (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
@@ -340,11 +277,8 @@ impl Kernels {
 
 /// Stops the server and sums up its blocks. Blocks that stopped by themselves say why.
 pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
-    work.cancel();
-    if !work.wait(STUCK)? {
-        return Err(Error::Stuck(STUCK));
-    }
-    let Some(memory) = work.finish(FinishPolicy::Close)? else { return Ok(Served::default()) };
+    work.end()?;
+    let memory = work.finish(FinishPolicy::Close)?;
     let mut total = Served::default();
     for row in rows(&memory.records, memory.blocks as usize)? {
         let block = Served::from_numbers(row);
@@ -363,10 +297,7 @@ pub fn end_clients(
     work: Work<ClientMemory>,
     load: &Load,
 ) -> Result<(ClientMemory, Vec<Driven>, Vec<u64>), Error> {
-    let Some(memory) = work.finish(FinishPolicy::Close)? else {
-        // Only a `Work` that was finished before has no memory, and finishing consumes it.
-        return Err(Error::Stuck(Duration::ZERO));
-    };
+    let memory = work.finish(FinishPolicy::Close)?;
     let records = rows(&memory.records, load.connections as usize)?;
     let samples = rows::<1>(&memory.samples, load.connections as usize * load.samples_each as usize)?;
     let samples = samples.into_iter().map(|[ns]| ns).filter(|ns| *ns != 0).collect();
@@ -375,16 +306,4 @@ pub fn end_clients(
 
 fn clear(buffer: &mut DeviceBuffer) -> Result<(), Error> {
     Ok(buffer.write(0, &vec![0; buffer.len()])?)
-}
-
-/// Reads rows of `N` numbers.
-fn rows<const N: usize>(buffer: &DeviceBuffer, count: usize) -> Result<Vec<[u64; N]>, Error> {
-    let mut bytes = vec![0; count * N * NUMBER];
-    buffer.read(0, &mut bytes)?;
-    let number = |at: usize| {
-        let mut number = [0; NUMBER];
-        number.copy_from_slice(&bytes[at * NUMBER..][..NUMBER]);
-        u64::from_ne_bytes(number)
-    };
-    Ok((0..count).map(|row| std::array::from_fn(|column| number(row * N + column))).collect())
 }

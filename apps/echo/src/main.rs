@@ -2,9 +2,9 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | what is wanted | `args` (command line), gpunet-app's `interrupt` (Ctrl-C) |
+//! | what is wanted | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the three programs | `demo` (both halves in this process), `server`, `client` |
-//! | what they share | gpunet-app's `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
+//! | what they share | gpunet-app's `device` (where kernels run) and `work` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
 //!
 //! The kernels themselves are in the package gpunet-echo-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -20,7 +20,7 @@ mod run;
 mod server;
 mod ticks;
 
-use args::{Job, Refusal};
+use args::Job;
 use error::Error;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
@@ -28,20 +28,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// The exit code of a command line that cannot be followed.
-const BAD_COMMAND_LINE: u8 = 2;
-
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
-        Err(Refusal::Text(text)) => {
-            // Nobody is left to tell when stdout is closed.
-            let _ = text.print();
-            ExitCode::SUCCESS
-        }
-        Err(Refusal::Wrong(line)) => {
-            eprintln!("gpunet-echo: {line} (try --help)");
-            ExitCode::from(BAD_COMMAND_LINE)
-        }
+        Err(refusal) => refusal.tell("gpunet-echo"),
         Ok(job) => dispatch(&job).unwrap_or_else(|error| {
             eprintln!("gpunet-echo: {error}");
             ExitCode::FAILURE

@@ -1,5 +1,6 @@
 //! What is printed at the end: a table for people, one object for programs.
 
+use gpunet_app::cli::spell;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
@@ -141,7 +142,7 @@ fn cells(device: &str, run: &Run) -> [String; 10] {
     [
         device.to_owned(),
         run.transport.to_owned(),
-        bytes(run.size),
+        spell(run.size),
         grouped(run.connections),
         grouped(run.messages),
         grouped(run.bytes_verified),
@@ -159,16 +160,6 @@ fn line(f: &mut fmt::Formatter<'_>, widths: &[usize; 10], cells: &[String; 10]) 
         if at < 2 { write!(f, "{gap}{cell:<width$}")? } else { write!(f, "{gap}{cell:>width$}")? }
     }
     writeln!(f)
-}
-
-/// A size as people say it.
-pub fn bytes(size: u64) -> String {
-    match size {
-        0 => "0 B".to_owned(),
-        _ if size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
-        _ if size.is_multiple_of(1 << 10) => format!("{} KiB", size >> 10),
-        _ => format!("{size} B"),
-    }
 }
 
 /// A number with commas.
@@ -230,8 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_numbers_read_well() {
-        assert_eq!([64, 1024, 1500, 1 << 20].map(bytes), ["64 B", "1 KiB", "1500 B", "1 MiB"]);
+    fn numbers_read_well() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::args::LoadArgs;
 use crate::error::Error;
-use crate::kernels::{ClientMemory, Kernels, Load, STUCK, Work, end_clients};
+use crate::kernels::{ClientMemory, Kernels, Load, end_clients};
 use crate::progress::Progress;
-use crate::report::{Rtt, Run, bytes};
+use crate::report::{Rtt, Run};
 use gpunet_abi::Options;
+use gpunet_app::cli::spell;
 use gpunet_app::interrupt::Interrupt;
+use gpunet_app::work::{Work, errno_text};
 use gpunet_echo_kernel::record::{Driven, Outcome};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -81,7 +83,7 @@ pub fn run(
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) -> Result<(ClientMemory, Outturn), Error> {
-    progress.run(format!("{transport}, {}", bytes(load.size)));
+    progress.run(format!("{transport}, {}", spell(load.size)));
     let work = kernels.drive(memory, load)?;
     let interrupted = watch(&work, interrupt, progress)?;
     let (memory, records, samples) = end_clients(work, load)?;
@@ -100,8 +102,8 @@ fn watch(work: &Work<ClientMemory>, interrupt: &Interrupt, progress: &mut Progre
             moved = (done, Instant::now());
         }
         if interrupt.asked() || moved.1.elapsed() > STALLED {
-            work.cancel();
-            return if work.wait(STUCK)? { Ok(interrupt.asked()) } else { Err(Error::Stuck(STUCK)) };
+            work.end()?;
+            return Ok(interrupt.asked());
         }
     }
     Ok(interrupt.asked())
@@ -120,7 +122,7 @@ fn sum_up(
     let ended = records.iter().map(|record| record.ended_ns).max().unwrap_or(0);
     let failed = records.iter().enumerate().filter(|(_, record)| is_failure(record, interrupted));
     let errors = failed.clone().count() as u64;
-    let complaints = complaints(&format!("{transport}, {}", bytes(load.size)), failed, load);
+    let complaints = complaints(&format!("{transport}, {}", spell(load.size)), failed, load);
     let nanoseconds = ended.saturating_sub(started);
     let run = Run {
         transport,
@@ -178,15 +180,6 @@ fn explain(record: &Driven, load: &Load) -> String {
         Outcome::Ended => format!("the server ended the stream {detail} bytes into message {done}"),
         Outcome::Differs => format!("byte {detail} of message {done} came back changed"),
         Outcome::Extra => format!("{detail} bytes came back that were never sent"),
-    }
-}
-
-/// The device library's words for the errors it knows, the system's for the others.
-fn errno_text(errno: i32) -> String {
-    let unknown = gpunet_abi::Error::from_errno(i32::MAX).text();
-    match gpunet_abi::Error::from_errno(errno).text() {
-        text if text == unknown => std::io::Error::from_raw_os_error(errno).to_string(),
-        text => text.to_owned(),
     }
 }
 

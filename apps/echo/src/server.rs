@@ -2,7 +2,7 @@
 
 use crate::args::ServerArgs;
 use crate::error::Error;
-use crate::kernels::{Bound, Kernels, end_server};
+use crate::kernels::{Kernels, end_server};
 use crate::report::{grouped, print, print_json};
 use gpunet_abi::Options;
 use gpunet_app::interrupt::Interrupt;
@@ -34,7 +34,8 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let blocks = args.blocks.unwrap_or(if kernels.on_gpu() { GPU_BLOCKS } else { cores() });
     kernels.fit(blocks, 0)?;
     let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
-    let bound = listen(&kernels, args, options.with_timeouts(0, ATTENTION_NS))?;
+    let options = options.with_timeouts(0, ATTENTION_NS);
+    let bound = args.addr.try_each(|addr| kernels.listen(addr, options))?;
     let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
     let greeting = format!("listening on {}", bound.addr);
     // Stdout belongs to the one object.
@@ -72,15 +73,6 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
         ));
     }
     Ok(())
-}
-
-/// Listens on the first of the name's addresses that can be listened on.
-fn listen(kernels: &Kernels, args: &ServerArgs, options: Options) -> Result<Bound, Error> {
-    let resolve = |source| Error::Resolve { name: args.addr.to_string(), source };
-    let mut addrs = args.addr.resolve().map_err(resolve)?.into_iter();
-    // `resolve` gives at least one.
-    let first = addrs.next().ok_or_else(|| resolve(std::io::ErrorKind::NotFound.into()))?;
-    addrs.fold(kernels.listen(first, options), |found, addr| found.or_else(|_| kernels.listen(addr, options)))
 }
 
 /// A ring's size: a power of two, at most the default, at least 16 KiB.

@@ -158,9 +158,7 @@ fn every_byte_between_two_ends_is_checked() {
 fn a_report_can_be_drawn_and_put_into_a_document_later() {
     let folder = Folder::new("render");
     let json = folder.file("report.json");
-    assert!(
-        bench(&["latency", "--transport", "peer", "--sizes", "64,1024", "--json", &json]).status.success()
-    );
+    assert!(bench(&["latency", "--transport", "peer", "--sizes", "64,1K", "--json", &json]).status.success());
     let (plot, document) = (folder.file("chart.svg"), folder.file("page.md"));
     let text = "one\n<!-- gpunet-bench: begin -->\n<!-- gpunet-bench: end -->\ntwo\n";
     std::fs::write(&document, text).expect("written");
@@ -168,14 +166,14 @@ fn a_report_can_be_drawn_and_put_into_a_document_later() {
     let svg = std::fs::read_to_string(plot).expect("a chart");
     assert!(svg.starts_with("<svg") && svg.contains("floor: data and flag"), "{svg}");
     let page = std::fs::read_to_string(&document).expect("a page");
-    assert!(page.starts_with("one\n") && page.ends_with("two\n") && page.contains("| 1024 |"), "{page}");
+    assert!(page.starts_with("one\n") && page.ends_with("two\n") && page.contains("| 1 KiB |"), "{page}");
 }
 
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
     for (args, says) in [
         (&["latency", "--other", "gpu"][..], "cpu, cuda or cuda:N"),
-        (&["latency", "--sizes", "0"], "0 is not in"),
+        (&["latency", "--sizes", "0"], "expected 1 to 64M"),
         (&["bandwidth", "--pairs", "1000"], "1000 is not in"),
         (&["attach"], "needs a daemon"),
         (&["render", "/nonexistent.json"], "/nonexistent.json"),

@@ -2,12 +2,10 @@
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
-use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2, TransportKind};
+use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::str::FromStr;
-use std::{fmt, io};
 
 /// The port of rstream.
 const PORT: u16 = 7471;
@@ -106,14 +104,14 @@ pub struct DeviceArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
     /// Address to listen on, IPv4 or IPv6; port 0 takes a free one.
-    #[arg(default_value = "0.0.0.0:7471", value_name = "ADDR")]
+    #[arg(default_value = "0.0.0.0:7471", value_name = "ADDR", value_parser = endpoint)]
     pub addr: Endpoint,
     #[command(flatten)]
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends under one --daemon.
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
+    /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both ends under one --daemon.
+    #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// Clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -124,14 +122,14 @@ pub struct ServerArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ClientArgs {
     /// The server: IP or NAME, and :PORT if it is not rstream's 7471.
-    #[arg(value_name = "ADDR")]
+    #[arg(value_name = "ADDR", value_parser = endpoint)]
     pub addr: Endpoint,
     #[command(flatten)]
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp or rc (RDMA, rsocket's protocol: the original rstream). Peer needs both ends under one --daemon.
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
+    /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both ends under one --daemon.
+    #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// How often to run it all, one after another; rstream's server serves once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -142,14 +140,14 @@ pub struct ClientArgs {
 #[derive(Clone, Debug, Args)]
 pub struct BothArgs {
     /// Where the server listens and the client connects to; for rc an address of an RDMA device.
-    #[arg(default_value = "127.0.0.1:0", value_name = "ADDR")]
+    #[arg(default_value = "127.0.0.1:0", value_name = "ADDR", value_parser = endpoint)]
     pub addr: Endpoint,
     #[command(flatten)]
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: auto, tcp, peer or rc (RDMA).
-    #[arg(long, default_value = "auto", value_name = "TRANSPORT")]
+    /// Transport; rc is RDMA.
+    #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// How often to run it all, one after another.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -159,105 +157,19 @@ pub struct BothArgs {
 /// Transfers or turns at most: rstream's are C integers.
 const MOST: u64 = i32::MAX as u64;
 
-/// `--transport`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transport {
-    /// The socket option.
-    pub kind: TransportKind,
-    /// Its name.
-    pub name: &'static str,
-}
-
-impl FromStr for Transport {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, kind) = match text {
-            "auto" => ("auto", TransportKind::Auto),
-            "tcp" => ("tcp", TransportKind::Tcp),
-            "peer" => ("peer", TransportKind::Peer),
-            "rc" => ("rc", TransportKind::Rc),
-            _ => return Err("expected auto, tcp, peer or rc"),
-        };
-        Ok(Self { kind, name })
-    }
-}
-
-/// HOST:PORT, well-formed and not yet looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
-
-impl FromStr for Endpoint {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = "expected HOST, HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:7471";
-        let whole = if text.contains(':') && !text.ends_with(']') {
-            text.to_owned()
-        } else {
-            format!("{text}:{PORT}")
-        };
-        let (host, port) = whole.rsplit_once(':').ok_or(wrong)?;
-        let is_bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
-        if host.is_empty() || is_bare_ipv6 || port.parse::<u16>().is_err() {
-            return Err(wrong);
-        }
-        Ok(Self(whole))
-    }
-}
-
-impl Endpoint {
-    /// Looks the name up: at least one address, in the resolver's order.
-    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        let found: Vec<_> = self.0.to_socket_addrs()?.collect();
-        if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// Largest transfer: two buffers of this size must fit in memory, and rstream's size is a C integer.
 const LARGEST: u64 = 1 << 30;
 
 fn size(text: &str) -> Result<u64, String> {
-    match bytes(text)? {
-        bytes @ 1..=LARGEST => Ok(bytes),
-        _ => Err("expected 1 to 1024M".to_owned()),
-    }
+    cli::size(text, 1..=LARGEST)
 }
 
 fn ring(text: &str) -> Result<u64, String> {
-    let (least, most) = (1 << MIN_RING_LOG2, 1 << MAX_RING_LOG2);
-    match bytes(text)? {
-        bytes if (least..=most).contains(&bytes) => Ok(bytes.next_power_of_two()),
-        _ => Err(format!("expected {}K to {}M", least >> 10, most >> 20)),
-    }
+    cli::size(text, 1 << MIN_RING_LOG2..=1 << MAX_RING_LOG2).map(u64::next_power_of_two)
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a number of bytes, with K or M if you like".to_owned();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let scale = match &text[digits.len()..] {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "m" | "MiB" => 20,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << scale).ok_or_else(wrong)
-}
-
-/// Why the command line was not followed.
-#[derive(Debug)]
-pub enum Refusal {
-    /// `--help` or `--version`: the text.
-    Text(clap::Error),
-    /// One line that says what is wrong.
-    Wrong(String),
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    Endpoint::parse(text, Some(PORT))
 }
 
 /// Reads the command line.
@@ -281,7 +193,7 @@ where
 
 /// Refuses what can reach nobody: peer from a process with a proxy of its own.
 fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
-    if transport.kind == TransportKind::Peer && !device.proxy.names_a_daemon() {
+    if transport == Transport::Peer && !device.proxy.names_a_daemon() {
         let line =
             "--transport peer needs both ends under one proxy: add --daemon PATH, or gpunet-rstream both";
         return Err(Refusal::Wrong(line.to_owned()));
@@ -289,19 +201,14 @@ fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Makes one line of clap's message: its first paragraph without the word in front.
+/// Names the commands where there is none; clap would print the whole help.
 fn refusal(error: clap::Error) -> Refusal {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Refusal::Text(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            return Refusal::Wrong("expected server, client or both".to_owned());
+            Refusal::Wrong("expected server, client or both".to_owned())
         }
-        _ => {}
+        _ => error.into(),
     }
-    let text = error.to_string();
-    let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
-    let line = first.collect::<Vec<_>>().join(" ");
-    Refusal::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
 }
 
 #[cfg(test)]
@@ -344,7 +251,7 @@ mod tests {
             (&["server", "-S", "0"], "1 to 1024M"),
             (&["server", "-C", "0"], "0"),
             (&["server", "--transport", "peer"], "--daemon"),
-            (&["both", "--transport", "pigeon"], "auto, tcp, peer or rc"),
+            (&["both", "--transport", "pigeon"], "auto, tcp, peer, rc"),
             (&["both", "--all", "-S", "5"], "--size"),
             (&["both", "--every-size"], "--all"),
             (&["both", "--ring", "1K"], "4K to 16M"),

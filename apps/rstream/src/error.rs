@@ -1,12 +1,13 @@
 //! Why the program cannot do what it was asked to do.
 
 use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError};
+use gpunet_app::cli::ResolveError;
 use gpunet_app::device::DeviceError;
 use gpunet_app::proxy::ProxyError;
+use gpunet_app::work::WorkError;
 use gpunet_proxy::{KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// Everything that ends the program early. A connection that fails does not; it is counted.
 #[derive(Debug, thiserror::Error)]
@@ -15,13 +16,8 @@ pub enum Error {
     #[error("cannot take signals: {0}")]
     Signals(io::Error),
     /// A name does not resolve.
-    #[error("{name}: {source}")]
-    Resolve {
-        /// HOST:PORT as given.
-        name: String,
-        /// The resolver's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// The address cannot be listened on.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
@@ -30,9 +26,6 @@ pub enum Error {
         /// The errno.
         error: gpunet_abi::Error,
     },
-    /// A kernel did not end after it was cancelled.
-    #[error("the kernel did not end within {0:?} after it was cancelled")]
-    Stuck(Duration),
     /// The proxy.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -45,9 +38,12 @@ pub enum Error {
     /// A launch.
     #[error("cannot start the kernels: {0}")]
     Launch(#[from] LaunchError),
-    /// A kernel.
+    /// A kernel failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// A kernel failed, or did not end after it was cancelled.
+    #[error(transparent)]
+    Work(#[from] WorkError),
     /// Device memory.
     #[error("cannot allocate device memory: {0}")]
     Memory(#[from] CudaError),

@@ -8,24 +8,19 @@
 use crate::args::DeviceArgs;
 use crate::error::Error;
 use gpunet_abi::{Handle, Options};
+use gpunet_app::work::{Work, row, rows};
 use gpunet_proxy::device::Kernel;
-use gpunet_proxy::{
-    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, KernelError, Launch, Program,
-};
+use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Program};
 use gpunet_rstream_kernel::record::{Ended, Listening, NUMBER, Test};
 use gpunet_rstream_kernel::{Rstream, RstreamListen};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
 const PTX: &str = include_str!("../ptx/gpunet_rstream_kernel.ptx");
 
 /// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full
-/// (reference/measured-h200.md).
+/// on an H200 (`gpunet-bench copy`).
 const GPU_THREADS: u32 = 256;
-
-/// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
-const STUCK: Duration = Duration::from_secs(15);
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 16;
@@ -47,58 +42,6 @@ pub struct Memory {
     record: DeviceBuffer,
     times: DeviceBuffer,
     size: u64,
-}
-
-/// A running kernel and the memory it uses.
-pub struct Work<M> {
-    launch: Option<Launch>,
-    memory: Option<M>,
-}
-
-impl<M> Work<M> {
-    fn new(launch: Launch, memory: M) -> Self {
-        Self { launch: Some(launch), memory: Some(memory) }
-    }
-
-    /// Waits for the end, at most `limit`; says whether it came.
-    pub fn wait(&self, limit: Duration) -> Result<bool, KernelError> {
-        self.launch.as_ref().map_or(Ok(true), |launch| launch.wait_timeout(limit))
-    }
-
-    /// Ends every wait of the kernel.
-    pub fn cancel(&self) {
-        if let Some(launch) = &self.launch {
-            launch.cancel();
-        }
-    }
-
-    /// Waits for the end of a kernel that was cancelled.
-    pub fn wait_cancelled(&self) -> Result<(), Error> {
-        if self.wait(STUCK)? { Ok(()) } else { Err(Error::Stuck(STUCK)) }
-    }
-
-    /// Waits for the end and gives the memory back. Sockets it left open are kept: the listener.
-    fn finish(mut self) -> Result<M, Error> {
-        if let Some(launch) = self.launch.take() {
-            launch.finish(FinishPolicy::Keep)?;
-        }
-        // Only a `Work` that was finished before has no memory, and finishing consumes it.
-        self.memory.take().ok_or(Error::Stuck(Duration::ZERO))
-    }
-}
-
-impl<M> Drop for Work<M> {
-    fn drop(&mut self) {
-        let Some(launch) = self.launch.take() else { return };
-        launch.cancel();
-        // An error means that the kernel has ended too.
-        if let Ok(false) = launch.wait_timeout(STUCK) {
-            // Its memory must not be freed, so nothing can be put in order any more.
-            eprintln!("gpunet-rstream: {}", Error::Stuck(STUCK));
-            std::process::exit(1);
-        }
-        let _ = launch.finish(FinishPolicy::Close);
-    }
 }
 
 /// A bound listener.
@@ -167,7 +110,7 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        let record = Listening::from_numbers(row(&Work::new(launch, record).finish()?)?);
+        let record = Listening::from_numbers(row(&Work::new(launch, record).finish(FinishPolicy::Keep)?)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
             (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
@@ -239,27 +182,9 @@ impl Kernels {
 
 /// Waits for a kernel and reads what it left: how it ended, and the nanoseconds of each test done.
 pub fn finish(work: Work<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
-    let memory = work.finish()?;
+    // The listener stays open.
+    let memory = work.finish(FinishPolicy::Keep)?;
     let ended = Ended::from_numbers(row(&memory.record)?);
-    let mut times = numbers(&memory.times)?;
-    times.truncate(ended.tests as usize);
+    let times = rows(&memory.times, ended.tests as usize)?.into_iter().map(|[time]| time).collect();
     Ok((memory, ended, times))
-}
-
-/// Reads a buffer of numbers.
-fn numbers(buffer: &DeviceBuffer) -> Result<Vec<u64>, Error> {
-    let mut bytes = vec![0; buffer.len()];
-    buffer.read(0, &mut bytes)?;
-    let number = |bytes: &[u8]| {
-        let mut number = [0; NUMBER];
-        number.copy_from_slice(bytes);
-        u64::from_ne_bytes(number)
-    };
-    Ok(bytes.chunks_exact(NUMBER).map(number).collect())
-}
-
-/// Reads a buffer that is one row of `N` numbers.
-fn row<const N: usize>(buffer: &DeviceBuffer) -> Result<[u64; N], Error> {
-    let numbers = numbers(buffer)?;
-    Ok(std::array::from_fn(|at| numbers.get(at).copied().unwrap_or(0)))
 }

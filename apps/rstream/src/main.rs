@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what is wanted | `args` (command line), `plan` (which tests over which connections), `interrupt` (Ctrl-C) |
 //! | the three programs | `run` (server, client, both) |
-//! | what they share | gpunet-app's `device` (where kernels run), `kernels` (starting them: the one module with unsafe code), `report` |
+//! | what they share | gpunet-app's `device` (where kernels run) and `work` (a running kernel), `kernels` (starting them: the one module with unsafe code), `report` |
 //!
 //! The kernels themselves are in the package gpunet-rstream-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -16,27 +16,16 @@ mod plan;
 mod report;
 mod run;
 
-use args::{Job, Refusal};
+use args::Job;
 use error::Error;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// The exit code of a command line that cannot be followed.
-const BAD_COMMAND_LINE: u8 = 2;
-
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
-        Err(Refusal::Text(text)) => {
-            // Nobody is left to tell when stdout is closed.
-            let _ = text.print();
-            ExitCode::SUCCESS
-        }
-        Err(Refusal::Wrong(line)) => {
-            eprintln!("gpunet-rstream: {line} (try --help)");
-            ExitCode::from(BAD_COMMAND_LINE)
-        }
+        Err(refusal) => refusal.tell("gpunet-rstream"),
         Ok(job) => dispatch(&job).unwrap_or_else(|error| {
             eprintln!("gpunet-rstream: {error}");
             ExitCode::FAILURE

@@ -1,14 +1,15 @@
 //! The three programs: server, client, and both in this process.
 
-use crate::args::{BothArgs, ClientArgs, DeviceArgs, Endpoint, ServerArgs, TestArgs, Transport};
+use crate::args::{BothArgs, ClientArgs, DeviceArgs, ServerArgs, TestArgs};
 use crate::error::Error;
-use crate::kernels::{self, Bound, End, Kernels, Memory, Positions, Work};
+use crate::kernels::{self, Bound, End, Kernels, Memory, Positions};
 use crate::plan::{Step, plan};
 use crate::report::{Report, Row, headings};
 use gpunet_abi::Options;
+use gpunet_app::cli::{Endpoint, Transport};
 use gpunet_app::interrupt::Interrupt;
+use gpunet_app::work::{Work, errno_text};
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Kernels' waits within a connection end after this. An accept waits as long as it takes.
@@ -41,7 +42,7 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Er
 
 /// Runs the tests against a server.
 pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
-    let mut addrs = resolve(&args.addr)?;
+    let mut addrs = args.addr.resolve()?;
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     let mut client = session.side("client")?;
     session.report.say(&headings());
@@ -124,11 +125,11 @@ struct Side {
 impl Session {
     fn open(test: &TestArgs, device: &DeviceArgs, transport: Transport) -> Result<Self, Error> {
         let kernels = Kernels::open(device)?;
-        let report = Report::new(kernels.device_name(), transport.name, test.verify, test.json);
+        let report = Report::new(kernels.device_name(), transport.name(), test.verify, test.json);
         let limit = TIMEOUT.as_nanos() as u64;
         let options = Options::DEFAULT
             .with_rings(device.ring, device.ring)
-            .with_transport(transport.kind)
+            .with_transport(transport.kind())
             .with_timeouts(limit, limit);
         Ok(Self {
             kernels,
@@ -141,17 +142,8 @@ impl Session {
         })
     }
 
-    /// Listens on the first of the name's addresses that can be listened on.
     fn listen(&self, addr: &Endpoint) -> Result<Bound, Error> {
-        let mut result =
-            Err(Error::Resolve { name: addr.to_string(), source: std::io::ErrorKind::NotFound.into() });
-        for addr in resolve(addr)? {
-            result = self.kernels.listen(addr, self.options);
-            if result.is_ok() {
-                break;
-            }
-        }
-        result
+        addr.try_each(|addr| self.kernels.listen(addr, self.options))
     }
 
     fn side(&self, name: &'static str) -> Result<Side, Error> {
@@ -165,8 +157,9 @@ impl Session {
     /// Starts one end of one connection of the plan.
     fn start(&self, side: &mut Side, end: End, connection: usize) -> Result<Work<Memory>, Error> {
         let tests: Vec<Test> = self.plan[connection].iter().map(|step| step.test).collect();
-        // Every `finish` puts it back; an error in between ends the program.
-        let memory = side.memory.take().ok_or(Error::Stuck(Duration::ZERO))?;
+        let Some(memory) = side.memory.take() else {
+            unreachable!("`finish` puts it back, and an error in between ends the program")
+        };
         self.kernels.start(memory, end, &tests, side.positions, self.verify)
     }
 
@@ -180,8 +173,7 @@ impl Session {
     ) -> Result<Ended, Error> {
         while !work.wait(LOOK)? {
             if interrupt.asked() {
-                work.cancel();
-                work.wait_cancelled()?;
+                work.end()?;
             }
         }
         let (memory, ended, times) = kernels::finish(work)?;
@@ -233,10 +225,6 @@ impl Session {
     }
 }
 
-fn resolve(addr: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
-    addr.resolve().map_err(|source| Error::Resolve { name: addr.to_string(), source })
-}
-
 fn explain(ended: &Ended) -> String {
     let Ended { outcome, detail, tests, sent, received } = *ended;
     let place = format!("in test {tests}, with {sent} bytes sent and {received} received");
@@ -251,14 +239,5 @@ fn explain(ended: &Ended) -> String {
         Outcome::Ended => format!("the other end ended its stream {place}"),
         Outcome::Differs => format!("data verification failed at byte {detail} of what was received"),
         Outcome::Extra => format!("{detail} bytes more came than was agreed; are both told the same counts?"),
-    }
-}
-
-/// The device library's words for the errors it knows, the system's for the others.
-fn errno_text(errno: i32) -> String {
-    let unknown = gpunet_abi::Error::from_errno(i32::MAX).text();
-    match gpunet_abi::Error::from_errno(errno).text() {
-        text if text == unknown => std::io::Error::from_raw_os_error(errno).to_string(),
-        text => text.to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A small copy is done within 10 us (`measured-h200.md`), so that long the question is repeated at once.
+/// A small copy is done within 10 us on an H200, so that long the question is repeated at once.
 const SPIN: Duration = Duration::from_micros(50);
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);

@@ -31,7 +31,7 @@ pub enum DmabufRoute {
     #[default]
     Default,
     /// PCIe also there (`CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`, CUDA 12.8). Machines without a choice refuse it: an H200
-    /// behind PCIe answers `CUDA_ERROR_NOT_SUPPORTED` (`measured-h200.md`).
+    /// behind PCIe answers `CUDA_ERROR_NOT_SUPPORTED`.
     Pcie,
 }
 

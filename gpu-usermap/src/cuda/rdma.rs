@@ -4,7 +4,7 @@
 //! A card writes data, then tells the CPU (a completion), which tells the kernel (a word). All three travel on different paths,
 //! and a GPU may make the word visible to a running kernel before the data. Whether it does is a property of the GPU
 //! ([`WritesOrdering`]): from [`WritesOrdering::Owner`] on, a kernel that has observed the word reads the data, and
-//! [`Device::flush_gpudirect_rdma_writes`] does nothing. That is so on an H200 (`measured-h200.md`). With
+//! [`Device::flush_gpudirect_rdma_writes`] does nothing. That is so on an H200. With
 //! [`WritesOrdering::Nobody`], the host calls the flush after the completion and before the word. With `Owner`, another GPU that reads
 //! the memory over NVLink needs a flush with [`FlushScope::AllDevices`].
 //!

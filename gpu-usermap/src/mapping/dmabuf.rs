@@ -16,7 +16,7 @@ use crate::cuda::{DmabufRoute, DriverVersion, GpuBuffer};
 use crate::region::{Mapping as Pages, page_size};
 
 /// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and `cuda_wrapper.c`); before, `mmap` fails
-/// with ENOTSUPP (`measured-h200.md`).
+/// with ENOTSUPP (seen with 13.0).
 const NEEDED: DriverVersion = DriverVersion::new(13, 3);
 
 /// Tells whether a driver can do it.

@@ -4,7 +4,7 @@ use super::*;
 
 const GPU: [Placement; 2] = [Placement::GpuDmaBuf, Placement::GpuPeerMem];
 
-/// An H200 (`measured-h200.md`) in a machine with a card and everything loaded.
+/// An H200 in a machine with a card and everything loaded.
 fn best() -> Facts {
     Facts {
         gpu: Some(RdmaAttributes {

@@ -10,7 +10,9 @@ use crate::foreign;
 use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
 use crate::report::{Axis, Role, Row};
 use clap::{Args, ValueEnum};
+use gpunet_app::cli::{self, spell};
 use gpunet_proxy::Config;
+use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use std::net::IpAddr;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -26,12 +28,12 @@ pub struct BandwidthArgs {
     /// Only these numbers of pairs of blocks.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=132))]
     pairs: Vec<u32>,
-    /// Bytes of a call.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(8..=16 << 20))]
+    /// Bytes of a call, with K or M if you like; several with commas.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = |text: &str| cli::size(text, 8..=16 << 20))]
     messages: Vec<u64>,
-    /// Bytes of a ring, a power of two: 4 MiB, and 1 MiB for tcp, whose copies should find the ring in the
-    /// processor's cache.
-    #[arg(long, value_parser = ring)]
+    /// Bytes of a ring, a power of two, with K or M if you like: 4M, and 1M for tcp, whose copies should find the ring
+    /// in the processor's cache.
+    #[arg(long, value_name = "BYTES", value_parser = ring)]
     ring: Option<u64>,
     /// A shape that others have published.
     #[arg(long)]
@@ -64,9 +66,8 @@ const RING: u64 = 4 << 20;
 const TCP_RING: u64 = 1 << 20;
 
 fn ring(text: &str) -> Result<u64, String> {
-    let bytes = text.parse::<u64>().map_err(|error| error.to_string())?;
-    let fits = bytes.is_power_of_two() && (12..=24).contains(&bytes.ilog2());
-    if fits { Ok(bytes) } else { Err("expected a power of two from 4096 to 16777216".to_owned()) }
+    let bytes = cli::size(text, 1 << MIN_RING_LOG2..=1 << MAX_RING_LOG2)?;
+    if bytes.is_power_of_two() { Ok(bytes) } else { Err("expected a power of two".to_owned()) }
 }
 
 /// Streams over all pairs and transports that the command line means.
@@ -130,7 +131,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     let apart = args.pair.processes;
     let title = pair.title(apart);
     let mut setting = pair.settings(shape, apart);
-    setting.push(("rings", bytes_name(plan.ring)));
+    setting.push(("rings", spell(plan.ring)));
     let title = format!("{title}, {}", transport.name());
     let rows = plan.counts.len() * (plan.messages.len() + 4) + 1;
     run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows)?;
@@ -164,7 +165,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
                 let (_, placement) = pair.play_and_look(&Work::Flow(flow), shape)?;
                 say_placement(run.recorder, placement);
             }
-            let series = format!("gpunet, {} a call", bytes_name(message));
+            let series = format!("gpunet, {} a call", spell(message));
             let row = flow_row(&mut pair, flow, shape, "")?;
             run.recorder.row(row.at(series, u64::from(pairs)));
         }
@@ -190,15 +191,6 @@ impl Flow {
     };
 }
 
-/// A size in words.
-fn bytes_name(bytes: u64) -> String {
-    match bytes {
-        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
-        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
-        b => format!("{b} B"),
-    }
-}
-
 /// Plays a flow, and makes its row. The time is the receivers': from the first one's stream being open
 /// until the last one has read the end.
 fn flow_row(pair: &mut Pair, flow: Flow, shape: Shape, how: &str) -> Outcome<Row> {
@@ -219,7 +211,7 @@ fn flow_row(pair: &mut Pair, flow: Flow, shape: Shape, how: &str) -> Outcome<Row
 
 fn name(flow: &Flow, how: &str) -> String {
     let pairs = if flow.pairs == 1 { "1 pair".to_owned() } else { format!("{} pairs", flow.pairs) };
-    format!("{pairs}, {} a call{how}", bytes_name(flow.message))
+    format!("{pairs}, {} a call{how}", spell(flow.message))
 }
 
 /// The time from the first block's begin to the last one's end, of four words a block as a flow leaves them.

@@ -8,6 +8,7 @@ use crate::foreign;
 use crate::pair::{Cooperation, Means, Pair, PairArgs, Shape, Transport, Work, say_placement, waits};
 use crate::report::{Axis, Role, Row};
 use clap::Args;
+use gpunet_app::cli;
 use std::net::IpAddr;
 
 /// What `latency` takes.
@@ -22,8 +23,8 @@ pub struct LatencyArgs {
     /// a warp and a thread, too.
     #[arg(long)]
     group: Option<Cooperation>,
-    /// Only these sizes, bytes.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    /// Only these sizes, in bytes, with K or M if you like; several with commas.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = |text: &str| cli::size(text, 1..=64 << 20))]
     sizes: Vec<u64>,
 }
 

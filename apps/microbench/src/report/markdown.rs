@@ -2,6 +2,7 @@
 
 use super::{Axis, Figure, Report, Role, Row, Table};
 use crate::bench::Outcome;
+use gpunet_app::cli::spell;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -78,8 +79,8 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
     series.sort_by_key(|(role, _)| *role as u8);
     places.sort_unstable();
     let (corner, unit) = match axis {
-        Axis::TimeBySize => ("bytes", "us, p50 / p99"),
-        Axis::RateBySize => ("bytes", "GB/s"),
+        Axis::TimeBySize => ("size", "us, p50 / p99"),
+        Axis::RateBySize => ("size", "GB/s"),
         Axis::RateByCount => ("pairs", "GB/s"),
         Axis::TimeByCount => ("sockets", "us, p50 / p99"),
         Axis::RateByOffset => ("bytes off", "GB/s"),
@@ -97,6 +98,10 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
                 found.map_or(String::new(), |row| cell(row))
             })
             .collect();
+        let place = match axis {
+            Axis::TimeBySize | Axis::RateBySize => spell(place),
+            _ => place.to_string(),
+        };
         let _ = writeln!(out, "| {place} | {} |", cells.join(" | "));
     }
     let _ = writeln!(out);
@@ -155,8 +160,8 @@ mod tests {
         let mut out = String::new();
         pivot(&mut out, Axis::TimeBySize, &rows.iter().collect::<Vec<_>>());
         let lines: Vec<&str> = out.lines().collect();
-        assert_eq!(lines[0], "| bytes (us, p50 / p99) | gpunet | floor |");
-        assert_eq!(lines[2], "| 8 |  | 1.00 / 1.00 |");
-        assert_eq!(lines[3], "| 64 | 3.00 / 3.00 | 2.00 / 2.00 |");
+        assert_eq!(lines[0], "| size (us, p50 / p99) | gpunet | floor |");
+        assert_eq!(lines[2], "| 8 B |  | 1.00 / 1.00 |");
+        assert_eq!(lines[3], "| 64 B | 3.00 / 3.00 | 2.00 / 2.00 |");
     }
 }

@@ -1,10 +1,11 @@
 //! One stream, by the bytes of a call.
 
-use super::{Plan, bytes_name, flow_row, span};
+use super::{Plan, flow_row, span};
 use crate::bench::Outcome;
 use crate::measure::Run;
 use crate::pair::{Flow, Means, Pair, Shape, Transport, Work};
 use crate::report::{Axis, Role, Row};
+use gpunet_app::cli::spell;
 use std::net::IpAddr;
 
 /// A table of one pair, beside the bare copies of one block and two plain programs that block.
@@ -24,7 +25,7 @@ pub fn table(
     let floor = run.recorder.find("floor: bare copies", 1);
     let title = format!("{}, {}, one stream by size", pair.title(apart), transport.name());
     let mut setting = pair.settings(shape, apart);
-    setting.push(("rings", bytes_name(plan.ring)));
+    setting.push(("rings", spell(plan.ring)));
     run.recorder.table("bandwidth", title, Axis::RateBySize, setting, 3 * sizes.len())?;
     for &size in &sizes {
         if let Some(floor) = floor.clone() {
@@ -41,7 +42,7 @@ pub fn table(
         for &size in &sizes {
             let flow = flow(plan, size);
             let [servers, _] = programs.play(&Work::Flow(flow), Shape::ONE)?;
-            let name = format!("{} a call, two programs, {}, blocking", bytes_name(size), means.name());
+            let name = format!("{} a call, two programs, {}, blocking", spell(size), means.name());
             let row = Row::rate(Role::Peer, name, flow.bytes, span(&servers));
             run.recorder.row(row.at(format!("{}, blocking", means.name()), size));
         }

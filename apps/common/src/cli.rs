@@ -1,0 +1,246 @@
+//! What command lines have in common: sizes, addresses, transports, and refusals of one line.
+
+use clap::ValueEnum;
+use clap::error::ErrorKind;
+use gpunet_proxy::abi::options::TransportKind;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::process::ExitCode;
+
+/// The exit code of a command line that cannot be followed.
+const BAD_COMMAND_LINE: u8 = 2;
+
+/// Why a command line was not followed.
+#[derive(Debug)]
+pub enum Refusal {
+    /// `--help` or `--version`: the text.
+    Text(clap::Error),
+    /// One line that says what is wrong.
+    Wrong(String),
+}
+
+impl From<clap::Error> for Refusal {
+    /// Makes one line of clap's message: its first paragraph without the word in front.
+    fn from(error: clap::Error) -> Self {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+            return Self::Text(error);
+        }
+        let text = error.to_string();
+        let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+        let line = first.collect::<Vec<_>>().join(" ");
+        Self::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
+    }
+}
+
+impl Refusal {
+    /// Says it to the user, and how `program` ends.
+    #[must_use]
+    pub fn tell(&self, program: &str) -> ExitCode {
+        match self {
+            Self::Text(text) => {
+                // Nobody is left to tell when stdout is closed.
+                let _ = text.print();
+                ExitCode::SUCCESS
+            }
+            Self::Wrong(line) => {
+                eprintln!("{program}: {line} (try --help)");
+                ExitCode::from(BAD_COMMAND_LINE)
+            }
+        }
+    }
+}
+
+/// `--transport`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// The proxy chooses.
+    Auto,
+    /// TCP.
+    Tcp,
+    /// Through memory: both ends under one proxy.
+    Peer,
+    /// RDMA, in the protocol of librdmacm's rsockets.
+    Rc,
+}
+
+impl Transport {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcp => "tcp",
+            Self::Peer => "peer",
+            Self::Rc => "rc",
+        }
+    }
+
+    /// The socket option.
+    #[must_use]
+    pub const fn kind(self) -> TransportKind {
+        match self {
+            Self::Auto => TransportKind::Auto,
+            Self::Tcp => TransportKind::Tcp,
+            Self::Peer => TransportKind::Peer,
+            Self::Rc => TransportKind::Rc,
+        }
+    }
+}
+
+/// HOST:PORT, well-formed and not yet looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(String);
+
+impl Endpoint {
+    /// Reads HOST:PORT or [IPV6]:PORT, and where there is a usual port also HOST and [IPV6].
+    ///
+    /// # Errors
+    /// What was expected. An IPv6 address without brackets is refused: what of it is the port is not clear.
+    pub fn parse(text: &str, usual: Option<u16>) -> Result<Self, String> {
+        let has_port = text.contains(':') && !text.ends_with(']');
+        let whole = match usual {
+            Some(port) if !has_port => format!("{text}:{port}"),
+            _ => text.to_owned(),
+        };
+        let is_good = whole.rsplit_once(':').is_some_and(|(host, port)| {
+            let is_bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+            !host.is_empty() && !is_bare_ipv6 && port.parse::<u16>().is_ok()
+        });
+        match usual {
+            _ if is_good => Ok(Self(whole)),
+            Some(port) => Err(format!("expected HOST, HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:{port}")),
+            None => Err("expected HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:7777".to_owned()),
+        }
+    }
+
+    /// Looks the name up: at least one address, in the resolver's order.
+    ///
+    /// # Errors
+    /// The resolver's.
+    pub fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
+        let failed = |source| ResolveError { name: self.0.clone(), source };
+        let found: Vec<_> = self.0.to_socket_addrs().map_err(failed)?.collect();
+        if found.is_empty() { Err(failed(io::Error::other("the name has no address"))) } else { Ok(found) }
+    }
+
+    /// Looks the name up and tries one address after the other, until one succeeds; else the last one's failure.
+    ///
+    /// # Errors
+    /// The resolver's, or the attempt's.
+    pub fn try_each<T, E: From<ResolveError>>(
+        &self,
+        mut attempt: impl FnMut(SocketAddr) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut addrs = self.resolve()?;
+        let last = addrs.pop();
+        let found = addrs.into_iter().find_map(|addr| attempt(addr).ok());
+        match (found, last) {
+            (Some(found), _) => Ok(found),
+            (None, Some(last)) => attempt(last),
+            // `resolve` gives at least one.
+            (None, None) => unreachable!("a name without an address was resolved"),
+        }
+    }
+}
+
+/// A name that does not resolve.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {source}")]
+pub struct ResolveError {
+    /// HOST:PORT as given.
+    pub name: String,
+    /// The resolver's answer.
+    pub source: io::Error,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads a number of bytes within bounds, with K or M for 2^10 or 2^20 of them.
+///
+/// # Errors
+/// What was expected.
+pub fn size(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
+    let wrong = || "expected a number of bytes, with K or M if you like".to_owned();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let scale = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "m" | "MiB" => 20,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(1 << scale).filter(|bytes| bounds.contains(bytes));
+    bytes.ok_or_else(|| format!("expected {} to {}", short(*bounds.start()), short(*bounds.end())))
+}
+
+/// A number of bytes as [`size`] reads it.
+fn short(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{}M", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{}K", b >> 10),
+        b => b.to_string(),
+    }
+}
+
+/// A number of bytes as people say it: `64 B`, `16 KiB`, `4 MiB`.
+#[must_use]
+pub fn spell(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_units_and_have_bounds() {
+        let size = |text| size(text, 1..=256 << 20);
+        assert_eq!((size("64"), size("1K"), size("16KiB")), (Ok(64), Ok(1024), Ok(16_384)));
+        assert_eq!((size("3M"), size("256m")), (Ok(3 << 20), Ok(256 << 20)));
+        for text in ["0", "257M", "18014398509481984K"] {
+            assert_eq!(size(text), Err("expected 1 to 256M".to_owned()), "{text}");
+        }
+        for text in ["", "K", "1G", "-1", "1.5K", "99999999999999999999", "\u{e4}"] {
+            assert!(size(text).is_err_and(|why| why.contains("number of bytes")), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_said_exactly() {
+        assert_eq!(
+            [0, 1, 1023, 1024, 1536, 3 << 20, (1 << 20) + 1024].map(spell),
+            ["0 B", "1 B", "1023 B", "1 KiB", "1536 B", "3 MiB", "1025 KiB"]
+        );
+    }
+
+    #[test]
+    fn endpoints_have_a_port_or_get_the_usual_one() {
+        let said = |text, usual| Endpoint::parse(text, usual).map(|endpoint| endpoint.to_string());
+        assert_eq!(said("h:1", None), Ok("h:1".to_owned()));
+        assert_eq!(said("[::]:0", None), Ok("[::]:0".to_owned()));
+        assert_eq!(said("h", Some(7471)), Ok("h:7471".to_owned()));
+        assert_eq!(said("[::1]", Some(7471)), Ok("[::1]:7471".to_owned()));
+        assert_eq!(said("[::1]:5", Some(7471)), Ok("[::1]:5".to_owned()));
+        for text in ["", ":1", "h", "h:", "h:99999", "::1", "::1:80"] {
+            assert!(said(text, None).is_err_and(|why| why.contains("HOST:PORT")), "{text}");
+        }
+        assert!(said("::1", Some(7471)).is_err(), "what of it is the port is not clear");
+    }
+
+    #[test]
+    fn names_of_transports_are_those_of_the_command_line() {
+        for transport in Transport::value_variants() {
+            assert_eq!(Transport::from_str(transport.name(), false), Ok(*transport));
+        }
+    }
+}

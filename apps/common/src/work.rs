@@ -1,0 +1,155 @@
+//! A running kernel with the memory it uses, and what it leaves there.
+
+use gpu_usermap::cuda::CopyError;
+use gpunet_proxy::abi::Error;
+use gpunet_proxy::{DeviceBuffer, FinishPolicy, KernelError, Launch};
+use std::time::Duration;
+
+/// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
+pub const STUCK: Duration = Duration::from_secs(15);
+
+/// Why a kernel's work cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// It did not end after it was cancelled.
+    #[error("the kernel did not end within {STUCK:?} after it was cancelled")]
+    Stuck,
+    /// It failed.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+/// A running kernel and the memory it uses, which is kept until the kernel has ended.
+///
+/// Dropped, it cancels the kernel and waits. If the kernel is stuck, its memory can be neither freed nor kept, and the
+/// program ends with exit code 1.
+#[derive(Debug)]
+pub struct Work<M> {
+    /// Both are there until `finish`, which consumes them.
+    running: Option<(Launch, M)>,
+}
+
+impl<M> Work<M> {
+    /// A launch, and all memory whose addresses it was given.
+    #[must_use]
+    pub const fn new(launch: Launch, memory: M) -> Self {
+        Self { running: Some((launch, memory)) }
+    }
+
+    fn launch(&self) -> Option<&Launch> {
+        self.running.as_ref().map(|(launch, _)| launch)
+    }
+
+    /// The kernel's memory, of which only what the kernel does not use may be touched.
+    #[must_use]
+    pub fn memory(&self) -> Option<&M> {
+        self.running.as_ref().map(|(_, memory)| memory)
+    }
+
+    /// Says whether the kernel has ended.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn is_finished(&self) -> Result<bool, KernelError> {
+        self.launch().map_or(Ok(true), Launch::is_finished)
+    }
+
+    /// Waits for the end, at most `limit`; says whether it came.
+    ///
+    /// # Errors
+    /// The kernel failed.
+    pub fn wait(&self, limit: Duration) -> Result<bool, KernelError> {
+        self.launch().map_or(Ok(true), |launch| launch.wait_timeout(limit))
+    }
+
+    /// Ends every wait of the kernel.
+    pub fn cancel(&self) {
+        if let Some(launch) = self.launch() {
+            launch.cancel();
+        }
+    }
+
+    /// Ends every wait of the kernel, and waits for its end.
+    ///
+    /// # Errors
+    /// It is stuck, or has failed.
+    pub fn end(&self) -> Result<(), WorkError> {
+        self.cancel();
+        if self.wait(STUCK)? { Ok(()) } else { Err(WorkError::Stuck) }
+    }
+
+    /// Waits for the end and gives the memory back. Sockets that the kernel left open are closed, or kept.
+    ///
+    /// # Errors
+    /// The kernel failed.
+    pub fn finish(mut self, policy: FinishPolicy) -> Result<M, KernelError> {
+        let Some((launch, memory)) = self.running.take() else {
+            unreachable!("only `finish` and `drop` take it, and they consume the work")
+        };
+        launch.finish(policy)?;
+        Ok(memory)
+    }
+}
+
+impl<M> Drop for Work<M> {
+    fn drop(&mut self) {
+        let Some((launch, _memory)) = self.running.take() else { return };
+        launch.cancel();
+        // An error means that the kernel has ended too.
+        if let Ok(false) = launch.wait_timeout(STUCK) {
+            eprintln!("{}", WorkError::Stuck);
+            std::process::exit(1);
+        }
+        let _ = launch.finish(FinishPolicy::Close);
+    }
+}
+
+/// Bytes of a number that a kernel leaves.
+const NUMBER: usize = size_of::<u64>();
+
+/// Reads the first `count` rows of `N` numbers that a kernel has left.
+///
+/// # Errors
+/// The copy failed.
+///
+/// # Panics
+/// The buffer is shorter.
+pub fn rows<const N: usize>(buffer: &DeviceBuffer, count: usize) -> Result<Vec<[u64; N]>, CopyError> {
+    let mut bytes = vec![0; count * N * NUMBER];
+    buffer.read(0, &mut bytes)?;
+    let (numbers, _) = bytes.as_chunks::<NUMBER>();
+    let (rows, _) = numbers.as_chunks::<N>();
+    Ok(rows.iter().map(|row| row.map(u64::from_ne_bytes)).collect())
+}
+
+/// Reads the one row of `N` numbers that a kernel has left.
+///
+/// # Errors
+/// The copy failed.
+///
+/// # Panics
+/// The buffer is shorter.
+pub fn row<const N: usize>(buffer: &DeviceBuffer) -> Result<[u64; N], CopyError> {
+    Ok(rows(buffer, 1)?.pop().unwrap_or([0; N]))
+}
+
+/// What an errno means, in the device library's words if it knows it, else in the system's.
+#[must_use]
+pub fn errno_text(errno: i32) -> String {
+    let unknown = Error::from_errno(i32::MAX).text();
+    match Error::from_errno(errno).text() {
+        text if text == unknown => std::io::Error::from_raw_os_error(errno).to_string(),
+        text => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_errno_has_words() {
+        assert_eq!(errno_text(Error::ConnectionRefused.errno()), "connection refused");
+        assert!(errno_text(18).contains("os error 18"), "{}", errno_text(18));
+    }
+}

@@ -9,7 +9,7 @@
 //! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`] |
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
-//! | below | `net` (addresses), `slots` (the device's books), `request` (control slots), `wait` (waits that end), `platform` (what differs between GPU and CPU) |
+//! | below | `half` (what sending and receiving share), `net` (addresses), `slots` (the device's books), `request` (control slots), `wait` (waits that end), `platform` (what differs between GPU and CPU) |
 //! | C | `capi`: the GPUnet-named functions, exported from the PTX (feature `capi`) |
 //!
 //! Data never passes through a control request: a send is a copy and one published word, a receive
@@ -24,6 +24,7 @@ pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
 pub mod group;
+mod half;
 pub mod kernel;
 pub mod listener;
 mod net;

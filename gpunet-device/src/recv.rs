@@ -1,8 +1,8 @@
 //! The receiving half of a stream.
 
 use crate::copy::copy_out_of_ring;
+use crate::half::{check_handle, mirror, notify, ring_end};
 use crate::outcome::{by_leader, unpack};
-use crate::send::{check_handle, mirror, notify, ring_end};
 use crate::slots::{self, Half};
 use crate::stream::check_stream;
 use crate::wait::{Patience, await_word};

@@ -1,7 +1,7 @@
 //! Waiting that always ends: what the leader looks at beside the word it waits for.
 
+use crate::half::{far_park, show};
 use crate::outcome::pack;
-use crate::send::{far_park, show};
 use crate::slots::{self, Half};
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;

@@ -67,3 +67,8 @@ pub fn rdma_devices() -> Result<Vec<rdma::DeviceReport>, rdma::Unavailable> {
 pub use gpunet_core::verbs::rdma;
 
 pub(crate) use shard::errno;
+
+/// The program of docs/host.md is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/host.md")]
+pub struct HostDocument;

@@ -9,6 +9,7 @@ const CLASSES: usize = (MAX_RING_LOG2 - MIN_RING_LOG2 + 1) as usize;
 #[derive(Debug)]
 pub struct Slab {
     start: u64,
+    len: u64,
     free: [BTreeSet<u64>; CLASSES],
     free_bytes: u64,
 }
@@ -17,7 +18,7 @@ impl Slab {
     /// Makes a slab of `len` bytes from offset `start`; what is left over below 4 KiB is not used.
     #[must_use]
     pub fn new(start: u64, len: u64) -> Self {
-        let mut slab = Self { start, free: std::array::from_fn(|_| BTreeSet::new()), free_bytes: 0 };
+        let mut slab = Self { start, len: 0, free: std::array::from_fn(|_| BTreeSet::new()), free_bytes: 0 };
         slab.extend(0, len);
         slab
     }
@@ -25,6 +26,7 @@ impl Slab {
     /// Adds the memory behind the first `from` bytes, up to `len`. `from` is a multiple of 4 KiB, or what a
     /// slab so far was made or extended to.
     pub fn extend(&mut self, from: u64, len: u64) {
+        self.len = len;
         let mut at = from.next_multiple_of(1 << MIN_RING_LOG2);
         // Largest aligned blocks first, so that every block's buddy is found by its offset.
         while at < len && len - at >= 1 << MIN_RING_LOG2 {
@@ -41,6 +43,13 @@ impl Slab {
     #[must_use]
     pub const fn free_bytes(&self) -> u64 {
         self.free_bytes
+    }
+
+    /// Says whether rings of these sizes (log2 of bytes) would find room together if nothing were taken.
+    #[must_use]
+    pub fn could_hold(&self, rings: &[u8]) -> bool {
+        let mut empty = Self::new(0, self.len);
+        rings.iter().all(|&log2| empty.take(log2).is_some())
     }
 
     /// Takes a ring of `1 << log2` bytes and returns its offset in the region; `None` when no block
@@ -86,6 +95,14 @@ mod tests {
         assert_eq!((slab.take(12), slab.free_bytes()), (None, 0));
         rings.into_iter().for_each(|r| slab.give(r, 12));
         assert_eq!(slab.take(16), Some(4096), "buddies merge into one block again");
+    }
+
+    #[test]
+    fn what_could_be_held_does_not_depend_on_what_is() {
+        let mut slab = Slab::new(4096, 24 << 10);
+        assert!(slab.take(14).is_some());
+        assert!(slab.could_hold(&[14, 13]) && !slab.could_hold(&[14, 14]) && !slab.could_hold(&[15]));
+        assert_eq!(slab.free_bytes(), 8 << 10);
     }
 
     #[test]

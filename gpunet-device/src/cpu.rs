@@ -52,8 +52,8 @@ impl Drop for Running {
 /// # Errors
 /// The operating system's, when it refuses a thread; blocks that were started run on.
 pub fn launch<K: Kernel>(blocks: u32, threads: u32, kernel: K) -> std::io::Result<Launch> {
-    let running = Arc::new(AtomicUsize::new((blocks * threads) as usize));
-    let mut handles = Vec::with_capacity((blocks * threads) as usize);
+    let running = Arc::new(AtomicUsize::new(blocks as usize * threads as usize));
+    let mut handles = Vec::new();
     for block in 0..blocks {
         if threads == 1 {
             let group = Solo::new(block, blocks);

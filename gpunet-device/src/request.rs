@@ -17,23 +17,33 @@ pub(crate) struct Claim {
 /// Longest wait for the answer to a close, which the proxy gives within a turn.
 const CLOSE_LIMIT_NS: u64 = 10_000_000_000;
 
+/// Control slots for requests that may wait for somebody (accept, connect): all but an eighth, which is left to those
+/// that the proxy answers at once. Blocks that wait in accept can be more than there are slots, and a close must not
+/// wait for them. Of one or two slots none is kept back: a connect and an accept may need both.
+const fn for_waiting(controls: u32) -> u32 {
+    match controls {
+        0..=2 => controls,
+        3..=15 => controls - 1,
+        _ => controls - controls / 8,
+    }
+}
+
 impl Claim {
-    /// Claims a control slot, waiting for one if all are taken. By one lane.
+    /// Claims one of the first `among` control slots, waiting for one if all are taken. By one lane.
     ///
     /// # Errors
     /// WouldBlock or TimedOut when all stay taken; Canceled; NetworkDown.
     #[inline(never)]
-    pub(crate) fn take(net: Net, near: u32, patience: Patience, deaf: bool) -> Result<Self> {
+    fn take(net: Net, near: u32, among: u32, patience: Patience, deaf: bool) -> Result<Self> {
         if !net.is_attached() {
             return Err(Error::NetworkDown);
         }
-        let controls = net.context().controls;
         let mut vigil = Vigil::new(net, if let Patience::Ns(ns) = patience { ns } else { 0 }).deaf_if(deaf);
         loop {
             vigil.look()?;
             let mut probe = 0;
-            while probe < controls {
-                let index = (near + probe) % controls;
+            while probe < among {
+                let index = (near + probe) % among;
                 // Ordering: Acquire, pairs with the Release store in `release`: the last holder's
                 // sequence number is visible.
                 if claim_word(net, index).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -47,6 +57,32 @@ impl Claim {
             }
             platform::breathe();
         }
+    }
+
+    /// Claims a control slot for what may wait for somebody: an accept, a connect. By one lane.
+    ///
+    /// # Errors
+    /// WouldBlock or TimedOut when all of those stay taken; Canceled; NetworkDown.
+    #[inline(never)]
+    pub(crate) fn for_opening(net: Net, near: u32, patience: Patience) -> Result<Self> {
+        Self::take(net, near, for_waiting(net.context().controls), patience, false)
+    }
+
+    /// Claims a control slot for the close of a socket, also in a launch that was cancelled. By one lane.
+    ///
+    /// # Errors
+    /// TimedOut when all stay taken; NetworkDown.
+    #[inline(never)]
+    pub(crate) fn for_close(net: Net, handle: Handle) -> Result<Self> {
+        Self::take(net, handle.slot(), net.context().controls, Patience::Ns(CLOSE_LIMIT_NS), true)
+    }
+
+    /// Posts the close that it was claimed for. Never Canceled.
+    ///
+    /// # Errors
+    /// As [`Claim::post`].
+    pub(crate) fn post_close(self, request: &Request) -> Result<Reply> {
+        self.post(request, CLOSE_LIMIT_NS)
     }
 
     /// Gives the claim back.
@@ -125,23 +161,14 @@ fn claim_word<'a>(net: Net, index: u32) -> &'a AtomicU32 {
 /// As [`Claim::take`] and [`Claim::post`].
 #[inline(never)]
 pub(crate) fn call(net: Net, request: &Request, limit_ns: u64) -> Result<Reply> {
-    Claim::take(net, request.slot, Patience::Ns(limit_ns), false)?.post(request, limit_ns)
-}
-
-/// Posts the close of a socket, also for a launch that was cancelled. By one lane.
-///
-/// # Errors
-/// As [`call`], but never Canceled.
-#[inline(never)]
-pub(crate) fn call_close(net: Net, request: &Request) -> Result<Reply> {
-    let limit = Patience::Ns(CLOSE_LIMIT_NS);
-    Claim::take(net, request.slot, limit, true)?.post(request, CLOSE_LIMIT_NS)
+    let controls = net.context().controls;
+    Claim::take(net, request.slot, controls, Patience::Ns(limit_ns), false)?.post(request, limit_ns)
 }
 
 /// Takes a fresh slot and posts a request that opens it. By one lane.
 ///
 /// # Errors
-/// As [`Claim::take`], [`slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
+/// As [`Claim::for_opening`], [`slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
 pub(crate) fn open(
     net: Net,
     near: u32,
@@ -151,7 +178,7 @@ pub(crate) fn open(
 ) -> Result<(Handle, Reply)> {
     // First the control slot, which may have to be waited for; then the socket slot; then posting,
     // which cannot fail: so no slot is ever lost.
-    let claim = Claim::take(net, near, patience, false)?;
+    let claim = Claim::for_opening(net, near, patience)?;
     let handle = match slots::take(net, options) {
         Ok(handle) => handle,
         Err(error) => {

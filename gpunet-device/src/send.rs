@@ -334,7 +334,10 @@ impl SendHalf {
     /// # Cooperation
     /// All lanes call it, each after its own writes.
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
-        self.push(g, len as u64);
+        // A shutdown in between has ended the stream: the reservation is void.
+        if !self.producer.finished() {
+            self.push(g, len as u64);
+        }
     }
 
     /// Ends the stream in this direction (SHUT_WR): the peer reads end-of-stream after the data.

@@ -3,7 +3,7 @@
 use crate::buffer::Source;
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
-use crate::request;
+use crate::request::{self, Claim};
 use crate::send::SendHalf;
 use crate::slots;
 use crate::wait::Patience;
@@ -373,11 +373,14 @@ pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<
 /// Posts the close of a socket and frees its entry. By one lane.
 #[inline(never)]
 pub(crate) fn close(net: Net, handle: Handle, kind: Kind, sent: u64, consumed: u64) -> Result<u64> {
+    // The claim first: it may have to be waited for, and the handle is good until the close is sure to be posted.
+    let claim = Claim::for_close(net, handle)?;
     if !slots::retire(net, handle, kind) {
+        claim.release();
         return Err(Error::BadHandle);
     }
     let mut request = request::new(net, Op::Close, handle);
     (request.send_position, request.recv_position) = (sent, consumed);
     // A cancelled launch closes too.
-    request::call_close(net, &request).map(|_| 0)
+    claim.post_close(&request).map(|_| 0)
 }

@@ -156,6 +156,8 @@ fn wait_for(wait: &Wait, patience: Patience) -> Result<u64> {
             if let Some(result) = wait.last_words() {
                 return result;
             }
+            // Another group may have closed it.
+            slots::kind_of(wait.net, wait.handle)?;
             vigil.look()?;
             if !shown && vigil.rounds() > 16 {
                 // Nothing else to do: let the proxy's books have the totals.

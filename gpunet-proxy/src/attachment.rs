@@ -303,10 +303,10 @@ impl Attachment {
         self.shared.device.as_ref()
     }
 
-    /// Memory for kernels of this device to work in.
+    /// Memory for kernels of this device to work in; a byte at least.
     ///
     /// # Errors
-    /// [`CudaError`], when the GPU has no such memory.
+    /// [`CudaError`], when the GPU has no such memory, or for the CPU device this machine.
     pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, CudaError> {
         DeviceBuffer::new(self.cuda(), len)
     }

@@ -1,11 +1,11 @@
 //! The device's own memory: GPU memory, or the heap for the CPU device.
 
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{CopyError, Device, GpuBuffer};
+use gpu_usermap::cuda::{CopyError, CudaError, Device, GpuBuffer};
 use gpunet_abi::Word;
 use gpunet_abi::arena::Region;
 use gpunet_device::Buffer;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -32,15 +32,20 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    fn new(len: usize) -> Self {
-        // 4096-aligned and not empty: the layout is valid for every length a program can ask for.
-        let layout = Layout::from_size_align(len.max(1), 4096)
-            .unwrap_or_else(|_| panic!("{len} bytes of device memory are more than the address space"));
+    /// `None` when the machine has no such memory.
+    fn new(len: usize) -> Option<Self> {
+        // Not empty: an allocation has at least a byte.
+        let layout = Layout::from_size_align(len.max(1), 4096).ok()?;
         // SAFETY: the layout's size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Self { base, layout }
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { base, layout })
     }
+}
+
+/// As the driver says it of a GPU.
+fn out_of_memory() -> CudaError {
+    const OUT_OF_MEMORY: u32 = 2;
+    CudaError { call: "alloc", code: OUT_OF_MEMORY, name: "CUDA_ERROR_OUT_OF_MEMORY".to_owned() }
 }
 
 impl Drop for Heap {
@@ -51,8 +56,8 @@ impl Drop for Heap {
 }
 
 impl DeviceMemory {
-    pub(crate) fn heap(len: usize) -> Self {
-        Self::Heap(Heap::new(len))
+    pub(crate) fn heap(len: usize) -> Result<Self, CudaError> {
+        Heap::new(len).map(Self::Heap).ok_or_else(out_of_memory)
     }
 
     /// The address in the device's address space.
@@ -139,10 +144,10 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, gpu_usermap::cuda::CudaError> {
+    pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, CudaError> {
         let memory = match device {
             Some(device) => DeviceMemory::Gpu(Arc::new(device.alloc(len)?)),
-            None => DeviceMemory::heap(len),
+            None => DeviceMemory::heap(len)?,
         };
         Ok(Self { memory })
     }

@@ -58,7 +58,7 @@ pub(crate) fn allocate(
     len: usize,
 ) -> Result<(DeviceMemory, Option<CardMemory>), AttachError> {
     let Some(device) = device else {
-        let Plan::Device(_) = plan else { return Ok((DeviceMemory::heap(len), None)) };
+        let Plan::Device(_) = plan else { return Ok((DeviceMemory::heap(len)?, None)) };
         return stand_in(config, len);
     };
     let buffer = Arc::new(device.alloc(len)?);

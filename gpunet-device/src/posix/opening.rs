@@ -42,7 +42,7 @@ pub(super) fn turn(
     limit_ns: u64,
     done: impl FnOnce(&Reply) -> Result<()>,
 ) -> Result<u64> {
-    let claim = Claim::take(net, handle.slot(), Patience::Ns(limit_ns), false)?;
+    let claim = Claim::for_opening(net, handle.slot(), Patience::Ns(limit_ns))?;
     if let Err(error) = take(net, handle, from) {
         claim.release();
         return Err(error);

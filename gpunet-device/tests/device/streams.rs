@@ -53,6 +53,20 @@ fn a_half_close_is_the_end_after_the_data() {
 }
 
 #[test]
+fn nothing_is_committed_after_the_end() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let mut one = Stream::from_handle(&G, world.net(), a).unwrap();
+    let mut other = Stream::from_handle(&G, world.net(), b).unwrap();
+    let (mut sender, _) = one.split();
+    assert_eq!(sender.reserve(&G, 5).map(|span| span.len()), Ok(5));
+    sender.shutdown(&G);
+    sender.commit(&G, 5);
+    assert_eq!(sender.position(), 0);
+    assert_eq!(other.recv(&G, buffer(&mut [0; 64])), Ok(0));
+}
+
+#[test]
 fn a_full_ring_takes_part_of_a_send_and_then_nothing() {
     let world = World::new();
     let (a, b) = world.open_pair(0, 1);

@@ -90,6 +90,18 @@ impl Control {
                 self.peer.put_back(at, ticket);
                 return false;
             }
+            // Not for want of room at the moment, and not by what the listener asks for: whoever waits behind it
+            // would wait for ever.
+            None if !device.could_hold(device.direct_region(), up, down)
+                && device.could_hold(
+                    device.direct_region(),
+                    server.options.send_log2,
+                    server.options.recv_log2,
+                ) =>
+            {
+                device.wait_first(listener_slot, *waiter);
+                self.cancel(ticket.device, client.request.0, Error::NoBuffers);
+            }
             None => {
                 let at = *at;
                 let (slot, request) = (server.slot, server.request);

@@ -38,6 +38,11 @@ impl Device {
         Some(Rings { region, send: ring(first, send), recv: ring(second, recv), registered: false })
     }
 
+    /// Says whether two rings of these sizes would find room if no other stream had any.
+    pub(super) fn could_hold(&mut self, region: u8, send: u8, recv: u8) -> bool {
+        self.slab(region).could_hold(&[send, recv])
+    }
+
     /// Takes two rings for a driven stream. `card`: a network card is to reach them, which counts in the
     /// owner's account.
     pub(super) fn take_driven(&mut self, region: u8, card: bool, send: u8, recv: u8) -> Option<Rings> {

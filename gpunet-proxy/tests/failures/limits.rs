@@ -144,6 +144,75 @@ fn all_control_slots_taken() {
     });
 }
 
+/// Blocks that wait to accept can be more than there are control slots; a close gets through all the same.
+#[test]
+fn a_close_does_not_wait_for_those_who_accept() {
+    bounded(|| {
+        const CONTROLS: u32 = 4;
+        let world = World::with(Config { controls: CONTROLS, ..small() });
+        let net = world.net();
+        let spare = listen(net, Options::DEFAULT);
+        let listener = listen(net, Options::DEFAULT.with_transport(TransportKind::Tcp));
+        let (addr, handle) = (listener.local_addr(), listener.handle());
+        let accept = move || {
+            let listener = gpunet_device::Listener::from_handle(&SOLO, net, handle)?;
+            listener.accept(&SOLO).and_then(|stream| stream.close(&SOLO))
+        };
+        let waiting: Vec<_> = (0..2 * CONTROLS).map(|_| std::thread::spawn(accept)).collect();
+        until("as many as may wait", || world.attachment().usage().requests == CONTROLS as usize - 1);
+        assert_eq!(spare.close(&SOLO), Ok(()));
+        let clients: Vec<_> = waiting.iter().map(|_| client(addr)).collect();
+        for thread in waiting {
+            assert_eq!(
+                thread.join().expect("no panic"),
+                Ok(()),
+                "accepted, and closed beside those who wait"
+            );
+        }
+        drop(clients);
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}
+
+/// A connect that asks for more than the attachment has is refused, and does not stand in the way of others.
+#[test]
+fn rings_that_can_never_be_had() {
+    bounded(|| {
+        let world = World::with(Config { shared_rings: 64 << 10, ..small() });
+        let net = world.net();
+        let options = Options::DEFAULT.with_rings(16 << 10, 16 << 10);
+        let listener = listen(net, options);
+        let addr = listener.local_addr();
+        let connect = move |options| {
+            std::thread::spawn(move || Stream::connect_with(&SOLO, net, addr, options).map(|s| s.handle()))
+        };
+        let greedy = connect(options.with_rings(64 << 10, 64 << 10));
+        until("it waits", || world.attachment().usage().requests == 1);
+        let modest = connect(options);
+        until("both wait", || world.attachment().usage().requests == 2);
+        let served = listener.accept(&SOLO).expect("the one whose rings can be had");
+        assert_eq!(greedy.join().expect("no panic"), Err(Error::NoBuffers));
+        let modest = modest.join().expect("no panic").expect("connected");
+        served.close(&SOLO).expect("open");
+        Stream::from_handle(&SOLO, net, modest).and_then(|s| s.close(&SOLO)).expect("open");
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}
+
+#[test]
+fn memory_that_the_machine_does_not_have() {
+    bounded(|| {
+        let world = World::new();
+        for len in [1 << 60, usize::MAX] {
+            let error = world.attachment().alloc(len).map(|_| ()).expect_err("no machine has that much");
+            assert!(error.to_string().contains("OUT_OF_MEMORY"), "{error}");
+        }
+        world.end();
+    });
+}
+
 #[test]
 fn all_launch_numbers_taken() {
     bounded(|| {

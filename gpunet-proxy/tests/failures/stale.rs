@@ -80,3 +80,36 @@ fn a_reused_slot_starts_afresh() {
         }
     });
 }
+
+/// A group that waits for a stream which another group closes is told so.
+#[test]
+fn who_waits_hears_of_a_close() {
+    bounded(|| {
+        for transport in [TransportKind::Tcp, TransportKind::Peer] {
+            let world = World::new();
+            let net = world.net();
+            let options = Options::DEFAULT.with_transport(transport);
+            let listener = listen(net, options);
+            let addr = listener.local_addr();
+            let connect = std::thread::spawn(move || {
+                Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle())
+            });
+            let server = listener.accept(&SOLO).expect("accepted");
+            let handle = connect.join().expect("no panic").expect("connected");
+            let client = Stream::from_handle(&SOLO, net, handle).expect("open");
+            let (started, start) = std::sync::mpsc::channel();
+            let waits = std::thread::spawn(move || {
+                let mut copy = Stream::from_handle(&SOLO, net, handle)?;
+                started.send(()).expect("the test waits for it");
+                copy.recv(&SOLO, Memory::new(1).buffer())
+            });
+            start.recv().expect("it begins");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            client.close(&SOLO).expect("open");
+            assert_eq!(waits.join().expect("no panic"), Err(Error::BadHandle), "{transport:?}");
+            server.close(&SOLO).expect("open");
+            listener.close(&SOLO).expect("open");
+            world.end();
+        }
+    });
+}

@@ -13,7 +13,7 @@ use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
 
 /// The receiving half of a stream. One group uses it at a time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RecvHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
@@ -184,7 +184,7 @@ impl RecvHalf {
     fn violated<G: Group>(&mut self, g: &G) -> Error {
         self.consumer.fail();
         if g.is_leader() {
-            self.give_up();
+            Self { ..*self }.give_up();
         }
         Error::Protocol
     }

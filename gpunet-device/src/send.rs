@@ -28,7 +28,7 @@ const SPARES_LEADER: u32 = 512;
 const WARP: u32 = 32;
 
 /// The sending half of a stream. One group uses it at a time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct SendHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
@@ -296,7 +296,7 @@ impl SendHalf {
     fn violated<G: Group>(&mut self, g: &G) -> Error {
         self.producer.fail();
         if g.is_leader() {
-            self.give_up();
+            Self { ..*self }.give_up();
         }
         Error::Protocol
     }

@@ -27,8 +27,16 @@ pub enum Shutdown {
 /// A connected stream.
 ///
 /// All lanes of a group hold equal values. Dropping one does nothing: a stream lives until
-/// [`Stream::close`], also across launches, and is found again by its [`Handle`].
-#[derive(Clone, Copy, Debug)]
+/// [`Stream::close`], also across launches, and is found again by its [`Handle`]. A closed one cannot be used:
+///
+/// ```compile_fail,E0382
+/// # use gpunet_device::{Group, Result, Stream};
+/// fn late<G: Group>(g: &G, mut stream: Stream) -> Result<()> {
+///     stream.close(g)?;
+///     stream.send_all(g, b"too late")
+/// }
+/// ```
+#[derive(Debug)]
 pub struct Stream {
     send: SendHalf,
     recv: RecvHalf,

@@ -34,15 +34,17 @@ fn a_call_that_moves_nothing_still_tells_a_dead_handle() {
     // The slot of the next socket.
     world.give_slots(&[1]);
     let mut seen = [0; 4];
+    // Another group's, which does not hear of it.
+    let mut copy = Stream::from_handle(&G, world.net(), handle).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             world.serve(&mut seen, |_| Some(gpunet_device::abi::control::Reply::new(0, 0)));
         });
         stream.close(&G).unwrap();
     });
-    assert_eq!(stream.send(&G, b""), Err(Error::BadHandle));
-    assert_eq!(stream.recv(&G, buffer(&mut [])), Err(Error::BadHandle));
-    assert_eq!(stream.close(&G), Err(Error::BadHandle));
+    assert_eq!(copy.send(&G, b""), Err(Error::BadHandle));
+    assert_eq!(copy.recv(&G, buffer(&mut [])), Err(Error::BadHandle));
+    assert_eq!(copy.close(&G), Err(Error::BadHandle));
 }
 
 #[test]

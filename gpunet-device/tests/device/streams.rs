@@ -56,13 +56,16 @@ fn a_half_close_is_the_end_after_the_data() {
 fn nothing_is_committed_after_the_end() {
     let world = World::new();
     let (a, b) = world.open_pair(0, 1);
-    let mut one = Stream::from_handle(&G, world.net(), a).unwrap();
+    let one = Stream::from_handle(&G, world.net(), a).unwrap();
     let mut other = Stream::from_handle(&G, world.net(), b).unwrap();
-    let (mut sender, _) = one.split();
+    let (mut sender, receiver) = one.split();
     assert_eq!(sender.reserve(&G, 5).map(|span| span.len()), Ok(5));
     sender.shutdown(&G);
     sender.commit(&G, 5);
     assert_eq!(sender.position(), 0);
+    let one = Stream::join(sender, receiver).unwrap();
+    let (_, foreign) = Stream::from_handle(&G, world.net(), b).unwrap().split();
+    assert!(Stream::join(one.split().0, foreign).is_none());
     assert_eq!(other.recv(&G, buffer(&mut [0; 64])), Ok(0));
 }
 

@@ -49,7 +49,10 @@ fn hundreds_at_once_are_served_by_one_group() {
                     return true;
                 }
                 match stream.recv(&SOLO, memory.buffer()).expect("data or the end") {
-                    0 => stream.close(&SOLO).expect("open"),
+                    0 => {
+                        let whole = Stream::from_handle(&SOLO, world.net(), stream.handle());
+                        whole.and_then(|stream| stream.close(&SOLO)).expect("open");
+                    }
                     n => {
                         stream.send_all(&SOLO, memory.buffer().first(n)).expect("room");
                         return true;

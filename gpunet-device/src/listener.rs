@@ -91,7 +91,7 @@ impl Listener {
         self.accept_with(g, Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
     }
 
-    /// As [`Listener::accept`], waiting at most `timeout_ns` nanoseconds.
+    /// As [`Listener::accept`], waiting at most `timeout_ns` nanoseconds (0: without limit).
     ///
     /// # Errors
     /// As [`Listener::accept`].

@@ -43,7 +43,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects to `addr`.
+    /// Connects to `addr`. To a listener under the same proxy, through memory unless the options ask for tcp, it
+    /// returns when the other end accepts; by tcp, when the connection is in the listener's backlog.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments and get the same stream.
@@ -75,7 +76,7 @@ impl Stream {
         Self::of(net, raw)
     }
 
-    /// As [`Stream::connect`], giving up after `timeout_ns` nanoseconds.
+    /// As [`Stream::connect`], giving up after `timeout_ns` nanoseconds (0: without limit).
     ///
     /// # Errors
     /// As [`Stream::connect`].
@@ -343,7 +344,8 @@ impl Stream {
         self.recv.set_patience(&options);
     }
 
-    /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ).
+    /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ). The other end of a peer stream acknowledges by
+    /// quarters of the ring, and when it waits for more: a rest may stay although it has read everything.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.

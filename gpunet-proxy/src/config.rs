@@ -18,7 +18,8 @@ pub struct Config {
     /// has 16 bits). A socket costs about 100 bytes of pinned memory beside its rings.
     pub sockets: u32,
     /// Control requests in flight per attachment. Default 256: one per resident block of a large
-    /// GPU, and room to spare.
+    /// GPU, and room to spare. Accepts and connects, which may wait long, have seven eighths of them (all of one
+    /// or two); the rest is for calls that the proxy answers at once, a close above all.
     pub controls: u32,
     /// Ring memory per attachment in pinned host memory. Default 256 MiB: 512 streams with two
     /// rings of the default 256 KiB.

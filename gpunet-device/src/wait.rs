@@ -58,7 +58,7 @@ impl Vigil {
         self
     }
 
-    /// Says whether it is time for the slow looks: every look on the CPU, every sixteenth on a GPU.
+    /// Says whether it is time for the slow looks: every look on the CPU, every 128th on a GPU.
     #[inline(always)]
     pub(crate) fn due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);

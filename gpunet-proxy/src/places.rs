@@ -22,10 +22,19 @@ pub fn listen_path() -> Option<PathBuf> {
 /// directory if there is one, else the system's, at [`SYSTEM`].
 #[must_use]
 pub fn daemon_path() -> PathBuf {
-    if let Some(path) = env::var_os("GPUNETD_LISTEN_PATH") {
-        return path.into();
+    daemon_place().0
+}
+
+/// The same, and what says so.
+#[must_use]
+pub fn daemon_place() -> (PathBuf, &'static str) {
+    if let Some(path) = env::var_os("GPUNETD_LISTEN_PATH").filter(|path| !path.is_empty()) {
+        return (path.into(), "by GPUNETD_LISTEN_PATH");
     }
-    of_user().filter(|path| path.exists()).unwrap_or_else(|| Path::new(SYSTEM).to_owned())
+    match of_user().filter(|path| path.exists()) {
+        Some(path) => (path, "in XDG_RUNTIME_DIR"),
+        None => (PathBuf::from(SYSTEM), "the system's place"),
+    }
 }
 
 fn of_user() -> Option<PathBuf> {

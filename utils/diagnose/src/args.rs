@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 const AFTER: &str = "\
 Exit code: 0 all is well; 1 gpunet works, without some speed or some feature (no GPU, no RDMA device, a limit);
-2 gpunet, or what --require names, cannot work. A wrong command line is 64.
+2 gpunet, or what --require or --daemon names, cannot work, or the report cannot be written. A wrong command line is 64.
 
 Examples:
   gpunet-diagnose                              everything
@@ -28,6 +28,9 @@ pub struct Args {
     /// What this machine must have: its absence is exit code 2.
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',', value_enum)]
     pub require: Vec<Requirement>,
+    /// Look for the gpunetd that programs are to use at PATH [default: $GPUNET_DAEMON; where gpunetctl looks].
+    #[arg(long, value_name = "PATH")]
+    pub daemon: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long, conflicts_with = "quiet")]
     pub json: bool,

@@ -7,20 +7,23 @@
 mod tests;
 
 use crate::check::Check;
-use crate::libraries::Libraries;
+use crate::libraries::{Driver, Libraries, NoAnswer, Rdma, System};
 use crate::selftest::device::Name;
 use crate::selftest::{self, Test};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long the libraries may take to say what there is. The first `cuInit` on a large machine takes seconds.
+/// How long one of the libraries may take to say what there is. The first `cuInit` on a large machine takes seconds.
 pub const LIBRARIES_LIMIT: Duration = Duration::from_secs(60);
 /// How long one self-test may take: several waits of [`selftest::LIMIT`], and loading kernels on a slow machine.
 pub const TEST_LIMIT: Duration = Duration::from_secs(90);
+/// What to do when no child can be started.
+pub const NOT_STARTED: &str = "raise the limits of open files and of processes (ulimit -n 8192, ulimit -u), and run gpunet-diagnose again";
 /// How long a killed child may take to be gone. One that a driver holds is left behind.
 const GONE: Duration = Duration::from_secs(2);
 /// How long a child may take to end in good order: closing a GPU's context, and its sockets.
@@ -29,8 +32,15 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// What a child is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// Ask the libraries.
-    Libraries,
+    /// Ask NVIDIA's driver.
+    Driver,
+    /// Ask the RDMA libraries.
+    Rdma,
+    /// Ask the kernel, and a daemon.
+    System {
+        /// Where `--daemon` wants it to be.
+        daemon: Option<PathBuf>,
+    },
     /// Run self-tests on a device: their ids, and the addresses of RDMA devices.
     Tests {
         /// `cpu` or `cuda:N`.
@@ -45,8 +55,12 @@ pub enum Task {
 /// What a child says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Line {
-    /// The libraries' facts.
-    Libraries(Box<Libraries>),
+    /// What the driver says.
+    Driver(Driver),
+    /// What the RDMA libraries say.
+    Rdma(Rdma),
+    /// What the kernel and a daemon say.
+    System(System),
     /// A self-test begins.
     Begin(String),
     /// It has ended.
@@ -62,7 +76,9 @@ pub fn perform(task: &Task) {
         }
     };
     match task {
-        Task::Libraries => say(&Line::Libraries(Box::new(Libraries::ask()))),
+        Task::Driver => say(&Line::Driver(Driver::ask())),
+        Task::Rdma => say(&Line::Rdma(Rdma::ask())),
+        Task::System { daemon } => say(&Line::System(System::ask(daemon.as_deref()))),
         Task::Tests { device, tests, addresses } => {
             let Ok(name) = device.parse::<Name>() else { return };
             let tests: Vec<Test> = tests.iter().filter_map(|id| Test::of(id)).collect();
@@ -165,30 +181,52 @@ impl Drop for Running {
 fn describe(status: &ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("killed by signal {signal}"),
+        (Some(signal), _) => format!("was killed by signal {signal}"),
         (None, Some(code)) => format!("ended with code {code}"),
         (None, None) => "ended".to_owned(),
     }
 }
 
-/// Asks the libraries in a child.
-///
-/// # Errors
-/// What happened to the child.
-pub fn libraries() -> Result<Libraries, String> {
-    libraries_by(this_program(&Task::Libraries)?, LIBRARIES_LIMIT)
+/// Asks the libraries, each in a child of its own: one that hangs or crashes is silent alone.
+#[must_use]
+pub fn libraries(daemon: Option<&Path>) -> Libraries {
+    let system = Task::System { daemon: daemon.map(Path::to_owned) };
+    Libraries {
+        system: ask(&system, "the kernel", |line| match line {
+            Line::System(system) => Some(system),
+            _ => None,
+        }),
+        rdma: ask(&Task::Rdma, "the RDMA libraries", |line| match line {
+            Line::Rdma(rdma) => Some(rdma),
+            _ => None,
+        }),
+        driver: ask(&Task::Driver, "the CUDA driver", |line| match line {
+            Line::Driver(driver) => Some(driver),
+            _ => None,
+        }),
+    }
 }
 
-fn libraries_by(command: Command, limit: Duration) -> Result<Libraries, String> {
-    let mut running = Running::start(command)?;
+fn ask<T>(task: &Task, whom: &str, read: impl FnOnce(Line) -> Option<T>) -> Result<T, NoAnswer> {
+    let command = this_program(task).map_err(NoAnswer::NotStarted)?;
+    ask_by(command, whom, LIBRARIES_LIMIT, read)
+}
+
+fn ask_by<T>(
+    command: Command,
+    whom: &str,
+    limit: Duration,
+    read: impl FnOnce(Line) -> Option<T>,
+) -> Result<T, NoAnswer> {
+    let mut running = Running::start(command).map_err(NoAnswer::NotStarted)?;
+    let broken_off = |how: &str| NoAnswer::BrokenOff(format!("the child process that asks {whom} {how}"));
     match running.next(limit) {
-        Ok(Line::Libraries(libraries)) => {
+        Ok(line) => {
             running.part();
-            Ok(*libraries)
+            read(line).ok_or_else(|| broken_off("said something else"))
         }
-        Ok(_) => Err("the child process that asks the libraries said something else".to_owned()),
-        Err(Silence::Late) => Err(format!("the libraries gave no answer within {} s", limit.as_secs())),
-        Err(Silence::Ended(how)) => Err(format!("the child process that asks the libraries {how}")),
+        Err(Silence::Late) => Err(broken_off(&format!("had no answer within {} s", limit.as_secs()))),
+        Err(Silence::Ended(how)) => Err(broken_off(&how)),
     }
 }
 
@@ -204,7 +242,8 @@ pub fn tests(name: Name, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(
     tests_by(command, name, tests, TEST_LIMIT, each);
 }
 
-/// A test that takes its child with it fails, and the others go on in another child.
+/// A test that takes its child with it fails, and the others go on in another child. Tests that no child
+/// begins are neither right nor wrong.
 fn tests_by(
     command: impl Fn(&[Test]) -> Result<Command, String>,
     name: Name,
@@ -213,42 +252,50 @@ fn tests_by(
     mut each: impl FnMut(Check),
 ) {
     let mut left = tests;
-    while let [first, rest @ ..] = left {
+    while !left.is_empty() {
         let mut running = match command(left).and_then(Running::start) {
             Ok(running) => running,
             Err(why) => {
-                left.iter().for_each(|&test| each(selftest::broken_off(test, name, &why)));
-                return;
+                return left
+                    .iter()
+                    .for_each(|&test| each(selftest::not_begun(test, name, &why, NOT_STARTED)));
             }
         };
-        let mut current = *first;
+        let (mut current, mut ended_one) = (None, false);
         let why = loop {
             match running.next(limit) {
-                Ok(Line::Begin(id)) => current = Test::of(&id).unwrap_or(current),
+                Ok(Line::Begin(id)) => current = Test::of(&id).or(current),
                 Ok(Line::Done(check)) => {
                     let ended = Test::of(&check.id);
                     each(check);
                     let Some(at) = left.iter().position(|&test| Some(test) == ended) else { continue };
+                    (current, ended_one) = (None, true);
                     left = &left[at + 1..];
                     if left.is_empty() {
                         return running.part();
                     }
-                    current = left[0];
                 }
-                Ok(Line::Libraries(_)) => {}
+                Ok(_) => {}
                 Err(Silence::Late) => break format!("no end within {} s; killed", limit.as_secs()),
                 Err(Silence::Ended(how)) => break format!("the test's process {how}"),
             }
         };
+        let Some(current) = current else {
+            if ended_one {
+                continue;
+            }
+            // Nor will another child get any further.
+            let why = format!("no test began: {why}");
+            return left.iter().for_each(|&test| each(selftest::not_begun(test, name, &why, NOT_STARTED)));
+        };
         each(selftest::broken_off(current, name, &why));
+        left = left.iter().position(|&test| test == current).map_or(&[], |at| &left[at + 1..]);
         if current == Test::Ptx {
             // Nor will it open for the others, and each would take as long.
-            let rest = rest.iter();
-            return rest.for_each(|&test| {
-                each(selftest::broken_off(test, name, "not tried: the device does not open"))
-            });
+            let why = "not tried: the device does not open";
+            return left
+                .iter()
+                .for_each(|&test| each(selftest::not_begun(test, name, why, "see selftest.ptx")));
         }
-        let at = left.iter().position(|&test| test == current);
-        left = at.map_or(rest, |at| &left[at + 1..]);
     }
 }

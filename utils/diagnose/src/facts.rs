@@ -31,13 +31,13 @@ pub struct Facts {
     pub gpus: Vec<PciDevice>,
     /// How they are connected.
     pub topology: Topology,
-    /// What libraries say, or why they were not asked.
-    pub libraries: Result<Libraries, String>,
+    /// What libraries say, or why they do not.
+    pub libraries: Libraries,
 }
 
 impl Facts {
     /// Reads the system; libraries are asked by `ask`.
-    pub fn gather(system: &System, ask: impl FnOnce() -> Result<Libraries, String>) -> Self {
+    pub fn gather(system: &System, ask: impl FnOnce() -> Libraries) -> Self {
         let gpus = PciDevice::gpus(system);
         let cards = CardFacts::all(system);
         Self {
@@ -54,9 +54,7 @@ impl Facts {
     /// The name by which people know a GPU: CUDA's number if it has one, else its PCI address.
     #[must_use]
     pub fn gpu_name(&self, gpu: &PciDevice) -> String {
-        let known = self.libraries.as_ref().ok().and_then(|libraries| libraries.cuda.as_ref().ok());
-        let known =
-            known.and_then(|cuda| cuda.gpus.iter().find(|one| one.pci.as_ref() == Some(&gpu.address)));
+        let known = self.libraries.gpus().iter().find(|one| one.pci.as_ref() == Some(&gpu.address));
         known.map_or_else(|| gpu.address.clone(), |one| format!("cuda:{}", one.ordinal))
     }
 }
@@ -71,6 +69,6 @@ pub(crate) fn none() -> Facts {
         cards: Vec::new(),
         gpus: Vec::new(),
         topology: Topology::default(),
-        libraries: Err("not asked".to_owned()),
+        libraries: Libraries::not_asked("not asked"),
     }
 }

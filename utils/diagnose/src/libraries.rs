@@ -1,25 +1,89 @@
 //! What libraries and system calls say, as data: CUDA, verbs, network interfaces, memory files, a daemon.
 //!
-//! It is asked for in a child process, and so has to survive the way to the parent.
+//! Each is asked for in a child process of its own, so that one that hangs or crashes leaves the others their
+//! answers; what they say has to survive the way to the parent.
 
 mod ask;
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::IpAddr;
 
 /// Everything that was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Libraries {
+    /// CUDA, and the kernel modules that are asked with it.
+    pub driver: Result<Driver, NoAnswer>,
+    /// libibverbs and librdmacm.
+    pub rdma: Result<Rdma, NoAnswer>,
+    /// What needs no driver.
+    pub system: Result<System, NoAnswer>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// It was not asked for.
+    NotAsked(String),
+    /// No process could be started to ask.
+    NotStarted(String),
+    /// The process that asked hung or crashed.
+    BrokenOff(String),
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NotAsked(why) | Self::NotStarted(why) | Self::BrokenOff(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl Libraries {
+    /// Nothing was asked.
+    #[must_use]
+    pub fn not_asked(why: &str) -> Self {
+        let none = NoAnswer::NotAsked(why.to_owned());
+        Self { driver: Err(none.clone()), rdma: Err(none.clone()), system: Err(none) }
+    }
+
+    /// The GPUs that CUDA shows.
+    #[must_use]
+    pub fn gpus(&self) -> &[Gpu] {
+        let cuda = self.driver.as_ref().ok().and_then(|driver| driver.cuda.as_ref().ok());
+        cuda.map(|cuda| &cuda.gpus[..]).unwrap_or_default()
+    }
+
+    /// The RDMA devices that libibverbs opens.
+    #[must_use]
+    pub fn cards(&self) -> &[Card] {
+        let verbs = self.rdma.as_ref().ok().and_then(|rdma| rdma.verbs.as_ref().ok());
+        verbs.map(|cards| &cards[..]).unwrap_or_default()
+    }
+}
+
+/// What NVIDIA's driver says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Driver {
     /// The CUDA driver, or why there is none.
     pub cuda: Result<Cuda, String>,
     /// Whether the CPU can map GPU memory by gdrdrv.
     pub gdrdrv: Result<(), String>,
     /// Whether it can by a dma-buf.
     pub dmabuf_mmap: Result<(), String>,
+}
+
+/// What the RDMA libraries say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rdma {
     /// The RDMA devices that libibverbs opens, or why there are none.
     pub verbs: Result<Vec<Card>, NoVerbs>,
     /// Whether an event channel of rdma_cm can be made and a device be opened.
     pub rdma_cm: Result<(), String>,
+}
+
+/// What the kernel and a daemon say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct System {
     /// Addresses of this machine: interface and address.
     pub addresses: Vec<(String, IpAddr)>,
     /// Whether this network namespace's loopback interface is up. (`/sys` may show another's.)
@@ -124,11 +188,22 @@ pub struct Port {
 
 /// What is known of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Daemon {
+pub struct Daemon {
+    /// Where it was looked for.
+    pub path: String,
+    /// What says so.
+    pub by: String,
+    /// The programs are told to use it, and do not start without it.
+    pub named: bool,
+    /// What was there.
+    pub found: DaemonFound,
+}
+
+/// What is where a daemon is looked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DaemonFound {
     /// It answers.
     Runs {
-        /// Where.
-        path: String,
         /// Its process.
         pid: u32,
         /// Its version.
@@ -137,10 +212,7 @@ pub enum Daemon {
         data_threads: u32,
     },
     /// Nobody listens there.
-    Absent {
-        /// Where it was looked for.
-        path: String,
-    },
+    Absent,
     /// It is there, and does not serve this user.
     Refuses {
         /// In its words.
@@ -151,15 +223,29 @@ pub enum Daemon {
 /// A machine without anything, for tests of checks.
 #[cfg(test)]
 pub(crate) fn nothing() -> Libraries {
+    let daemon = Daemon {
+        path: "/run/gpunet/gpunetd.sock".to_owned(),
+        by: "the system's place".to_owned(),
+        named: false,
+        found: DaemonFound::Absent,
+    };
     Libraries {
-        cuda: Err("no libcuda.so.1".to_owned()),
-        gdrdrv: Err("no /dev/gdrdrv".to_owned()),
-        dmabuf_mmap: Err("no libcuda.so.1".to_owned()),
-        verbs: Err(NoVerbs { libraries: false, why: "no libibverbs.so.1".to_owned() }),
-        rdma_cm: Err("no librdmacm.so.1".to_owned()),
-        addresses: Vec::new(),
-        loopback: Some(true),
-        memfd: Ok(()),
-        daemon: Daemon::Absent { path: "/run/gpunet/gpunetd.sock".to_owned() },
+        driver: Ok(Driver {
+            cuda: Err("no libcuda.so.1".to_owned()),
+            gdrdrv: Err("no /dev/gdrdrv".to_owned()),
+            dmabuf_mmap: Err("no libcuda.so.1".to_owned()),
+        }),
+        rdma: Ok(Rdma {
+            verbs: Err(NoVerbs { libraries: false, why: "no libibverbs.so.1".to_owned() }),
+            rdma_cm: Err("no librdmacm.so.1".to_owned()),
+        }),
+        system: Ok(System { addresses: Vec::new(), loopback: Some(true), memfd: Ok(()), daemon }),
     }
+}
+
+/// A machine whose CUDA shows this, for tests of checks.
+#[cfg(test)]
+pub(crate) fn with_cuda(cuda: Cuda) -> Libraries {
+    let driver = Driver { cuda: Ok(cuda), gdrdrv: Ok(()), dmabuf_mmap: Ok(()) };
+    Libraries { driver: Ok(driver), ..nothing() }
 }

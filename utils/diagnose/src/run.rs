@@ -6,12 +6,13 @@ use crate::check::Check;
 use crate::checks;
 use crate::child;
 use crate::facts::Facts;
+use crate::libraries::Libraries;
 use crate::report::{Host, Report, human};
 use crate::selftest::device::Name;
 use crate::selftest::{self, Test};
 use crate::system::System;
 use crate::verdict::{self, Verdict};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
@@ -24,13 +25,8 @@ pub fn main(args: &Args) -> ExitCode {
         child::perform(task);
         return ExitCode::SUCCESS;
     }
-    let mut out = anstream::stdout().lock();
     if args.list {
-        for entry in catalogue::ALL.iter().chain(catalogue::REQUIRED) {
-            // A reader that has seen enough is no failure.
-            let _ = writeln!(out, "{:<22}{}", entry.id, entry.title);
-        }
-        return ExitCode::SUCCESS;
+        return written(list(&mut anstream::stdout().lock()), ExitCode::SUCCESS);
     }
     let selected = match args.selected() {
         Ok(selected) => selected,
@@ -40,19 +36,43 @@ pub fn main(args: &Args) -> ExitCode {
         }
     };
     let report = diagnose(args, &selected);
-    let _ = if args.json {
-        writeln!(out, "{:#}", report.json())
+    let code = ExitCode::from(report.verdict.code());
+    written(print(&mut anstream::stdout().lock(), &report, args), code)
+}
+
+fn list(out: &mut impl Write) -> io::Result<()> {
+    for entry in catalogue::ALL.iter().chain(catalogue::REQUIRED) {
+        writeln!(out, "{:<22}{}", entry.id, entry.title)?;
+    }
+    out.flush()
+}
+
+fn print(out: &mut impl Write, report: &Report, args: &Args) -> io::Result<()> {
+    if args.json {
+        writeln!(out, "{:#}", report.json())?;
     } else {
-        human::print(&mut out, &report, args.quiet)
-    };
-    ExitCode::from(report.verdict.code())
+        human::print(out, report, args.quiet)?;
+    }
+    out.flush()
+}
+
+/// What was found out, if it could be told. A reader that has seen enough is no failure.
+fn written(outcome: io::Result<()>, code: ExitCode) -> ExitCode {
+    match outcome {
+        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
+            // Where this cannot be printed either, the code says it.
+            let _ = writeln!(io::stderr(), "gpunet-diagnose: the report cannot be written: {why}");
+            ExitCode::from(Verdict::CannotWork.code())
+        }
+        _ => code,
+    }
 }
 
 fn diagnose(args: &Args, selected: &[&str]) -> Report {
     let system = args.root.as_deref().map_or_else(System::here, System::under);
     let facts = Facts::gather(&system, || match system.is_here() {
-        true => child::libraries(),
-        false => Err("not asked: facts come from --root".to_owned()),
+        true => child::libraries(args.daemon.as_deref()),
+        false => Libraries::not_asked("not asked: facts come from --root"),
     });
     let mut checks = checks::all(&facts);
     let devices = devices(&facts);
@@ -68,7 +88,7 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
     let required = verdict::require(&args.require, &facts, &checks);
     let tried = !tests.is_empty() && system.is_here();
     let works = if tried { verdict::works(&facts, &checks, &devices) } else { Vec::new() };
-    let absent = if tried { verdict::absent(&facts, &works) } else { Vec::new() };
+    let absent = if tried { verdict::absent(&facts, &checks, &works) } else { Vec::new() };
     checks.retain(|check| selected.contains(&check.id.as_str()));
     checks.extend(required);
     Report { host: Host::of(&facts), verdict: Verdict::of(&checks), checks, works, absent }
@@ -76,9 +96,8 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
 
 /// The CPU device, and each GPU.
 fn devices(facts: &Facts) -> Vec<Name> {
-    let cuda = facts.libraries.as_ref().ok().and_then(|libraries| libraries.cuda.as_ref().ok());
-    let gpus = cuda.map(|cuda| &cuda.gpus[..]).unwrap_or_default();
-    std::iter::once(Name::Cpu).chain(gpus.iter().map(|gpu| Name::Cuda(gpu.ordinal))).collect()
+    let gpus = facts.libraries.gpus().iter().map(|gpu| Name::Cuda(gpu.ordinal));
+    std::iter::once(Name::Cpu).chain(gpus).collect()
 }
 
 fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
@@ -106,12 +125,12 @@ fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
 
 /// The addresses of interfaces that belong to active ports, IPv4 first: a link-local IPv6 address lacks its scope.
 fn rdma_addresses(facts: &Facts) -> Vec<IpAddr> {
-    let Ok(libraries) = &facts.libraries else { return Vec::new() };
+    let Ok(system) = &facts.libraries.system else { return Vec::new() };
     let ports = facts.cards.iter().flat_map(|card| &card.ports).filter(|port| port.is_active());
     let interfaces: Vec<&str> =
         ports.flat_map(|port| &port.interfaces).map(|(name, _)| name.as_str()).collect();
     let usable = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let mut found: Vec<IpAddr> = libraries
+    let mut found: Vec<IpAddr> = system
         .addresses
         .iter()
         .filter(|(name, address)| interfaces.contains(&name.as_str()) && usable(address))

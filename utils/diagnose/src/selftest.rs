@@ -169,3 +169,9 @@ pub fn of_device(name: Name, with_rdma: bool) -> Vec<Test> {
 pub fn broken_off(test: Test, name: Name, why: &str) -> Check {
     weigh(Check::missing(test.id(), why, test.advice()), name).on(name.to_string())
 }
+
+/// What a test that did not begin says: nothing is known, for better or worse.
+#[must_use]
+pub fn not_begun(test: Test, name: Name, why: &str, advice: &str) -> Check {
+    Check::unknown(test.id(), why, advice).on(name.to_string())
+}

@@ -2,6 +2,7 @@
 
 use crate::check::{Check, Impact, Status};
 use crate::facts::Facts;
+use crate::libraries::Gpu;
 use crate::selftest::device::Name;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -72,6 +73,8 @@ pub struct Works {
     pub transports: Vec<&'static str>,
     /// Those that were tried and failed.
     pub failed: Vec<&'static str>,
+    /// Those whose test did not begin.
+    pub untried: Vec<&'static str>,
     /// Where the rings of rc streams lie, where there is a card.
     pub rc_rings: Option<String>,
 }
@@ -88,28 +91,41 @@ pub fn works(facts: &Facts, checks: &[Check], devices: &[Name]) -> Vec<Works> {
         let mine = |id: &str| {
             checks.iter().find(|check| check.id == id && check.subject.as_deref() == Some(device.as_str()))
         };
-        let with = |fine: bool| {
-            let outcome = |(_, id): &&(&str, &str)| mine(id).is_some_and(|check| check.is_ok() == fine);
+        let with = |wanted: fn(Status) -> bool| {
+            let outcome = |(_, id): &&(&str, &str)| mine(id).is_some_and(|check| wanted(check.status));
             TRANSPORTS.iter().filter(outcome).map(|(name, _)| *name).collect()
         };
         let rings = gpu(facts, *name).map_or("pinned host memory", |gpu| &gpu.placement.chosen);
         let rc_rings = (!facts.cards.is_empty()).then(|| rings.to_owned());
-        Works { transports: with(true), failed: with(false), rc_rings, device: device.clone() }
+        Works {
+            transports: with(|status| status == Status::Ok),
+            failed: with(|status| matches!(status, Status::Degraded | Status::Missing)),
+            untried: with(|status| status == Status::Unknown),
+            rc_rings,
+            device: device.clone(),
+        }
     };
     devices.iter().map(of).collect()
 }
 
 /// What nobody here can do, and why.
 #[must_use]
-pub fn absent(facts: &Facts, works: &[Works]) -> Vec<String> {
+pub fn absent(facts: &Facts, checks: &[Check], works: &[Works]) -> Vec<String> {
     let mut absent = Vec::new();
-    if !works.iter().any(|one| one.device.starts_with("cuda") && !one.transports.is_empty()) {
-        let none = works.iter().all(|one| !one.device.starts_with("cuda"));
-        absent.push(format!("kernels on a GPU ({})", if none { "none usable" } else { "their tests fail" }));
+    let mut gpus = works.iter().filter(|one| one.device.starts_with("cuda")).peekable();
+    let fails = |one: &Works| {
+        let mine = |check: &&Check| check.subject.as_ref() == Some(&one.device) && is_needed(&check.id);
+        one.transports.is_empty() && checks.iter().filter(mine).any(|check| check.status == Status::Missing)
+    };
+    if facts.libraries.driver.is_ok() && gpus.peek().is_none() {
+        absent.push("kernels on a GPU (none usable)".to_owned());
+    } else if gpus.peek().is_some() && gpus.all(fails) {
+        absent.push("kernels on a GPU (their tests fail)".to_owned());
     }
+    let untried = works.iter().any(|one| one.untried.contains(&"rc"));
     if facts.cards.is_empty() {
         absent.push("streams over RDMA (no device)".to_owned());
-    } else if !works.iter().any(|one| one.transports.contains(&"rc")) {
+    } else if !works.iter().any(|one| one.transports.contains(&"rc")) && !untried {
         absent.push("streams over RDMA (see rdma.* and selftest.rc)".to_owned());
     } else if !works.iter().any(|one| one.rc_rings.as_deref().is_some_and(|place| place.starts_with("GPU"))) {
         absent.push("rings that a card writes in GPU memory (see gpu.placement)".to_owned());
@@ -117,10 +133,9 @@ pub fn absent(facts: &Facts, works: &[Works]) -> Vec<String> {
     absent
 }
 
-fn gpu(facts: &Facts, name: Name) -> Option<&crate::libraries::Gpu> {
+fn gpu(facts: &Facts, name: Name) -> Option<&Gpu> {
     let Name::Cuda(ordinal) = name else { return None };
-    let cuda = facts.libraries.as_ref().ok()?.cuda.as_ref().ok()?;
-    cuda.gpus.iter().find(|gpu| gpu.ordinal == ordinal)
+    facts.libraries.gpus().iter().find(|gpu| gpu.ordinal == ordinal)
 }
 
 /// Judges what is required, by facts and by whatever self-tests ran.
@@ -130,45 +145,83 @@ pub fn require(wanted: &[Requirement], facts: &Facts, checks: &[Check]) -> Vec<C
 }
 
 fn judge(requirement: Requirement, facts: &Facts, checks: &[Check]) -> Check {
-    let (id, advice) = match requirement {
-        Requirement::Gpu => ("require.gpu", "see gpu.* and selftest.*"),
-        Requirement::Rdma => ("require.rdma", "see rdma.* and modules.rdma"),
-        Requirement::Gpudirect => ("require.gpudirect", "see gpu.placement"),
-    };
-    let Ok(libraries) = &facts.libraries else {
-        return Check::unknown(id, "the libraries were not asked, or gave no answer", advice).fatal();
-    };
-    let cuda = libraries.cuda.as_ref();
-    let gpus = cuda.map(|cuda| &cuda.gpus[..]).unwrap_or_default();
-    let sound = |subject: &str| {
-        let mine = |check: &&Check| check.subject.as_deref() == Some(subject);
-        !checks.iter().filter(mine).any(|check| check.status == Status::Missing && is_needed(&check.id))
-    };
-    let good: Vec<String> =
-        gpus.iter().map(|gpu| format!("cuda:{}", gpu.ordinal)).filter(|name| sound(name)).collect();
     match requirement {
-        Requirement::Gpu if !good.is_empty() => Check::ok(id, good.join(", ")),
-        Requirement::Gpu => Check::missing(id, "no GPU that works", advice).fatal(),
-        Requirement::Rdma => {
-            let active = facts.cards.iter().any(|card| card.ports.iter().any(|port| port.is_active()));
-            let failed =
-                checks.iter().any(|check| check.id == "selftest.rc" && check.status == Status::Missing);
-            match (&libraries.rdma_cm, active, failed) {
-                (Err(why), _, _) => Check::missing(id, why.clone(), advice).fatal(),
-                (Ok(()), false, _) => Check::missing(id, "no port is active", advice).fatal(),
-                (Ok(()), true, true) => Check::missing(id, "the echo over RDMA failed", advice).fatal(),
-                (Ok(()), true, false) => Check::ok(id, "rdma_cm works, a port is active"),
-            }
-        }
+        Requirement::Gpu => judge_gpu("require.gpu", facts, checks, "no GPU that works", |gpu| {
+            Some(format!("cuda:{}", gpu.ordinal))
+        }),
         Requirement::Gpudirect => {
-            let placed = gpus
-                .iter()
-                .find(|gpu| gpu.placement.in_gpu_memory && good.contains(&format!("cuda:{}", gpu.ordinal)));
-            placed.map_or_else(
-                || Check::missing(id, "no GPU whose memory a card reaches", advice).fatal(),
-                |gpu| Check::ok(id, format!("cuda:{}: {}", gpu.ordinal, gpu.placement.chosen)),
-            )
+            judge_gpu("require.gpudirect", facts, checks, "no GPU whose memory a card reaches", |gpu| {
+                let placed = gpu.placement.in_gpu_memory;
+                placed.then(|| format!("cuda:{}: {}", gpu.ordinal, gpu.placement.chosen))
+            })
         }
+        Requirement::Rdma => judge_rdma(facts, checks),
+    }
+    .fatal()
+}
+
+/// A GPU that passes its self-tests and has what `evidence` tells.
+fn judge_gpu(
+    id: &str,
+    facts: &Facts,
+    checks: &[Check],
+    none: &str,
+    evidence: impl Fn(&Gpu) -> Option<String>,
+) -> Check {
+    let advice =
+        if id == "require.gpu" { "see gpu.* and selftest.*" } else { "see gpu.placement and selftest.*" };
+    if let Err(why) = &facts.libraries.driver {
+        return Check::unknown(id, why.to_string(), advice);
+    }
+    let candidates: Vec<_> =
+        facts.libraries.gpus().iter().filter_map(|gpu| Some((sound(gpu, checks), evidence(gpu)?))).collect();
+    let with = |wanted: Status| {
+        let fitting = candidates.iter().filter(|(status, _)| *status == wanted);
+        fitting.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    match (with(Status::Ok), with(Status::Unknown)) {
+        (fine, _) if !fine.is_empty() => Check::ok(id, fine),
+        (_, untried) if !untried.is_empty() => {
+            Check::unknown(id, format!("{untried}: self-tests did not run"), advice)
+        }
+        _ => Check::missing(id, none, advice),
+    }
+}
+
+/// How a GPU stands by what it cannot do without: what is unknown is not taken for right.
+fn sound(gpu: &Gpu, checks: &[Check]) -> Status {
+    let name = format!("cuda:{}", gpu.ordinal);
+    let mine = |check: &&Check| check.subject.as_ref() == Some(&name) && is_needed(&check.id);
+    let any = |status| checks.iter().filter(mine).any(|check| check.status == status);
+    let untried = |check: &Check| check.status == Status::Unknown && check.group() == "selftest";
+    if any(Status::Missing) {
+        Status::Missing
+    } else if checks.iter().filter(mine).any(untried) {
+        Status::Unknown
+    } else {
+        Status::Ok
+    }
+}
+
+fn judge_rdma(facts: &Facts, checks: &[Check]) -> Check {
+    const ID: &str = "require.rdma";
+    let advice = "see rdma.* and modules.rdma";
+    let rdma = match &facts.libraries.rdma {
+        Ok(rdma) => rdma,
+        Err(why) => return Check::unknown(ID, why.to_string(), advice),
+    };
+    let active = facts.cards.iter().any(|card| card.ports.iter().any(|port| port.is_active()));
+    // Without a subject it is not of a device: there was no address to try.
+    let tried = checks.iter().filter(|check| check.id == "selftest.rc" && check.subject.is_some());
+    let any = |status| tried.clone().any(|check| check.status == status);
+    match (&rdma.rdma_cm, active) {
+        (Err(why), _) => Check::missing(ID, why.clone(), advice),
+        (Ok(()), false) => Check::missing(ID, "no port is active", advice),
+        (Ok(()), true) if any(Status::Missing) => Check::missing(ID, "the echo over RDMA failed", advice),
+        (Ok(()), true) if any(Status::Unknown) => {
+            Check::unknown(ID, "the echo over RDMA did not run", "see selftest.rc")
+        }
+        (Ok(()), true) => Check::ok(ID, "rdma_cm works, a port is active"),
     }
 }
 
@@ -180,7 +233,7 @@ fn is_needed(id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::libraries::{Cuda, Gpu, nothing};
+    use crate::libraries::{Cuda, nothing, with_cuda};
 
     #[test]
     fn the_worst_that_costs_something_decides() {
@@ -201,14 +254,14 @@ mod tests {
             (check.status, check.impact)
         };
         assert_eq!(demand(&facts, &[]), (Status::Unknown, Impact::Fatal));
-        let mut libraries = nothing();
-        facts.libraries = Ok(libraries.clone());
+        facts.libraries = nothing();
         assert_eq!(demand(&facts, &[]), (Status::Missing, Impact::Fatal));
-        libraries.cuda = Ok(Cuda { gpus: vec![Gpu::default()], ..Cuda::default() });
-        facts.libraries = Ok(libraries);
+        facts.libraries = with_cuda(Cuda { gpus: vec![Gpu::default()], ..Cuda::default() });
         assert_eq!(demand(&facts, &[]).0, Status::Ok);
         let failed = Check::missing("selftest.order", "3 stale words", "").on("cuda:0");
         assert_eq!(demand(&facts, &[failed]), (Status::Missing, Impact::Fatal));
+        let untried = Check::unknown("selftest.tcp", "no process", "").on("cuda:0");
+        assert_eq!(demand(&facts, &[untried]), (Status::Unknown, Impact::Fatal));
         // A feature that is missing is not the GPU's absence.
         assert_eq!(demand(&facts, &[Check::missing("gpu.placement", "", "").on("cuda:0")]).0, Status::Ok);
     }
@@ -216,7 +269,7 @@ mod tests {
     #[test]
     fn required_rdma_and_gpudirect_are_missing_on_a_plain_machine() {
         let mut facts = crate::facts::none();
-        facts.libraries = Ok(nothing());
+        facts.libraries = nothing();
         for requirement in [Requirement::Rdma, Requirement::Gpudirect] {
             assert_eq!(Verdict::of(&require(&[requirement], &facts, &[])), Verdict::CannotWork);
         }
@@ -224,7 +277,8 @@ mod tests {
 
     #[test]
     fn what_works_is_told_by_device() {
-        let facts = crate::facts::none();
+        let mut facts = crate::facts::none();
+        facts.libraries = nothing();
         let checks = [
             Check::ok("selftest.tcp", "").on("cpu"),
             Check::missing("selftest.peer", "", "").on("cpu"),
@@ -233,7 +287,24 @@ mod tests {
         let works = works(&facts, &checks, &[Name::Cpu]);
         assert_eq!(works[0].transports, ["tcp"]);
         assert_eq!(works[0].failed, ["peer"]);
-        let absent = absent(&facts, &works);
+        let absent = absent(&facts, &checks, &works);
         assert_eq!(absent, ["kernels on a GPU (none usable)", "streams over RDMA (no device)"]);
+    }
+
+    #[test]
+    fn what_did_not_run_neither_works_nor_fails() {
+        let facts = crate::facts::none();
+        let untried = |device: &str| Check::unknown("selftest.tcp", "no process", "").on(device);
+        let checks = [untried("cpu"), untried("cuda:0")];
+        let works = works(&facts, &checks, &[Name::Cpu, Name::Cuda(0)]);
+        for one in &works {
+            assert!(one.transports.is_empty() && one.failed.is_empty(), "{one:?}");
+            assert_eq!(one.untried, ["tcp"]);
+        }
+        assert_eq!(absent(&facts, &checks, &works), ["streams over RDMA (no device)"]);
+        assert_eq!(Verdict::of(&checks), Verdict::Degraded);
+        let failed = Check::missing("selftest.ptx", "", "").on("cuda:0");
+        let all = [checks.to_vec(), vec![failed]].concat();
+        assert!(absent(&facts, &all, &works)[0].contains("their tests fail"));
     }
 }

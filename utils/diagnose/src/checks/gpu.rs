@@ -3,10 +3,10 @@
 mod device;
 mod slot;
 
-use super::not_asked;
+use super::no_driver;
 use crate::check::Check;
 use crate::facts::Facts;
-use crate::libraries::{Cuda, Libraries};
+use crate::libraries::Cuda;
 
 /// Checks of each GPU, for when there is none.
 const EACH: [&str; 10] = [
@@ -26,18 +26,18 @@ const EACH: [&str; 10] = [
 const CUDA: (u32, u32) = (12, 0);
 
 pub fn checks(facts: &Facts) -> Vec<Check> {
-    let libraries = match &facts.libraries {
-        Ok(libraries) => libraries,
+    let cuda = match &facts.libraries.driver {
+        Ok(driver) => &driver.cuda,
         Err(why) => {
-            let mut checks = vec![not_asked("gpu.driver", why), not_asked("gpu.devices", why)];
-            let unknown = EACH.iter().filter(|id| !slot::IDS.contains(id)).map(|id| not_asked(id, why));
+            let mut checks = vec![no_driver("gpu.driver", why), no_driver("gpu.devices", why)];
+            let unknown = EACH.iter().filter(|id| !slot::IDS.contains(id)).map(|id| no_driver(id, why));
             checks.extend(unknown);
             checks.extend(slot::of_all(facts));
             return checks;
         }
     };
-    let mut checks = vec![driver(&libraries.cuda, facts.gpus.len()), devices(libraries, facts.gpus.len())];
-    let gpus = libraries.cuda.as_ref().map(|cuda| &cuda.gpus[..]).unwrap_or_default();
+    let mut checks = vec![driver(cuda, facts.gpus.len()), devices(cuda, facts.gpus.len())];
+    let gpus = facts.libraries.gpus();
     if gpus.is_empty() && facts.gpus.is_empty() {
         checks.extend(EACH.iter().map(|id| Check::unknown(id, "no GPU to look at", "see gpu.devices")));
         return checks;
@@ -88,10 +88,10 @@ fn driver(cuda: &Result<Cuda, String>, on_bus: usize) -> Check {
     }
 }
 
-fn devices(libraries: &Libraries, on_bus: usize) -> Check {
+fn devices(cuda: &Result<Cuda, String>, on_bus: usize) -> Check {
     const ID: &str = "gpu.devices";
     let none = Cuda::default();
-    let cuda = libraries.cuda.as_ref().unwrap_or(&none);
+    let cuda = cuda.as_ref().unwrap_or(&none);
     if let Some((ordinal, why)) = cuda.failed.first() {
         let advice = "`nvidia-smi` and `dmesg` (Xid) say more; reset or replace the GPU";
         return Check::degraded(ID, format!("GPU {ordinal} does not answer: {why}"), advice);
@@ -140,19 +140,19 @@ mod tests {
 
     #[test]
     fn a_gpu_on_the_bus_that_cuda_does_not_see_is_told() {
-        let mut libraries = nothing();
-        assert!(devices(&libraries, 2).evidence.starts_with("2 on the PCI bus, none usable"));
-        libraries.cuda = Ok(Cuda { gpus: vec![Gpu::default()], ..Cuda::default() });
-        assert_eq!(devices(&libraries, 1).status, Status::Ok);
-        assert!(devices(&libraries, 2).evidence.contains("hides some"));
-        libraries.cuda = Ok(Cuda { failed: vec![(3, "cuDeviceGet failed".into())], ..Cuda::default() });
-        assert_eq!(devices(&libraries, 1).status, Status::Degraded);
+        let none = Err("no libcuda.so.1".to_owned());
+        assert!(devices(&none, 2).evidence.starts_with("2 on the PCI bus, none usable"));
+        let one = Ok(Cuda { gpus: vec![Gpu::default()], ..Cuda::default() });
+        assert_eq!(devices(&one, 1).status, Status::Ok);
+        assert!(devices(&one, 2).evidence.contains("hides some"));
+        let failed = Ok(Cuda { failed: vec![(3, "cuDeviceGet failed".into())], ..Cuda::default() });
+        assert_eq!(devices(&failed, 1).status, Status::Degraded);
     }
 
     #[test]
     fn without_a_gpu_each_check_is_unknown_and_none_ok() {
         let mut facts = crate::facts::none();
-        facts.libraries = Ok(nothing());
+        facts.libraries = nothing();
         let checks = checks(&facts);
         assert_eq!(checks.len(), 2 + EACH.len());
         assert!(checks.iter().all(|check| !check.is_ok()), "{checks:?}");

@@ -1,6 +1,6 @@
 //! What this process may use.
 
-use super::{not_asked, size};
+use super::{no_system, size};
 use crate::check::Check;
 use crate::facts::{Facts, Limits};
 
@@ -19,9 +19,9 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
 
 fn memfd(facts: &Facts) -> Check {
     const ID: &str = "limits.memfd";
-    match &facts.libraries {
-        Err(why) => not_asked(ID, why),
-        Ok(libraries) => match &libraries.memfd {
+    match &facts.libraries.system {
+        Err(why) => no_system(ID, why),
+        Ok(system) => match &system.memfd {
             Ok(()) => Check::ok(ID, "1 MiB made, sealed and mapped"),
             Err(why) => Check::missing(
                 ID,
@@ -66,10 +66,14 @@ fn files(limits: &Limits) -> Check {
         Some((soft, hard)) => Check::degraded(
             ID,
             format!("{soft} files (at most {hard}): not enough for 4096 sockets over TCP"),
-            format!(
-                "ulimit -n {} before the program, or LimitNOFILE= in its service",
-                FILES.max(8192).min(hard)
-            ),
+            if soft < hard {
+                let most = FILES.max(8192).min(hard);
+                format!("ulimit -n {most} before the program, or LimitNOFILE= in its service")
+            } else {
+                "raise the hard limit too: ulimit -n 8192 as root, LimitNOFILE= in its service, a container's \
+                 --ulimit nofile="
+                    .to_owned()
+            },
         ),
     }
 }
@@ -121,6 +125,8 @@ mod tests {
         let few = files(&Limits { files: Some((1024, 4096)), ..Limits::default() });
         assert_eq!(few.status, Status::Degraded);
         assert!(few.advice.expect("advice").contains("ulimit -n 4096"));
+        let hard = files(&Limits { files: Some((6, 6)), ..Limits::default() });
+        assert!(hard.advice.expect("advice").contains("hard limit"));
         assert_eq!(files(&Limits { files: Some((65_536, 65_536)), ..Limits::default() }).status, Status::Ok);
         assert_eq!(somaxconn(&Limits { somaxconn: Some(128), ..Limits::default() }).status, Status::Degraded);
     }
@@ -130,8 +136,9 @@ mod tests {
         let mut facts = crate::facts::none();
         assert_eq!(memfd(&facts).status, Status::Unknown);
         let mut libraries = crate::libraries::nothing();
-        libraries.memfd = Err("memfd_create: operation not permitted".to_owned());
-        facts.libraries = Ok(libraries);
+        let system = libraries.system.as_mut().expect("asked");
+        system.memfd = Err("memfd_create: operation not permitted".to_owned());
+        facts.libraries = libraries;
         assert_eq!(memfd(&facts).impact, Impact::Fatal);
     }
 }

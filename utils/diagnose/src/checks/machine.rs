@@ -95,7 +95,7 @@ fn memory(machine: &Machine) -> Check {
 /// `/sys` may show another network namespace's interfaces; the library asks the kernel for this one's.
 fn loopback(facts: &Facts) -> Check {
     const ID: &str = "machine.loopback";
-    let asked = facts.libraries.as_ref().ok().and_then(|libraries| libraries.loopback);
+    let asked = facts.libraries.system.as_ref().ok().and_then(|system| system.loopback);
     match asked.or(facts.machine.loopback) {
         None => Check::unknown(ID, "/sys/class/net cannot be read", "mount /sys"),
         Some(true) => Check::ok(ID, "lo is up"),
@@ -163,8 +163,8 @@ mod tests {
         facts.machine.loopback = Some(true);
         assert_eq!(loopback(&facts).status, Status::Ok);
         let mut libraries = crate::libraries::nothing();
-        libraries.loopback = Some(false);
-        facts.libraries = Ok(libraries);
+        libraries.system.as_mut().expect("asked").loopback = Some(false);
+        facts.libraries = libraries;
         assert_eq!(loopback(&facts).status, Status::Missing);
     }
 }

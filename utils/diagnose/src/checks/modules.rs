@@ -1,29 +1,29 @@
 //! Kernel modules, their device files and parameters.
 
-use super::not_asked;
+use super::no_driver;
 use crate::check::Check;
 use crate::facts::{Facts, Modules};
-use crate::libraries::Libraries;
+use crate::libraries::{Driver, Libraries, NoAnswer};
 use crate::system::Opens;
 
 pub fn checks(facts: &Facts) -> Vec<Check> {
     let modules = &facts.modules;
     let on_bus = !facts.gpus.is_empty();
     let with_cards = !facts.cards.is_empty();
-    let dmabuf = facts.libraries.as_ref().is_ok_and(dmabuf_serves);
+    let dmabuf = dmabuf_serves(&facts.libraries);
     vec![
         nvidia(modules, on_bus),
         nvidia_uvm(modules),
         peermem(modules, with_cards && on_bus, dmabuf),
-        gdrdrv(modules, facts.libraries.as_ref().ok()),
-        dmabuf_mmap(&facts.libraries),
+        gdrdrv(modules, facts.libraries.driver.as_ref().ok()),
+        dmabuf_mmap(&facts.libraries.driver),
         rdma(modules),
         parameters(modules),
     ]
 }
 
 fn dmabuf_serves(libraries: &Libraries) -> bool {
-    let gpus = libraries.cuda.as_ref().map(|cuda| &cuda.gpus[..]).unwrap_or_default();
+    let gpus = libraries.gpus();
     !gpus.is_empty() && gpus.iter().all(|gpu| gpu.dmabuf == Some(true))
 }
 
@@ -93,11 +93,11 @@ fn peermem(modules: &Modules, with_both: bool, dmabuf: bool) -> Check {
 }
 
 /// The CPU's mapping of GPU memory: nothing needs it yet.
-fn gdrdrv(modules: &Modules, libraries: Option<&Libraries>) -> Check {
+fn gdrdrv(modules: &Modules, driver: Option<&Driver>) -> Check {
     const ID: &str = "modules.gdrdrv";
     let advice = "optional: install GDRCopy 2.0 or later (gdrdrv-dkms) and let this user open /dev/gdrdrv";
     let version = modules.gdrdrv.as_deref();
-    match (version, modules.gdrdrv_file, libraries.map(|libraries| &libraries.gdrdrv)) {
+    match (version, modules.gdrdrv_file, driver.map(|driver| &driver.gdrdrv)) {
         (Some(version), Opens::Yes, Some(Ok(()))) => Check::ok(ID, format!("{version}, answers")),
         (_, Opens::Yes, Some(Ok(()))) => Check::ok(ID, "answers"),
         (_, _, Some(Err(why))) => {
@@ -112,11 +112,11 @@ fn gdrdrv(modules: &Modules, libraries: Option<&Libraries>) -> Check {
     }
 }
 
-fn dmabuf_mmap(libraries: &Result<Libraries, String>) -> Check {
+fn dmabuf_mmap(driver: &Result<Driver, NoAnswer>) -> Check {
     const ID: &str = "modules.dmabuf_mmap";
-    match libraries {
-        Err(why) => not_asked(ID, why).harmless(),
-        Ok(libraries) => match &libraries.dmabuf_mmap {
+    match driver {
+        Err(why) => no_driver(ID, why).harmless(),
+        Ok(driver) => match &driver.dmabuf_mmap {
             Ok(()) => Check::ok(ID, "the driver maps dma-bufs"),
             Err(why) => {
                 let advice = "optional: a driver for CUDA 13.3 or later, with the open kernel modules";

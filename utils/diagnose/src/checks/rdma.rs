@@ -2,19 +2,19 @@
 
 mod port;
 
-use super::not_asked;
+use super::no_rdma;
 use crate::check::Check;
 use crate::facts::{CardFacts, Facts, PortFacts};
-use crate::libraries::Libraries;
+use crate::libraries::{Card, Rdma};
 
 /// Checks of each device or port, for when there is none.
 const EACH: [&str; 5] = ["rdma.provider", "rdma.port", "rdma.gids", "rdma.mtu", "rdma.address"];
 
 pub fn checks(facts: &Facts) -> Vec<Check> {
-    let libraries = facts.libraries.as_ref();
-    let mut checks = match libraries {
-        Err(why) => vec![not_asked("rdma.libraries", why), devices(facts), not_asked("rdma.cm", why)],
-        Ok(libraries) => vec![loaded(libraries), devices(facts), cm(libraries, !facts.cards.is_empty())],
+    let rdma = &facts.libraries.rdma;
+    let mut checks = match rdma {
+        Err(why) => vec![no_rdma("rdma.libraries", why), devices(facts), no_rdma("rdma.cm", why)],
+        Ok(rdma) => vec![loaded(rdma), devices(facts), cm(rdma, !facts.cards.is_empty())],
     };
     if facts.cards.is_empty() {
         checks.extend(
@@ -24,18 +24,18 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     }
     let serves = facts.cards.iter().any(|card| card.ports.iter().any(PortFacts::is_active));
     for card in &facts.cards {
-        checks.push(match libraries {
-            Err(why) => not_asked("rdma.provider", why).on(card.name.clone()),
-            Ok(libraries) => provider(card, libraries),
+        checks.push(match rdma {
+            Err(why) => no_rdma("rdma.provider", why).on(card.name.clone()),
+            Ok(_) => provider(card, facts.libraries.cards()),
         });
-        checks.extend(port::checks(card, libraries.ok(), serves));
+        checks.extend(port::checks(card, &facts.libraries, serves));
     }
     checks
 }
 
-fn loaded(libraries: &Libraries) -> Check {
+fn loaded(rdma: &Rdma) -> Check {
     const ID: &str = "rdma.libraries";
-    match &libraries.verbs {
+    match &rdma.verbs {
         Err(none) if !none.libraries => Check::missing(
             ID,
             none.why.clone(),
@@ -64,9 +64,9 @@ fn devices(facts: &Facts) -> Check {
     Check::ok(ID, facts.cards.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
-fn cm(libraries: &Libraries, with_cards: bool) -> Check {
+fn cm(rdma: &Rdma, with_cards: bool) -> Check {
     const ID: &str = "rdma.cm";
-    match &libraries.rdma_cm {
+    match &rdma.rdma_cm {
         Ok(()) => Check::ok(ID, "an event channel opens, and a device"),
         Err(why) if with_cards => Check::missing(
             ID,
@@ -77,12 +77,10 @@ fn cm(libraries: &Libraries, with_cards: bool) -> Check {
     }
 }
 
-fn provider(card: &CardFacts, libraries: &Libraries) -> Check {
+fn provider(card: &CardFacts, known: &[Card]) -> Check {
     const ID: &str = "rdma.provider";
     let driver = card.driver.as_deref().unwrap_or("software device");
-    let known =
-        libraries.verbs.as_ref().ok().and_then(|known| known.iter().find(|one| one.name == card.name));
-    let check = match known {
+    let check = match known.iter().find(|one| one.name == card.name) {
         None => Check::missing(
             ID,
             format!("libibverbs does not list it: no provider for {driver}"),
@@ -112,7 +110,7 @@ fn provider(card: &CardFacts, libraries: &Libraries) -> Check {
 mod tests {
     use super::*;
     use crate::check::Status;
-    use crate::libraries::{Card, NoVerbs, nothing};
+    use crate::libraries::{NoVerbs, nothing};
 
     fn card() -> CardFacts {
         CardFacts { name: "mlx5_0".into(), driver: Some("mlx5_core".into()), ..CardFacts::default() }
@@ -120,9 +118,7 @@ mod tests {
 
     #[test]
     fn a_card_that_libibverbs_does_not_list_lacks_its_provider() {
-        let mut libraries = nothing();
-        libraries.verbs = Ok(Vec::new());
-        let check = provider(&card(), &libraries);
+        let check = provider(&card(), &[]);
         assert_eq!(check.status, Status::Missing);
         assert!(
             check.evidence.contains("mlx5_core") && check.subject.as_deref() == Some("mlx5_0"),
@@ -134,26 +130,24 @@ mod tests {
             dmabuf_call,
             ports: Ok(Vec::new()),
         };
-        libraries.verbs = Ok(vec![open(true)]);
-        assert_eq!(provider(&card(), &libraries).status, Status::Ok);
-        libraries.verbs = Ok(vec![open(false)]);
-        assert_eq!(provider(&card(), &libraries).status, Status::Degraded);
-        libraries.verbs = Ok(vec![Card { ports: Err("no permission".into()), ..open(true) }]);
-        assert_eq!(provider(&card(), &libraries).status, Status::Missing);
+        assert_eq!(provider(&card(), &[open(true)]).status, Status::Ok);
+        assert_eq!(provider(&card(), &[open(false)]).status, Status::Degraded);
+        let closed = Card { ports: Err("no permission".into()), ..open(true) };
+        assert_eq!(provider(&card(), &[closed]).status, Status::Missing);
     }
 
     #[test]
     fn missing_libraries_are_told_from_missing_devices() {
-        let mut libraries = nothing();
-        assert_eq!(loaded(&libraries).status, Status::Missing);
-        libraries.verbs = Err(NoVerbs { libraries: true, why: "no RDMA device".into() });
-        assert_eq!(loaded(&libraries).status, Status::Ok);
+        let mut rdma = nothing().rdma.expect("asked");
+        assert_eq!(loaded(&rdma).status, Status::Missing);
+        rdma.verbs = Err(NoVerbs { libraries: true, why: "no RDMA device".into() });
+        assert_eq!(loaded(&rdma).status, Status::Ok);
     }
 
     #[test]
     fn without_a_card_nothing_of_it_is_ok() {
         let mut facts = crate::facts::none();
-        facts.libraries = Ok(nothing());
+        facts.libraries = nothing();
         let checks = checks(&facts);
         assert_eq!(checks.len(), 3 + EACH.len());
         assert!(checks.iter().all(|check| !check.is_ok()), "{checks:?}");

@@ -1,24 +1,27 @@
 //! Asking.
 
-use super::{Card, Cuda, Daemon, Gpu, Libraries, NoVerbs, Place, Port};
+use super::{Card, Cuda, Daemon, DaemonFound, Driver, Gpu, NoVerbs, Place, Port, Rdma, System};
 use gpu_usermap::cuda::LazyLoading;
 use gpu_usermap::mapping::BackendKind;
 use gpu_usermap::placement::{self, Placement, Wanted};
 use gpu_usermap::probe::{ComputeMode, DeviceProbe, FlushOptions, Probe, WritesOrdering};
 use gpu_usermap::{PinnedRegion, probe};
 use gpunet_proxy::rdma::{
-    DeviceReport, DeviceTransport, LinkLayer, PortReport, PortState, Rdma, Unavailable,
+    self, DeviceReport, DeviceTransport, LinkLayer, PortReport, PortState, Unavailable,
 };
 use gpunet_proxy::{Config, DaemonError, attach, places, rdma_devices};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
+use std::env;
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
-impl Libraries {
+impl Driver {
     /// Asks. No context is made on a GPU.
     #[must_use]
     pub fn ask() -> Self {
-        // CUDA first: it can ask for eager loading only while the process has one thread.
+        // It can ask for eager loading only while the process has one thread: nothing comes before.
         let probe = probe();
         let backend = |kind| {
             let found = probe.cpu_mapping.iter().find(|backend| backend.kind == kind);
@@ -31,15 +34,33 @@ impl Libraries {
             cuda: cuda(&probe),
             gdrdrv: backend(BackendKind::Gdrdrv),
             dmabuf_mmap: backend(BackendKind::DmaBuf),
+        }
+    }
+}
+
+impl Rdma {
+    /// Asks.
+    #[must_use]
+    pub fn ask() -> Self {
+        Self {
             verbs: rdma_devices().map(|devices| devices.iter().map(card).collect()).map_err(|why| NoVerbs {
                 libraries: !matches!(why, Unavailable::Library { .. } | Unavailable::Symbol { .. }),
                 why: why.to_string(),
             }),
-            rdma_cm: Rdma::open().map(drop).map_err(|why| why.to_string()),
+            rdma_cm: rdma::Rdma::open().map(drop).map_err(|why| why.to_string()),
+        }
+    }
+}
+
+impl System {
+    /// Asks. `daemon` is where `--daemon` wants one to be.
+    #[must_use]
+    pub fn ask(daemon: Option<&Path>) -> Self {
+        Self {
             addresses: addresses(),
             loopback: loopback(),
             memfd: PinnedRegion::create("gpunet-diagnose", 1 << 20).map(drop).map_err(|why| why.to_string()),
-            daemon: daemon(),
+            daemon: Daemon::at(sought(daemon, env::var_os("GPUNET_DAEMON").as_deref())),
         }
     }
 }
@@ -134,19 +155,57 @@ fn loopback() -> Option<bool> {
     }))
 }
 
-fn daemon() -> Daemon {
-    let path = places::daemon_path();
-    match attach(&path, Config::small()) {
-        Err(DaemonError::NotThere { path, .. }) => Daemon::Absent { path: path.display().to_string() },
-        Err(why) => Daemon::Refuses { why: why.to_string() },
-        Ok(proxy) => match proxy.daemon() {
-            None => Daemon::Absent { path: path.display().to_string() },
-            Some(info) => Daemon::Runs {
-                path: info.path.display().to_string(),
+/// Where a daemon is looked for, what says so, and whether programs are told to use it.
+struct Sought {
+    path: PathBuf,
+    by: &'static str,
+    named: bool,
+}
+
+/// A variable that is empty names no daemon, to the programs neither.
+fn sought(option: Option<&Path>, variable: Option<&OsStr>) -> Sought {
+    let variable = variable.filter(|path| !path.is_empty()).map(Path::new);
+    match (option, variable) {
+        (Some(path), _) => Sought { path: path.to_owned(), by: "by --daemon", named: true },
+        (None, Some(path)) => Sought { path: path.to_owned(), by: "by GPUNET_DAEMON", named: true },
+        (None, None) => {
+            let (path, by) = places::daemon_place();
+            Sought { path, by, named: false }
+        }
+    }
+}
+
+impl Daemon {
+    fn at(sought: Sought) -> Self {
+        let found = match attach(&sought.path, Config::small()) {
+            Err(DaemonError::NotThere { .. }) => DaemonFound::Absent,
+            Err(why) => DaemonFound::Refuses { why: why.to_string() },
+            Ok(proxy) => proxy.daemon().map_or(DaemonFound::Absent, |info| DaemonFound::Runs {
                 pid: info.pid,
                 version: info.version.clone(),
                 data_threads: info.data_threads,
-            },
-        },
+            }),
+        };
+        Self { path: sought.path.display().to_string(), by: sought.by.to_owned(), named: sought.named, found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_sought_where_programs_are_told_to_find_it() {
+        let sought = |option: Option<&str>, variable: Option<&str>| {
+            let Sought { path, by, named } = sought(option.map(Path::new), variable.map(OsStr::new));
+            assert_eq!(named, path.starts_with("/nonexistent"), "{}", path.display());
+            (path.display().to_string(), by)
+        };
+        assert_eq!(sought(Some("/nonexistent/a"), Some("/nonexistent/b")).1, "by --daemon");
+        assert_eq!(sought(None, Some("/nonexistent/b")), ("/nonexistent/b".to_owned(), "by GPUNET_DAEMON"));
+        let (usual, by) = places::daemon_place();
+        let usual = (usual.display().to_string(), by);
+        assert_eq!(sought(None, None), usual);
+        assert_eq!(sought(None, Some("")), usual);
     }
 }

@@ -100,6 +100,9 @@ fn summary(out: &mut impl Write, report: &Report) -> io::Result<()> {
         if !works.failed.is_empty() {
             write!(out, "; FAILS: {}", works.failed.join(", "))?;
         }
+        if !works.untried.is_empty() {
+            write!(out, "; not tried: {}", works.untried.join(", "))?;
+        }
         if let Some(place) = &works.rc_rings {
             write!(out, "; rings of rc streams in {place}")?;
         }
@@ -117,7 +120,12 @@ fn summary(out: &mut impl Write, report: &Report) -> io::Result<()> {
         Verdict::CannotWork => AnsiColor::Red,
     };
     let style = Style::new().fg_color(Some(colour.into())).bold();
-    write!(out, "{style}{verdict}{style:#}")?;
+    let nothing_ran = report.works.iter().all(|one| one.transports.is_empty() && one.failed.is_empty());
+    if verdict == Verdict::Degraded && report.works.iter().any(|one| !one.untried.is_empty()) && nothing_ran {
+        write!(out, "{style}whether gpunet works here is not known{style:#}")?;
+    } else {
+        write!(out, "{style}{verdict}{style:#}")?;
+    }
     if !groups.is_empty() {
         write!(out, "; look at {}", groups.join(", "))?;
     }
@@ -132,13 +140,46 @@ fn summary(out: &mut impl Write, report: &Report) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::report::Host;
+    use crate::verdict::Works;
 
     fn text(checks: Vec<Check>, quiet: bool) -> String {
         let verdict = Verdict::of(&checks);
-        let report = Report { host: Host::default(), checks, works: Vec::new(), absent: Vec::new(), verdict };
+        printed(
+            &Report { host: Host::default(), checks, works: Vec::new(), absent: Vec::new(), verdict },
+            quiet,
+        )
+    }
+
+    fn printed(report: &Report, quiet: bool) -> String {
         let mut out = anstream::StripStream::new(Vec::new());
-        print(&mut out, &report, quiet).expect("writes");
+        print(&mut out, report, quiet).expect("writes");
         String::from_utf8(out.into_inner()).expect("text")
+    }
+
+    #[test]
+    fn that_gpunet_works_is_not_said_where_nothing_was_tried() {
+        let checks = vec![Check::unknown("selftest.tcp", "no process", "raise the limit").on("cpu")];
+        let device = "cpu".to_owned();
+        let tried = Works {
+            device,
+            transports: Vec::new(),
+            failed: Vec::new(),
+            untried: vec!["tcp"],
+            rc_rings: None,
+        };
+        let report = Report {
+            host: Host::default(),
+            verdict: Verdict::of(&checks),
+            checks,
+            works: vec![tried],
+            absent: Vec::new(),
+        };
+        let text = printed(&report, false);
+        assert!(text.contains("works on cpu: nothing; not tried: tcp\n"), "{text}");
+        assert!(
+            text.contains("whether gpunet works here is not known; look at selftest (exit code 1)"),
+            "{text}"
+        );
     }
 
     #[test]

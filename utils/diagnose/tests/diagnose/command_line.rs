@@ -1,6 +1,8 @@
 //! What is asked for is what is checked.
 
-use crate::process::{find, object, run, text};
+use crate::process::{diagnose, find, object, run, text};
+use std::fs::File;
+use std::process::Stdio;
 
 #[test]
 fn only_selects_ids_and_groups_and_nothing_else_is_told() {
@@ -59,4 +61,24 @@ fn output_to_a_pipe_has_no_colour_and_quiet_shows_no_ok() {
     let quiet = text(&run(&["--only", "machine,limits", "--quiet"]));
     assert!(!quiet.lines().any(|line| line.starts_with("ok ")), "{quiet}");
     assert!(quiet.trim_end().ends_with(')'), "{quiet}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_no_good_outcome() {
+    for args in [&["--only", "machine.kernel", "--json"][..], &["--only", "machine.kernel"], &["--list"]] {
+        let full = File::create("/dev/full").expect("a device that Linux has");
+        let output = diagnose(args).stdout(full).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.starts_with("gpunet-diagnose: the report cannot be written: No space left"), "{error}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_changes_no_exit_code() {
+    let asked = ["--only", "machine.kernel", "--json"];
+    let code = run(&asked).status.code();
+    let mut child = diagnose(&asked).stdout(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it ends").code(), code);
 }

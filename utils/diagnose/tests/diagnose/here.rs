@@ -4,6 +4,7 @@ use crate::process::{Tree, diagnose, find, object, run, status, text};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::{Config, daemon};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -85,15 +86,87 @@ fn a_daemon_is_found_with_its_version() {
     rustix::net::bind(&socket, &SocketAddrUnix::new(&path).expect("a short path")).expect("a free path");
     rustix::net::listen(&socket, 8).expect("a listener");
     let daemon = daemon::start(socket, Config::small(), Access::default()).expect("a daemon");
-    let ask = || {
-        let mut command = diagnose(&["--json", "--only", "daemon"]);
-        object(&command.env("GPUNETD_LISTEN_PATH", &path).output().expect("it starts"))
+    let ask = |more: &[&str], variables: &[(&str, &Path)]| {
+        let args = [&["--json", "--only", "daemon"], more].concat();
+        let output = diagnose(&args).envs(variables.iter().copied()).output().expect("it starts");
+        let (report, code) = (object(&output), output.status.code().expect("an end by itself"));
+        let check = find(&report, "daemon.running");
+        let evidence = check["evidence"].as_str().expect("evidence").to_owned();
+        (check["status"].as_str().expect("a status").to_owned(), evidence, code)
     };
-    let report = ask();
-    assert_eq!(status(&report, "daemon.running"), "ok", "{report:#}");
-    assert!(
-        find(&report, "daemon.running")["evidence"].as_str().is_some_and(|text| text.contains("gpunetd 0."))
-    );
+    let option = path.to_str().expect("a plain path");
+    let (nowhere, empty) = (Path::new("/nonexistent/gpunetd.sock"), Path::new(""));
+    let usual = ("GPUNETD_LISTEN_PATH", path.as_path());
+    let ways = [
+        (vec![], vec![usual], "by GPUNETD_LISTEN_PATH"),
+        (vec![], vec![("GPUNET_DAEMON", &*path), ("GPUNETD_LISTEN_PATH", nowhere)], "by GPUNET_DAEMON"),
+        (vec![], vec![("GPUNET_DAEMON", empty), usual], "by GPUNETD_LISTEN_PATH"),
+        (vec!["--daemon", option], vec![("GPUNET_DAEMON", nowhere)], "by --daemon"),
+    ];
+    for (more, variables, by) in ways {
+        let (status, evidence, code) = ask(&more, &variables);
+        assert_eq!((status.as_str(), code), ("ok", 0), "{evidence}");
+        assert!(evidence.starts_with("gpunetd 0.") && evidence.contains(option), "{evidence}");
+        assert!(evidence.contains(by), "{evidence}");
+    }
     drop(daemon);
-    assert_eq!(status(&ask(), "daemon.running"), "missing");
+    let (status, _, code) = ask(&[], &[("GPUNETD_LISTEN_PATH", &path)]);
+    assert_eq!((status.as_str(), code), ("missing", 0), "programs do without it");
+    let (status, evidence, code) = ask(&[], &[("GPUNET_DAEMON", &path)]);
+    assert_eq!((status.as_str(), code), ("missing", 2), "{evidence}");
+}
+
+#[test]
+fn tests_that_find_no_process_to_run_in_are_unknown() {
+    let program = diagnose(&[]);
+    let script = "ulimit -n 6 && exec \"$0\" --json --only limits,selftest";
+    let output = Command::new("sh").args(["-c", script]).arg(program.get_program()).output().expect("sh");
+    let report = object(&output);
+    for id in ["limits.memfd", "selftest.tcp", "selftest.peer"] {
+        let check = find(&report, id);
+        assert_eq!(check["status"], "unknown", "{check:#}");
+        assert!(check["advice"].as_str().is_some_and(|text| text.contains("ulimit -n")), "{check:#}");
+    }
+    assert_eq!(status(&report, "limits.files"), "degraded");
+    let works = &report["works"][0];
+    assert_eq!((&works["transports"], &works["failed"]), (&serde_json::json!([]), &serde_json::json!([])));
+    assert_eq!(works["untried"], serde_json::json!(["tcp", "peer"]));
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+}
+
+#[test]
+fn a_cuda_library_that_crashes_is_silent_alone() {
+    let tree = Tree::new();
+    tree.file(
+        "cuda.c",
+        "#include <stdlib.h>\n__attribute__((constructor)) static void crash(void) { abort(); }\n",
+    );
+    let at = |name: &str| tree.path().join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(at("libcuda.so.1")).arg(at("cuda.c"));
+    if !cc.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("NOT RUN: a CUDA library that crashes; there is no C compiler here");
+        return;
+    }
+    let only = "machine.loopback,limits.memfd,modules,gpu,rdma,daemon,selftest.peer";
+    let mut command = diagnose(&["--json", "--only", only]);
+    let report = object(&command.env("LD_LIBRARY_PATH", tree.path()).output().expect("it starts"));
+    let driver = find(&report, "gpu.driver");
+    assert_eq!(driver["status"], "unknown", "{driver:#}");
+    assert!(
+        driver["evidence"].as_str().is_some_and(|text| text.ends_with("was killed by signal 6")),
+        "{driver:#}"
+    );
+    assert_eq!(status(&report, "limits.memfd"), "ok");
+    assert_eq!(status(&report, "machine.loopback"), "ok");
+    assert_eq!(status(&report, "selftest.peer"), "ok");
+    for id in ["rdma.libraries", "daemon.running"] {
+        assert_ne!(status(&report, id), "unknown", "{id}");
+    }
+    let checks = report["checks"].as_array().expect("checks").iter();
+    let reboot = checks.filter(|check| check["advice"].as_str().is_some_and(|text| text.contains("reboot")));
+    for check in reboot {
+        let id = check["id"].as_str().expect("an id");
+        assert!(id.starts_with("gpu.") || id == "modules.dmabuf_mmap", "{check:#}");
+    }
 }

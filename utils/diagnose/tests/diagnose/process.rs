@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The program, with nothing of this test's own settings.
 pub fn diagnose(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-diagnose"));
-    command.args(args).stdin(Stdio::null()).env_remove("GPUNETD_LISTEN_PATH");
+    command.args(args).stdin(Stdio::null());
+    command.env_remove("GPUNETD_LISTEN_PATH").env_remove("GPUNET_DAEMON");
     command
 }
 

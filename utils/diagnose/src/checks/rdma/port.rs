@@ -1,9 +1,9 @@
 //! Each port of an RDMA device.
 
 use crate::check::Check;
-use crate::checks::not_asked;
+use crate::checks::no_system;
 use crate::facts::{CardFacts, PortFacts};
-use crate::libraries::Libraries;
+use crate::libraries::{Card, Libraries, NoAnswer, System};
 
 /// Packets on a wire that is set up for RDMA.
 const MTU: u32 = 4096;
@@ -11,11 +11,16 @@ const MTU: u32 = 4096;
 const ETHERNET: u64 = 4200;
 
 /// `serves`: some port of the machine is active, so that one without a cable may be meant to be so.
-pub fn checks(card: &CardFacts, libraries: Option<&Libraries>, serves: bool) -> Vec<Check> {
+pub fn checks(card: &CardFacts, libraries: &Libraries, serves: bool) -> Vec<Check> {
     let of = |port: &PortFacts| {
         let subject = format!("{} port {}", card.name, port.number);
         let checks = if port.is_active() {
-            vec![state(port), gids(port, card.iwarp), mtu(card, port, libraries), address(port, libraries)]
+            vec![
+                state(port),
+                gids(port, card.iwarp),
+                mtu(card, port, libraries.cards()),
+                address(port, &libraries.system),
+            ]
         } else if serves {
             vec![state(port).harmless()]
         } else {
@@ -64,14 +69,13 @@ fn gids(port: &PortFacts, iwarp: bool) -> Check {
     Check::ok(ID, text)
 }
 
-fn mtu(card: &CardFacts, port: &PortFacts, libraries: Option<&Libraries>) -> Check {
+fn mtu(card: &CardFacts, port: &PortFacts, known: &[Card]) -> Check {
     const ID: &str = "rdma.mtu";
     if card.iwarp {
         // TCP's segments carry it.
         return Check::ok(ID, "iWARP has the packets of TCP");
     }
-    let verbs = libraries.and_then(|libraries| libraries.verbs.as_ref().ok());
-    let known = verbs.and_then(|cards| cards.iter().find(|one| one.name == card.name));
+    let known = known.iter().find(|one| one.name == card.name);
     let known =
         known.and_then(|one| one.ports.as_ref().ok()?.iter().find(|p| u32::from(p.number) == port.number));
     let interface = port.interfaces.iter().find_map(|(name, mtu)| Some((name, (*mtu)?)));
@@ -92,11 +96,14 @@ fn mtu(card: &CardFacts, port: &PortFacts, libraries: Option<&Libraries>) -> Che
     }
 }
 
-fn address(port: &PortFacts, libraries: Option<&Libraries>) -> Check {
+fn address(port: &PortFacts, system: &Result<System, NoAnswer>) -> Check {
     const ID: &str = "rdma.address";
-    let Some(libraries) = libraries else { return not_asked(ID, "addresses were not asked for") };
+    let system = match system {
+        Ok(system) => system,
+        Err(why) => return no_system(ID, why),
+    };
     let mine = |name: &String| port.interfaces.iter().any(|(interface, _)| interface == name);
-    let found: Vec<String> = libraries
+    let found: Vec<String> = system
         .addresses
         .iter()
         .filter(|(name, _)| mine(name))
@@ -118,7 +125,7 @@ fn address(port: &PortFacts, libraries: Option<&Libraries>) -> Check {
 mod tests {
     use super::*;
     use crate::check::{Impact, Status};
-    use crate::libraries::{Card, Port, nothing};
+    use crate::libraries::{Port, nothing};
 
     fn active() -> PortFacts {
         PortFacts {
@@ -148,7 +155,7 @@ mod tests {
     fn a_port_that_is_down_is_asked_nothing_more() {
         let down = PortFacts { state: "1: DOWN".into(), ..active() };
         let card = CardFacts { name: "mlx5_0".into(), ports: vec![active(), down], ..CardFacts::default() };
-        let checks = |serves| super::checks(&card, None, serves);
+        let checks = |serves| super::checks(&card, &nothing(), serves);
         assert_eq!(checks(true).len(), 4 + 1);
         assert_eq!(checks(true)[4].impact, Impact::Nothing, "another port serves");
         assert_eq!(checks(false)[4].impact, Impact::Costs);
@@ -161,26 +168,25 @@ mod tests {
         assert_eq!(gids(&v1, true).status, Status::Ok, "iWARP knows no versions");
         assert_eq!(gids(&PortFacts { gids: Vec::new(), ..active() }, false).status, Status::Missing);
         let card = CardFacts { name: "mlx5_0".into(), ..CardFacts::default() };
-        assert_eq!(mtu(&card, &active(), None).status, Status::Degraded);
-        let mut libraries = nothing();
+        assert_eq!(mtu(&card, &active(), &[]).status, Status::Degraded);
         let with = |mtu| Card {
             name: "mlx5_0".into(),
             transport: "InfiniBand".into(),
             dmabuf_call: true,
             ports: Ok(vec![Port { number: 1, mtu: Some(mtu), ..Port::default() }]),
         };
-        libraries.verbs = Ok(vec![with(4096)]);
-        assert_eq!(mtu(&card, &active(), Some(&libraries)).status, Status::Ok);
-        libraries.verbs = Ok(vec![with(1024)]);
-        assert_eq!(mtu(&card, &active(), Some(&libraries)).status, Status::Degraded);
+        assert_eq!(mtu(&card, &active(), &[with(4096)]).status, Status::Ok);
+        assert_eq!(mtu(&card, &active(), &[with(1024)]).status, Status::Degraded);
     }
 
     #[test]
     fn a_port_needs_an_address() {
-        let mut libraries = nothing();
-        assert_eq!(address(&active(), Some(&libraries)).status, Status::Missing);
-        libraries.addresses = vec![("eth1".into(), "10.1.0.2".parse().expect("an address"))];
-        assert_eq!(address(&active(), Some(&libraries)).status, Status::Ok);
-        assert_eq!(address(&active(), None).status, Status::Unknown);
+        let mut system = nothing().system;
+        assert_eq!(address(&active(), &system).status, Status::Missing);
+        let interfaces = vec![("eth1".to_owned(), "10.1.0.2".parse().expect("an address"))];
+        system.as_mut().expect("asked").addresses = interfaces;
+        assert_eq!(address(&active(), &system).status, Status::Ok);
+        let none = Err(NoAnswer::NotAsked("not asked".into()));
+        assert_eq!(address(&active(), &none).status, Status::Unknown);
     }
 }

@@ -1,30 +1,39 @@
-//! Charts of a report: one below the other, logarithmic, the floors dashed.
+//! Charts of a report: two beside each other, logarithmic, the floors dashed.
+
+mod axis;
+mod panel;
 
 use crate::bench::Outcome;
-use crate::report::{Axis, Report, Role, Row, Table};
-use plotters::coord::Shift;
+use crate::report::{Axis, Figure, Report, Role, Row, Table};
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const WIDTH: u32 = 960;
-const HEIGHT: u32 = 480;
-const GPUNET: [RGBColor; 5] = [
-    RGBColor(0, 90, 181),
-    RGBColor(0, 140, 110),
-    RGBColor(100, 60, 170),
-    RGBColor(30, 160, 210),
-    RGBColor(70, 110, 30),
-];
-const PEERS: [RGBColor; 4] =
-    [RGBColor(213, 94, 0), RGBColor(204, 121, 67), RGBColor(190, 60, 110), RGBColor(150, 110, 20)];
-const FLOOR: RGBColor = RGBColor(70, 70, 70);
+/// Charts in a row.
+const COLUMNS: usize = 2;
+/// Letters of a line below the charts, and its pixels.
+const FOOT: usize = 150;
+const FOOT_ROW: u32 = 16;
 
 /// A line of a chart.
 struct Line<'a> {
     name: &'a str,
     role: Role,
-    points: Vec<(f64, f64)>,
+    points: Vec<Point>,
+}
+
+/// A figure and its place.
+struct Point {
+    x: f64,
+    typical: f64,
+    /// The 99th percentile of a time, where it is drawn; else the figure once more.
+    tail: f64,
+}
+
+impl Line<'_> {
+    fn has_tail(&self) -> bool {
+        self.points.iter().any(|point| point.tail > point.typical)
+    }
 }
 
 /// Draws every table that has a chart, into one SVG.
@@ -40,26 +49,30 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
         eprintln!("gpunet-bench: nothing was measured that has a chart: {} is not written", path.display());
         return Ok(());
     }
-    // The heads of the charts say which machine it is; written once, below.
-    let foot = 24;
-    let size = (WIDTH, HEIGHT * charts.len() as u32 + foot);
+    // The heads of the charts say what was measured; on which machine is written once, below.
+    let machine = &report.machine;
+    let gpus = if machine.gpus.is_empty() { "no GPU".to_owned() } else { machine.gpus.join(", ") };
+    let foot = wrap(&format!("{} x {}; {gpus}; {}", machine.cores, machine.cpu, report.command), FOOT);
+    let (columns, rows) = (COLUMNS, charts.len().div_ceil(COLUMNS));
+    let (width, height) = (panel::SIZE.0 * columns as u32, panel::SIZE.1 * rows as u32);
+    let size = (width, height + FOOT_ROW * foot.len() as u32 + 8);
     let root = SVGBackend::new(path, size).into_drawing_area();
     let failed = |error: &dyn std::fmt::Display| format!("--plot {}: {error}", path.display());
     root.fill(&WHITE).map_err(|error| failed(&error))?;
-    let (body, below) = root.split_vertically(size.1 - foot);
-    for (area, (table, lines)) in body.split_evenly((charts.len(), 1)).iter().zip(&charts) {
-        chart(area, table, lines).map_err(|error| failed(&error))?;
+    let (body, below) = root.split_vertically(height);
+    for (area, (table, lines)) in body.split_evenly((rows, columns)).iter().zip(&charts) {
+        panel::draw(area, table, lines).map_err(|error| failed(&error))?;
     }
-    let machine = &report.machine;
-    let gpus = if machine.gpus.is_empty() { "no GPU".to_owned() } else { machine.gpus.join(", ") };
-    let line = format!("{} x {}; {gpus}; {}", machine.cores, machine.cpu, report.command);
-    let style = ("sans-serif", 12).into_font().color(&FLOOR);
-    below.draw_text(&line, &style, (10, 4)).map_err(|error| failed(&error))?;
+    let style = ("sans-serif", 12).into_font().color(&RGBColor(70, 70, 70));
+    for (number, line) in foot.iter().enumerate() {
+        let at = (16, FOOT_ROW as i32 * number as i32 + 2);
+        below.draw_text(line, &style, at).map_err(|error| failed(&error))?;
+    }
     root.present().map_err(|error| failed(&error))?;
     Ok(())
 }
 
-/// The lines of a table: rows of one series, by their places.
+/// The lines of a table: rows of one series, by their places; gpunet's first, floors last.
 fn lines(table: &Table) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
@@ -69,99 +82,39 @@ fn lines(table: &Table) -> Vec<Line<'_>> {
             lines.push(Line { name, role: *role, points: Vec::new() });
             lines.len() - 1
         });
+        let typical = figure.typical();
+        let tail = if let Figure::Time(times) = figure { times.p99_us } else { typical };
         // A logarithmic axis has no place for less.
-        if x > 0 && figure.typical() > 0.0 {
-            lines[at].points.push((x as f64, figure.typical()));
+        if x > 0 && typical > 0.0 {
+            lines[at].points.push(Point { x: x as f64, typical, tail });
         }
     }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
     lines.retain(|line| !line.points.is_empty());
+    lines.sort_by_key(|line| {
+        [Role::Gpunet, Role::Peer, Role::Floor].iter().position(|role| *role == line.role)
+    });
+    // One tail can be read, more cannot.
+    let shaded = usize::from(lines.first().is_some_and(|line| line.role == Role::Gpunet));
+    for line in lines.iter_mut().skip(shaded) {
+        line.points.iter_mut().for_each(|point| point.tail = point.typical);
+    }
     lines
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-fn chart(area: &Area<'_>, table: &Table, lines: &[Line<'_>]) -> Result<(), Box<dyn std::error::Error>> {
-    let points = || lines.iter().flat_map(|line| &line.points);
-    let range = |of: fn(&(f64, f64)) -> f64| {
-        let least = points().map(of).fold(f64::INFINITY, f64::min);
-        let most = points().map(of).fold(0.0, f64::max);
-        (least / 1.25)..(most * 1.6)
-    };
-    let (x, mut y) = (range(|point| point.0), range(|point| point.1));
-    // An axis of less than a decade may have no line to read it by.
-    if y.end < 10.0 * y.start {
-        y.start = 10f64.powf(y.start.log10().floor());
-        y.end = y.end.max(10.0 * y.start);
-    }
-    let (x_name, y_name) = match table.axis {
-        Axis::TimeBySize => ("bytes of a message", "us, p50"),
-        Axis::RateBySize => ("bytes of a message", "GB/s"),
-        Axis::RateByCount => ("pairs", "GB/s"),
-        Axis::TimeByCount => ("open sockets", "us, p50"),
-        Axis::RateByOffset | Axis::None => return Ok(()),
-    };
-    let (body, legend) = area.split_horizontally(WIDTH * 2 / 3);
-    let base = if matches!(table.axis, Axis::TimeByCount) { 10.0 } else { 2.0 };
-    let mut chart = ChartBuilder::on(&body)
-        .caption(format!("{}: {}", table.what, table.title), ("sans-serif", 14))
-        .margin(12)
-        .x_label_area_size(38)
-        .y_label_area_size(64)
-        .build_cartesian_2d(x.log_scale().base(base), y.log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc(x_name)
-        .y_desc(y_name)
-        .x_label_formatter(&|x| count(*x))
-        .y_label_formatter(&|y| number(*y))
-        .light_line_style(RGBColor(236, 236, 236))
-        .bold_line_style(RGBColor(215, 215, 215))
-        .axis_desc_style(("sans-serif", 13))
-        .label_style(("sans-serif", 12))
-        .draw()?;
-    let (mut ours, mut others) = (GPUNET.iter().cycle(), PEERS.iter().cycle());
-    for (number, line) in lines.iter().enumerate() {
-        let (color, width, dashed) = match line.role {
-            Role::Gpunet => (*ours.next().unwrap_or(&BLUE), 3, false),
-            Role::Peer => (*others.next().unwrap_or(&RED), 2, false),
-            Role::Floor => (FLOOR, 2, true),
-        };
-        let style = color.stroke_width(width);
-        let points = line.points.iter().copied();
-        if dashed {
-            chart.draw_series(DashedLineSeries::new(points.clone(), 7, 5, style))?;
-        } else {
-            chart.draw_series(LineSeries::new(points.clone(), style))?;
+/// Lines of about so many letters, broken between words.
+fn wrap(text: &str, letters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= letters => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
         }
-        chart.draw_series(points.map(|point| Circle::new(point, 3, color.filled())))?;
-        let at = 44 + 19 * number as i32;
-        let mut x = 6;
-        while x < 34 {
-            legend
-                .draw(&PathElement::new([(x, at + 7), (x + if dashed { 6 } else { 14 }, at + 7)], style))?;
-            x += if dashed { 10 } else { 14 };
-        }
-        legend.draw_text(line.name, &("sans-serif", 13).into_font().color(&BLACK), (42, at))?;
     }
-    Ok(())
-}
-
-/// A count or a size on an axis.
-fn count(x: f64) -> String {
-    match x {
-        x if x >= 1048576.0 => format!("{} Mi", number(x / 1048576.0)),
-        x if x >= 1024.0 && (x / 1024.0).fract() == 0.0 => format!("{} Ki", number(x / 1024.0)),
-        x => number(x),
-    }
-}
-
-fn number(value: f64) -> String {
-    if value >= 10.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
-    }
+    lines
 }
 
 #[cfg(test)]
@@ -186,8 +139,35 @@ mod tests {
         };
         let lines = lines(&table);
         assert_eq!(lines.len(), 2);
-        assert_eq!((lines[0].name, lines[0].role), ("floor", Role::Floor));
-        let xs: Vec<f64> = lines[1].points.iter().map(|point| point.0).collect();
+        assert_eq!((lines[1].name, lines[1].role), ("floor", Role::Floor), "the last in the legend");
+        let xs: Vec<f64> = lines[0].points.iter().map(|point| point.x).collect();
         assert_eq!(xs, [64.0, 1024.0]);
+    }
+
+    #[test]
+    fn only_the_first_line_of_gpunet_has_a_tail() {
+        let row = |role, series: &str| Row::all_times(role, "", &[1000, 1000, 9000]).at(series, 64);
+        let table = |rows| Table {
+            what: "latency".to_owned(),
+            title: String::new(),
+            setting: Vec::new(),
+            axis: Axis::TimeBySize,
+            rows,
+            notes: Vec::new(),
+        };
+        let both = table(vec![row(Role::Peer, "tcp"), row(Role::Gpunet, "block"), row(Role::Gpunet, "warp")]);
+        let tails: Vec<_> = lines(&both).iter().map(|line| (line.name.to_owned(), line.has_tail())).collect();
+        assert_eq!(
+            tails,
+            [("block".to_owned(), true), ("warp".to_owned(), false), ("tcp".to_owned(), false)]
+        );
+        assert!(!lines(&table(vec![row(Role::Peer, "tcp")]))[0].has_tail());
+    }
+
+    #[test]
+    fn long_texts_are_broken_between_words() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("unbreakable", 3), ["unbreakable"]);
+        assert_eq!(wrap("short", 70), ["short"]);
     }
 }

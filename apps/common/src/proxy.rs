@@ -1,5 +1,6 @@
 //! Whose proxy is used.
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use gpunet_proxy::{Config, DaemonError, EmbedError, Proxy, attach, embed};
 use std::path::PathBuf;
 
@@ -7,7 +8,9 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ProxyArgs {
     /// Use the gpunetd that listens at PATH; without it a proxy runs in this process.
-    #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true)]
+    // Clap's own parser of paths refuses an empty one.
+    #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub daemon: Option<PathBuf>,
 }
 
@@ -45,6 +48,20 @@ impl ProxyArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        proxy: ProxyArgs,
+    }
+
+    #[test]
+    fn an_empty_name_is_none() {
+        use clap::Parser;
+        let named = |args: &[&str]| Program::parse_from(args).proxy.names_a_daemon();
+        assert!(!named(&["program", "--daemon", ""]));
+        assert!(named(&["program", "--daemon", "/run/x"]));
+    }
 
     #[test]
     fn a_daemon_that_was_asked_for_is_not_done_without() {

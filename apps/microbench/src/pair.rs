@@ -240,23 +240,14 @@ impl Pair {
         let checked = |words: Outcome<Vec<u64>>, serves: bool| {
             words.and_then(|words| Bench::no_failure(&work.outcomes(serves, &words)).map(|()| words))
         };
-        match &mut self.ends {
-            Ends::One(end) => {
-                let words = end.finish()?;
-                let [server, client] = split(work, words);
-                let client = checked(Ok(client), false).map_err(|error| format!("client: {error}"))?;
-                let server = checked(Ok(server), true).map_err(|error| format!("server: {error}"))?;
-                Ok([server, client])
-            }
+        let [server, client] = match &mut self.ends {
+            Ends::One(end) => split(work, end.finish()?).map(Ok),
             Ends::Two { server, client } => {
                 let client = client.finish();
-                let server = server.finish();
-                // The client's reason first: the server's is often that the client is gone.
-                let client = checked(client, false).map_err(|error| format!("client: {error}"))?;
-                let server = checked(server, true).map_err(|error| format!("server: {error}"))?;
-                Ok([server, client])
+                [server.finish(), client]
             }
-        }
+        };
+        together(checked(server, true), checked(client, false))
     }
 
     /// Where the rings of the streams lie that are open at the moment. Waits a little for one.
@@ -356,6 +347,17 @@ pub const fn waits(spin: bool) -> &'static str {
     if spin { "spinning" } else { "blocking" }
 }
 
+/// What both ends have left; else the reason, or both reasons, the client's first: the server's is often that the client
+/// is gone.
+fn together(server: Outcome<Vec<u64>>, client: Outcome<Vec<u64>>) -> Outcome<[Vec<u64>; 2]> {
+    match (server, client) {
+        (Ok(server), Ok(client)) => Ok([server, client]),
+        (Ok(_), Err(client)) => Err(format!("client: {client}").into()),
+        (Err(server), Ok(_)) => Err(format!("server: {server}").into()),
+        (Err(server), Err(client)) => Err(format!("client: {client}; server: {server}").into()),
+    }
+}
+
 /// Separates the words of blocks that took turns in being server and client.
 fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
     let per_block = match work {
@@ -386,5 +388,20 @@ fn placement(snapshot: &Snapshot) -> Option<String> {
 pub fn say_placement(recorder: &mut Recorder, placement: Option<String>) {
     if let Some(placement) = placement {
         recorder.setting("placement", placement);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reasons_of_both_ends_are_told() {
+        let bad = |why: &str| Err(why.to_owned().into());
+        let told = |server, client| together(server, client).unwrap_err().to_string();
+        assert_eq!(told(Ok(vec![]), bad("gone")), "client: gone");
+        assert_eq!(told(bad("gone"), Ok(vec![])), "server: gone");
+        assert_eq!(told(bad("nobody came"), bad("no way")), "client: no way; server: nobody came");
+        assert_eq!(together(Ok(vec![1]), Ok(vec![2])).unwrap(), [vec![1], vec![2]]);
     }
 }

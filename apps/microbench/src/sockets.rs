@@ -4,8 +4,8 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self, UnixListener, UnixStream};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -38,14 +38,14 @@ pub enum Socket {
 /// A listening socket.
 pub enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener),
 }
 
 /// Where a listener is.
 #[derive(Clone, Debug)]
 pub enum Place {
     Tcp(SocketAddr),
-    Unix(PathBuf),
+    Unix(net::SocketAddr),
 }
 
 impl Listener {
@@ -57,15 +57,14 @@ impl Listener {
             Kind::Unix => {
                 // Ordering: Relaxed; only the numbers are to differ.
                 let count = COUNT.fetch_add(1, Ordering::Relaxed);
-                let name = format!("gpunet-bench-{}-{count}.sock", std::process::id());
-                let path = std::env::temp_dir().join(name);
-                Self::Unix(UnixListener::bind(&path)?, path)
+                let name = abstract_name(&format!("gpunet-bench-{}.{count}", std::process::id()))?;
+                Self::Unix(UnixListener::bind_addr(&name)?)
             }
         };
         // Of accept, too.
         let fd = match &listener {
             Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
         };
         set_socket_timeout(fd, Timeout::Recv, Some(PATIENCE))?;
         Ok(listener)
@@ -74,22 +73,14 @@ impl Listener {
     pub fn place(&self) -> Result<Place> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Place::Tcp),
-            Self::Unix(_, path) => Ok(Place::Unix(path.clone())),
+            Self::Unix(listener) => listener.local_addr().map(Place::Unix),
         }
     }
 
     pub fn accept(&self) -> Result<Socket> {
         match self {
             Self::Tcp(listener) => Socket::Tcp(listener.accept()?.0).patient(),
-            Self::Unix(listener, _) => Socket::Unix(listener.accept()?.0).patient(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
+            Self::Unix(listener) => Socket::Unix(listener.accept()?.0).patient(),
         }
     }
 }
@@ -98,7 +89,7 @@ impl Socket {
     pub fn connect(place: &Place) -> Result<Self> {
         match place {
             Place::Tcp(addr) => Self::Tcp(TcpStream::connect(addr)?).patient(),
-            Place::Unix(path) => Self::Unix(UnixStream::connect(path)?).patient(),
+            Place::Unix(name) => Self::Unix(UnixStream::connect_addr(name)?).patient(),
         }
     }
 
@@ -203,6 +194,11 @@ impl AsFd for Socket {
             Self::Unix(socket) => socket.as_fd(),
         }
     }
+}
+
+/// A Unix-domain name that is no file: it is gone with the socket, however the program ends.
+pub fn abstract_name(name: &str) -> Result<net::SocketAddr> {
+    net::SocketAddr::from_abstract_name(name)
 }
 
 /// Says whether two ends that spin, and what else runs, have no core each.

@@ -3,29 +3,49 @@
 //! Each end of such a pair is a process of its own, as plain programs are.
 
 use super::task::{Flow, Means, Side, Task, Way, Work};
-use std::io::{ErrorKind, Read, Result, Write};
+use crate::sockets::abstract_name;
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long an end waits for the other to come.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How often a spinning end looks in vain before it lets others have the processor in between: the other end may be
+/// among them.
+const LOOKS: u32 = 4000;
 
 /// A connected socket of either kind.
 trait Socket: Read + Write + Send {
-    fn spin(&self) -> Result<()>;
+    /// Calls spin from now on, or block.
+    fn spin(&self, spin: bool) -> Result<()>;
 }
 
 impl Socket for TcpStream {
-    fn spin(&self) -> Result<()> {
-        self.set_nonblocking(true)
+    fn spin(&self, spin: bool) -> Result<()> {
+        self.set_nonblocking(spin)
     }
 }
 
 impl Socket for UnixStream {
-    fn spin(&self) -> Result<()> {
-        self.set_nonblocking(true)
+    fn spin(&self, spin: bool) -> Result<()> {
+        self.set_nonblocking(spin)
+    }
+}
+
+/// Looks in vain, one after another.
+#[derive(Default)]
+struct Looks(u32);
+
+impl Looks {
+    /// Between two of them.
+    fn pause(&mut self) {
+        if self.0 < LOOKS {
+            self.0 += 1;
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -48,7 +68,7 @@ pub fn run(task: &Task) -> Result<Vec<u64>> {
                 .collect();
             let mut words = Vec::new();
             for pair in pairs? {
-                words.extend(pair.join().map_err(|_| std::io::Error::other("a thread panicked"))??);
+                words.extend(pair.join().map_err(|_| Error::other("a thread panicked"))??);
             }
             Ok(words)
         }
@@ -59,11 +79,12 @@ pub fn run(task: &Task) -> Result<Vec<u64>> {
 fn open(task: &Task, pair: u16) -> Result<Box<dyn Socket>> {
     let mut addr = task.addr;
     addr.set_port(addr.port() + pair);
-    let path =
-        || -> PathBuf { std::env::temp_dir().join(format!("gpunet-bench-{}-{}", task.run, addr.port())) };
+    let name = || abstract_name(&format!("gpunet-bench-{}-{}", task.run, addr.port()));
     let (socket, spin): (Box<dyn Socket>, bool) = match (task.means, task.side) {
         (Means::Tcp { spin }, Side::Server) => {
-            let stream = TcpListener::bind(addr)?.accept()?.0;
+            let listener = TcpListener::bind(addr)?;
+            listener.set_nonblocking(true)?;
+            let stream = accept(PATIENCE, || listener.accept())?.0;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
@@ -73,18 +94,37 @@ fn open(task: &Task, pair: u16) -> Result<Box<dyn Socket>> {
             (Box::new(stream), spin)
         }
         (Means::Unix { spin }, Side::Server) => {
-            let listener = UnixListener::bind(path())?;
-            let stream = listener.accept();
-            std::fs::remove_file(path())?;
-            (Box::new(stream?.0), spin)
+            let listener = UnixListener::bind_addr(&name()?)?;
+            listener.set_nonblocking(true)?;
+            (Box::new(accept(PATIENCE, || listener.accept())?.0), spin)
         }
-        (Means::Unix { spin }, _) => (Box::new(patiently(|| UnixStream::connect(path()))?), spin),
+        (Means::Unix { spin }, _) => {
+            let name = name()?;
+            (Box::new(patiently(|| UnixStream::connect_addr(&name))?), spin)
+        }
         (Means::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
     };
-    if spin {
-        socket.spin()?;
-    }
+    socket.spin(spin)?;
     Ok(socket)
+}
+
+/// Asks a listener that does not block until somebody comes: a client that has failed never does.
+fn accept<T>(patience: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = Instant::now() + patience;
+    loop {
+        match ask() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if Instant::now() > limit {
+                    return Err(Error::new(
+                        ErrorKind::TimedOut,
+                        format!("nobody connected within {patience:?}"),
+                    ));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Tries again while the other end does not listen yet.
@@ -92,10 +132,7 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
     let limit = Instant::now() + PATIENCE;
     loop {
         match connect() {
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
-                    && Instant::now() < limit =>
-            {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < limit => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             result => return result,
@@ -133,7 +170,7 @@ fn flow(socket: &mut dyn Socket, task: &Task, work: Flow, pair: u32) -> Result<V
         Way::Both => pair.is_multiple_of(2),
     };
     let mut buffer = vec![1; work.message as usize];
-    let (mut moved, mut calls) = (0, 0);
+    let (mut moved, mut calls, mut looks) = (0, 0, Looks::default());
     let start = now_ns();
     if client_sends == (task.side == Side::Client) {
         while moved < work.bytes {
@@ -145,9 +182,12 @@ fn flow(socket: &mut dyn Socket, task: &Task, work: Flow, pair: u32) -> Result<V
         loop {
             match socket.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(n) => moved += n as u64,
+                Ok(n) => {
+                    moved += n as u64;
+                    looks = Looks::default();
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    std::hint::spin_loop();
+                    looks.pause();
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -165,13 +205,13 @@ fn now_ns() -> u64 {
 
 /// Fills `message`, on a non-blocking socket by asking again and again; false at the stream's end.
 fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
-    let mut have = 0;
+    let (mut have, mut looks) = (0, Looks::default());
     while have < message.len() {
         match socket.read(&mut message[have..]) {
             Ok(0) if have == 0 => return Ok(false),
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(n) => have += n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => looks.pause(),
             Err(error) => return Err(error),
         }
     }
@@ -179,13 +219,47 @@ fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
 }
 
 fn write(socket: &mut dyn Socket, message: &[u8]) -> Result<()> {
-    let mut sent = 0;
+    let (mut sent, mut looks) = (0, Looks::default());
     while sent < message.len() {
         match socket.write(&message[sent..]) {
             Ok(n) => sent += n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => looks.pause(),
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::task::Shape;
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn task(means: Means, side: Side, port: u16) -> Task {
+        let work = Work::Echo { size: 64, rounds: 20 };
+        let addr = (Ipv4Addr::LOCALHOST, port).into();
+        Task { work, means, side, addr, shape: Shape::ONE, run: std::process::id() }
+    }
+
+    #[test]
+    fn two_ends_meet_and_leave_nothing() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        for spin in [false, true] {
+            for means in [Means::Tcp { spin }, Means::Unix { spin }] {
+                let server = std::thread::spawn(move || run(&task(means, Side::Server, free)));
+                let words = run(&task(means, Side::Client, free)).unwrap();
+                assert_eq!((words[1], words.len()), (20, 22), "{means:?}");
+                assert_eq!(server.join().unwrap().unwrap(), [20, 0], "{means:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_waited_for_without_end() {
+        let nobody = || Err::<(), _>(ErrorKind::WouldBlock.into());
+        let error = accept(Duration::from_millis(20), nobody).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.to_string().contains("nobody connected"), "{error}");
+    }
 }

@@ -8,6 +8,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The exit code of a program that was interrupted: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
+/// The same of one that was told to end: 128 + SIGTERM.
+pub const TERMINATED: u8 = 143;
+
 /// Says whether somebody asked the program to end. The second asking ends it at once.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
@@ -17,33 +20,17 @@ pub struct Interrupt {
 impl Interrupt {
     /// Takes over SIGINT and SIGTERM.
     ///
-    /// A thread of its own waits for them, so that nothing else of the program needs to be async.
-    ///
     /// # Errors
     /// The system's, when it refuses a thread or a handler.
     pub fn install() -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        let (mut interrupt, mut terminate) = {
-            let _entered = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-        };
         let asked = Arc::new(AtomicBool::new(false));
         let flag = asked.clone();
-        let wait = move || {
-            runtime.block_on(async {
-                loop {
-                    tokio::select! {
-                        _ = interrupt.recv() => {}
-                        _ = terminate.recv() => {}
-                    }
-                    // Ordering: Relaxed; a flag that is polled, nothing is ordered by it.
-                    if flag.swap(true, Ordering::Relaxed) {
-                        std::process::exit(i32::from(INTERRUPTED));
-                    }
-                }
-            });
-        };
-        std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+        on_each(move |_| {
+            // Ordering: Relaxed; a flag that is polled, nothing is ordered by it.
+            if flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(i32::from(INTERRUPTED));
+            }
+        })?;
         Ok(Self { asked })
     }
 
@@ -53,4 +40,38 @@ impl Interrupt {
         // Ordering: Relaxed, as above.
         self.asked.load(Ordering::Relaxed)
     }
+}
+
+/// From now on SIGINT and SIGTERM end the program at once, after `clean`.
+///
+/// # Errors
+/// The system's, when it refuses a thread or a handler.
+pub fn end_after(mut clean: impl FnMut() + Send + 'static) -> io::Result<()> {
+    on_each(move |code| {
+        clean();
+        std::process::exit(i32::from(code));
+    })
+}
+
+/// Does `then` at each SIGINT and SIGTERM, with the exit code that says which it was.
+///
+/// A thread of its own waits for them, so that nothing else of the program needs to be async.
+fn on_each(mut then: impl FnMut(u8) + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    let wait = move || {
+        runtime.block_on(async {
+            loop {
+                let code = tokio::select! {
+                    _ = interrupt.recv() => INTERRUPTED,
+                    _ = terminate.recv() => TERMINATED,
+                };
+                then(code);
+            }
+        });
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }

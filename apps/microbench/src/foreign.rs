@@ -5,7 +5,9 @@
 
 mod rdma;
 
+use crate::process::start_bound;
 use crate::report::{Recorder, Role, Row};
+use crate::scratch::Scratch;
 pub use rdma::{bandwidth as rdma_bandwidth, latency as rdma_latency};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
@@ -77,13 +79,13 @@ fn lines(peer: &'static str) -> Result<Vec<Line>, String> {
 }
 
 fn ask(peer: &str) -> Result<Vec<Line>, String> {
+    let text = |error: std::io::Error| error.to_string();
     let folder = std::env::temp_dir().join(format!("gpunet-bench-peers-{}", std::process::id()));
-    let unpacked = std::fs::create_dir_all(&folder)
-        .and_then(|()| FILES.iter().try_for_each(|(name, text)| std::fs::write(folder.join(name), text)));
-    let output = unpacked
-        .map_err(|error| error.to_string())
-        .and_then(|()| run(Command::new("bash").arg(folder.join("run")).arg(peer).arg(&folder), PATIENCE));
-    let _ = std::fs::remove_dir_all(&folder);
+    let folder = Scratch::folder(folder).map_err(text)?;
+    let write = |(name, text): &(_, _)| std::fs::write(folder.path().join(name), text);
+    FILES.iter().try_for_each(write).map_err(text)?;
+    let output =
+        run(Command::new("bash").arg(folder.path().join("run")).arg(peer).arg(folder.path()), PATIENCE);
     let mut lines = Vec::new();
     for line in output?.lines().filter(|line| line.starts_with('{')) {
         let mut line: Line = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
@@ -97,13 +99,13 @@ fn ask(peer: &str) -> Result<Vec<Line>, String> {
 fn run(command: &mut Command, limit: Duration) -> Result<String, String> {
     let log = |what: &str| {
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        std::env::temp_dir().join(format!("gpunet-bench-{}-{nth}-{what}", std::process::id()))
+        let name = format!("gpunet-bench-{}-{nth}-{what}", std::process::id());
+        Scratch::file(std::env::temp_dir().join(name))
     };
     static NTH: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let (out, err) = (log("out"), log("err"));
-    let result = run_into(command, limit, &out, &err);
-    let texts = [&out, &err].map(|path| std::fs::read_to_string(path).unwrap_or_default());
-    [out, err].iter().for_each(|path| drop(std::fs::remove_file(path)));
+    let result = run_into(command, limit, out.path(), err.path());
+    let texts = [out, err].map(|log| std::fs::read_to_string(log.path()).unwrap_or_default());
     let [said, complaint] = texts;
     match result {
         Ok(()) => Ok(said),
@@ -123,7 +125,8 @@ fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> R
         .stdin(Stdio::null())
         .stdout(File::create(out).map_err(text)?)
         .stderr(File::create(err).map_err(text)?);
-    let mut child = command.spawn().map_err(text)?;
+    let mut child = start_bound(command, Signal::KILL).map_err(text)?;
+    let _group = Scratch::group(Pid::from_child(&child));
     let end = Instant::now() + limit;
     loop {
         match child.try_wait().map_err(text)? {

@@ -13,6 +13,7 @@ mod measure;
 mod pair;
 mod process;
 mod report;
+mod scratch;
 mod sockets;
 mod stamps;
 
@@ -20,7 +21,8 @@ use args::{Args, What};
 use bench::Outcome;
 use clap::Parser;
 use measure::Run;
-use report::Recorder;
+use report::{Json, Recorder, complain};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("gpunet-bench: {error}");
+            complain(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -39,18 +41,38 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Outcome<bool> {
     match &args.what {
         What::End(end) => return pair::serve_end(&args.device, end),
-        What::Render { from } => return show(&report::read(from)?, args).map(|()| true),
+        What::Render { from } => return render(from, args).map(|()| true),
         _ => {}
     }
+    let json = args.json.as_deref().map(Json::new).transpose()?;
+    check_targets(args)?;
+    scratch::go_with_signals()?;
     let command: Vec<_> = std::env::args().skip(1).collect();
-    let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), args.json.clone());
+    let drawn = args.plot.is_some() || args.tables.is_some();
+    let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);
     recorder.without_foreign = args.without_foreign;
     let effort = args.effort();
     let mut run = Run { recorder: &mut recorder, effort, device: &args.device, proxy: &args.proxy };
     let good = dispatch::run(&mut run, &args.what);
-    recorder.save()?;
+    recorder.save(true)?;
     show(recorder.report(), args)?;
+    recorder.heard()?;
     good
+}
+
+/// `render`.
+fn render(from: &Path, args: &Args) -> Outcome<()> {
+    if args.plot.is_none() && args.tables.is_none() {
+        return Err("render makes nothing without --plot or --tables".into());
+    }
+    check_targets(args)?;
+    show(&report::read(from)?, args)
+}
+
+/// Says what is wrong with the files that charts and tables go to, before anything is measured.
+fn check_targets(args: &Args) -> Outcome<()> {
+    args.plot.as_ref().map_or(Ok(()), |path| report::check_target("--plot", path))?;
+    args.tables.as_ref().map_or(Ok(()), |path| report::check_page(path))
 }
 
 /// Makes the charts and the tables that the command line asks for.

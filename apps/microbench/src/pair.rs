@@ -14,6 +14,7 @@ use clap::Args;
 use end::End;
 pub use end::PATIENCE_NS;
 use gpu_usermap::cuda::Cuda;
+use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::Config;
 use gpunet_proxy::snapshot::{Placement, Snapshot, State};
 use std::net::{IpAddr, Ipv4Addr};
@@ -146,9 +147,9 @@ impl Pair {
         [client, server]: &[String; 2],
         transport: Transport,
         address: IpAddr,
-        daemon: Option<PathBuf>,
+        proxy: &ProxyArgs,
     ) -> Outcome<Self> {
-        let daemon = Daemon::start(daemon)?;
+        let daemon = Daemon::start(proxy)?;
         let server = End::Child(Child::attached("server", server, daemon.path())?);
         let client = End::Child(Child::attached("client", client, daemon.path())?);
         Ok(Self {

@@ -1,8 +1,13 @@
-//! What this process takes: processor time of the proxy's threads, memory, descriptors.
+//! What this process takes: processor time of the proxy's threads, memory, descriptors. And programs that it starts.
 
 use crate::bench::Outcome;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// How the threads of a proxy in this process are called. Linux cuts names at 15 bytes.
@@ -113,9 +118,32 @@ pub fn more_descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Starts a program that gets `signal` when this one is gone, however that comes; more exactly when the thread that
+/// calls is, so the main thread should.
+#[allow(unsafe_code)]
+pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
+    let parent = getpid();
+    let bind = move || {
+        set_parent_process_death_signal(Some(signal))?;
+        // This one may have gone before.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(bind) };
+    command.spawn()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bound_program_goes_with_the_thread_that_started_it() {
+        let start = || start_bound(Command::new("sleep").arg("1000"), Signal::TERM).unwrap();
+        let mut child = std::thread::spawn(start).join().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
+    }
 
     #[test]
     fn times_and_sizes_are_found_in_the_systems_texts() {

@@ -1,18 +1,23 @@
 //! What a run leaves: tables of figures, for people while it goes on, for programs when it has ended.
 
+mod keep;
 mod machine;
 mod markdown;
 mod progress;
 mod text;
+mod voice;
 
 use crate::bench::Outcome;
 use hdrhistogram::Histogram;
+pub use keep::{Json, check_target};
 pub use machine::Machine;
-pub use markdown::insert;
+pub use markdown::{check_page, insert};
 use progress::Progress;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
+use voice::Voice;
+pub use voice::complain;
 
 /// Everything that one run of the program measured.
 #[derive(Debug, Deserialize, Serialize)]
@@ -241,13 +246,7 @@ impl Row {
     }
 }
 
-/// Writes a report as one JSON object.
-fn write(report: &Report, path: &Path) -> Outcome<()> {
-    let text = serde_json::to_string_pretty(report)? + "\n";
-    std::fs::write(path, text).map_err(|error| format!("--json {}: {error}", path.display()).into())
-}
-
-/// Reads what [`write()`] wrote.
+/// Reads what `--json` wrote.
 pub fn read(path: &Path) -> Outcome<Report> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
@@ -257,24 +256,31 @@ pub fn read(path: &Path) -> Outcome<Report> {
 pub struct Recorder {
     report: Report,
     progress: Progress,
-    /// Where the report goes, after each table: what was measured before a failure is worth keeping.
-    json: Option<PathBuf>,
+    voice: Voice,
+    /// Where the report goes, with each line: what was measured before a failure is worth keeping.
+    json: Option<Json>,
+    /// The report is of use at the end, also if nobody reads what is said.
+    kept: bool,
     /// Programs and libraries of others are not to be measured.
     pub without_foreign: bool,
 }
 
 impl Recorder {
-    /// Looks at the machine. The report is kept in `json`.
-    pub fn new(command: String, json: Option<PathBuf>) -> Self {
+    /// Looks at the machine. The report is kept in `json`; `drawn`: something is made of it at the end.
+    pub fn new(command: String, json: Option<Json>, drawn: bool) -> Self {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started = started.map_or(0, |since| since.as_secs());
         let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
         let report = Report { gpunet, command, started, machine, tables: Vec::new() };
-        text::head(&report);
-        Self { report, progress: Progress::new(), json, without_foreign: false }
+        let (kept, voice) = (drawn || json.is_some(), Voice::default());
+        let mut recorder =
+            Self { report, progress: Progress::new(), voice, json, kept, without_foreign: false };
+        let head = text::head(&recorder.report);
+        recorder.say(&head);
+        recorder
     }
 
-    /// Begins a table of about so many rows.
+    /// Begins a table of about so many rows; an error if nobody would see it.
     pub fn table(
         &mut self,
         what: &'static str,
@@ -283,29 +289,50 @@ impl Recorder {
         setting: Vec<(&'static str, String)>,
         rows: usize,
     ) -> Outcome<()> {
-        self.save()?;
+        self.heard()?;
         let (what, title) = (what.to_owned(), title.into());
         let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.progress.clear();
         self.progress.begin(&what, rows);
         let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
-        self.progress.around(|| text::table(&table, &self.report.command));
+        self.say(&text::table(&table, &self.report.command));
         self.report.tables.push(table);
-        Ok(())
+        self.save(false)?;
+        self.heard()
     }
 
-    /// Writes what there is, if it is to be kept.
-    pub fn save(&self) -> Outcome<()> {
-        self.json.as_ref().map_or(Ok(()), |path| write(&self.report, path))
+    /// An error if nobody reads what is said, and nothing else comes of it.
+    pub fn heard(&self) -> Outcome<()> {
+        match self.voice.unheard() {
+            Some(why) if !self.kept => Err(format!("nobody reads the output: {why}").into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what there is, if it is to be kept. `all`: there will be no more.
+    pub fn save(&self, all: bool) -> Outcome<()> {
+        self.json.as_ref().map_or(Ok(()), |json| json.save(&self.report, all))
+    }
+
+    fn say(&mut self, text: &str) {
+        let (progress, voice) = (&self.progress, &mut self.voice);
+        progress.around(|| voice.say(text));
+    }
+
+    /// Saves a line. That it cannot be done is said by the next table, and at the end.
+    fn keep(&self) {
+        let _ = self.save(false);
     }
 
     /// Takes down a row.
     pub fn row(&mut self, mut row: Row) {
         let Some(table) = self.report.tables.last_mut() else { return };
         row.compare(&table.rows);
-        self.progress.around(|| text::row(&row));
-        self.progress.step();
+        let text = text::row(&row);
         table.rows.push(row);
+        self.say(&text);
+        self.progress.step();
+        self.keep();
     }
 
     /// The row of the present table at a place of a series.
@@ -322,18 +349,20 @@ impl Recorder {
     /// Takes down what is to be said about the table.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        self.progress.around(|| println!("  note: {note}"));
+        self.say(&format!("  note: {note}"));
         if let Some(table) = self.report.tables.last_mut() {
             table.notes.push(note);
         }
+        self.keep();
     }
 
     /// Adds to what the table's figures were taken with.
     pub fn setting(&mut self, name: &'static str, value: String) {
-        self.progress.around(|| println!("  {name}: {value}"));
+        self.say(&format!("  {name}: {value}"));
         if let Some(table) = self.report.tables.last_mut() {
             table.setting.push((name.to_owned(), value));
         }
+        self.keep();
     }
 
     /// Everything so far.

@@ -1,8 +1,10 @@
 //! The program as a user starts it, on CPU thread blocks: what it says is whole, whatever the figures are.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
@@ -170,13 +172,60 @@ fn a_report_can_be_drawn_and_put_into_a_document_later() {
 }
 
 #[test]
+fn a_run_that_is_told_to_end_leaves_its_rows_and_nothing_else() {
+    let folder = Folder::new("ended");
+    let json = folder.file("report.json");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
+        .args(["--device", "cpu", "--full", "bandwidth", "--json", &json])
+        .env_remove("GPUNET_DAEMON")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let rows = || {
+        let report: Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).ok()?).expect("always whole");
+        Some(report["tables"][0]["rows"].as_array()?.len())
+    };
+    let limit = Instant::now() + Duration::from_secs(60);
+    while rows().is_none_or(|rows| rows == 0) {
+        assert!(Instant::now() < limit, "no rows");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&run), Signal::TERM).expect("it runs");
+    assert_eq!(run.wait().expect("it ends").code(), Some(143));
+    assert!(rows() > Some(0));
+    assert_eq!(std::fs::read_dir(&folder.0).expect("a folder").count(), 1, "nothing beside the report");
+}
+
+#[test]
+fn output_that_nobody_reads_ends_a_run_unless_something_is_kept() {
+    let folder = Folder::new("unread");
+    let json = folder.file("report.json");
+    let run = |args: &[&str]| {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"));
+        command.args(["--device", "cpu", "--quick", "copy"]).args(args).env_remove("GPUNET_DAEMON");
+        let output = command.stdout(full).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(&[]);
+    assert!(code == Some(1) && said.contains("nobody reads the output"), "{code:?}: {said}");
+    assert_eq!(run(&["--json", &json]), (Some(0), String::new()));
+    assert!(std::fs::read_to_string(json).expect("written").contains("aligned"));
+}
+
+#[test]
 fn what_cannot_be_is_refused_in_a_line() {
     for (args, says) in [
         (&["latency", "--other", "gpu"][..], "cpu, cuda or cuda:N"),
         (&["latency", "--sizes", "0"], "expected 1 to 64M"),
         (&["bandwidth", "--pairs", "1000"], "1000 is not in"),
         (&["attach"], "needs a daemon"),
-        (&["render", "/nonexistent.json"], "/nonexistent.json"),
+        (&["render", "/nonexistent.json", "--plot", "/dev/null"], "/nonexistent.json"),
+        (&["render", "/nonexistent.json"], "--plot or --tables"),
+        (&["copy", "--json", "/nonexistent/report.json"], "--json /nonexistent/report.json: No such file"),
+        (&["copy", "--plot", "/"], "--plot /: is a directory"),
+        (&["copy", "--tables", "/dev/null"], "--tables /dev/null: no lines"),
     ] {
         let output = bench(args);
         let said = String::from_utf8_lossy(&output.stderr);

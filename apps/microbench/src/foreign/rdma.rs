@@ -1,7 +1,9 @@
 //! rstream of librdmacm and perftest, where they are installed: the peers of rc.
 
 use super::{is_installed, run};
+use crate::process::start_bound;
 use crate::report::{Percentiles, Recorder, Role, Row};
+use rustix::process::Signal;
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -98,8 +100,8 @@ impl Drop for Server {
 }
 
 fn serve(command: &mut Command) -> Result<Server, String> {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let server = Server(child.map_err(|error| error.to_string())?);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Server(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
     std::thread::sleep(UNTIL_IT_LISTENS);
     Ok(server)
 }

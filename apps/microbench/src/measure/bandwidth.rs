@@ -151,7 +151,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     }
     if apart {
         drop(pair);
-        pair = Pair::apart(devices, transport, place, run.proxy.daemon.clone())?;
+        pair = Pair::apart(devices, transport, place, run.proxy)?;
     }
     if args.preset == Some(Preset::Gpunet) {
         return preset(run, &mut pair);

@@ -27,7 +27,7 @@ pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
     for devices in args.pair.devices(run.device) {
         for &transport in &transports {
             let mut pair = if args.pair.processes {
-                Pair::apart(&devices, transport, args.pair.address, run.proxy.daemon.clone())?
+                Pair::apart(&devices, transport, args.pair.address, run.proxy)?
             } else {
                 Pair::here(&devices, transport, args.pair.address)?
             };

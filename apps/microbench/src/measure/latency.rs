@@ -95,7 +95,7 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
     }
     if apart {
         drop(pair);
-        pair = Pair::apart(devices, transport, place, run.proxy.daemon.clone())?;
+        pair = Pair::apart(devices, transport, place, run.proxy)?;
     }
     let mut looked = false;
     for &size in &sizes {

@@ -3,7 +3,11 @@
 use super::end::End;
 use super::task::Task;
 use crate::bench::{self, Bench, Outcome};
+use crate::process::start_bound;
+use crate::scratch::Scratch;
 use clap::Args;
+use gpunet_app::proxy::ProxyArgs;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -114,7 +118,8 @@ impl Child {
         if let Some(path) = daemon {
             command.arg("--attach").arg(path);
         }
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = start_bound(&mut command, Signal::KILL)?;
         let tasks = process.stdin.take();
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
         let mut child = Self { name: String::new(), gpu: false, process: Process(process), tasks, lines };
@@ -173,36 +178,31 @@ pub struct Daemon {
 /// A daemon of this run alone.
 struct Own {
     process: Process,
-    folder: PathBuf,
+    _folder: Scratch,
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
         // Its clients are gone.
         let _ = self.process.0.kill();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Daemon {
-    /// Takes the daemon at `path`, or starts the one beside this program.
-    pub fn start(path: Option<PathBuf>) -> Outcome<Self> {
-        if let Some(path) = path {
+    /// Takes the daemon that the command line names, or starts the one beside this program.
+    pub fn start(proxy: &ProxyArgs) -> Outcome<Self> {
+        if let Some(path) = proxy.daemon.clone().filter(|_| proxy.names_a_daemon()) {
             return Ok(Self { path, _own: None });
         }
         let gpunetd = std::env::current_exe()?.with_file_name("gpunetd");
         let folder = std::env::temp_dir().join(format!("gpunet-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        let path = folder.join("gpunetd.sock");
-        let started = Command::new(&gpunetd).arg("--listen-path").arg(&path).stdin(Stdio::null()).spawn();
-        let process = match started {
-            Ok(process) => Process(process),
-            Err(error) => {
-                let _ = std::fs::remove_dir_all(&folder);
-                return Err(format!("cannot start {}: {error}", gpunetd.display()).into());
-            }
-        };
-        let mut own = Own { process, folder };
+        let folder = Scratch::folder(folder)?;
+        let path = folder.path().join("gpunetd.sock");
+        let mut command = Command::new(&gpunetd);
+        command.args(["--log", "warn", "--listen-path"]).arg(&path).stdin(Stdio::null());
+        let process = start_bound(&mut command, Signal::TERM)
+            .map_err(|error| format!("cannot start {}: {error}", gpunetd.display()))?;
+        let mut own = Own { process: Process(process), _folder: folder };
         let limit = Instant::now() + Duration::from_secs(10);
         while !path.exists() {
             if let Some(status) = own.process.0.try_wait()? {

@@ -9,13 +9,23 @@ use std::path::Path;
 const BEGIN: &str = "<!-- gpunet-bench: begin -->";
 const END: &str = "<!-- gpunet-bench: end -->";
 
+/// Says what is wrong with a document that tables are to be put into, if something is.
+pub fn check_page(path: &Path) -> Outcome<()> {
+    super::check_target("--tables", path)?;
+    page(path, "").map(drop)
+}
+
 /// Puts the tables into a document, in the place of those that are there between its two marks.
 pub fn insert(report: &Report, path: &Path) -> Outcome<()> {
+    let text = page(path, &render(report))?;
+    Ok(std::fs::write(path, text).map_err(|error| format!("--tables {}: {error}", path.display()))?)
+}
+
+/// The document with these tables.
+fn page(path: &Path, tables: &str) -> Outcome<String> {
     let failed = |why: String| format!("--tables {}: {why}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let text =
-        replace(&text, &render(report)).ok_or_else(|| failed(format!("no lines {BEGIN} and {END}")))?;
-    Ok(std::fs::write(path, text).map_err(|error| failed(error.to_string()))?)
+    Ok(replace(&text, tables).ok_or_else(|| failed(format!("no lines {BEGIN} and {END}")))?)
 }
 
 fn replace(text: &str, tables: &str) -> Option<String> {

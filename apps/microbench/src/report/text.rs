@@ -1,29 +1,28 @@
 //! Tables for people.
 
-use super::{Figure, Report, Role, Row, Table};
+use super::{Figure, Ratio, Report, Role, Row, Table};
 
 /// What stands above all tables.
-pub fn head(report: &Report) {
+pub fn head(report: &Report) -> String {
     let machine = &report.machine;
-    println!("gpunet-bench {}: {}", report.gpunet, report.command);
-    println!("machine: {} x {}, {}", machine.cores, machine.cpu, machine.system);
-    println!("CUDA driver: {}", machine.driver);
+    let mut text = format!(
+        "gpunet-bench {}: {}\nmachine: {} x {}, {}\nCUDA driver: {}",
+        report.gpunet, report.command, machine.cores, machine.cpu, machine.system, machine.driver
+    );
     if !machine.gpus.is_empty() {
-        println!("GPUs: {}", machine.gpus.join(", "));
+        text += &format!("\nGPUs: {}", machine.gpus.join(", "));
     }
+    text
 }
 
 /// The head of a table.
-pub fn table(table: &Table, command: &str) {
-    println!("\n== {}: {}", table.what, table.title);
-    for (name, value) in &table.setting {
-        println!("  {name}: {value}");
-    }
-    println!("  command: {command}");
+pub fn table(table: &Table, command: &str) -> String {
+    let setting: String = table.setting.iter().map(|(name, value)| format!("  {name}: {value}\n")).collect();
+    format!("\n== {}: {}\n{setting}  command: {command}", table.what, table.title)
 }
 
 /// One row.
-pub fn row(row: &Row) {
+pub fn row(row: &Row) -> String {
     let name = format!("{:<6} {}", row.role.name(), row.name);
     let figure = match &row.figure {
         Figure::Time(times) => format!(
@@ -33,12 +32,43 @@ pub fn row(row: &Row) {
         Figure::Rate { gigabytes_per_second } => format!("{gigabytes_per_second:>13.3} GB/s"),
         Figure::Number { value, unit } => format!("{value:>13.2} {unit}"),
     };
-    println!("{name:<66} {figure}{}", ratios(row));
+    format!("{name:<66} {figure}{}", ratios(row))
 }
 
-/// The floor first; of several peers the first.
+/// The floor first, then the peer; of several the one that leaves this row the worst.
 fn ratios(row: &Row) -> String {
-    let first = |role: Role| row.ratios.iter().find(|ratio| ratio.role == role);
-    let shown = [first(Role::Floor), first(Role::Peer)].into_iter().flatten();
+    let shown = [strictest(row, Role::Floor), strictest(row, Role::Peer)].into_iter().flatten();
     shown.map(|ratio| format!("  {:.2}x {}", ratio.ratio, ratio.role.name())).collect()
+}
+
+/// Of times the largest ratio, of rates the smallest. Of other numbers nobody knows which way is better: the first.
+fn strictest(row: &Row, role: Role) -> Option<&Ratio> {
+    let mut of_role = row.ratios.iter().filter(|ratio| ratio.role == role);
+    match row.figure {
+        Figure::Time(_) => of_role.max_by(|a, b| a.ratio.total_cmp(&b.ratio)),
+        Figure::Rate { .. } => of_role.min_by(|a, b| a.ratio.total_cmp(&b.ratio)),
+        Figure::Number { .. } => of_role.next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn with_ratios(row: Row) -> String {
+        let ratio = |role, ratio| Ratio { role, to: String::new(), ratio };
+        let (floor, peer) = (Role::Floor, Role::Peer);
+        let ratios =
+            vec![ratio(floor, 0.5), ratio(floor, 0.75), ratio(peer, 2.0), ratio(peer, 4.0), ratio(peer, 1.5)];
+        super::ratios(&Row { ratios, ..row })
+    }
+
+    #[test]
+    fn of_several_ratios_the_strictest_is_shown() {
+        assert_eq!(with_ratios(Row::all_times(Role::Gpunet, "", &[1])), "  0.75x floor  4.00x peer");
+        let second = Duration::from_secs(1);
+        assert_eq!(with_ratios(Row::rate(Role::Gpunet, "", 1, second)), "  0.50x floor  1.50x peer");
+        assert_eq!(with_ratios(Row::number(Role::Gpunet, "", 1.0, "")), "  0.50x floor  2.00x peer");
+    }
 }

@@ -4,6 +4,7 @@ use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{BandwidthArgs, CheckArgs, LatencyArgs};
 use crate::pair::EndArgs;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use gpunet_app::proxy::ProxyArgs;
 use std::path::PathBuf;
@@ -12,8 +13,10 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Args {
-    #[command(flatten)]
-    pub proxy: ProxyArgs,
+    /// Use the gpunetd that listens at PATH; without it a proxy runs in this process.
+    #[arg(long, global = true, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    daemon: Option<PathBuf>,
     /// The device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
     #[arg(long, global = true, default_value = "auto", value_parser = device_name)]
     pub device: String,
@@ -26,7 +29,7 @@ pub struct Args {
     /// Measure no programs and libraries of others (rstream, perftest, NVSHMEM, NCCL, cudaMemcpyAsync).
     #[arg(long, global = true)]
     pub without_foreign: bool,
-    /// Write everything that was measured to this file, as one JSON object.
+    /// Write everything that was measured, or checked, to this file, as one JSON object.
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Draw charts of what was measured into this file, as SVG.
@@ -40,6 +43,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whose proxy is used.
+    pub fn proxy(&self) -> ProxyArgs {
+        ProxyArgs { daemon: self.daemon.clone() }
+    }
+
     pub const fn effort(&self) -> Effort {
         match (self.quick, self.full) {
             (true, _) => Effort::Quick,

@@ -3,18 +3,17 @@
 mod windows;
 
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{Cuda, Registration};
-use gpunet_app::device::DeviceChoice;
+use gpu_usermap::cuda::Registration;
+use gpunet_app::device::{self, DeviceChoice};
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
 use gpunet_proxy::{
-    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, attach, embed,
+    Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, embed,
 };
 use std::cell::OnceCell;
 use std::error::Error as StdError;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,12 +25,19 @@ pub use windows::Windows;
 
 pub type Outcome<T> = Result<T, Box<dyn StdError>>;
 
-/// The proxy that attachments are made by: the daemon that listens at `daemon`, or one in this process.
-pub fn proxy(daemon: Option<&Path>) -> Outcome<Proxy> {
-    match daemon {
-        None => Ok(embed(Config::default())?),
-        Some(path) => Ok(attach(path, Config::default())?),
-    }
+/// Any device: a GPU if there is one.
+pub const AUTO: &str = "auto";
+
+/// The device that a name means, as a name that means the same everywhere: what `auto` takes is tried once.
+pub fn resolve(proxy: &ProxyArgs, device: &str) -> Outcome<String> {
+    Ok(match device {
+        AUTO => {
+            let bench = Bench::attach(&proxy.open(Config::small())?, AUTO)?;
+            bench.attachment.cuda().map_or("cpu".to_owned(), |gpu| format!("cuda:{}", gpu.ordinal()))
+        }
+        "cuda" => "cuda:0".to_owned(),
+        named => named.to_owned(),
+    })
 }
 
 /// The name of a device, if it is one.
@@ -116,21 +122,14 @@ impl Bench {
         Self::attach(&proxy.open(Config::default())?, device)
     }
 
-    /// Opens the device that the command line names.
+    /// CPU blocks under a proxy of their own: an end of floors, which have no sockets.
+    pub fn cpu() -> Outcome<Self> {
+        Self::attach(&embed(Config::small())?, "cpu")
+    }
+
+    /// Opens the device of that name.
     pub fn attach(proxy: &Proxy, device: &str) -> Outcome<Self> {
-        let cuda = match device {
-            "cpu" => None,
-            "auto" => Cuda::load().ok().map(|cuda| cuda.device(0)).transpose()?,
-            "cuda" => Some(Cuda::load()?.device(0)?),
-            other => match other.strip_prefix("cuda:").map(str::parse) {
-                Some(Ok(ordinal)) => Some(Cuda::load()?.device(ordinal)?),
-                _ => return Err(format!("--device {other}: expected cpu, cuda or cuda:N").into()),
-            },
-        };
-        let attachment = match &cuda {
-            Some(device) => proxy.attach_cuda(device)?,
-            None => proxy.attach_cpu()?,
-        };
+        let attachment = device::attach(proxy, "gpunet-bench", device.parse::<DeviceChoice>()?)?;
         Ok(Self { attachment, programs: Default::default() })
     }
 

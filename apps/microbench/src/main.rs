@@ -51,13 +51,24 @@ fn run(args: &Args) -> Outcome<bool> {
     let drawn = args.plot.is_some() || args.tables.is_some();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);
     recorder.without_foreign = args.without_foreign;
-    let effort = args.effort();
-    let mut run = Run { recorder: &mut recorder, effort, device: &args.device, proxy: &args.proxy };
-    let good = dispatch::run(&mut run, &args.what);
+    let good = measure(&mut recorder, args);
     recorder.save(true)?;
     show(recorder.report(), args)?;
     recorder.heard()?;
     good
+}
+
+/// Measures, or checks; false if a check failed.
+fn measure(recorder: &mut Recorder, args: &Args) -> Outcome<bool> {
+    let proxy = args.proxy();
+    let device = match args.what {
+        // It needs none.
+        What::Attach => args.device.clone(),
+        _ => bench::resolve(&proxy, &args.device)?,
+    };
+    let is_auto = args.device == bench::AUTO;
+    let mut run = Run { recorder, effort: args.effort(), device: &device, is_auto, proxy: &proxy };
+    dispatch::run(&mut run, &args.what)
 }
 
 /// `render`.

@@ -24,18 +24,22 @@ pub use incast::incast;
 pub use latency::{LatencyArgs, latency};
 pub use scale::scale;
 
-use crate::bench::{Bench, Outcome};
+use crate::bench::{self, Bench, Outcome};
 use crate::effort::Effort;
-use crate::pair::{PairArgs, Transport};
+use crate::pair::{self, PairArgs, Transport};
 use crate::report::Recorder;
+use gpu_usermap::cuda::Cuda;
 use gpunet_app::proxy::ProxyArgs;
+use gpunet_proxy::{Config, Proxy};
 
 /// What every measurement is given.
 pub struct Run<'a> {
     pub recorder: &'a mut Recorder,
     pub effort: Effort,
-    /// `--device`.
+    /// What `--device` means: cpu or cuda:N.
     pub device: &'a str,
+    /// Nobody has named it.
+    pub is_auto: bool,
     /// `--daemon`.
     pub proxy: &'a ProxyArgs,
 }
@@ -44,6 +48,18 @@ impl Run<'_> {
     /// The device, attached to the proxy that the command line names.
     pub fn open(&self) -> Outcome<Bench> {
         Bench::open(self.proxy, self.device)
+    }
+
+    /// The proxy that the command line names.
+    pub fn proxy(&self) -> Outcome<Proxy> {
+        Ok(self.proxy.open(Config::default())?)
+    }
+
+    /// The devices of all pairs that the command line means, client and server.
+    fn pairs(&self, args: &PairArgs) -> Outcome<Vec<[String; 2]>> {
+        let other = args.other.as_deref().map(|other| bench::resolve(self.proxy, other)).transpose()?;
+        let gpus = Cuda::load().ok().and_then(|cuda| cuda.device_count().ok()).unwrap_or(0);
+        Ok(pair::devices(self.device, other, self.is_auto, gpus))
     }
 }
 
@@ -55,7 +71,7 @@ fn each_pair(
     mut one: impl FnMut(&mut Run<'_>, &[String; 2], Transport) -> Outcome<()>,
 ) -> Outcome<()> {
     let mut failed = Failed::default();
-    for devices in args.devices(run.device) {
+    for devices in run.pairs(args)? {
         for transport in args.transports() {
             // Over tcp and rc the ends do not know each other's device: one table a device says it all.
             let same = devices[0] == devices[1];

@@ -5,7 +5,7 @@ mod end;
 mod plain;
 mod task;
 
-use crate::bench::{self, Bench, Outcome, device_name};
+use crate::bench::{Bench, Outcome, device_name};
 use crate::report::Recorder;
 use child::Child;
 pub use child::serve as serve_end;
@@ -13,9 +13,8 @@ pub use child::{Daemon, EndArgs};
 use clap::Args;
 use end::End;
 pub use end::PATIENCE_NS;
-use gpu_usermap::cuda::Cuda;
 use gpunet_app::proxy::ProxyArgs;
-use gpunet_proxy::Config;
+use gpunet_proxy::Proxy;
 use gpunet_proxy::snapshot::{Placement, Snapshot, State};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -56,33 +55,26 @@ impl PairArgs {
         }
         self.transport.clone()
     }
+}
 
-    /// The devices of all pairs that the command line means: client and server.
-    pub fn devices(&self, device: &str) -> Vec<[String; 2]> {
-        let gpus = Cuda::load().ok().and_then(|cuda| cuda.device_count().ok()).unwrap_or(0);
-        let name = |name: &str| match name {
-            "auto" if gpus > 0 => "cuda:0".to_owned(),
-            "auto" => "cpu".to_owned(),
-            "cuda" => "cuda:0".to_owned(),
-            named => named.to_owned(),
-        };
-        let client = name(device);
-        if let Some(other) = &self.other {
-            return vec![[client, name(other)]];
-        }
-        if client == "cpu" {
-            return vec![[client.clone(), client]];
-        }
-        let mut servers = vec![client.clone(), "cpu".to_owned()];
-        // Another GPU, if there is one.
-        let second = (0..gpus).map(|nth| format!("cuda:{nth}")).find(|name| *name != client);
-        servers.extend(second);
-        let mut pairs: Vec<_> = servers.into_iter().map(|server| [client.clone(), server]).collect();
-        if device == "auto" {
-            pairs.push(["cpu".to_owned(), "cpu".to_owned()]);
-        }
-        pairs
+/// The devices of all pairs that the command line means, client and server: a client, perhaps a server, and how many GPUs
+/// there are. `is_auto`: nobody has named the client.
+pub fn devices(client: &str, other: Option<String>, is_auto: bool, gpus: u32) -> Vec<[String; 2]> {
+    let pair = |server: String| [client.to_owned(), server];
+    if let Some(other) = other {
+        return vec![pair(other)];
     }
+    if client == "cpu" {
+        return vec![pair(client.to_owned())];
+    }
+    // Another GPU, if there is one.
+    let second = (0..gpus).map(|nth| format!("cuda:{nth}")).find(|name| name != client);
+    let servers = [client.to_owned(), "cpu".to_owned()].into_iter().chain(second);
+    let mut pairs: Vec<_> = servers.map(pair).collect();
+    if is_auto {
+        pairs.push(["cpu".to_owned(), "cpu".to_owned()]);
+    }
+    pairs
 }
 
 /// Who plays the ends.
@@ -110,9 +102,9 @@ pub struct Pair {
 const LOOKS: u32 = 4;
 const PATIENCE_TO_SEE: Duration = Duration::from_millis(100);
 
-/// Whose proxy the ends have.
+/// Whose proxy the ends have: that of this process, which may be a daemon's, or that of their own processes.
 enum Place {
-    Process(gpunet_proxy::Proxy),
+    Of(Proxy),
     Daemon(PathBuf),
     /// None: both are plain.
     Nowhere,
@@ -120,18 +112,12 @@ enum Place {
 
 impl Pair {
     /// Both ends in this process, under one proxy.
-    pub fn here(devices: &[String; 2], transport: Transport, address: IpAddr) -> Outcome<Self> {
-        Self::here_by(&Config::default(), devices, transport, address)
-    }
-
-    /// As [`Pair::here`], under a proxy with that configuration.
-    pub fn here_by(
-        config: &Config,
+    pub fn here(
+        proxy: Proxy,
         [client, server]: &[String; 2],
         transport: Transport,
         address: IpAddr,
     ) -> Outcome<Self> {
-        let proxy = gpunet_proxy::embed(config.clone())?;
         let server_end = End::here(Bench::attach(&proxy, server)?);
         let ends = if client == server {
             Ends::One(server_end)
@@ -139,7 +125,7 @@ impl Pair {
             Ends::Two { server: server_end, client: End::here(Bench::attach(&proxy, client)?) }
         };
         let means = [Means::Gpunet(transport); 2];
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Process(proxy), daemon: None })
+        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Of(proxy), daemon: None })
     }
 
     /// Each end in a process of its own, attached to a daemon.
@@ -162,8 +148,13 @@ impl Pair {
     }
 
     /// A device of this process, and a plain program that is its client or its server.
-    pub fn mixed(device: &str, plain: Means, plain_serves: bool, address: IpAddr) -> Outcome<Self> {
-        let proxy = bench::proxy(None)?;
+    pub fn mixed(
+        proxy: Proxy,
+        device: &str,
+        plain: Means,
+        plain_serves: bool,
+        address: IpAddr,
+    ) -> Outcome<Self> {
         let ours = End::here(Bench::attach(&proxy, device)?);
         let gpunet = Means::Gpunet(Transport::Tcp);
         let (ends, means) = if plain_serves {
@@ -171,7 +162,7 @@ impl Pair {
         } else {
             (Ends::Two { server: ours, client: End::Child(Child::plain("client")?) }, [gpunet, plain])
         };
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Process(proxy), daemon: None })
+        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Of(proxy), daemon: None })
     }
 
     /// Two plain programs.
@@ -253,14 +244,18 @@ impl Pair {
 
     /// Where the rings of the streams lie that are open at the moment. Waits a little for one.
     fn look(&self) -> Option<String> {
+        let pids = match &self.ends {
+            Ends::One(end) => vec![end.pid()],
+            Ends::Two { server, client } => vec![server.pid(), client.pid()],
+        };
         let limit = Instant::now() + PATIENCE_TO_SEE;
         while Instant::now() < limit {
             let snapshot = match &self.place {
-                Place::Process(proxy) => proxy.snapshot().ok()?,
+                Place::Of(proxy) => proxy.snapshot().ok()?,
                 Place::Daemon(path) => gpunet_proxy::daemon::snapshot(path).ok()?,
                 Place::Nowhere => return None,
             };
-            if let Some(placement) = placement(&snapshot) {
+            if let Some(placement) = placement(&snapshot, &pids) {
                 return Some(placement);
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -373,8 +368,12 @@ fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
     [side(0), side(1)]
 }
 
-fn placement(snapshot: &Snapshot) -> Option<String> {
-    let open = snapshot.sockets.iter().filter(|socket| socket.state == State::Established);
+/// Where the rings of these processes' open streams lie. A daemon may have other programs', too.
+fn placement(snapshot: &Snapshot, pids: &[u32]) -> Option<String> {
+    let clients = snapshot.clients.iter().filter(|client| pids.contains(&client.pid));
+    let clients: Vec<u32> = clients.map(|client| client.id).collect();
+    let sockets = snapshot.sockets.iter().filter(|socket| clients.contains(&socket.client));
+    let open = sockets.filter(|socket| socket.state == State::Established);
     let mut places: Vec<&str> = open
         .map(|socket| socket.placement)
         .filter(|place| *place != Placement::None)
@@ -395,6 +394,19 @@ pub fn say_placement(recorder: &mut Recorder, placement: Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_are_of_what_the_machine_has_and_the_command_line_names() {
+        let said = |client: &str, other: Option<&str>, is_auto, gpus| {
+            let pairs = devices(client, other.map(str::to_owned), is_auto, gpus);
+            pairs.iter().map(|pair| pair.join("-")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(said("cpu", None, false, 2), "cpu-cpu");
+        assert_eq!(said("cpu", None, true, 1), "cpu-cpu", "a GPU that cannot be used");
+        assert_eq!(said("cpu", Some("cuda:1"), true, 2), "cpu-cuda:1");
+        assert_eq!(said("cuda:0", None, true, 1), "cuda:0-cuda:0 cuda:0-cpu cpu-cpu");
+        assert_eq!(said("cuda:1", None, false, 2), "cuda:1-cuda:1 cuda:1-cpu cuda:1-cuda:0");
+    }
 
     #[test]
     fn the_reasons_of_both_ends_are_told() {

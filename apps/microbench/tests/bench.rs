@@ -150,10 +150,40 @@ fn ends_in_two_processes_meet_through_a_daemon() {
 }
 
 #[test]
-fn every_byte_between_two_ends_is_checked() {
-    let output = bench(&["check", "--other", "cpu"]);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("all shapes right"), "{said}");
+fn every_byte_is_checked_and_the_verdict_is_kept() {
+    let folder = Folder::new("check");
+    for (args, transports) in [
+        (&["check"][..], &["peer, tcp"][..]),
+        (&["check", "--transport", "tcp", "--widest", "2"], &["tcp"]),
+        (&["check", "--other", "cpu"], &["peer", "tcp"]),
+    ] {
+        let tables = tables(&folder, args);
+        assert_eq!(tables.len(), transports.len(), "{args:?}");
+        for (table, transports) in tables.iter().zip(transports) {
+            assert_eq!(table["what"], "check");
+            assert_eq!(table["setting"][1][1], *transports, "{args:?}");
+            assert_sound(table);
+            assert!(rows(table, "gpunet").iter().all(|row| row["unit"] == "bytes verified"), "{table}");
+            let notes = table["notes"].as_array().expect("notes");
+            assert!(notes.len() == 1 && notes[0].as_str().expect("text").starts_with("all shapes right"));
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_is_named_is_used_wherever_the_name_stands() {
+    for args in [
+        &["--daemon", "/nonexistent/gpunetd.sock", "latency", "--sizes", "64"][..],
+        &["latency", "--sizes", "64", "--daemon", "/nonexistent/gpunetd.sock"],
+        &["bandwidth", "--daemon", "/nonexistent/gpunetd.sock"],
+        &["check", "--other", "cpu", "--daemon", "/nonexistent/gpunetd.sock"],
+    ] {
+        let output = bench(args);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("--daemon: no daemon at /nonexistent/gpunetd.sock"), "{args:?}: {said}");
+    }
 }
 
 #[test]
@@ -221,6 +251,8 @@ fn what_cannot_be_is_refused_in_a_line() {
         (&["latency", "--sizes", "0"], "expected 1 to 64M"),
         (&["bandwidth", "--pairs", "1000"], "1000 is not in"),
         (&["attach"], "needs a daemon"),
+        (&["check", "--widest", "0"], "no shape has at most 0 threads"),
+        (&["check", "--other", "cpu", "--widest", "0"], "no shape has at most 0 threads"),
         (&["render", "/nonexistent.json", "--plot", "/dev/null"], "/nonexistent.json"),
         (&["render", "/nonexistent.json"], "--plot or --tables"),
         (&["copy", "--json", "/nonexistent/report.json"], "--json /nonexistent/report.json: No such file"),

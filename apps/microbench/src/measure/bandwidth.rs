@@ -125,7 +125,7 @@ impl Plan {
 
 fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
     let place = args.pair.address;
-    let mut pair = Pair::here(devices, transport, place)?;
+    let mut pair = Pair::here(run.proxy()?, devices, transport, place)?;
     let plan = Plan::new(args, run.effort, &pair, transport);
     let shape = Shape { threads: args.threads, ..Shape::ONE };
     let apart = args.pair.processes;
@@ -233,9 +233,13 @@ fn several_threads(
     if pairs == 1 {
         return Ok(());
     }
+    if run.proxy.names_a_daemon() {
+        run.recorder.note("without a row for several data threads: the daemon has as many as it was told");
+        return Ok(());
+    }
     let data_threads = available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(2, 8);
     let config = Config { data_threads, ..Config::default() };
-    let mut pair = Pair::here_by(&config, devices, Transport::Tcp, args.pair.address)?;
+    let mut pair = Pair::here(run.proxy.open(config)?, devices, Transport::Tcp, args.pair.address)?;
     let flow = Flow { pairs, bytes: plan.bytes(pairs, Flow::ONE.message), ..plan.flow() };
     let row = flow_row(&mut pair, flow, shape, &format!(", {data_threads} data threads"))?;
     run.recorder.row(row);
@@ -331,7 +335,7 @@ fn plain_ends(
     plan: &Plan,
     shape: Shape,
 ) -> Outcome<()> {
-    let mut pair = Pair::mixed(device, Means::Tcp { spin: false }, false, args.pair.address)?;
+    let mut pair = Pair::mixed(run.proxy()?, device, Means::Tcp { spin: false }, false, args.pair.address)?;
     for (way, what) in [(Way::ToServer, "plain program -> block"), (Way::ToClient, "block -> plain program")]
     {
         for &pairs in &plan.counts {

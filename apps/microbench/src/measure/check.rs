@@ -2,18 +2,20 @@
 
 use super::{Run, far_check};
 use crate::bench::{Bench, Outcome};
-use crate::pair::{PairArgs, Ports};
+use crate::effort::Effort;
+use crate::pair::{PairArgs, Ports, Transport};
+use crate::report::{Axis, Recorder, Role, Row};
 use clap::Args;
 use gpunet_bench_kernel::{GroupKind, Pairs, failed};
-use gpunet_device::{Options, SockAddr, TransportKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use gpunet_device::{Options, SockAddr};
+use std::net::SocketAddr;
 
 /// What `check` takes.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     #[command(flatten)]
     pub pair: PairArgs,
-    /// With --other or --processes: only blocks of at most so many threads.
+    /// Only blocks of at most so many threads.
     #[arg(long, default_value_t = 1024)]
     pub widest: u32,
 }
@@ -23,8 +25,44 @@ pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
     if args.pair.other.is_some() || args.pair.processes {
         return far_check::check(run, args);
     }
-    println!("\n== check");
-    one_device(&run.open()?)
+    one_device(run, args)
+}
+
+/// What shapes have come to.
+#[derive(Default)]
+pub(super) struct Tally {
+    wrong: u64,
+    verified: u64,
+}
+
+impl Tally {
+    /// Takes down the bytes of a shape that were verified, or what was wrong.
+    pub fn take(&mut self, recorder: &mut Recorder, name: &str, verdict: Outcome<u64>) {
+        match verdict {
+            Ok(bytes) => {
+                self.verified += bytes;
+                recorder.row(Row::number(Role::Gpunet, name, bytes as f64, "bytes verified"));
+            }
+            Err(error) => {
+                self.wrong += 1;
+                recorder.note(format!("WRONG {name}: {error}"));
+            }
+        }
+    }
+
+    /// The verdict; says whether every byte came right.
+    pub fn end(self, recorder: &mut Recorder) -> bool {
+        let good = self.wrong == 0;
+        let verdict = if good { "all shapes right" } else { "SOME SHAPES FAILED" };
+        recorder.note(format!("{verdict}: {} bytes verified", self.verified));
+        good
+    }
+}
+
+/// Those shapes whose blocks have at most so many threads; an error if there are none, which nobody would call right.
+pub(super) fn at_most<S>(shapes: Vec<S>, widest: u32, threads: impl Fn(&S) -> u32) -> Outcome<Vec<S>> {
+    let shapes: Vec<S> = shapes.into_iter().filter(|shape| threads(shape) <= widest).collect();
+    if shapes.is_empty() { Err(format!("no shape has at most {widest} threads").into()) } else { Ok(shapes) }
 }
 
 /// One shape to try.
@@ -33,46 +71,49 @@ struct Shape {
     threads: u32,
     group: GroupKind,
     diverge: bool,
-    transport: TransportKind,
+    transport: Transport,
     ring: u64,
     message: u64,
     bytes: u64,
 }
 
 /// Runs all shapes on one device.
-fn one_device(bench: &Bench) -> Outcome<bool> {
-    let mut good = true;
-    let mut ports = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    for shape in shapes(bench) {
+fn one_device(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
+    let bench = run.open()?;
+    let transports = args.pair.transports();
+    let shapes = at_most(shapes(&bench, &transports, run.effort), args.widest, |shape| shape.threads)?;
+    let mut ports = Ports::of(args.pair.address);
+    let names: Vec<_> = transports.iter().map(|transport| transport.name()).collect();
+    let setting = vec![("device", bench.title()), ("transports", names.join(", "))];
+    let title = format!("{}, verified streams", bench.title());
+    run.recorder.table("check", title, Axis::None, setting, shapes.len())?;
+    let mut tally = Tally::default();
+    for shape in shapes {
         let name = format!(
-            "{:>3} blocks x {:>4} threads, {:?}, {:?}, ring {} KiB, messages to {} B{}",
+            "{:>3} blocks x {:>4} threads, {:?}, {}, ring {} KiB, messages to {} B{}",
             shape.blocks,
             shape.threads,
             shape.group,
-            shape.transport,
+            shape.transport.name(),
             shape.ring / 1024,
             shape.message,
             if shape.diverge { ", divergent" } else { "" }
         );
-        let verdict = one(bench, &shape, ports.take(shape.blocks as u16 / 2));
-        good &= verdict.is_ok();
-        match verdict {
-            Ok(bytes) => println!("ok    {name}: {bytes} bytes verified"),
-            Err(error) => println!("WRONG {name}: {error}"),
-        }
+        let verdict = one(&bench, &shape, ports.take(shape.blocks as u16 / 2));
+        tally.take(run.recorder, &name, verdict);
     }
-    println!("{}", if good { "all shapes right" } else { "SOME SHAPES FAILED" });
-    Ok(good)
+    Ok(tally.end(run.recorder))
 }
 
-fn shapes(bench: &Bench) -> Vec<Shape> {
+fn shapes(bench: &Bench, transports: &[Transport], effort: Effort) -> Vec<Shape> {
     let gpu = bench.is_gpu();
     let most = if gpu { bench.processors() / 2 * 2 } else { 8 };
     let mut shapes = Vec::new();
     let mut add = |blocks, threads, group, diverge, transport, ring, message, bytes| {
+        let bytes = effort.of(bytes / 4, bytes, 4 * bytes);
         shapes.push(Shape { blocks, threads, group, diverge, transport, ring, message, bytes });
     };
-    for transport in [TransportKind::Peer, TransportKind::Tcp] {
+    for &transport in transports {
         let threads: &[u32] = if gpu { &[32, 33, 128, 256, 512, 1024] } else { &[1, 2, 5] };
         for &threads in threads {
             add(2, threads, GroupKind::Block, false, transport, 8192, 9000, 1 << 20);
@@ -95,7 +136,7 @@ fn one(bench: &Bench, shape: &Shape, addr: SocketAddr) -> Outcome<u64> {
     let job = bench.job(per_block * shape.blocks as usize, shape.blocks as usize)?;
     let options = Options::DEFAULT
         .with_rings(shape.ring, shape.ring)
-        .with_transport(shape.transport)
+        .with_transport(shape.transport.kind())
         .with_timeouts(20_000_000_000, 20_000_000_000);
     let launch = bench.start(shape.blocks, shape.threads, |net| Pairs {
         net,
@@ -118,4 +159,16 @@ fn one(bench: &Bench, shape: &Shape, addr: SocketAddr) -> Outcome<u64> {
         }
     }
     Ok(words.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_shapes_are_not_all_shapes_right() {
+        assert_eq!(at_most(vec![1, 32, 33], 32, |&threads| threads).unwrap(), [1, 32]);
+        let error = at_most(vec![1, 2], 0, |&threads| threads).unwrap_err();
+        assert_eq!(error.to_string(), "no shape has at most 0 threads");
+    }
 }

@@ -1,9 +1,11 @@
 //! Verified streams between two devices, over many shapes.
 
+use super::check::{Tally, at_most};
 use super::{CheckArgs, Run};
 use crate::bench::Outcome;
 use crate::effort::Effort;
 use crate::pair::{Pair, Shape as Block, Transport, Work};
+use crate::report::Axis;
 use gpunet_bench_kernel::failed;
 use gpunet_device::Error;
 
@@ -17,31 +19,37 @@ struct Shape {
     rounds: u64,
 }
 
-/// Checks every pair of devices that the command line means, over every transport that it names.
+/// Checks every pair of devices and every transport that the command line means.
 pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
-    let transports = match &args.pair.transport[..] {
-        [] => vec![Transport::Peer],
-        named => named.to_vec(),
-    };
     let mut good = true;
-    for devices in args.pair.devices(run.device) {
-        for &transport in &transports {
-            let mut pair = if args.pair.processes {
-                Pair::apart(&devices, transport, args.pair.address, run.proxy)?
-            } else {
-                Pair::here(&devices, transport, args.pair.address)?
-            };
-            println!("\n== check: {}, {}", pair.title(args.pair.processes), transport.name());
-            good &= all(&mut pair, run.effort, args.widest);
+    for devices in run.pairs(&args.pair)? {
+        for transport in args.pair.transports() {
+            good &= one_pair(run, args, &devices, transport)?;
         }
     }
     Ok(good)
 }
 
 /// Runs all shapes; says whether every byte came right.
-fn all(pair: &mut Pair, effort: Effort, widest: u32) -> bool {
-    let (mut good, mut verified) = (true, 0);
-    for shape in shapes(pair, effort).into_iter().filter(|shape| shape.threads <= widest) {
+fn one_pair(
+    run: &mut Run<'_>,
+    args: &CheckArgs,
+    devices: &[String; 2],
+    transport: Transport,
+) -> Outcome<bool> {
+    let (apart, place) = (args.pair.processes, args.pair.address);
+    let mut pair = if apart {
+        Pair::apart(devices, transport, place, run.proxy)?
+    } else {
+        Pair::here(run.proxy()?, devices, transport, place)?
+    };
+    let shapes = at_most(shapes(&pair, run.effort), args.widest, |shape| shape.threads)?;
+    let title = pair.title(apart);
+    let setting = vec![("ends", title.clone()), ("transport", transport.name().to_owned())];
+    let title = format!("{title}, {}, verified streams both ways", transport.name());
+    run.recorder.table("check", title, Axis::None, setting, shapes.len())?;
+    let mut tally = Tally::default();
+    for shape in shapes {
         let name = format!(
             "{:>2} pairs x {:>4} threads, ring {:>4} KiB, messages to {:>7} B, {:>3} connections each",
             shape.pairs,
@@ -50,20 +58,10 @@ fn all(pair: &mut Pair, effort: Effort, widest: u32) -> bool {
             shape.message,
             shape.rounds
         );
-        match one(pair, &shape) {
-            Ok(bytes) => {
-                verified += bytes;
-                println!("ok    {name}: {bytes} bytes verified");
-            }
-            Err(error) => {
-                good = false;
-                println!("WRONG {name}: {error}");
-            }
-        }
+        let verdict = one(&mut pair, &shape);
+        tally.take(run.recorder, &name, verdict);
     }
-    let verdict = if good { "all shapes right" } else { "SOME SHAPES FAILED" };
-    println!("{verdict}: {verified} bytes verified");
-    good
+    Ok(tally.end(run.recorder))
 }
 
 fn shapes(pair: &Pair, effort: Effort) -> Vec<Shape> {

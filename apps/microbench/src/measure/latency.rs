@@ -1,7 +1,7 @@
 //! Ping-pong, one way.
 
 use super::{Run, each_pair};
-use crate::bench::{self, Bench, Outcome};
+use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
@@ -70,7 +70,7 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
     let sizes = args.sizes(run.effort);
     let place = args.pair.address;
     // Floors first, in one process: not while other processes' kernels run.
-    let mut pair = Pair::here(devices, transport, place)?;
+    let mut pair = Pair::here(run.proxy()?, devices, transport, place)?;
     let apart = args.pair.processes;
     let title = pair.title(apart);
     let setting = pair.settings(args.shape(64), apart);
@@ -136,7 +136,7 @@ fn floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> 
 /// Two plain programs, and one of them with a hand-off to the device behind it.
 fn tcp_floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> Outcome<()> {
     let Some([device, _]) = pair.both() else { return Ok(()) };
-    let cpu = Bench::attach(&bench::proxy(None)?, "cpu")?;
+    let cpu = Bench::cpu()?;
     for &size in sizes {
         let plain = run.recorder.times("plain TCP, spinning", size);
         let row = floor::ping_pong([&cpu, device], args.shape(size).threads, size, rounds(size, run.effort))?;
@@ -165,7 +165,7 @@ fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, sizes
 /// Plain clients of a server block.
 fn plain_clients(run: &mut Run<'_>, args: &LatencyArgs, device: &str, sizes: &[u64]) -> Outcome<()> {
     for spin in [true, false] {
-        let mut pair = Pair::mixed(device, Means::Tcp { spin }, false, args.pair.address)?;
+        let mut pair = Pair::mixed(run.proxy()?, device, Means::Tcp { spin }, false, args.pair.address)?;
         for &size in sizes {
             let work = Work::Echo { size, rounds: rounds(size, run.effort) };
             let [_, words] = pair.play(&work, args.shape(size))?;

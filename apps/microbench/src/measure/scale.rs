@@ -3,7 +3,7 @@
 mod peer;
 
 use super::{Run, crowd, crowd::Crowd};
-use crate::bench::{self, Bench, Outcome};
+use crate::bench::{Bench, Outcome};
 use crate::floor;
 use crate::pair::{PATIENCE_NS, Transport};
 use crate::process::{self, Cost, Spent};
@@ -116,7 +116,7 @@ impl Scene {
     fn floors(&self, run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
         let rounds = run.effort.of(2000, 10_000, 20_000);
         let over_peer = self.transport == Transport::Peer;
-        let cpu = Bench::attach(&bench::proxy(None)?, "cpu")?;
+        let cpu = Bench::cpu()?;
         let ends = if over_peer { [bench, bench] } else { [&cpu, bench] };
         // Of three tries the best: on a machine with few cores something else may take one from the two ends.
         let tries =

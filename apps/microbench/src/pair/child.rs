@@ -2,11 +2,12 @@
 
 use super::end::End;
 use super::task::Task;
-use crate::bench::{self, Bench, Outcome};
+use crate::bench::{Bench, Outcome};
 use crate::process::start_bound;
 use crate::scratch::Scratch;
 use clap::Args;
 use gpunet_app::proxy::ProxyArgs;
+use gpunet_proxy::Config;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +43,7 @@ enum Line {
 pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
     let end = match &args.attach {
         None => Ok(End::plain()),
-        Some(path) => bench::proxy(Some(path)).and_then(|proxy| Bench::attach(&proxy, device)).map(End::here),
+        Some(path) => attached(path, device).map(End::here),
     };
     let mut end = match end {
         Ok(end) => end,
@@ -60,6 +61,11 @@ pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
         })?;
     }
     Ok(true)
+}
+
+/// A device under the daemon at `path`.
+fn attached(path: &Path, device: &str) -> Outcome<Bench> {
+    Bench::attach(&gpunet_proxy::attach(path, Config::default())?, device)
 }
 
 fn say(line: &Line) -> Outcome<()> {
@@ -131,6 +137,11 @@ impl Child {
             Line::Failed(reason) => Err(reason.into()),
             Line::Words(_) => Err("a line out of turn".into()),
         }
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.process.0.id()
     }
 
     /// The name of its device.

@@ -53,6 +53,14 @@ impl End {
         }
     }
 
+    /// The process that has its sockets.
+    pub fn pid(&self) -> u32 {
+        match self {
+            Self::Here(_) => std::process::id(),
+            Self::Child(child) => child.pid(),
+        }
+    }
+
     /// The device, if it is one of this process.
     pub fn bench(&self) -> Option<&Bench> {
         match self {

@@ -3,13 +3,29 @@
 use crate::bench::{Bench, Outcome, Windows};
 use crate::report::{Role, Row};
 use gpunet_bench_kernel::{Bare, Copy};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NAMES: [&str; 2] = ["pinned memory", "the receiver's memory"];
 
+/// Of three tries the best: something else may take a processor from one.
+pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
+    let mut best = once()?;
+    for _ in 1..3 {
+        let row = once()?;
+        if row.is_better_than(&best) {
+            best = row;
+        }
+    }
+    Ok(best)
+}
+
 /// Round trips of `size` bytes and a flag, in the receiver's memory, copied out; 0 for flags alone.
-/// The second end measures.
+/// The second end measures; of three tries the best.
 pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
+    best(|| ping_pong_once(ends, threads, size, rounds))
+}
+
+fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     let (flag, data) = (0, 4096);
     let windows = Windows::between(ends, data + size as usize)?;
     ends.into_iter().try_for_each(|bench| bench.prepare(threads))?;
@@ -42,9 +58,11 @@ pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Out
 /// own, as a receiver does.
 pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome<[Row; 2]> {
     let len = 4 << 20;
+    ends[1].prepare(threads)?;
     let windows = Windows::between(ends, len * blocks as usize)?;
     let copies = |dst: *mut u8, place: &str| -> Outcome<Row> {
         let job = ends[1].job(len * blocks as usize, blocks as usize)?;
+        let started = Instant::now();
         let launch = ends[1].start(blocks, ends[1].threads(threads), |_| Copy {
             src: job.buffer().as_ptr(),
             dst,
@@ -53,10 +71,48 @@ pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome
             results: job.results(),
         })?;
         let words = ends[1].finish(launch, &job)?;
-        let longest = Duration::from_nanos(words.into_iter().max().unwrap_or(1).max(1));
-        let name = format!("{blocks} blocks copy into {place}");
-        Ok(Row::rate(Role::Floor, name, len as u64 * times * u64::from(blocks), longest))
+        let time = together(ends[1].is_gpu(), &words, started.elapsed());
+        let does = if blocks == 1 { "block copies" } else { "blocks copy" };
+        let name = format!("{blocks} {does} into {place}");
+        Ok(Row::rate(Role::Floor, name, len as u64 * times * u64::from(blocks), time))
     };
     let far = copies(windows.far(1, 0), NAMES[usize::from(windows.on_gpus)])?;
-    Ok([far, copies(windows.near(1, 0), "their own end's memory")?])
+    Ok([
+        far,
+        copies(
+            windows.near(1, 0),
+            if blocks == 1 { "its own end's memory" } else { "their own end's memory" },
+        )?,
+    ])
+}
+
+/// How long blocks took together: on a GPU, where all run at once, as long as the longest by its own clock. Blocks on the
+/// CPU may be more than its cores and take turns: as long as the launch.
+fn together(on_gpu: bool, blocks: &[u64], launch: Duration) -> Duration {
+    let longest = blocks.iter().copied().max().unwrap_or(0);
+    if on_gpu { Duration::from_nanos(longest.max(1)) } else { launch }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_take_turns_take_as_long_as_the_launch() {
+        let launch = Duration::from_nanos(25);
+        assert_eq!(together(false, &[10, 11], launch), launch);
+        assert_eq!(together(true, &[10, 11], launch), Duration::from_nanos(11));
+    }
+
+    #[test]
+    fn of_three_tries_the_best_is_taken() {
+        let mut times = [30_000, 10_000, 20_000].into_iter();
+        let row = best(|| Ok(Row::all_times(Role::Floor, "", &[times.next().unwrap()]))).unwrap();
+        assert!((row.figure.typical() - 10.0).abs() < 0.1, "{row:?}");
+        let mut seconds = [3, 1, 2].into_iter();
+        let rate =
+            || Ok(Row::rate(Role::Floor, "", 1_000_000_000, Duration::from_secs(seconds.next().unwrap())));
+        assert!((best(rate).unwrap().figure.typical() - 1.0).abs() < 1e-9);
+        assert!(best(|| Err("no".into())).is_err());
+    }
 }

@@ -27,7 +27,7 @@ pub use scale::scale;
 use crate::bench::{self, Bench, Outcome};
 use crate::effort::Effort;
 use crate::pair::{self, PairArgs, Transport};
-use crate::report::Recorder;
+use crate::report::{Recorder, counted};
 use gpu_usermap::cuda::Cuda;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::{Config, Proxy};
@@ -108,7 +108,7 @@ impl Failed {
 /// What a table of one device says of it.
 pub fn settings(bench: &Bench, threads: u32) -> Vec<(&'static str, String)> {
     let blocks = if bench.is_gpu() {
-        format!("{threads} threads a block")
+        format!("{} a block", counted(threads, "thread"))
     } else {
         "CPU blocks of one thread".to_owned()
     };

@@ -6,7 +6,7 @@ mod plain;
 mod task;
 
 use crate::bench::{Bench, Outcome, device_name};
-use crate::report::Recorder;
+use crate::report::{Recorder, counted};
 use child::Child;
 pub use child::serve as serve_end;
 pub use child::{Daemon, EndArgs};
@@ -184,22 +184,22 @@ impl Pair {
         self.end(work)
     }
 
-    /// As [`Pair::play`], and says where the rings lay. An echo that is over before its sockets were seen is
-    /// played again with more rounds, some times at most.
-    pub fn play_and_look(&mut self, work: &Work, shape: Shape) -> Outcome<([Vec<u64>; 2], Option<String>)> {
+    /// Plays both ends only to see where the rings lie: looking takes time from them. An echo that is over before its
+    /// sockets were seen is played again with more rounds, some times at most.
+    pub fn look(&mut self, work: &Work, shape: Shape) -> Outcome<Option<String>> {
         let mut work = work.clone();
         for _ in 0..LOOKS {
             self.begin(&work, shape)?;
-            let placement = self.look();
-            let words = self.end(&work)?;
+            let placement = self.see();
+            self.end(&work)?;
             if placement.is_some() {
-                return Ok((words, placement));
+                return Ok(placement);
             }
             if let Work::Echo { rounds, .. } = &mut work {
                 *rounds *= 4;
             }
         }
-        Ok((self.play(&work, shape)?, None))
+        Ok(None)
     }
 
     fn begin(&mut self, work: &Work, shape: Shape) -> Outcome<()> {
@@ -243,7 +243,7 @@ impl Pair {
     }
 
     /// Where the rings of the streams lie that are open at the moment. Waits a little for one.
-    fn look(&self) -> Option<String> {
+    fn see(&self) -> Option<String> {
         let pids = match &self.ends {
             Ends::One(end) => vec![end.pid()],
             Ends::Two { server, client } => vec![server.pid(), client.pid()],
@@ -320,7 +320,7 @@ impl Pair {
         if !self.is_gpu() {
             return "CPU blocks of one thread".to_owned();
         }
-        format!("{} threads a block, the {} uses the stream", shape.threads, shape.group.name())
+        format!("{} a block, the {} uses the stream", counted(shape.threads, "thread"), shape.group.name())
     }
 
     /// The shape of blocks for the name of a row; nothing where there is no choice.

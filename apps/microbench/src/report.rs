@@ -224,6 +224,14 @@ impl Row {
         self
     }
 
+    /// Shorter, or more in the same time.
+    pub fn is_better_than(&self, other: &Self) -> bool {
+        match self.figure {
+            Figure::Rate { .. } => self.figure.typical() > other.figure.typical(),
+            _ => self.figure.typical() < other.figure.typical(),
+        }
+    }
+
     /// Compares with the rows before it that have the same place and the same unit.
     fn compare(&mut self, rows: &[Row]) {
         if self.role != Role::Gpunet || self.x.is_none() {
@@ -250,6 +258,14 @@ impl Row {
 pub fn read(path: &Path) -> Outcome<Report> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// So many of a thing, in words.
+pub fn counted(count: impl Into<u64>, thing: &str) -> String {
+    match count.into() {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
+    }
 }
 
 /// Takes down what is measured, and shows it.

@@ -110,7 +110,9 @@ fn bandwidth_has_every_way_to_use_a_stream() {
         assert_sound(table);
         for row in rows(table, "gpunet") {
             let ratios = row["ratios"].as_array().expect("ratios");
-            assert!(ratios.iter().any(|ratio| ratio["role"] == "peer"), "{row}");
+            for role in ["floor", "peer"] {
+                assert!(ratios.iter().any(|ratio| ratio["role"] == role), "{role}: {row}");
+            }
         }
     }
     for table in by_count {
@@ -120,7 +122,7 @@ fn bandwidth_has_every_way_to_use_a_stream() {
             names.contains("half of them the other way") && names.contains("connections in turn"),
             "{names}"
         );
-        assert!(!rows(table, "peer").is_empty());
+        assert!(!rows(table, "peer").is_empty() && !rows(table, "floor").is_empty());
     }
     assert!(rows(&tables[0], "gpunet").iter().any(|row| row["series"] == "gpunet, zero-copy"));
 }
@@ -250,6 +252,8 @@ fn what_cannot_be_is_refused_in_a_line() {
         (&["latency", "--other", "gpu"][..], "cpu, cuda or cuda:N"),
         (&["latency", "--sizes", "0"], "expected 1 to 64M"),
         (&["bandwidth", "--pairs", "1000"], "1000 is not in"),
+        (&["bandwidth", "--threads", "0"], "0 is not in"),
+        (&["latency", "--threads", "99999"], "99999 is not in"),
         (&["attach"], "needs a daemon"),
         (&["check", "--widest", "0"], "no shape has at most 0 threads"),
         (&["check", "--other", "cpu", "--widest", "0"], "no shape has at most 0 threads"),

@@ -3,12 +3,12 @@
 mod by_size;
 
 use super::{Run, each_pair};
-use crate::bench::Outcome;
+use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
 use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
-use crate::report::{Axis, Role, Row};
+use crate::report::{Axis, Role, Row, counted};
 use clap::{Args, ValueEnum};
 use gpunet_app::cli::{self, spell};
 use gpunet_proxy::Config;
@@ -23,9 +23,9 @@ pub struct BandwidthArgs {
     #[command(flatten)]
     pub pair: PairArgs,
     /// Threads of a block, on a GPU.
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Only these numbers of pairs of blocks.
+    /// Instead of the usual numbers of pairs of blocks. (The other rows are measured, too.)
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=132))]
     pairs: Vec<u32>,
     /// Bytes of a call, with K or M if you like; several with commas.
@@ -135,9 +135,9 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     let title = format!("{title}, {}", transport.name());
     let rows = plan.counts.len() * (plan.messages.len() + 4) + 1;
     run.recorder.table("bandwidth", title, Axis::RateByCount, setting, rows)?;
+    let floor = floors(run, args, &pair, &plan, transport)?;
     match transport {
         Transport::Peer => {
-            floors(run, args, &pair, &plan)?;
             if !pair.is_gpu() {
                 plain_pairs(run, |spin| Means::Unix { spin }, place, &plan)?;
             } else if !pair.are_gpus() {
@@ -156,15 +156,13 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     if args.preset == Some(Preset::Gpunet) {
         return preset(run, &mut pair);
     }
-    let mut looked = false;
+    let (pairs, message) = (plan.counts[0], plan.messages[0]);
+    let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };
+    let placement = pair.look(&Work::Flow(flow), shape)?;
+    say_placement(run.recorder, placement);
     for &message in &plan.messages {
         for &pairs in &plan.counts {
             let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };
-            if !looked {
-                looked = true;
-                let (_, placement) = pair.play_and_look(&Work::Flow(flow), shape)?;
-                say_placement(run.recorder, placement);
-            }
             let series = format!("gpunet, {} a call", spell(message));
             let row = flow_row(&mut pair, flow, shape, "")?;
             run.recorder.row(row.at(series, u64::from(pairs)));
@@ -175,7 +173,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
         plain_ends(run, args, &devices[1], &plan, shape)?;
         several_threads(run, args, devices, &plan, shape)?;
     }
-    by_size::table(run, &mut pair, &plan, shape, (transport, place, apart))
+    by_size::table(run, &mut pair, &plan, shape, floor, (transport, place, apart))
 }
 
 impl Flow {
@@ -210,8 +208,7 @@ fn flow_row(pair: &mut Pair, flow: Flow, shape: Shape, how: &str) -> Outcome<Row
 }
 
 fn name(flow: &Flow, how: &str) -> String {
-    let pairs = if flow.pairs == 1 { "1 pair".to_owned() } else { format!("{} pairs", flow.pairs) };
-    format!("{pairs}, {} a call{how}", spell(flow.message))
+    format!("{}, {} a call{how}", counted(flow.pairs, "pair"), spell(flow.message))
 }
 
 /// The time from the first block's begin to the last one's end, of four words a block as a flow leaves them.
@@ -300,21 +297,52 @@ fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-fn floors(run: &mut Run<'_>, args: &BandwidthArgs, pair: &Pair, plan: &Plan) -> Outcome<()> {
-    let Some(ends) = pair.both() else { return Ok(()) };
+/// Bare copies by as many blocks as there are pairs, over tcp into pinned memory, from which a proxy takes bytes; none
+/// over rc. Returns those of one block.
+fn floors(
+    run: &mut Run<'_>,
+    args: &BandwidthArgs,
+    pair: &Pair,
+    plan: &Plan,
+    transport: Transport,
+) -> Outcome<Option<Row>> {
+    let Some([server, client]) = pair.both() else { return Ok(None) };
+    let cpu = Bench::cpu()?;
+    let ends = match transport {
+        Transport::Peer => [server, client],
+        Transport::Tcp => [&cpu, client],
+        Transport::Rc => return Ok(None),
+    };
+    let copy = |blocks: u32| floor::copy(ends, blocks, args.threads, run.effort.of(64, 128, 256));
+    let mut of_one = None;
     for &blocks in &plan.counts {
-        let [far, near] = floor::copy(ends, blocks, args.threads, run.effort.of(64, 128, 256))?;
-        run.recorder.row(far.at("floor: bare copies", u64::from(blocks)));
+        let [far, near] = copy(blocks)?;
+        let far = far.at("floor: bare copies", u64::from(blocks));
+        if blocks == 1 {
+            of_one = Some(far.clone());
+        }
+        run.recorder.row(far);
         run.recorder.row(near);
     }
-    Ok(())
+    match of_one {
+        None => copy(1).map(|[far, _]| Some(far)),
+        found => Ok(found),
+    }
 }
 
 /// Two plain programs.
 fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan: &Plan) -> Outcome<()> {
     let mut pair = Pair::plain([means(false); 2], place)?;
+    let processors = available_parallelism().map_or(1, usize::from);
     for &pairs in &plan.counts {
-        for spin in [false, true] {
+        let enough = 2 * pairs as usize <= processors;
+        if !enough {
+            run.recorder.note(format!(
+                "{}: without programs that spin, which need a processor for each end: there are {processors}",
+                counted(pairs, "pair")
+            ));
+        }
+        for spin in [false, true].into_iter().filter(|spin| enough || !spin) {
             pair.set_means([means(spin); 2]);
             let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), ..plan.flow() };
             let [servers, _] = pair.play(&Work::Flow(flow), Shape::ONE)?;

@@ -4,7 +4,7 @@ use super::{Run, far_check};
 use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
 use crate::pair::{PairArgs, Ports, Transport};
-use crate::report::{Axis, Recorder, Role, Row};
+use crate::report::{Axis, Recorder, Role, Row, counted};
 use clap::Args;
 use gpunet_bench_kernel::{GroupKind, Pairs, failed};
 use gpunet_device::{Options, SockAddr};
@@ -90,9 +90,9 @@ fn one_device(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
     let mut tally = Tally::default();
     for shape in shapes {
         let name = format!(
-            "{:>3} blocks x {:>4} threads, {:?}, {}, ring {} KiB, messages to {} B{}",
+            "{:>3} blocks x {:>12}, {:?}, {}, ring {} KiB, messages to {} B{}",
             shape.blocks,
-            shape.threads,
+            counted(shape.threads, "thread"),
             shape.group,
             shape.transport.name(),
             shape.ring / 1024,

@@ -3,8 +3,8 @@
 use super::{Run, crowd, handoff};
 use crate::bench::{Bench, Outcome};
 use crate::pair::{PATIENCE_NS, Ports, Transport};
-use crate::report::{Axis, Role, Row};
-use crate::sockets::{Kind, Listener, Socket, join};
+use crate::report::{Axis, Role, Row, counted};
+use crate::sockets::{Kind, Listener, Socket, join, spawn};
 use gpunet_bench_kernel::Connects;
 use gpunet_device::{Options, SockAddr, now_ns};
 use std::io::{ErrorKind, Result};
@@ -91,7 +91,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
         let mut ends = Vec::new();
         for listener in &listeners {
             let place = listener.place()?;
-            ends.push(scope.spawn(move || {
+            ends.push(spawn(scope, move || {
                 end(
                     rounds,
                     || listener.accept(),
@@ -105,8 +105,8 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
                         Ok(Some(ns))
                     },
                 )
-            }));
-            ends.push(scope.spawn(move || {
+            })?);
+            ends.push(spawn(scope, move || {
                 end(
                     rounds,
                     || Socket::connect(&place),
@@ -116,7 +116,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
                         Ok(None)
                     },
                 )
-            }));
+            })?);
         }
         ends.into_iter().try_fold(Vec::new(), |mut words, end| {
             words.extend(join(end)?);
@@ -164,7 +164,7 @@ impl Rounds {
     }
 
     fn record(&self, run: &mut Run<'_>, role: Role, pairs: u32, how: &str) {
-        let name = if pairs == 1 { "1 pair".to_owned() } else { format!("{pairs} pairs") };
+        let name = counted(pairs, "pair");
         let series = |what: &str| format!("{what}{how}");
         let row = Row::all_times(role, format!("{name}, connect{how}"), &self.connects);
         run.recorder.row(row.at(series("connect"), place(pairs, 0)));

@@ -4,7 +4,7 @@ use super::Run;
 use crate::bench::{Bench, Outcome, Pinned};
 use crate::effort::Effort;
 use crate::foreign;
-use crate::report::{Axis, Role, Row};
+use crate::report::{Axis, Role, Row, counted};
 use gpunet_bench_kernel::Copy;
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
             for out in [true, false] {
                 let shape = Shape { blocks: 1, threads, offset, len: LEN };
                 let row = one(&bench, &pinned, shape, out, run.effort, Role::Gpunet)?;
-                run.recorder.row(row.at(format!("{}, {threads} threads", way(out)), offset as u64));
+                run.recorder
+                    .row(row.at(format!("{}, {}", way(out), counted(threads, "thread")), offset as u64));
             }
         }
     }
@@ -76,7 +77,7 @@ fn one(bench: &Bench, pinned: &Pinned, shape: Shape, out: bool, effort: Effort, 
     let way = way(out);
     let aligned = if offset == 0 { "aligned".to_owned() } else { format!("{offset} B off") };
     let name = match blocks {
-        1 => format!("{way}, {threads} threads, {aligned}"),
+        1 => format!("{way}, {}, {aligned}", counted(threads, "thread")),
         _ => format!("{way}, {blocks} blocks of {threads}, {aligned}"),
     };
     Ok(Row::rate(role, name, (len * blocks as usize) as u64 * times, Duration::from_nanos(longest)))

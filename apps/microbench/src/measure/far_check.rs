@@ -5,7 +5,7 @@ use super::{CheckArgs, Run};
 use crate::bench::Outcome;
 use crate::effort::Effort;
 use crate::pair::{Pair, Shape as Block, Transport, Work};
-use crate::report::Axis;
+use crate::report::{Axis, counted};
 use gpunet_bench_kernel::failed;
 use gpunet_device::Error;
 
@@ -51,9 +51,9 @@ fn one_pair(
     let mut tally = Tally::default();
     for shape in shapes {
         let name = format!(
-            "{:>2} pairs x {:>4} threads, ring {:>4} KiB, messages to {:>7} B, {:>3} connections each",
-            shape.pairs,
-            shape.threads,
+            "{:>8} x {:>12}, ring {:>4} KiB, messages to {:>7} B, {:>3} connections each",
+            counted(shape.pairs, "pair"),
+            counted(shape.threads, "thread"),
             shape.ring / 1024,
             shape.message,
             shape.rounds

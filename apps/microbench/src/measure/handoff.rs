@@ -1,8 +1,8 @@
 //! Where the time of one hand-off goes.
 
-use super::Run;
+use super::{Run, crowd};
 use crate::bench::{Bench, Outcome};
-use crate::pair::PATIENCE_NS;
+use crate::pair::{PATIENCE_NS, Transport};
 use crate::report::{Axis, Role, Row};
 use crate::stamps::{self, Step};
 use gpunet_bench_kernel::{Clock, Flags, Handoff};
@@ -20,7 +20,7 @@ pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
     bench.prepare(threads)?;
     let mut setting = super::settings(&bench, threads);
     setting.push(("transport", "tcp, to a spinning thread of this process".to_owned()));
-    setting.push(("placement", "pinned".to_owned()));
+    setting.push(("placement", crowd::placement(run, Transport::Tcp)?));
     run.recorder.table("handoff", format!("{}, {SIZE} B", bench.title()), Axis::None, setting, 8)?;
     for size in [0, SIZE] {
         run.recorder.row(flags(&bench, threads, size, rounds)?);
@@ -118,7 +118,7 @@ impl Offset {
 fn stamped(run: &mut Run<'_>, bench: &Bench, threads: u32, clock: Offset, rounds: u64) -> Outcome<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let addr = SockAddr::from(listener.local_addr()?);
-    let echo = std::thread::spawn(move || echo(&listener));
+    let echo = std::thread::Builder::new().spawn(move || echo(&listener))?;
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;
     stamps::begin();
     let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(PATIENCE_NS, PATIENCE_NS);

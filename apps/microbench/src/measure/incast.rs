@@ -6,8 +6,9 @@ use super::{Run, crowd};
 use crate::bench::{Bench, Outcome};
 use crate::floor;
 use crate::pair::{PATIENCE_NS, Ports, Transport};
+use crate::process;
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Kind, Place};
+use crate::sockets::{Kind, Place, spawn};
 use gpunet_bench_kernel::Incast;
 use gpunet_device::{Options, SockAddr};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,6 +18,8 @@ const SENDERS: u32 = 32;
 /// Bytes of a call.
 const MESSAGE: u64 = 64 << 10;
 const RING: u64 = 256 << 10;
+/// With fewer descriptors that may be why something failed.
+const DESCRIPTORS: u64 = 500;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
 
@@ -29,6 +32,16 @@ struct Got {
 
 /// 32 senders, blocks and plain, to one block, beside plain sockets.
 pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
+    let descriptors = process::more_descriptors();
+    measure(run).map_err(|error| match descriptors {
+        ..DESCRIPTORS => {
+            format!("{error}; this process may have {descriptors} descriptors (ulimit -Hn)").into()
+        }
+        _ => error,
+    })
+}
+
+fn measure(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     bench.prepare(THREADS)?;
     let duration = run.effort.of(Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5));
@@ -51,7 +64,8 @@ pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
         if transport == Transport::Tcp {
             let addr = ports.take(1);
             let got = std::thread::scope(|scope| {
-                let senders = scope.spawn(move || peer::send(&Place::Tcp(addr), SENDERS, MESSAGE, duration));
+                let send = move || peer::send(&Place::Tcp(addr), SENDERS, MESSAGE, duration);
+                let senders = spawn(scope, send)?;
                 let got = blocks(&bench, transport, addr, false, duration);
                 let sent = senders.join().map_err(|_| "a sender panicked")?;
                 let got = got?;
@@ -68,13 +82,9 @@ pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// What the receiver's block copies within its own memory: of three tries the best, since something else may
-/// have the processor meanwhile.
+/// What the receiver's block copies within its own memory; of three tries the best.
 fn copies(bench: &Bench, times: u64) -> Outcome<Row> {
-    let tries = (0..3).map(|_| floor::copy([bench, bench], 1, THREADS, times));
-    let tries = tries.map(|rows| rows.map(|[_, near]| near)).collect::<Outcome<Vec<_>>>()?;
-    let best = tries.into_iter().max_by(|a, b| a.figure.typical().total_cmp(&b.figure.typical()));
-    best.ok_or_else(|| "no tries".into())
+    floor::best(|| floor::copy([bench, bench], 1, THREADS, times).map(|[_, near]| near))
 }
 
 /// One block receives; the senders are blocks of the same launch, or elsewhere.

@@ -7,7 +7,7 @@ use crate::bench::{Bench, Job, Outcome};
 use gpunet_bench_kernel::{Duplex, Flow, PingPong};
 use gpunet_device::Options;
 use gpunet_proxy::Launch;
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 /// An end.
 pub enum End {
@@ -99,7 +99,7 @@ impl Here {
             (Means::Gpunet(_), None) => return Err("this end has no device".into()),
             _ => {
                 let task = task.clone();
-                Running::Thread(std::thread::spawn(move || plain::run(&task)))
+                Running::Thread(Builder::new().spawn(move || plain::run(&task))?)
             }
         });
         Ok(())

@@ -8,12 +8,13 @@ use crate::report::{Axis, Role, Row};
 use gpunet_app::cli::spell;
 use std::net::IpAddr;
 
-/// A table of one pair, beside the bare copies of one block and two plain programs that block.
+/// A table of one pair, beside `floor`, the bare copies of one block, and two plain programs that block.
 pub fn table(
     run: &mut Run<'_>,
     pair: &mut Pair,
     plan: &Plan,
     shape: Shape,
+    floor: Option<Row>,
     (transport, place, apart): (Transport, IpAddr, bool),
 ) -> Outcome<()> {
     let sizes: Vec<u64> = run.effort.of(
@@ -21,15 +22,15 @@ pub fn table(
         vec![4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
         (9..=24).map(|log2| 1 << log2).collect(),
     );
-    // Of the table before: bare copies do not depend on a call.
-    let floor = run.recorder.find("floor: bare copies", 1);
     let title = format!("{}, {}, one stream by size", pair.title(apart), transport.name());
     let mut setting = pair.settings(shape, apart);
     setting.push(("rings", spell(plan.ring)));
     run.recorder.table("bandwidth", title, Axis::RateBySize, setting, 3 * sizes.len())?;
-    for &size in &sizes {
-        if let Some(floor) = floor.clone() {
-            run.recorder.row(floor.at("floor: bare copies", size));
+    if let Some(floor) = floor {
+        // Bare copies do not depend on a call.
+        for &size in &sizes {
+            let name = format!("{} a call, {}", spell(size), floor.name);
+            run.recorder.row(Row { name, ..floor.clone() }.at("floor: bare copies", size));
         }
     }
     let plain = match transport {

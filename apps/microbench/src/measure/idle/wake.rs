@@ -2,15 +2,16 @@
 
 use super::{SHORT, Served, THREADS};
 use crate::bench::{Bench, Outcome};
-use crate::measure::{Run, settings};
-use crate::pair::{PATIENCE_NS, Ports, waits};
+use crate::measure::{Run, crowd, settings};
+use crate::pair::{PATIENCE_NS, Ports, Transport, waits};
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Kind, Listener, Place, Socket, are_cores_few, join};
+use crate::sockets::{Kind, Listener, Place, Socket, are_cores_few, join, spawn};
 use gpunet_bench_kernel::Handoff;
 use gpunet_device::{Options, SockAddr, TransportKind};
 use gpunet_proxy::Config;
 use std::io::Result;
 use std::net::{IpAddr, Ipv4Addr};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Milliseconds of silence.
@@ -28,7 +29,7 @@ pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
     let mut served = Served::start(&bench, Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST)).take(1))?;
     let [mut plain, mut echo] = one_pair()?;
     std::thread::scope(|scope| -> Outcome<()> {
-        let echo = scope.spawn(move || echo.echo(SIZE));
+        let echo = spawn(scope, move || echo.echo(SIZE))?;
         for pause in PAUSES {
             for (role, name, socket) in
                 [(Role::Peer, PEER, &mut plain), (Role::Gpunet, "server block", &mut served.client)]
@@ -66,7 +67,7 @@ pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
         plain.spin(spin)?;
         echo.spin(spin)?;
         let samples = std::thread::scope(|scope| {
-            let echo = scope.spawn(move || echo.echo(SIZE));
+            let echo = spawn(scope, move || echo.echo(SIZE))?;
             let samples = asked(&mut plain, pause, rounds, wait);
             drop(plain);
             join(echo).and(samples)
@@ -87,7 +88,7 @@ pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
 fn table(run: &mut Run<'_>, bench: &Bench, title: String, transport: &str) -> Outcome<()> {
     let mut setting = settings(bench, THREADS);
     setting.push(("transport", transport.to_owned()));
-    setting.push(("placement", "pinned".to_owned()));
+    setting.push(("placement", crowd::placement(run, Transport::Tcp)?));
     run.recorder.table("idle", title, Axis::None, setting, 10)
 }
 
@@ -142,6 +143,11 @@ fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>>
     let Place::Tcp(addr) = listener.place()? else { return Err("not a TCP listener".into()) };
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;
     let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(PATIENCE_NS, PATIENCE_NS);
+    let echo = Builder::new().spawn(move || {
+        let mut socket = listener.accept()?;
+        socket.spin(spin)?;
+        socket.echo(SIZE)
+    })?;
     let launch = bench.start(1, bench.threads(THREADS), |net| Handoff {
         net,
         addr: SockAddr::from(addr),
@@ -151,11 +157,6 @@ fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>>
         pause_ns: pause * 1_000_000,
         results: job.results(),
     })?;
-    let echo = std::thread::spawn(move || {
-        let mut socket = listener.accept()?;
-        socket.spin(spin)?;
-        socket.echo(SIZE)
-    });
     let words = bench.finish(launch, &job)?;
     Bench::no_failure(&words[..1])?;
     echo.join().map_err(|_| "the echo panicked")??;

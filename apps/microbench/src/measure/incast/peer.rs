@@ -1,7 +1,7 @@
 //! The same by threads with plain sockets.
 
 use super::Got;
-use crate::sockets::{Kind, Listener, Place, Socket, join};
+use crate::sockets::{Kind, Listener, Place, Socket, join, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Result};
 use std::time::{Duration, Instant};
@@ -14,8 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Threads that each send messages for a time.
 pub fn send(to: &Place, senders: u32, message: u64, duration: Duration) -> Result<()> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..senders).map(|_| scope.spawn(|| send_one(to, message, duration))).collect();
-        threads.into_iter().try_for_each(join)
+        let threads: Result<Vec<_>> =
+            (0..senders).map(|_| spawn(scope, || send_one(to, message, duration))).collect();
+        threads?.into_iter().try_for_each(join)
     })
 }
 
@@ -44,7 +45,7 @@ pub fn receive(kind: Kind, senders: u32, message: u64, duration: Duration) -> Re
     let listener = Listener::new(kind)?;
     let place = listener.place()?;
     std::thread::scope(|scope| {
-        let sending = scope.spawn(move || send(&place, senders, message, duration));
+        let sending = spawn(scope, move || send(&place, senders, message, duration))?;
         let sockets: Result<Vec<Socket>> = (0..senders).map(|_| listener.accept()).collect();
         let got = drain(sockets?, message)?;
         join(sending)?;

@@ -6,7 +6,7 @@ use crate::measure::Run;
 use crate::pair::waits;
 use crate::process;
 use crate::report::{Role, Row};
-use crate::sockets::{Kind, Socket, join};
+use crate::sockets::{Kind, Socket, join, spawn};
 use std::io::Result;
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,8 @@ fn busy(pairs: Vec<[Socket; 2]>, spin: bool, duration: Duration) -> Result<Vec<u
         for [mut client, mut server] in pairs {
             client.spin(spin)?;
             server.spin(spin)?;
-            let server = scope.spawn(move || server.echo(SIZE as usize));
-            let client = scope.spawn(move || {
+            let server = spawn(scope, move || server.echo(SIZE as usize))?;
+            let client = spawn(scope, move || {
                 let (mut message, mut samples) = ([1; SIZE as usize], Vec::new());
                 let start = Instant::now();
                 while start.elapsed() < duration {
@@ -55,7 +55,7 @@ fn busy(pairs: Vec<[Socket; 2]>, spin: bool, duration: Duration) -> Result<Vec<u
                     }
                 }
                 Ok(samples)
-            });
+            })?;
             ends.push((server, client));
         }
         let mut all = Vec::new();

@@ -75,6 +75,25 @@ pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "bandwidth", |run, devices, transport| one(run, args, devices, transport))
 }
 
+impl BandwidthArgs {
+    fn ring(&self, transport: Transport) -> u64 {
+        let usual = if transport == Transport::Tcp { TCP_RING } else { RING };
+        self.ring.unwrap_or(usual)
+    }
+
+    /// With rings for all pairs, whose both ends may be of one attachment: over peer a connection has one for each way,
+    /// else each of its ends has two.
+    fn config(&self, effort: Effort, transport: Transport) -> Config {
+        let usual = if transport == Transport::Peer { effort.of(16, 32, 132) } else { 4 };
+        let pairs = self.pairs.iter().copied().max().unwrap_or(usual);
+        let each = if transport == Transport::Peer { 2 } else { 4 };
+        let rings = u64::from(pairs) * each * self.ring(transport);
+        let Config { shared_rings, device_rings, .. } = Config::default();
+        let (shared_rings, device_rings) = (shared_rings.max(rings), device_rings.max(rings));
+        Config { shared_rings, device_rings, ..Config::default() }
+    }
+}
+
 /// The sizes of a table.
 struct Plan {
     counts: Vec<u32>,
@@ -105,8 +124,7 @@ impl Plan {
         } else {
             args.messages.clone()
         };
-        let usual = if transport == Transport::Tcp { TCP_RING } else { RING };
-        let ring = args.ring.unwrap_or(usual);
+        let ring = args.ring(transport);
         Self { counts, messages, bytes: effort.of(256 << 20, 1 << 30, 4 << 30), ring }
     }
 
@@ -125,7 +143,8 @@ impl Plan {
 
 fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
     let place = args.pair.address;
-    let mut pair = Pair::here(run.proxy()?, devices, transport, place)?;
+    let proxy = run.proxy.open(args.config(run.effort, transport))?;
+    let mut pair = Pair::here(proxy, devices, transport, place)?;
     let plan = Plan::new(args, run.effort, &pair, transport);
     let shape = Shape { threads: args.threads, ..Shape::ONE };
     let apart = args.pair.processes;
@@ -235,7 +254,7 @@ fn several_threads(
         return Ok(());
     }
     let data_threads = available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(2, 8);
-    let config = Config { data_threads, ..Config::default() };
+    let config = Config { data_threads, ..args.config(run.effort, Transport::Tcp) };
     let mut pair = Pair::here(run.proxy.open(config)?, devices, Transport::Tcp, args.pair.address)?;
     let flow = Flow { pairs, bytes: plan.bytes(pairs, Flow::ONE.message), ..plan.flow() };
     let row = flow_row(&mut pair, flow, shape, &format!(", {data_threads} data threads"))?;
@@ -363,7 +382,8 @@ fn plain_ends(
     plan: &Plan,
     shape: Shape,
 ) -> Outcome<()> {
-    let mut pair = Pair::mixed(run.proxy()?, device, Means::Tcp { spin: false }, false, args.pair.address)?;
+    let proxy = run.proxy.open(args.config(run.effort, Transport::Tcp))?;
+    let mut pair = Pair::mixed(proxy, device, Means::Tcp { spin: false }, false, args.pair.address)?;
     for (way, what) in [(Way::ToServer, "plain program -> block"), (Way::ToClient, "block -> plain program")]
     {
         for &pairs in &plan.counts {
@@ -373,4 +393,21 @@ fn plain_ends(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_rings_for_all_pairs() {
+        let usual = BandwidthArgs::default();
+        let rings = |args: &BandwidthArgs, effort, transport| args.config(effort, transport).shared_rings;
+        let default = Config::default().shared_rings;
+        assert_eq!(rings(&usual, Effort::Usual, Transport::Peer), default);
+        assert_eq!(rings(&usual, Effort::Full, Transport::Tcp), default);
+        assert_eq!(rings(&usual, Effort::Full, Transport::Peer), 132 * 2 * RING);
+        let many = BandwidthArgs { pairs: vec![1, 132], ..usual };
+        assert_eq!(rings(&many, Effort::Quick, Transport::Tcp), 132 * 4 * TCP_RING);
+    }
 }

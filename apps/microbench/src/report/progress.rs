@@ -1,6 +1,8 @@
 //! How far a table is, for people who wait.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::thread::Builder;
 
 /// A bar on stderr, where that is a terminal.
 pub struct Progress(ProgressBar);
@@ -17,7 +19,11 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len}, {elapsed}");
         self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         self.0.set_message(what.to_owned());
-        self.0.enable_steady_tick(std::time::Duration::from_millis(200));
+        // The clock takes a thread, which indicatif panics without.
+        let has_threads = || Builder::new().spawn(|| ()).is_ok();
+        if std::io::stderr().is_terminal() && has_threads() {
+            self.0.enable_steady_tick(std::time::Duration::from_millis(200));
+        }
     }
 
     /// One more step is done.

@@ -94,7 +94,7 @@ impl Transport {
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// Reads HOST:PORT or [IPV6]:PORT, and where there is a usual port also HOST and [IPV6].
+    /// Reads `HOST:PORT` or `[IPV6]:PORT`, and where there is a usual port also `HOST` and `[IPV6]`.
     ///
     /// # Errors
     /// What was expected. An IPv6 address without brackets is refused: what of it is the port is not clear.

@@ -97,8 +97,9 @@ impl Kernels {
         let rings = rings + rings / 4 + (8 << 20);
         let sockets = (streams * 2 + 64).min(1 << 16);
         // Each block that connects holds a control slot until the server accepts, and the server
-        // needs one to accept: there must be more of them than blocks that connect.
-        let controls = (streams + 256).min(4096);
+        // needs one to accept: there must be more of them than blocks that connect. An eighth is kept
+        // for calls that do not wait.
+        let controls = (streams + streams / 4 + 256).min(4096);
         let config = Config {
             sockets,
             controls,

@@ -26,7 +26,7 @@ impl SendFlow {
     /// The [`Violation`], when the word cannot be: the device's memory was scribbled over.
     pub fn handle_published(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
-            return Err(Violation::BadRequest);
+            return Err(Violation::GaveUp);
         }
         self.published = advance(self.published, word, self.released + self.capacity)?;
         Ok(())
@@ -54,12 +54,12 @@ impl SendFlow {
     /// Says whether all bytes are out, the device has finished, and the transport was not told yet.
     #[must_use]
     pub const fn wants_shutdown(&self) -> bool {
-        self.published.fin() && !self.shut && self.published.position() == self.sent
+        self.published.end() && !self.shut && self.published.position() == self.sent
     }
 
     /// Makes the position that was last published the final one (the device is gone).
     pub const fn finish(&mut self) {
-        self.published = self.published.with_fin();
+        self.published = self.published.with_end();
     }
 
     /// Notes that the transport was told of the end.
@@ -95,7 +95,7 @@ impl RecvFlow {
     /// The [`Violation`], when the word cannot be.
     pub fn handle_consumed(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
-            return Err(Violation::BadRequest);
+            return Err(Violation::GaveUp);
         }
         self.consumed = advance(self.consumed, word, self.landed.position())?;
         Ok(())
@@ -105,7 +105,7 @@ impl RecvFlow {
     #[must_use]
     pub const fn space(&self) -> (u64, u64) {
         let landed = self.landed.position();
-        if self.landed.fin() {
+        if self.landed.end() {
             return (landed, 0);
         }
         (landed, self.capacity - (landed - self.consumed.position()))
@@ -127,7 +127,7 @@ impl RecvFlow {
     /// Says whether the device wants no more: what comes in is to be thrown away.
     #[must_use]
     pub const fn reader_left(&self) -> bool {
-        self.consumed.fin()
+        self.consumed.end()
     }
 
     /// Notes `n` received bytes; returns the `landed` word to publish.
@@ -138,14 +138,14 @@ impl RecvFlow {
 
     /// Notes the peer's end of stream; returns the `landed` word to publish.
     pub const fn handle_eof(&mut self) -> StreamWord {
-        self.landed = self.landed.with_fin();
+        self.landed = self.landed.with_end();
         self.landed
     }
 
     /// Says whether the peer's end of stream was seen.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
-        self.landed.fin()
+        self.landed.end()
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn shutdown_follows_the_last_byte() {
         let mut flow = SendFlow::new(16);
-        flow.handle_published(StreamWord::at(10).with_fin()).unwrap();
+        flow.handle_published(StreamWord::at(10).with_end()).unwrap();
         assert!(!flow.wants_shutdown());
         flow.handle_sent(10);
         assert!(flow.wants_shutdown());
@@ -191,7 +191,7 @@ mod tests {
             let (mut send, mut recv) = (SendFlow::new(64), RecvFlow::new(64));
             for word in words {
                 // Small and huge values alike, with and without marks.
-                for value in [word, word % 200, (word % 200) | gpunet_abi::position::FIN] {
+                for value in [word, word % 200, (word % 200) | gpunet_abi::position::END] {
                     let _ = send.handle_published(StreamWord(value));
                     let _ = recv.handle_consumed(StreamWord(value));
                     prop_assert!(send.pending().1 <= 64);

@@ -11,7 +11,9 @@ pub use part::PartMemory;
 use crate::futex;
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Reply, Request};
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::layout::{Geometry, HEARTBEAT_DOWN, LAUNCHES, SharedHeader, SharedLayout, SocketLine};
+use gpunet_abi::panic_record::PanicRecord;
 use gpunet_abi::park::SharedFlag;
 use gpunet_abi::{MAGIC, RingSpan, Status, VERSION, Word};
 use std::mem::offset_of;
@@ -215,6 +217,7 @@ impl SharedMemory {
         let cell = unsafe { AtomicU32::from_ptr(cell) };
         // Ordering: Relaxed, made visible by the publish of `reclaimed` below.
         cell.store(slot, Ordering::Relaxed);
+        hand_off::at(HandOff::GivenBack);
         self.reclaimed.store(count + 1, Ordering::Relaxed);
         self.word(offset_of!(SharedHeader, reclaimed) as u64).publish(count + 1);
     }
@@ -271,6 +274,14 @@ impl SharedMemory {
         self.flag(self.control(index) + offset_of!(ControlSlot, park) as u64)
     }
 
+    /// Returns whether the device has given up the request of that number. The abandon may not have been
+    /// handed on yet.
+    #[must_use]
+    pub fn is_abandoned(&self, control: u32, seq: u64) -> bool {
+        // Pairs with the device's publish; nothing is read after it.
+        control < self.geometry.controls && self.abandon_words().get(control as usize).peek() == seq
+    }
+
     /// Copies the request out of a control slot. Whatever it says is to be checked.
     #[must_use]
     pub fn read_request(&self, index: u32) -> Request {
@@ -292,6 +303,20 @@ impl SharedMemory {
         unsafe { ptr.write_volatile(reply) };
         word.publish(seq);
         futex::wake_if_parked(self.control_park(index));
+    }
+
+    /// What a GPU of this attachment told before it ended a kernel with a trap.
+    #[must_use]
+    pub fn panic_record(&self) -> Option<PanicRecord> {
+        let record = self.at(self.layout.panic).cast::<PanicRecord>();
+        // SAFETY: inside the region, aligned; a GPU writes it atomically.
+        let told = unsafe { AtomicU32::from_ptr(&raw mut (*record).told) };
+        // Ordering: Acquire, pairs with the Release store of the thread that told.
+        if told.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: as above; plain integers, whatever stands there.
+        Some(unsafe { record.read_volatile() })
     }
 
     /// The bytes of a ring in the shared region, as raw addresses.

@@ -33,22 +33,44 @@ pub trait Transport {
     fn connect(&self, request: Connect) -> Connecting;
 }
 
+/// A driven stream on its way.
+pub type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
+
 /// A listening socket of one transport.
+///
+/// Where the transport leaves the handshake to the caller, clients come as requests
+/// ([`Listen::has_request`], [`Listen::answer`]), and the caller keeps the connections that come of
+/// them. Elsewhere they come as connections ([`Listen::ready`], [`Listen::accept`]).
 pub trait Listen {
     /// Which transport it is.
     fn kind(&self) -> TransportKind;
 
-    /// Takes the connection that has waited longest, for a stream that will use `memory`. (A direct
-    /// stream's memory depends on its other end: there is none to give yet.)
+    /// Takes the connection that has waited longest.
     ///
     /// # Errors
     /// `WouldBlock` when none waits; else as accept(2).
-    fn accept(&mut self, memory: Option<&verbs::Memory>) -> io::Result<Accepted>;
+    fn accept(&mut self) -> io::Result<Accepted>;
 
-    /// Says how many connections wait; a transport that cannot count says 1 for "some".
+    /// Returns how many connections [`Listen::accept`] takes at once; a transport that cannot count
+    /// says 1 for "some".
     fn ready(&mut self) -> u64;
 
-    /// The descriptor that becomes readable when a connection waits, where there is one.
+    /// Returns whether a client waits for an answer.
+    fn has_request(&mut self) -> bool {
+        false
+    }
+
+    /// Answers the client that has waited longest, for a stream that will use `memory`. The future
+    /// completes when the client has completed the handshake: never, if it has stopped.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none waits. `Unsupported` when the network card cannot register that dma-buf:
+    /// the client waits on, for other memory. With any other error it is refused.
+    fn answer(&mut self, _memory: &verbs::Memory) -> io::Result<Opening> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// The descriptor that becomes readable when a client waits, where there is one.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 }
 
@@ -67,8 +89,6 @@ pub struct Bound {
 pub enum Accepted {
     /// A stream for the proxy to drive.
     Driven(Opened),
-    /// One that is a step short of that: the other end has yet to hear that it is accepted.
-    Opening(Pin<Box<dyn Future<Output = io::Result<Opened>>>>),
     /// A peer on this host, whose connect call waits under that ticket.
     Direct(peer::Ticket),
 }
@@ -107,7 +127,7 @@ pub enum Connecting {
     /// In the listener's backlog: it completes when the ticket is accepted.
     Queued,
     /// Under way.
-    Pending(Pin<Box<dyn Future<Output = io::Result<Opened>>>>),
+    Pending(Opening),
 }
 
 /// What a data thread knows at the beginning of a stream's turn.
@@ -128,7 +148,7 @@ pub struct Turn {
 pub struct Ready {
     /// [`StreamIo::take`] has something to give: bytes, the end, an error.
     pub readable: bool,
-    /// [`StreamIo::offer`] may take something.
+    /// [`StreamIo::offer`] may take something, or has an error to tell.
     pub writable: bool,
 }
 

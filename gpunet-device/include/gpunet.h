@@ -15,10 +15,13 @@
  * them after it.
  *
  * What is returned: 0 or a count or a socket; a failure is a negative Linux errno (-EAGAIN, ...).
- * A socket is a positive int, good on its device until it is closed, in later launches too.
+ * A socket is a positive int, good on its device until it is closed, in later launches too. What a launch
+ * leaves open, the host keeps or closes when it finishes the launch. A closed socket is -EBADF.
  * -EALREADY: another block or warp is sending (or receiving) on that socket at this moment, or binding
  * or connecting it.
- * -ENETDOWN: no attachment is bound to the module, or the proxy has stopped.
+ * -EMFILE: all socket slots are in use. -ENFILE: the proxy has no file descriptor left.
+ * -ENETDOWN: no attachment is bound to the module, or the proxy has stopped or gave no sign of life while
+ * the call waited. If the proxy goes on, the call can be made again.
  */
 #ifndef GPUNET_H
 #define GPUNET_H
@@ -89,9 +92,9 @@ enum {
 };
 enum { FIONREAD = 0x541b, TIOCOUTQ = 0x5411, FIONBIO = 0x5421 };
 enum {
-    EBADF = 9, EAGAIN = 11, EINVAL = 22, EMFILE = 24, EPIPE = 32, EPROTO = 71, EADDRINUSE = 98, ENETDOWN = 100,
-    ECONNRESET = 104, ENOBUFS = 105, ENOTCONN = 107, ETIMEDOUT = 110, ECONNREFUSED = 111, EALREADY = 114,
-    ECANCELED = 125
+    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, EPROTO = 71, EADDRINUSE = 98,
+    ENETDOWN = 100, ECONNRESET = 104, ENOBUFS = 105, ENOTCONN = 107, ETIMEDOUT = 110, ECONNREFUSED = 111,
+    EALREADY = 114, ECANCELED = 125
 };
 #endif
 
@@ -148,7 +151,7 @@ __device__ int single_thread_gclose(int socket);
 /* Bytes. A send may take fewer than given (at least one): it returns once they are in the ring, not
  * once they are delivered. A receive returns what is there (at least one), and 0 at the end of the
  * stream. `_nb` and MSG_DONTWAIT: -EAGAIN instead of waiting. MSG_WAITALL: all of it, in both
- * directions. MSG_PEEK: what is received stays. */
+ * directions. MSG_PEEK: what is received stays; the call shows all that has come, as far as asked for. */
 __device__ long long gsend(int socket, const void *data, unsigned long long len, int flags = 0);
 __device__ long long gsend_nb(int socket, const void *data, unsigned long long len, int flags = 0);
 __device__ long long gsend_warp(int socket, const void *data, unsigned long long len, int flags = 0);
@@ -159,7 +162,7 @@ __device__ long long grecv_warp(int socket, void *data, unsigned long long len, 
 __device__ long long grecv_thread(int socket, void *data, unsigned long long len, int flags = 0);
 
 /* Waits for one of many sockets, listeners too; returns how many are ready. The timeout is in
- * NANOseconds; negative: none; 0: only look. */
+ * NANOseconds; negative: none; 0: only look. Before it waits, it tells the senders what was received. */
 __device__ int gpoll(struct pollfd *fds, unsigned long long count, long long timeout_ns);
 
 __device__ int ggetsockname(int socket, struct sockaddr *addr, socklen_t *len);

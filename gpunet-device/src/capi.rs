@@ -10,6 +10,7 @@ mod data;
 mod names;
 mod single;
 
+use crate::group::ThreadBlock;
 use crate::{Group, Net, posix};
 use gpunet_abi::{Error, Result};
 
@@ -18,6 +19,14 @@ use gpunet_abi::{Error, Result};
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_attachment: u64 = 0;
+
+/// The block that calls.
+#[inline(always)]
+fn block() -> ThreadBlock {
+    // SAFETY: all threads of the block make the call, and the value of an earlier call is not used any
+    // more.
+    unsafe { ThreadBlock::sole() }
+}
 
 /// Runs a call with the module's attachment, by the group `g`.
 #[inline(always)]

@@ -3,47 +3,51 @@
 
 pub mod deferred;
 pub mod give_way;
+mod panics;
 pub mod watch;
 
-use crate::Kernel;
 use crate::group::{Lanes, Solo};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::{Kernel, platform};
+pub use panics::BlockPanicked;
+pub(crate) use panics::follow as follow_panic;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// Stack of a block's thread. Kernels keep their data in buffers, as on a GPU.
 const STACK: usize = 256 * 1024;
 
-/// A thread block of a launch panicked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockPanicked {
-    /// The name of the thread that panicked first, with its block's number.
-    pub thread: String,
-}
-
-impl std::fmt::Display for BlockPanicked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} panicked", self.thread)
-    }
-}
-
-impl std::error::Error for BlockPanicked {}
-
 /// A running launch.
 #[derive(Debug)]
 pub struct Launch {
     threads: Vec<JoinHandle<()>>,
-    running: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
+}
+
+/// What the threads of a launch share.
+struct Shared {
+    running: AtomicUsize,
+    /// A thread has panicked: waits of the others end with ECANCELED.
+    abandoned: Arc<AtomicBool>,
+    /// The first panic.
+    panicked: OnceLock<BlockPanicked>,
+    on_panic: Box<dyn Fn(&BlockPanicked) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("running", &self.running).finish_non_exhaustive()
+    }
 }
 
 /// Counts a thread's end, also by panic.
-struct Running(Arc<AtomicUsize>);
+struct Running(Arc<Shared>);
 
 impl Drop for Running {
     fn drop(&mut self) {
         // Ordering: Release, pairs with the Acquire load in `is_finished`: who sees 0 sees what the
         // blocks wrote.
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.running.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -52,44 +56,74 @@ impl Drop for Running {
 /// # Errors
 /// The operating system's, when it refuses a thread; blocks that were started run on.
 pub fn launch<K: Kernel>(blocks: u32, threads: u32, kernel: K) -> std::io::Result<Launch> {
-    let running = Arc::new(AtomicUsize::new(blocks as usize * threads as usize));
+    launch_with(blocks, threads, kernel, |_| {})
+}
+
+/// As [`launch`]. When a thread panics, `on_panic` is called, on that thread and once; waits of the
+/// other threads end with ECANCELED.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_with<K: Kernel>(
+    blocks: u32,
+    threads: u32,
+    kernel: K,
+    on_panic: impl Fn(&BlockPanicked) + Send + Sync + 'static,
+) -> std::io::Result<Launch> {
+    let shared = Arc::new(Shared {
+        running: AtomicUsize::new(blocks as usize * threads as usize),
+        abandoned: Arc::default(),
+        panicked: OnceLock::new(),
+        on_panic: Box::new(on_panic),
+    });
     let mut handles = Vec::new();
     for block in 0..blocks {
         if threads == 1 {
             let group = Solo::new(block, blocks);
             let name = format!("gpunet-block-{block}");
-            handles.push(spawn(name, &running, move || kernel.run(&group))?);
+            handles.push(spawn(name, &shared, move || kernel.run(&group))?);
             continue;
         }
         for (rank, lane) in Lanes::group(block, blocks, threads).into_iter().enumerate() {
             let name = format!("gpunet-block-{block}.{rank}");
-            let body = move || {
-                lane.enter();
-                kernel.run(&lane);
-            };
-            handles.push(spawn(name, &running, body)?);
+            handles.push(spawn(name, &shared, move || kernel.run(&lane))?);
         }
     }
-    Ok(Launch { threads: handles, running })
+    Ok(Launch { threads: handles, shared })
 }
 
 fn spawn(
     name: String,
-    running: &Arc<AtomicUsize>,
+    shared: &Arc<Shared>,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    let running = Running(running.clone());
+    let running = Running(shared.clone());
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
-        let _running = running;
-        body();
+        let running = running;
+        let shared = &running.0;
+        platform::end_waits_on(shared.abandoned.clone());
+        let Err(panicked) = panics::catch(body) else { return };
+        // Ordering: Relaxed; a sign to stop, which brings no data.
+        shared.abandoned.store(true, Ordering::Relaxed);
+        if shared.panicked.set(panicked).is_ok()
+            && let Some(panicked) = shared.panicked.get()
+        {
+            (shared.on_panic)(panicked);
+        }
     })
 }
 
 impl Launch {
-    /// Says whether all blocks have ended.
+    /// Returns whether all blocks have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
+        self.shared.running.load(Ordering::Acquire) == 0
+    }
+
+    /// The first panic of a block, as soon as it has happened. The others may still run then.
+    #[must_use]
+    pub fn panicked(&self) -> Option<&BlockPanicked> {
+        self.shared.panicked.get()
     }
 
     /// Waits for all blocks to end.
@@ -97,13 +131,10 @@ impl Launch {
     /// # Errors
     /// [`BlockPanicked`], when one panicked; all have ended then too.
     pub fn wait(self) -> Result<(), BlockPanicked> {
-        let mut result = Ok(());
         for thread in self.threads {
-            let name = thread.thread().name().unwrap_or("a thread block").to_owned();
-            if thread.join().is_err() && result.is_ok() {
-                result = Err(BlockPanicked { thread: name });
-            }
+            // Panics are caught in the thread.
+            let _ = thread.join();
         }
-        result
+        self.shared.panicked.get().map_or(Ok(()), |panicked| Err(panicked.clone()))
     }
 }

@@ -2,16 +2,18 @@
 
 use crate::outcome::by_leader;
 use crate::slots::{self, Half};
-use crate::{Group, Net, platform};
+use crate::wait::{Deadline, WaitGuard};
+use crate::{Group, Net, platform, table};
 use core::mem::offset_of;
-use gpunet_abi::entry::Direction;
+use gpunet_abi::entry::{Direction, GroupId, lock};
 use gpunet_abi::layout::SocketLine;
+use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
-use gpunet_abi::{Handle, Link, Result, Word};
+use gpunet_abi::{Error, Handle, Link, Result, Word};
 
-/// The ring's end that a direction in the books describes.
+/// The ring's end that a direction in the table describes.
 pub(crate) fn ring_end(d: &Direction, link: Link) -> RingEnd {
-    // SAFETY: addresses that `slots::open` checked against the regions; they stay mapped while the
+    // SAFETY: addresses that `table::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =
         unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
@@ -39,7 +41,7 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
         platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
     } else if end.link.is_far() {
         platform::wake(far_park(end.mine, half.other()));
-        platform::ring_bell(slots::far(net, slot));
+        platform::ring_bell(table::far(net, slot));
     } else {
         let (sleeping, doorbell) = net.data_thread(slot);
         platform::ring_doorbell(sleeping, doorbell);
@@ -77,4 +79,80 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
         Half::Send => net.published(slot).set(position),
         Half::Recv => net.consumed(slot).set(position),
     }
+}
+
+/// Says everywhere that this end gives a half up, because the other end wrote what cannot be. By one
+/// lane.
+#[cold]
+#[inline(never)]
+pub(crate) fn give_up(
+    net: Net,
+    handle: Handle,
+    half: Half,
+    end: RingEnd,
+    word: StreamWord,
+    seen: StreamWord,
+) {
+    table::set_error(net, handle, Error::Protocol);
+    table::store_positions(net.entry(handle.slot()), half, word, seen);
+    end.publish(word);
+    notify(net, handle.slot(), end, half);
+}
+
+/// Makes a group the one that announces what is consumed of a stream, before it uses the receiving half
+/// by handle. By one lane.
+///
+/// # Errors
+/// Canceled; NetworkDown.
+#[inline(never)]
+pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
+    let entry = net.entry(handle.slot());
+    if table::receiver(entry).peek() == group.0 {
+        return Ok(());
+    }
+    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+    while !slots::lock(net, handle.slot(), Half::Recv, lock::ANNOUNCE) {
+        if slots::locked_as(net, handle.slot(), Half::Recv) == lock::CALL {
+            // A group that receives by handle at this moment: it announces.
+            return Ok(());
+        }
+        if guard.is_due() {
+            guard.check()?;
+        }
+        platform::breathe();
+    }
+    table::receiver(entry).set(group.0);
+    slots::unlock(net, handle.slot(), Half::Recv);
+    Ok(())
+}
+
+/// Announces what the calling group has consumed of a stream and not said yet. Whoever waits does it,
+/// by whatever call. By one lane, after a barrier of the group.
+///
+/// Of groups that share a stream only the one that received last announces, and under the lock, so the
+/// position never goes back.
+#[inline(never)]
+pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
+    let entry = net.entry(handle.slot());
+    let is_ours = || table::receiver(entry).peek() == group.0;
+    let (before, (recv, link)) = (table::announced(entry).peek(), table::half(net, handle, Half::Recv));
+    let now = StreamWord(recv.position);
+    if now.position() == before || !is_ours() || !slots::lock(net, handle.slot(), Half::Recv, lock::ANNOUNCE)
+    {
+        return;
+    }
+    if is_ours() && slots::kind_of(net, handle).is_ok() {
+        announce(net, handle.slot(), &ring_end(&recv, link), now, before);
+    }
+    slots::unlock(net, handle.slot(), Half::Recv);
+}
+
+/// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes who waits
+/// for it. By one lane.
+#[inline(always)]
+pub(crate) fn announce(net: Net, slot: u32, end: &RingEnd, word: StreamWord, before: u64) {
+    end.publish(word);
+    mirror(net, slot, Half::Recv, end.link, before, word.position());
+    table::announced(net.entry(slot)).set(word.position());
+    notify(net, slot, *end, Half::Recv);
 }

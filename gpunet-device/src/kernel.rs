@@ -2,11 +2,17 @@
 
 use crate::Group;
 
+#[doc(hidden)]
+pub mod parameters;
+#[cfg(target_arch = "nvptx64")]
+#[doc(hidden)]
+pub mod references;
+
 /// A kernel is its parameters plus [`Kernel::run`].
 ///
-/// The parameters are plain data, copied to the device: numbers, [`crate::Net`], [`crate::Buffer`],
-/// raw pointers. No references: rustc turns a `&T` in a kernel's parameters into non-coherent
-/// loads, which never see what another agent writes.
+/// The parameters are plain data, copied to the device byte by byte: numbers, [`crate::Net`], [`crate::Buffer`], raw
+/// pointers, and `#[repr(C)]` structures of these, without padding. No references: what a `&T` points to lies in the
+/// host's memory, and the compiler expects that nobody changes it.
 ///
 /// ```
 /// use gpunet_device::{Buffer, Group, Kernel, Listener, Net, SockAddr, kernel_entry};
@@ -45,22 +51,79 @@ pub trait Kernel: Copy + Send + 'static {
     fn run<G: Group>(self, group: &G);
 }
 
-/// Emits the PTX entry of a [`Kernel`]; on the CPU it emits nothing.
+/// Emits the PTX entry of a [`Kernel`] and, on every target, checks its name and its parameters.
 ///
 /// `kernel_entry!(function, "name", Type)`: a Rust name for the function, the entry's name (equal to
-/// [`Kernel::ENTRY`]), and the kernel. The crate root needs
+/// [`Kernel::ENTRY`]), and the kernel, a structure whose fields are visible here. The crate root needs
 /// `#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]`.
+///
+/// # Compile-time errors
+/// - The name differs from [`Kernel::ENTRY`], by which the host looks for the entry.
+/// - A parameter is a reference, a function pointer or another value that cannot be zero, such as `NonNull`. A
+///   reference that may be zero, such as `Option<&T>`, is found when the PTX is built.
+/// - There is padding between the parameters or behind the last one: bytes that nobody set would be copied to the
+///   device. Padding inside a parameter is found when the PTX is built.
+/// - The structure, or that of a parameter, lacks `#[repr(C)]`.
 #[macro_export]
 macro_rules! kernel_entry {
     ($function:ident, $name:literal, $kernel:ty) => {
+        const _: () = {
+            // Names in here hide the caller's in `$kernel`: no kernel is called so.
+            type KernelOfTheEntry = $kernel;
+
+            const ENTRY_HAS_THE_KERNELS_NAME: () = assert!(
+                $crate::kernel::parameters::same_name($name, <KernelOfTheEntry as $crate::Kernel>::ENTRY),
+                "{}",
+                concat!(
+                    "the entry is named `",
+                    $name,
+                    "`, and `Kernel::ENTRY` of `",
+                    stringify!($kernel),
+                    "` is another name, by which the host does not find it: write the same name in both places"
+                )
+            );
+
+            #[cfg(target_arch = "nvptx64")]
+            const PARAMETERS_HOLD_NO_REFERENCES: () =
+                $crate::kernel::references::absent_from::<KernelOfTheEntry>();
+
+            // SAFETY: the value of a constant.
+            const PARAMETERS_MAY_BE_ZERO: () = assert!(
+                !unsafe { $crate::kernel::parameters::is_never_zero::<KernelOfTheEntry>() },
+                "{}",
+                concat!(
+                    "`",
+                    stringify!($kernel),
+                    "` holds a reference, a function pointer or another parameter that is never zero: ",
+                    "pass a `Buffer`, a raw pointer or a number"
+                )
+            );
+
+            // SAFETY: the value of a constant.
+            const KERNEL_OF_ZEROS: KernelOfTheEntry = unsafe { $crate::kernel::parameters::zero() };
+
+            // A value that is built field by field has uninitialised padding.
+            // SAFETY: the value of a constant.
+            const PARAMETERS_HAVE_NO_PADDING: () =
+                unsafe { $crate::kernel::parameters::read_every_byte(KernelOfTheEntry { ..KERNEL_OF_ZEROS }) };
+
+            // The lint finds a missing `#[repr(C)]`, here or in the type of a field.
+            #[allow(dead_code)]
+            #[deny(improper_ctypes_definitions)]
+            extern "C" fn parameters_have_a_c_layout(_: $kernel) {}
+        };
+
         /// The kernel's entry, as the host launches it.
         ///
         /// # Safety
         /// Launched by a host that vouches for what the parameters point to.
         #[cfg(target_arch = "nvptx64")]
+        #[allow(improper_ctypes_definitions)]
         #[unsafe(export_name = $name)]
         pub unsafe extern "ptx-kernel" fn $function(kernel: $kernel) {
-            $crate::Kernel::run(kernel, &$crate::group::ThreadBlock::current());
+            // SAFETY: the one value of the kernel, made by all threads of each block.
+            let block = unsafe { $crate::group::ThreadBlock::sole() };
+            $crate::Kernel::run(kernel, &block);
         }
     };
 }

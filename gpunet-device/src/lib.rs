@@ -9,13 +9,13 @@
 //! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`] |
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
-//! | below | `half` (what sending and receiving share), `net` (addresses), `slots` (the device's books), `request` (control slots), `wait` (waits that end), `platform` (what differs between GPU and CPU) |
+//! | below | `half` (what sending and receiving share), `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (waits that end), `platform` (what differs between GPU and CPU), `panic` (what a GPU's panic tells) |
 //! | C | `capi`: the GPUnet-named functions, exported from the PTX (feature `capi`) |
 //!
 //! Data never passes through a control request: a send is a copy and one published word, a receive
 //! one observed word and a copy.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, auto_traits, negative_impls))]
 
 pub mod buffer;
 #[cfg(all(target_arch = "nvptx64", feature = "capi"))]
@@ -40,6 +40,7 @@ mod request;
 pub mod send;
 mod slots;
 pub mod stream;
+mod table;
 mod wait;
 
 pub use buffer::{Buffer, Source};

@@ -2,8 +2,8 @@
 
 use crate::outcome::by_leader;
 use crate::stream::{Stream, close};
-use crate::wait::Patience;
-use crate::{Group, Net, request, slots};
+use crate::wait::Timeout;
+use crate::{Group, Net, request, slots, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -27,8 +27,8 @@ impl Listener {
     /// All lanes call it with the same arguments and get the same listener.
     ///
     /// # Errors
-    /// AddressInUse, AddressNotAvailable, AccessDenied, TooManySockets, Canceled, NetworkDown, or
-    /// another errno of bind(2) and listen(2).
+    /// AddressInUse, AddressNotAvailable, AccessDenied, TooManySockets, TooManyFiles, NoBuffers (rings that can
+    /// never be had), Canceled, NetworkDown, or another errno of bind(2) and listen(2).
     pub fn bind<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<Self> {
         Self::bind_with(g, net, addr, Options::DEFAULT, DEFAULT_BACKLOG)
     }
@@ -47,16 +47,19 @@ impl Listener {
     ) -> Result<Self> {
         let raw = by_leader(g, || {
             // As connect; the receive timeout is accept's, and says nothing of how soon a busy proxy answers.
-            let patience = Patience::Ns(options.send_timeout_ns);
-            let (handle, reply) = request::open(net, g.index(), &options, patience, |handle| {
+            let timeout = Timeout::Ns(options.send_timeout_ns);
+            let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
                 let mut request = request::new(net, Op::Bind, handle);
                 (request.flags, request.backlog) = (Request::LISTEN, backlog);
                 (request.options, request.address) = (options, addr);
                 request
             })?;
-            slots::set_local(net, handle, reply.descriptor.local);
-            slots::set_state(net, handle, Kind::Listener);
-            Ok(handle.raw() as u64)
+            table::set_local(net, handle, reply.descriptor.local);
+            if slots::turn_into(net, handle, Kind::Listener) {
+                Ok(handle.raw() as u64)
+            } else {
+                Err(Error::BadHandle)
+            }
         })?;
         match Handle::from_raw(raw as i32) {
             Some(handle) => Ok(Self { net, handle }),
@@ -80,15 +83,19 @@ impl Listener {
 
     /// Accepts a connection, waiting for one (as long as the receive timeout says).
     ///
+    /// Where ring memory, descriptors or memory of the system are short, the connection stays in the
+    /// backlog and the call waits for them, too; the proxy's log names the limit.
+    ///
     /// # Cooperation
     /// All lanes call it and get the same stream.
     ///
     /// # Errors
-    /// BadHandle when the listener was closed; TooManySockets; NoBuffers (the connection stays in
-    /// the backlog); TimedOut; WouldBlock; Canceled; NetworkDown.
+    /// BadHandle when the listener was closed; TooManySockets (EMFILE) when no socket slot is free; TimedOut;
+    /// WouldBlock; Canceled; NetworkDown. Of a call that does not wait, and over rc, also NoBuffers and
+    /// TooManyFiles (ENFILE): what is short.
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
-        let options = slots::options(self.net, self.handle);
-        self.accept_with(g, Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
+        let options = table::options(self.net, self.handle);
+        self.accept_with(g, Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
     }
 
     /// As [`Listener::accept`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -96,7 +103,7 @@ impl Listener {
     /// # Errors
     /// As [`Listener::accept`].
     pub fn accept_timeout<G: Group>(&self, g: &G, timeout_ns: u64) -> Result<Stream> {
-        self.accept_with(g, Patience::Ns(timeout_ns))
+        self.accept_with(g, Timeout::Ns(timeout_ns))
     }
 
     /// As [`Listener::accept`], without waiting.
@@ -104,28 +111,28 @@ impl Listener {
     /// # Errors
     /// As [`Listener::accept`]; WouldBlock when no connection waits.
     pub fn try_accept<G: Group>(&self, g: &G) -> Result<Stream> {
-        self.accept_with(g, Patience::None)
+        self.accept_with(g, Timeout::NonBlocking)
     }
 
     #[inline(never)]
-    fn accept_with<G: Group>(&self, g: &G, patience: Patience) -> Result<Stream> {
+    fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
         let (net, listener) = (self.net, self.handle);
         let raw = by_leader(g, || {
             if slots::kind_of(net, listener)? != Kind::Listener {
                 return Err(Error::InvalidArgument);
             }
             // No request just to hear that nobody is there.
-            if patience == Patience::None && net.ready(listener.slot()).observe() == 0 {
+            if timeout == Timeout::NonBlocking && net.ready(listener.slot()).observe() == 0 {
                 return Err(Error::WouldBlock);
             }
-            let options = slots::options(net, listener).with_flag(Options::NONBLOCK, false);
-            let (handle, reply) = request::open(net, g.index(), &options, patience, |target| {
+            let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
+            let (handle, reply) = request::open(net, g.index(), &options, timeout, |target| {
                 let mut request = request::new(net, Op::Accept, listener);
                 (request.target, request.target_generation) = (target.slot(), target.generation());
-                request.flags = if patience == Patience::None { Request::NO_WAIT } else { 0 };
+                request.flags = if timeout == Timeout::NonBlocking { Request::NO_WAIT } else { 0 };
                 request
             })?;
-            slots::open(net, handle, &reply.descriptor)?;
+            table::open(net, handle, &reply.descriptor, slots::Caller::of(g).id(net))?;
             Ok(handle.raw() as u64)
         })?;
         Stream::of(net, raw)
@@ -134,7 +141,7 @@ impl Listener {
     /// The address it listens at, with the port that was got.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        slots::local(self.net, self.handle)
+        table::local(self.net, self.handle)
     }
 
     /// The listener's handle, good until it is closed.
@@ -153,7 +160,7 @@ impl Listener {
     #[inline(never)]
     pub fn close<G: Group>(self, g: &G) -> Result<()> {
         g.sync();
-        by_leader(g, || close(self.net, self.handle, Kind::Listener, 0, 0))?;
+        by_leader(g, || close(self.net, self.handle, Kind::Listener))?;
         Ok(())
     }
 }

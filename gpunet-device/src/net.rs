@@ -2,6 +2,7 @@
 
 use core::mem::offset_of;
 use gpunet_abi::arena::Region;
+use gpunet_abi::claim::Posted;
 use gpunet_abi::context::Context;
 use gpunet_abi::control::ControlSlot;
 use gpunet_abi::entry::{Entry, OwnWords};
@@ -229,16 +230,28 @@ impl Net {
         self.shared(offset).cast()
     }
 
-    /// 1 while a group of this device holds the control slot.
+    /// Who has the control slot: a value of [`gpunet_abi::claim`].
     #[inline(always)]
     pub(crate) fn claim(self, control: u32) -> *mut u32 {
         self.device(self.context().device_layout.claims + control as u64 * 4).cast()
     }
 
-    /// The control slot's last sequence number.
+    /// The control slot's last request, as its holder remembers it.
     #[inline(always)]
-    pub(crate) fn sequence(self, control: u32) -> *mut u64 {
-        self.device(self.context().device_layout.sequences + control as u64 * 8).cast()
+    pub(crate) fn posted(self, control: u32) -> *mut Posted {
+        self.device(self.context().device_layout.posted + control as u64 * size_of::<Posted>() as u64).cast()
+    }
+
+    /// The state of a slot: a [`gpunet_abi::entry::SlotState`].
+    #[inline(always)]
+    pub(crate) fn state(self, slot: u32) -> *mut u32 {
+        self.device(self.context().device_layout.states + slot as u64 * 4).cast()
+    }
+
+    /// A bit for each launch that knows the socket in a slot.
+    #[inline(always)]
+    pub(crate) fn users(self, slot: u32) -> *mut u64 {
+        self.device(self.context().device_layout.users + slot as u64 * 8).cast()
     }
 
     /// Slots that this device has taken so far.
@@ -247,7 +260,7 @@ impl Net {
         self.device(offset_of!(DeviceHeader, taken) as u64).cast()
     }
 
-    /// The device's book entry of a slot.
+    /// The table's entry of a slot.
     #[inline(always)]
     pub(crate) fn entry(self, slot: u32) -> *mut Entry {
         self.device(self.context().device_layout.entries + slot as u64 * size_of::<Entry>() as u64).cast()

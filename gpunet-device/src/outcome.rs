@@ -2,7 +2,7 @@
 
 use gpunet_abi::{Error, Result};
 
-/// Marks an error; positions have 62 bits and FIN, and handles 31, so no value has it.
+/// Marks an error: bit 63 of a stream word is 0, and handles have 31 bits, so no value has it.
 const FAILED: u64 = 1 << 63;
 
 /// Packs a result.

@@ -1,4 +1,4 @@
-//! Plain integers moved word by word: how requests, replies and book entries cross memory that other
+//! Plain integers moved word by word: how requests, replies and table entries cross memory that other
 //! threads use too.
 //!
 //! A volatile access to a whole struct becomes one access per *byte* of every byte array in it
@@ -21,6 +21,8 @@ unsafe impl Plain for gpunet_abi::SockAddr {}
 unsafe impl Plain for gpunet_abi::entry::Direction {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::entry::Entry {}
+// SAFETY: as above.
+unsafe impl Plain for gpunet_abi::claim::Posted {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::control::Request {}
 // SAFETY: as above.

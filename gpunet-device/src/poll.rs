@@ -2,11 +2,13 @@
 
 mod readiness;
 
+use crate::half::announce_consumed;
 use crate::outcome::by_leader;
-use crate::wait::Vigil;
-use crate::{Group, Net, platform};
-use gpunet_abi::{Error, Result};
-use readiness::Look;
+use crate::wait::{Deadline, WaitGuard};
+use crate::{Group, Net, platform, slots};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::{Error, Handle, Result};
+use readiness::examine;
 
 /// There is data, or a connection to accept, or the end of the stream.
 pub const POLLIN: i16 = 1;
@@ -60,7 +62,7 @@ impl PollSet {
         self.len
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
@@ -88,6 +90,9 @@ impl PollSet {
 
 /// Waits until a socket of the set is ready; returns how many are.
 ///
+/// Before it waits it announces what the calling group has received from these sockets, as a receive
+/// does before it waits. A handle that another group closes ends the wait: POLLNVAL.
+///
 /// Only what was asked for, an error, a hang-up or a stale handle ends the wait. `timeout_ns` is in
 /// nanoseconds; negative: no limit; 0: only look. Each entry's `revents` says what was found.
 ///
@@ -113,19 +118,26 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Res
     // Nothing was looked at yet: any epoch is a new one.
     let mut epoch = None;
     let mut direct = 0;
+    let mut announced = false;
     loop {
         // One word says whether any proxy-driven socket changed; it is read before the sockets are,
         // so a change during the scan leads to another. Sockets of direct streams have their words
-        // in this device's memory, where looking is cheap, and are read every time.
+        // in this device's memory, where looking is cheap, and are read every time, as are the states
+        // of all handles.
         let now = g.broadcast(if g.is_leader() { net.epoch().observe() } else { 0 });
         let all = platform::MAY_SLEEP || epoch != Some(now);
         epoch = Some(now);
-        let (ready, found_direct) = scan(g, net, set, all);
+        let scan = scan(g, net, set, all);
         if all {
-            direct = g.sum(found_direct);
+            direct = g.sum(scan.direct);
         }
-        if ready > 0 {
-            return Ok(ready as usize);
+        if scan.ready > 0 {
+            return Ok(scan.ready as usize);
+        }
+        // While nothing comes anyway, each lane for its part of the set.
+        if scan.unannounced > 0 && !announced {
+            announced = true;
+            announce(g, net, set);
         }
         // One lane rests for all, and tells them why it woke.
         let woke = by_leader(g, || rest.take(now, direct > 0, only_look).map(|()| 0));
@@ -137,33 +149,54 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Res
     }
 }
 
-/// Looks at the sockets of a set, lanes side by side. Returns how many are ready (of all lanes), and
-/// how many of this lane's are direct streams.
-fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> (u32, u32) {
-    let (mut ready, mut direct) = (0, 0);
+/// What a scan of a set found.
+struct Scan {
+    /// Ready sockets, of all lanes.
+    ready: u32,
+    /// Direct streams among this lane's.
+    direct: u32,
+    /// Streams among this lane's of which something was received and not announced.
+    unannounced: u32,
+}
+
+/// Examines the sockets of a set, lanes side by side.
+fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> Scan {
+    let mut scan = Scan { ready: 0, direct: 0, unannounced: 0 };
     let mut index = g.rank() as usize;
     while index < set.len() {
         let mut fd = set.get(index);
-        match readiness::look(net, fd, all) {
-            Look::Skipped => {}
-            Look::Found { revents, is_direct } => {
-                ready += u32::from(revents != 0);
-                direct += u32::from(is_direct);
-                if all || revents != 0 {
-                    fd.revents = revents;
-                    set.set(index, fd);
-                }
+        if let Some(found) = examine(net, fd, all) {
+            scan.ready += u32::from(found.revents != 0);
+            scan.direct += u32::from(found.is_direct);
+            scan.unannounced += u32::from(found.is_unannounced);
+            if all || found.revents != 0 {
+                fd.revents = found.revents;
+                set.set(index, fd);
             }
         }
         index += g.size() as usize;
     }
-    (g.sum(ready), direct)
+    Scan { ready: g.sum(scan.ready), ..scan }
+}
+
+/// Announces what the calling group has received from the sockets of a set, lanes side by side.
+#[inline(never)]
+fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
+    let mut index = g.rank() as usize;
+    while index < set.len() {
+        if let Some(handle) = Handle::from_raw(set.get(index).handle)
+            && slots::kind_of(net, handle) == Ok(Kind::Stream)
+        {
+            announce_consumed(net, handle, slots::Caller::of(g).id(net));
+        }
+        index += g.size() as usize;
+    }
 }
 
 /// How the leader passes the time between two scans.
 struct Rest {
     net: Net,
-    vigil: Vigil,
+    guard: WaitGuard,
     counted: platform::Counted,
     /// What it was before the last scan, once this thread is counted.
     moment: Option<platform::Moment>,
@@ -174,8 +207,9 @@ const SCANS_BEFORE_SLEEP: u32 = 4;
 
 impl Rest {
     fn new(net: Net, timeout_ns: i64) -> Self {
-        let limit = if timeout_ns > 0 { timeout_ns as u64 } else { 0 };
-        Self { net, vigil: Vigil::new(net, limit), counted: platform::Counted::new(net), moment: None }
+        let deadline = if timeout_ns > 0 { Deadline::after(timeout_ns as u64) } else { Deadline::NEVER };
+        let guard = WaitGuard::new(net, deadline);
+        Self { net, guard, counted: platform::Counted::new(net), moment: None }
     }
 
     /// Waits until another scan is worth it. `epoch` is what it was before the last scan, and
@@ -186,24 +220,26 @@ impl Rest {
     fn take(&mut self, epoch: u64, direct: bool, only_look: bool) -> Result<()> {
         if only_look {
             // One who asks again and again must hear of cancel too.
-            return self.vigil.look().and(Err(Error::TimedOut));
+            return self.guard.check().and(Err(Error::TimedOut));
         }
         loop {
-            if self.vigil.due() {
-                self.vigil.look()?;
+            let due = self.guard.is_due();
+            if due {
+                self.guard.check()?;
             }
             if platform::MAY_SLEEP {
                 if let Some(moment) = &self.moment {
                     // The scan that has just ended began after this thread counted itself in.
-                    moment.sleep(self.vigil.remaining_ns());
-                } else if self.vigil.rounds() <= SCANS_BEFORE_SLEEP {
+                    moment.sleep(self.guard.remaining_ns());
+                } else if self.guard.rounds() <= SCANS_BEFORE_SLEEP {
                     return Ok(());
                 }
                 self.counted.enter();
                 self.moment = Some(platform::Moment::take(self.net));
                 return Ok(());
             }
-            if direct || self.net.epoch().observe() != epoch {
+            // No epoch tells that another group has closed a handle: the states are read now and then.
+            if direct || due || self.net.epoch().observe() != epoch {
                 return Ok(());
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! Each file is one call, generic over [`crate::Group`] like the rest of the crate, so the CPU's
 //! tests run what the exported C functions ([`capi`](crate)) only wrap. A call by handle finds its
-//! stream in the device's books, takes the direction it uses (EALREADY if another group has it),
-//! and leaves the books as it found them.
+//! stream in the device's table, takes the direction it uses (EALREADY if another group has it),
+//! and leaves the table as it found it.
 
 pub mod accept;
 pub mod bind;

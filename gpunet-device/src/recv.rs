@@ -1,13 +1,14 @@
 //! The receiving half of a stream.
 
 use crate::copy::copy_out_of_ring;
-use crate::half::{check_handle, mirror, notify, ring_end};
-use crate::outcome::{by_leader, unpack};
-use crate::slots::{self, Half};
+use crate::half::{self, check_handle, give_up, ring_end};
+use crate::outcome::by_leader;
+use crate::slots::Half;
 use crate::stream::check_stream;
-use crate::wait::{Patience, await_word};
-use crate::{Buffer, Group, Net};
+use crate::wait::{Timeout, await_word, awaited};
+use crate::{Buffer, Group, Net, table};
 use gpunet_abi::entry::Entry;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
@@ -18,34 +19,27 @@ pub struct RecvHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     pub(crate) consumer: Consumer,
-    patience: Patience,
+    timeout: Timeout,
     /// The last position that was announced, as the leader knows it; other lanes may have an older
     /// one, with which they would only announce sooner. Announcing costs a system-scope release, so
     /// it is done when a quarter of the ring is consumed, and when a wait begins. It cannot
     /// deadlock: a sender waits for one free byte only, and a full ring of which less than a quarter
     /// is consumed still has data that this half will read.
     announced: u64,
-    /// The slot's entry in the books: to find it takes two loads.
+    /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
 }
 
 impl RecvHalf {
-    /// The half as the device's books have it. All lanes.
+    /// The half as the table has it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle, options: &Options) -> Self {
-        let (d, link) = slots::half(net, handle, Half::Recv);
-        let position = StreamWord(d.position);
+    pub(crate) fn load(net: Net, handle: Handle, timeout: Timeout) -> Self {
+        let (d, link) = table::half(net, handle, Half::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut consumer = unsafe { Consumer::new(ring_end(&d, link), position.position(), d.seen) };
-        if position.fin() {
-            consumer.finish();
-        }
-        if position.err() {
-            consumer.fail();
-        }
-        let patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
-        let announced = slots::announced(net.entry(handle.slot())).peek();
-        Self { net, handle, consumer, patience, announced, entry: net.entry(handle.slot()) }
+        let consumer =
+            unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
+        let announced = table::announced(net.entry(handle.slot())).peek();
+        Self { net, handle, consumer, timeout, announced, entry: net.entry(handle.slot()) }
     }
 
     /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -58,12 +52,16 @@ impl RecvHalf {
     /// BadHandle when it is stale; NotConnected when it is no stream.
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle)?;
-        Ok(Self::load(net, handle, &slots::options(net, handle)))
+        check_stream(g, net, handle, Half::Recv)?;
+        Ok(Self::load(net, handle, Self::timeout_of(&table::options(net, handle))))
     }
 
-    pub(crate) fn set_patience(&mut self, options: &Options) {
-        self.patience = Patience::of(options.has(Options::NONBLOCK), options.recv_timeout_ns);
+    pub(crate) const fn timeout_of(options: &Options) -> Timeout {
+        Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
+    }
+
+    pub(crate) fn set_timeout(&mut self, options: &Options) {
+        self.timeout = Self::timeout_of(options);
     }
 
     /// Receives up to `buffer.len()` bytes; returns how many, and 0 at the end of the stream.
@@ -75,11 +73,11 @@ impl RecvHalf {
     /// all bytes.
     ///
     /// # Errors
-    /// ConnectionReset; TimedOut; WouldBlock; Canceled; NetworkDown; Protocol. What came before an
-    /// error is received first.
+    /// ConnectionReset; TimedOut; WouldBlock; BadHandle; Canceled; NetworkDown; Protocol. What came before
+    /// an error is received first.
     #[inline(always)]
     pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
-        self.recv_with(g, buffer, self.patience, false)
+        self.recv_with(g, buffer, self.timeout, false)
     }
 
     /// As [`RecvHalf::recv`], without waiting.
@@ -88,7 +86,7 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`]; WouldBlock when nothing has come.
     #[inline(always)]
     pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
-        self.recv_with(g, buffer, Patience::None, false)
+        self.recv_with(g, buffer, Timeout::NonBlocking, false)
     }
 
     /// As [`RecvHalf::recv`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -97,7 +95,7 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`].
     #[inline(always)]
     pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
-        self.recv_with(g, buffer, Patience::Ns(timeout_ns), false)
+        self.recv_with(g, buffer, Timeout::Ns(timeout_ns), false)
     }
 
     /// Fills the whole buffer, waiting as often as needed; returns fewer bytes only when the stream
@@ -107,13 +105,10 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`]; some bytes may have been received then.
     #[inline(always)]
     pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
-        let patience = match self.patience {
-            Patience::None => Patience::Ns(0),
-            limited => limited,
-        };
+        let timeout = self.timeout.or_forever();
         let mut have = 0;
         while have < buffer.len() {
-            match self.recv_with(g, buffer.skip(have), patience, false)? {
+            match self.recv_with(g, buffer.skip(have), timeout, false)? {
                 0 => break,
                 n => have += n,
             }
@@ -126,43 +121,79 @@ impl RecvHalf {
         &mut self,
         g: &G,
         buffer: Buffer,
-        patience: Patience,
+        timeout: Timeout,
         keep: bool,
     ) -> Result<usize> {
         if buffer.is_empty() {
             return check_handle(g, self.net, self.handle);
         }
-        if !self.await_data(g, patience)? {
+        if !self.await_data(g, timeout)? {
             return Ok(0);
         }
         let span = self.consumer.span(buffer.len() as u64);
         // SAFETY: the span is what has landed, and the buffer is writable by its constructor's
         // contract.
         unsafe { copy_out_of_ring(g, buffer.as_ptr(), span) };
+        hand_off::at(HandOff::Copied);
         self.pop(g, if keep { 0 } else { span.len() as u64 });
         Ok(span.len())
     }
 
+    /// What a receive finds by what is known already: bytes (true), the end of the stream (false), or an
+    /// error; `None` when it has to wait. An error comes before an end.
+    #[inline(always)]
+    fn known(&self) -> Option<Result<bool>> {
+        if self.consumer.failed() {
+            Some(Err(Error::Protocol))
+        } else if self.consumer.available() > 0 {
+            Some(Ok(true))
+        } else if self.consumer.finished() {
+            Some(Ok(false))
+        } else if self.consumer.broken() {
+            Some(Err(Error::ConnectionReset))
+        } else if self.consumer.ended() {
+            Some(Ok(false))
+        } else {
+            None
+        }
+    }
+
     /// Makes sure that bytes are available; false at the end of the stream. All lanes.
     #[inline(always)]
-    fn await_data<G: Group>(&mut self, g: &G, patience: Patience) -> Result<bool> {
-        if self.consumer.failed() {
-            return Err(Error::Protocol);
-        }
-        if self.consumer.available() > 0 {
+    fn await_data<G: Group>(&mut self, g: &G, timeout: Timeout) -> Result<bool> {
+        if let Some(known) = self.known() {
             // Lanes may still read what an earlier call put into the buffer.
             g.sync();
-            return Ok(true);
+            return known;
         }
-        if self.consumer.ended() || self.consumer.finished() {
-            return Ok(false);
+        let word = if g.is_leader() { self.await_landed(timeout) } else { 0 };
+        match awaited(g.broadcast(word))? {
+            Some(word) => self.accept(g, word)?,
+            None => self.consumer.end_here(),
         }
-        let word = if g.is_leader() { self.await_landed(patience) } else { 0 };
-        let word = StreamWord(unpack(g.broadcast(word))?);
-        if self.consumer.accept(word).is_err() {
-            return Err(self.violated(g));
+        self.known().unwrap_or(Ok(false))
+    }
+
+    /// If some bytes are known but fewer than `len`, looks for more: before a peek, which would else show
+    /// the same as the last one. All lanes.
+    #[inline(always)]
+    pub(crate) fn look_for_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
+        let have = self.consumer.available();
+        if have > 0 && have < len { self.refresh(g) } else { Ok(()) }
+    }
+
+    /// Believes a word of the other end that the leader has observed. All lanes.
+    #[inline(always)]
+    fn accept<G: Group>(&mut self, g: &G, word: StreamWord) -> Result<()> {
+        if self.consumer.accept(word).is_ok() {
+            return Ok(());
         }
-        Ok(self.consumer.available() > 0)
+        self.consumer.fail();
+        if g.is_leader() {
+            let (end, word, seen) = (self.consumer.end(), self.consumer.word(), self.consumer.landed());
+            give_up(self.net, self.handle, Half::Recv, end, word, seen);
+        }
+        Err(Error::Protocol)
     }
 
     /// Moves past `len` bytes that all lanes have read. Begins with a barrier.
@@ -181,55 +212,33 @@ impl RecvHalf {
     }
 
     #[inline(always)]
-    fn violated<G: Group>(&mut self, g: &G) -> Error {
-        self.consumer.fail();
-        if g.is_leader() {
-            Self { ..*self }.give_up();
-        }
-        Error::Protocol
-    }
-
-    /// Says so everywhere.
-    #[cold]
-    #[inline(never)]
-    fn give_up(mut self) {
-        slots::set_error(self.net, self.handle, Error::Protocol);
-        self.keep();
-        self.announce();
-    }
-
-    #[inline(always)]
     fn keep(&self) {
-        let (position, seen) = (self.consumer.word().0, self.consumer.landed());
-        slots::store_positions(self.entry, Half::Recv, position, seen);
+        table::store_positions(self.entry, Half::Recv, self.consumer.word(), self.consumer.landed());
     }
 
     #[inline(always)]
     fn announce(&mut self) {
-        self.consumer.announce();
-        let before = self.announced;
+        let (slot, end) = (self.handle.slot(), self.consumer.end());
+        half::announce(self.net, slot, &end, self.consumer.word(), self.announced);
         self.announced = self.consumer.position();
-        mirror(self.net, self.handle.slot(), Half::Recv, self.consumer.end().link, before, self.announced);
-        slots::announced(self.entry).set(self.announced);
-        notify(self.net, self.handle.slot(), self.consumer.end(), Half::Recv);
     }
 
     /// The leader's part: the first word that says something new, or why there will be none, packed.
     #[inline(always)]
-    fn await_landed(&mut self, patience: Patience) -> u64 {
+    fn await_landed(&mut self, timeout: Timeout) -> u64 {
         let word = self.consumer.look();
-        if word.position() > self.consumer.landed() && !word.err() {
+        if word != self.consumer.landed() && !word.end() {
             return word.0;
         }
         // While nothing comes anyway: the release takes about a microsecond.
         if self.consumer.position() != self.announced {
             self.announce();
         }
-        await_word(self.net, self.handle, Half::Recv, self.consumer.end(), self.consumer.landed(), patience)
+        await_word(self.net, self.handle, Half::Recv, self.consumer.end(), self.consumer.landed(), timeout)
     }
 
     /// Shows up to `len` received bytes in place (zero copy), waiting for the first; an empty span
-    /// at the end of the stream.
+    /// at the end of the stream. Of what has come by now it shows all that it is asked for.
     ///
     /// # Cooperation
     /// All lanes call it and get the same span.
@@ -237,7 +246,8 @@ impl RecvHalf {
     /// # Errors
     /// As [`RecvHalf::recv`].
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.await_data(g, self.patience)?;
+        self.look_for_more(g, len as u64)?;
+        self.await_data(g, self.timeout)?;
         Ok(self.consumer.span(len as u64))
     }
 
@@ -258,8 +268,6 @@ impl RecvHalf {
             return;
         }
         self.consumer.finish();
-        let unread = self.consumer.available();
-        self.consumer.advance(unread);
         g.sync();
         if g.is_leader() {
             self.keep();
@@ -267,7 +275,7 @@ impl RecvHalf {
         }
     }
 
-    /// Bytes that can be received without waiting (FIONREAD), by a fresh look.
+    /// Bytes that can be received without waiting (FIONREAD), by a fresh look; none after a shutdown.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.
@@ -275,11 +283,26 @@ impl RecvHalf {
     /// # Errors
     /// Protocol.
     pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
-        let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0 & !gpunet_abi::position::ERR))?);
-        if self.consumer.accept(word).is_err() {
-            return Err(self.violated(g));
-        }
+        self.refresh(g)?;
         Ok(self.consumer.available() as usize)
+    }
+
+    /// Takes in what has landed by now, without waiting. Also a barrier. All lanes.
+    ///
+    /// # Errors
+    /// Protocol.
+    #[inline(always)]
+    fn refresh<G: Group>(&mut self, g: &G) -> Result<()> {
+        if self.consumer.failed() {
+            return Err(Error::Protocol);
+        }
+        // After the end there is nothing new; and if only the status said so, the word says less.
+        if self.consumer.finished() || self.consumer.landed().end() {
+            g.sync();
+            return Ok(());
+        }
+        let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0))?);
+        self.accept(g, word)
     }
 
     /// Bytes received so far.

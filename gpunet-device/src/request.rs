@@ -1,17 +1,19 @@
 //! Control requests: claim a control slot, post, wait for the answer.
 
-use crate::wait::{Patience, Vigil};
+use crate::wait::{Deadline, Timeout, WaitGuard};
 use crate::{Net, plain, platform, slots};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
+use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};
 use gpunet_abi::control::{ControlSlot, Op, Reply, Request};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
 
 /// A claimed control slot. While it is held, a request can be posted without fail.
 pub(crate) struct Claim {
-    net: Net,
-    index: u32,
-    deaf: bool,
+    slot: Control,
+    ignore_cancel: bool,
 }
 
 /// Longest wait for the answer to a close, which the proxy gives within a turn.
@@ -28,31 +30,152 @@ const fn for_waiting(controls: u32) -> u32 {
     }
 }
 
+/// One control slot, and what this device keeps of it.
+#[derive(Clone, Copy)]
+struct Control {
+    net: Net,
+    index: u32,
+}
+
+/// The claim of a control slot.
+struct Word32(*mut u32);
+
+impl Word32 {
+    fn atomic<'a>(&self) -> &'a AtomicU32 {
+        // SAFETY: in the table of claims in device memory, aligned, only atomically accessed.
+        unsafe { AtomicU32::from_ptr(self.0) }
+    }
+}
+
+impl ClaimWord for Word32 {
+    // Ordering: Relaxed; the exchange decides.
+    fn peek(&self) -> u32 {
+        self.atomic().load(Ordering::Relaxed)
+    }
+
+    // Ordering: Acquire, pairs with the Release store below by the last holder: what it posted last is
+    // visible.
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        self.atomic().compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    // Ordering: Release, pairs with the Acquire exchange above.
+    fn store(&self, value: u32) {
+        self.atomic().store(value, Ordering::Release);
+    }
+}
+
+impl Control {
+    fn claim(self) -> Word32 {
+        Word32(self.net.claim(self.index))
+    }
+
+    /// The last request of whoever held the claim. By its holder.
+    fn posted(self) -> Posted {
+        // SAFETY: in the table in device memory; the claim makes this thread the only one that touches it.
+        unsafe { plain::load(self.net.posted(self.index)) }
+    }
+
+    /// The number of the last reply.
+    fn replied(self) -> Word {
+        let slot = self.net.control(self.index);
+        // SAFETY: the address of the reply's first word, inside the region.
+        unsafe { Word::from_ptr(&raw mut (*slot).reply.seq) }
+    }
+
+    /// The last reply, once its number was observed.
+    fn reply(self) -> Reply {
+        // SAFETY: inside the region; the proxy published the sequence number after the body and
+        // leaves it alone until the next request.
+        unsafe { plain::load(&raw const (*self.net.control(self.index)).reply) }
+    }
+
+    fn park(self) -> *mut u32 {
+        self.net.control(self.index).cast::<u8>().wrapping_add(offset_of!(ControlSlot, park)).cast()
+    }
+
+    /// Writes a request and tells the proxy; returns its number. By the claim's holder.
+    fn write(self, request: &Request, socket: Handle) -> u64 {
+        let sequence = self.posted().sequence + 1;
+        let op = Op::from_raw(request.op).unwrap_or(Op::Query);
+        // SAFETY: as in `posted`.
+        unsafe { plain::store(self.net.posted(self.index), &Posted::new(sequence, op, socket)) };
+        // SAFETY: inside the region, aligned; only the claim's holder writes requests.
+        unsafe { plain::store(&raw mut (*self.net.control(self.index)).request, request) };
+        self.net.request(self.index).publish(sequence);
+        self.ring();
+        sequence
+    }
+
+    /// Says that nobody waits for the reply to the request of that number.
+    fn abandon(self, sequence: u64) {
+        self.net.abandon(self.index).publish(sequence);
+        self.ring();
+    }
+
+    fn ring(self) {
+        let (sleeping, doorbell) = self.net.data_thread(0);
+        platform::ring_doorbell(sleeping, doorbell);
+    }
+
+    /// Takes the slot if it is free, or left and answered by now; returns whether the caller has it.
+    ///
+    /// A socket that was opened for a group that has left is closed: that takes the slot once more, and
+    /// nobody waits for it either.
+    fn try_take(self) -> bool {
+        let word = self.claim();
+        match claim::take(&word) {
+            None => false,
+            Some(Taken::Free) => true,
+            Some(Taken::Orphan) => {
+                let posted = self.posted();
+                // Pairs with the publish in the proxy's `write_reply`.
+                if self.replied().observe() != posted.sequence {
+                    claim::leave(&word);
+                    return false;
+                }
+                match Handle::from_raw(posted.opens) {
+                    Some(socket) if self.reply().errno == 0 => {
+                        self.write(&new(self.net, Op::Close, socket), socket);
+                        claim::leave(&word);
+                        false
+                    }
+                    _ => true,
+                }
+            }
+        }
+    }
+}
+
 impl Claim {
     /// Claims one of the first `among` control slots, waiting for one if all are taken. By one lane.
     ///
     /// # Errors
     /// WouldBlock or TimedOut when all stay taken; Canceled; NetworkDown.
     #[inline(never)]
-    fn take(net: Net, near: u32, among: u32, patience: Patience, deaf: bool) -> Result<Self> {
+    fn take(
+        net: Net,
+        start: u32,
+        among: u32,
+        wait: bool,
+        deadline: Deadline,
+        ignore_cancel: bool,
+    ) -> Result<Self> {
         if !net.is_attached() {
             return Err(Error::NetworkDown);
         }
-        let mut vigil = Vigil::new(net, if let Patience::Ns(ns) = patience { ns } else { 0 }).deaf_if(deaf);
+        let mut guard = WaitGuard::new(net, deadline).ignoring_cancel(ignore_cancel);
         loop {
-            vigil.look()?;
+            guard.check()?;
             let mut probe = 0;
             while probe < among {
-                let index = (near + probe) % among;
-                // Ordering: Acquire, pairs with the Release store in `release`: the last holder's
-                // sequence number is visible.
-                if claim_word(net, index).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-                {
-                    return Ok(Self { net, index, deaf });
+                let slot = Control { net, index: (start + probe) % among };
+                if slot.try_take() {
+                    return Ok(Self { slot, ignore_cancel });
                 }
                 probe += 1;
             }
-            if patience == Patience::None {
+            if !wait {
                 return Err(Error::WouldBlock);
             }
             platform::breathe();
@@ -62,10 +185,10 @@ impl Claim {
     /// Claims a control slot for what may wait for somebody: an accept, a connect. By one lane.
     ///
     /// # Errors
-    /// WouldBlock or TimedOut when all of those stay taken; Canceled; NetworkDown.
+    /// WouldBlock (unless `wait`) or TimedOut when all of those stay taken; Canceled; NetworkDown.
     #[inline(never)]
-    pub(crate) fn for_opening(net: Net, near: u32, patience: Patience) -> Result<Self> {
-        Self::take(net, near, for_waiting(net.context().controls), patience, false)
+    pub(crate) fn for_opening(net: Net, start: u32, wait: bool, deadline: Deadline) -> Result<Self> {
+        Self::take(net, start, for_waiting(net.context().controls), wait, deadline, false)
     }
 
     /// Claims a control slot for the close of a socket, also in a launch that was cancelled. By one lane.
@@ -74,73 +197,66 @@ impl Claim {
     /// TimedOut when all stay taken; NetworkDown.
     #[inline(never)]
     pub(crate) fn for_close(net: Net, handle: Handle) -> Result<Self> {
-        Self::take(net, handle.slot(), net.context().controls, Patience::Ns(CLOSE_LIMIT_NS), true)
+        let deadline = Deadline::after(CLOSE_LIMIT_NS);
+        Self::take(net, handle.slot(), net.context().controls, true, deadline, true)
     }
 
     /// Posts the close that it was claimed for. Never Canceled.
     ///
     /// # Errors
     /// As [`Claim::post`].
-    pub(crate) fn post_close(self, request: &Request) -> Result<Reply> {
-        self.post(request, CLOSE_LIMIT_NS)
+    pub(crate) fn post_close(self, request: &Request, handle: Handle) -> Result<Reply> {
+        self.post(request, handle, Deadline::after(CLOSE_LIMIT_NS))
     }
 
     /// Gives the claim back.
     pub(crate) fn release(self) {
-        // Ordering: Release, pairs with the Acquire exchange in `take`.
-        claim_word(self.net, self.index).store(0, Ordering::Release);
+        claim::release(&self.slot.claim());
     }
 
-    /// Posts a request and waits for its answer.
+    /// Posts a request about `socket` and waits for its answer.
     ///
     /// When the wait ends early, the request is abandoned, and the proxy then answers at once: with
     /// what was reached after all, or with an error that is replaced by the wait's own.
     ///
     /// # Errors
     /// The proxy's errno, TimedOut, Canceled, or NetworkDown. A control slot that gave no answer (the
-    /// proxy is down, or a kernel scribbled over the slot) is never used again: the proxy may still
-    /// write to it.
+    /// proxy stands still, or a kernel scribbled over the slot) is left: whoever needs one adopts it
+    /// when the answer is there.
     #[inline(never)]
-    pub(crate) fn post(self, request: &Request, limit_ns: u64) -> Result<Reply> {
-        let (net, index) = (self.net, self.index);
-        let sequence = net.sequence(index);
-        // SAFETY: the claim makes this thread the only one that touches the slot's sequence.
-        let seq = unsafe { sequence.read_volatile() } + 1;
-        // SAFETY: as above.
-        unsafe { sequence.write_volatile(seq) };
-        let slot = net.control(index);
-        // SAFETY: inside the region, aligned; only the claim's holder writes requests.
-        unsafe { plain::store(&raw mut (*slot).request, request) };
-        net.request(index).publish(seq);
-        let (sleeping, doorbell) = net.data_thread(0);
-        platform::ring_doorbell(sleeping, doorbell);
-
-        // SAFETY: the address of the reply's first word, inside the region.
-        let reply_seq = unsafe { Word::from_ptr(&raw mut (*slot).reply.seq) };
-        let park = slot.cast::<u8>().wrapping_add(offset_of!(ControlSlot, park)).cast::<u32>();
-        let mut vigil = Vigil::new(net, limit_ns).deaf_if(self.deaf);
+    pub(crate) fn post(self, request: &Request, socket: Handle, deadline: Deadline) -> Result<Reply> {
+        let (slot, net) = (self.slot, self.slot.net);
+        let sequence = slot.write(request, socket);
+        let replied = slot.replied();
+        let mut guard = WaitGuard::new(net, deadline).ignoring_cancel(self.ignore_cancel);
         let mut given_up = None;
         // Pairs with the publish of `seq` in the proxy's `write_reply`.
-        while reply_seq.observe() != seq {
-            if vigil.due() {
-                match (vigil.look(), given_up) {
-                    (Err(Error::NetworkDown), _) => return Err(Error::NetworkDown),
+        while replied.observe() != sequence {
+            if guard.is_due() {
+                match (guard.check(), given_up) {
+                    (Ok(()), _) => {}
+                    // A proxy that stands still: what it does with the request when it goes on, nobody
+                    // waits for.
+                    (Err(Error::NetworkDown), None) => {
+                        slot.abandon(sequence);
+                        return self.leave(Error::NetworkDown);
+                    }
+                    (Err(Error::NetworkDown), Some(_)) => return self.leave(Error::NetworkDown),
                     (Err(error), None) => {
                         given_up = Some(error);
-                        net.abandon(index).publish(seq);
-                        platform::ring_doorbell(sleeping, doorbell);
-                        vigil = Vigil::new(net, net.context().heartbeat_timeout_ns).deaf_if(true);
+                        slot.abandon(sequence);
+                        let limit = Deadline::after(net.context().heartbeat_timeout_ns);
+                        guard = WaitGuard::new(net, limit).ignoring_cancel(true);
                     }
                     // A living proxy answers at once. If it did not, somebody scribbled over the slot.
-                    (Err(_), Some(error)) => return Err(error),
-                    (Ok(()), _) => {}
+                    (Err(_), Some(error)) => return self.leave(error),
                 }
             }
-            platform::pause(vigil.rounds(), park, vigil.remaining_ns(), false, || reply_seq.observe() == seq);
+            let answered = || replied.observe() == sequence;
+            platform::pause(guard.rounds(), slot.park(), guard.remaining_ns(), false, answered);
         }
-        // SAFETY: inside the region; the proxy published the sequence number after the body and
-        // leaves it alone until the next request.
-        let reply = unsafe { plain::load(&raw const (*slot).reply) };
+        hand_off::at(HandOff::ReplyFound);
+        let reply = slot.reply();
         self.release();
         match (reply.errno, given_up) {
             (0, _) => Ok(reply),
@@ -148,11 +264,12 @@ impl Claim {
             (errno, None) => Err(Error::from_errno(errno as i32)),
         }
     }
-}
 
-fn claim_word<'a>(net: Net, index: u32) -> &'a AtomicU32 {
-    // SAFETY: in the table of claims in device memory, aligned, only atomically accessed.
-    unsafe { AtomicU32::from_ptr(net.claim(index)) }
+    /// Leaves the control slot without an answer.
+    fn leave(self, error: Error) -> Result<Reply> {
+        claim::leave(&self.slot.claim());
+        Err(error)
+    }
 }
 
 /// Posts a request about an existing socket. By one lane.
@@ -160,9 +277,13 @@ fn claim_word<'a>(net: Net, index: u32) -> &'a AtomicU32 {
 /// # Errors
 /// As [`Claim::take`] and [`Claim::post`].
 #[inline(never)]
-pub(crate) fn call(net: Net, request: &Request, limit_ns: u64) -> Result<Reply> {
+pub(crate) fn call(net: Net, request: &Request, handle: Handle) -> Result<Reply> {
     let controls = net.context().controls;
-    Claim::take(net, request.slot, controls, Patience::Ns(limit_ns), false)?.post(request, limit_ns)
+    Claim::take(net, request.slot, controls, true, Deadline::NEVER, false)?.post(
+        request,
+        handle,
+        Deadline::NEVER,
+    )
 }
 
 /// Takes a fresh slot and posts a request that opens it. By one lane.
@@ -171,14 +292,15 @@ pub(crate) fn call(net: Net, request: &Request, limit_ns: u64) -> Result<Reply> 
 /// As [`Claim::for_opening`], [`slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
 pub(crate) fn open(
     net: Net,
-    near: u32,
+    start: u32,
     options: &Options,
-    patience: Patience,
+    timeout: Timeout,
     make: impl FnOnce(Handle) -> Request,
 ) -> Result<(Handle, Reply)> {
     // First the control slot, which may have to be waited for; then the socket slot; then posting,
-    // which cannot fail: so no slot is ever lost.
-    let claim = Claim::for_opening(net, near, patience)?;
+    // which cannot fail: so no slot is ever lost. One deadline for both waits.
+    let deadline = timeout.deadline();
+    let claim = Claim::for_opening(net, start, timeout != Timeout::NonBlocking, deadline)?;
     let handle = match slots::take(net, options) {
         Ok(handle) => handle,
         Err(error) => {
@@ -186,11 +308,10 @@ pub(crate) fn open(
             return Err(error);
         }
     };
-    let limit = if let Patience::Ns(ns) = patience { ns } else { 0 };
-    match claim.post(&make(handle), limit) {
+    match claim.post(&make(handle), handle, deadline) {
         Ok(reply) => Ok((handle, reply)),
         Err(error) => {
-            slots::retire(net, handle, gpunet_abi::entry::Kind::Fresh);
+            slots::retire(net, handle, Kind::Fresh);
             Err(error)
         }
     }

@@ -2,13 +2,13 @@
 
 use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
-use crate::half::{check_handle, mirror, notify, ring_end};
-use crate::outcome::unpack;
-use crate::slots::{self, Half};
+use crate::half::{check_handle, give_up, mirror, notify, ring_end};
+use crate::slots::Half;
 use crate::stream::check_stream;
-use crate::wait::{Patience, await_word};
-use crate::{Group, Net, platform};
+use crate::wait::{Timeout, await_word, awaited};
+use crate::{Group, Net, platform, table};
 use gpunet_abi::entry::Entry;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
@@ -33,27 +33,20 @@ pub struct SendHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     pub(crate) producer: Producer,
-    patience: Patience,
-    /// The slot's entry in the books: to find it takes two loads.
+    timeout: Timeout,
+    /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
 }
 
 impl SendHalf {
-    /// The half as the device's books have it. All lanes.
+    /// The half as the table has it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle, options: &Options) -> Self {
-        let (d, link) = slots::half(net, handle, Half::Send);
-        let position = StreamWord(d.position);
+    pub(crate) fn load(net: Net, handle: Handle, timeout: Timeout) -> Self {
+        let (d, link) = table::half(net, handle, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
-        let mut producer = unsafe { Producer::new(ring_end(&d, link), position.position(), d.seen) };
-        if position.fin() {
-            producer.set_finished();
-        }
-        if position.err() {
-            producer.fail();
-        }
-        let patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
-        Self { net, handle, producer, patience, entry: net.entry(handle.slot()) }
+        let producer =
+            unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
+        Self { net, handle, producer, timeout, entry: net.entry(handle.slot()) }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -66,12 +59,16 @@ impl SendHalf {
     /// BadHandle when it is stale; NotConnected when it is no stream.
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle)?;
-        Ok(Self::load(net, handle, &slots::options(net, handle)))
+        check_stream(g, net, handle, Half::Send)?;
+        Ok(Self::load(net, handle, Self::timeout_of(&table::options(net, handle))))
     }
 
-    pub(crate) fn set_patience(&mut self, options: &Options) {
-        self.patience = Patience::of(options.has(Options::NONBLOCK), options.send_timeout_ns);
+    pub(crate) const fn timeout_of(options: &Options) -> Timeout {
+        Timeout::of(options.has(Options::NONBLOCK), options.send_timeout_ns)
+    }
+
+    pub(crate) fn set_timeout(&mut self, options: &Options) {
+        self.timeout = Self::timeout_of(options);
     }
 
     /// Sends bytes: copies them into the ring and publishes. Returns how many.
@@ -86,10 +83,10 @@ impl SendHalf {
     ///
     /// # Errors
     /// BrokenPipe after shutdown, or when the peer reads no more; ConnectionReset; TimedOut;
-    /// WouldBlock; Canceled; NetworkDown; Protocol.
+    /// WouldBlock; BadHandle; Canceled; NetworkDown; Protocol.
     #[inline(always)]
     pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send_with(g, source.into(), self.patience)
+        self.send_with(g, source.into(), self.timeout)
     }
 
     /// As [`SendHalf::send`], without waiting.
@@ -98,7 +95,7 @@ impl SendHalf {
     /// As [`SendHalf::send`]; WouldBlock when the ring is full.
     #[inline(always)]
     pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send_with(g, source.into(), Patience::None)
+        self.send_with(g, source.into(), Timeout::NonBlocking)
     }
 
     /// As [`SendHalf::send`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -112,7 +109,7 @@ impl SendHalf {
         source: impl Into<Source>,
         timeout_ns: u64,
     ) -> Result<usize> {
-        self.send_with(g, source.into(), Patience::Ns(timeout_ns))
+        self.send_with(g, source.into(), Timeout::Ns(timeout_ns))
     }
 
     /// Sends all bytes, waiting as often as needed (on a non-blocking stream too).
@@ -122,19 +119,16 @@ impl SendHalf {
     #[inline(always)]
     pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
         let mut rest = source.into();
-        let patience = match self.patience {
-            Patience::None => Patience::Ns(0),
-            limited => limited,
-        };
+        let timeout = self.timeout.or_forever();
         while rest.len > 0 {
-            let n = self.send_with(g, rest, patience)?;
+            let n = self.send_with(g, rest, timeout)?;
             rest = rest.skip(n);
         }
         Ok(())
     }
 
     #[inline]
-    pub(crate) fn send_with<G: Group>(&mut self, g: &G, source: Source, patience: Patience) -> Result<usize> {
+    pub(crate) fn send_with<G: Group>(&mut self, g: &G, source: Source, timeout: Timeout) -> Result<usize> {
         // Lanes may have written the source just now.
         g.sync();
         self.check()?;
@@ -142,28 +136,30 @@ impl SendHalf {
             return check_handle(g, self.net, self.handle);
         }
         let most = self.publish_most(source.len);
-        self.await_space(g, piece(source.len, most), patience)?;
+        self.await_space(g, piece(source.len, most), timeout)?;
         let (mut sent, mut lane, mut lanes) = (0, g.rank(), g.size());
         loop {
             let span = self.producer.span(piece(source.len - sent, most));
             // SAFETY: the span is free space of this half's ring, and `source` is readable by its
             // constructor's contract.
             unsafe { copy_into_ring_by(lane, lanes, span, source.ptr.wrapping_add(sent)) };
+            hand_off::at(HandOff::Copied);
             sent += span.len();
             if sent == source.len {
                 self.push(g, span.len() as u64);
                 return Ok(sent);
             }
             // One barrier for both: all lanes have written the piece, and all learn what is free for the next.
-            let word =
-                if g.is_leader() { self.news(span.len(), piece(source.len - sent, most)).0 } else { 0 };
-            let understood = self.producer.accept(StreamWord(g.broadcast(word))).is_ok();
+            let word = if g.is_leader() {
+                self.poll_released(span.len(), piece(source.len - sent, most)).0
+            } else {
+                0
+            };
+            let word = StreamWord(g.broadcast(word));
             self.publish(g, span.len() as u64);
-            if !understood {
-                self.violated(g);
-            }
-            // What is free already is taken; more would have to be waited for.
-            if !understood || self.producer.reader_left() || self.producer.free() == 0 {
+            // A word that cannot be ends this call, and the next one says why. What is free already is
+            // taken; more would have to be waited for.
+            if self.accept(g, word).is_err() || self.producer.reader_left() || self.producer.free() == 0 {
                 return Ok(sent);
             }
             if platform::RELEASE_WAITS && g.size() >= SPARES_LEADER {
@@ -175,11 +171,11 @@ impl SendHalf {
     /// What is known of the other end once `len` more bytes are in the ring: it is looked at when `want` bytes
     /// would not fit by what is known already. The leader's part.
     #[inline(always)]
-    fn news(&self, len: usize, want: u64) -> StreamWord {
+    fn poll_released(&self, len: usize, want: u64) -> StreamWord {
         if self.producer.free() - (len as u64) < want {
             self.producer.look()
         } else {
-            StreamWord::at(self.producer.released())
+            self.producer.released()
         }
     }
 
@@ -188,11 +184,11 @@ impl SendHalf {
     /// # Errors
     /// As [`SendHalf::send`].
     #[inline(always)]
-    fn await_space<G: Group>(&mut self, g: &G, want: u64, patience: Patience) -> Result<()> {
+    fn await_space<G: Group>(&mut self, g: &G, want: u64, timeout: Timeout) -> Result<()> {
         if self.producer.free() < want {
             // Space that is there already is not waited for.
-            let patience = if self.producer.free() == 0 { patience } else { Patience::None };
-            match self.refresh(g, patience) {
+            let timeout = if self.producer.free() == 0 { timeout } else { Timeout::NonBlocking };
+            match self.refresh(g, timeout) {
                 Err(Error::WouldBlock) if self.producer.free() > 0 => {}
                 refreshed => refreshed?,
             }
@@ -260,11 +256,10 @@ impl SendHalf {
         }
     }
 
-    /// Keeps the position in the books, for the next call by handle or a later launch. By one lane.
+    /// Keeps the position in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     fn keep(&self) {
-        let (position, seen) = (self.producer.word().0, self.producer.released());
-        slots::store_positions(self.entry, Half::Send, position, seen);
+        table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.
@@ -274,40 +269,36 @@ impl SendHalf {
         notify(self.net, self.handle.slot(), self.producer.end(), Half::Send);
     }
 
-    /// Looks for free space, waiting for it if `patience` says so. All lanes.
+    /// Looks for free space, waiting for it if `timeout` says so. All lanes.
     #[inline(always)]
-    fn refresh<G: Group>(&mut self, g: &G, patience: Patience) -> Result<()> {
-        let word = if g.is_leader() { self.await_released(patience) } else { 0 };
-        let word = unpack(g.broadcast(word))?;
-        if self.producer.accept(StreamWord(word)).is_err() {
-            return Err(self.violated(g));
+    fn refresh<G: Group>(&mut self, g: &G, timeout: Timeout) -> Result<()> {
+        let word = if g.is_leader() { self.await_released(timeout) } else { 0 };
+        match awaited(g.broadcast(word))? {
+            Some(word) => self.accept(g, word),
+            // Said of what is received only.
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The leader's part: the first word with free space, or why there will be none, packed. It
     /// looks at the status first: a sender with room left would else not learn of a failure.
     #[inline(always)]
-    fn await_released(&self, patience: Patience) -> u64 {
-        await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), patience)
+    fn await_released(&self, timeout: Timeout) -> u64 {
+        await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), timeout)
     }
 
+    /// Believes a word of the other end that the leader has observed. All lanes.
     #[inline(always)]
-    fn violated<G: Group>(&mut self, g: &G) -> Error {
+    fn accept<G: Group>(&mut self, g: &G, word: StreamWord) -> Result<()> {
+        if self.producer.accept(word).is_ok() {
+            return Ok(());
+        }
         self.producer.fail();
         if g.is_leader() {
-            Self { ..*self }.give_up();
+            let (end, word, seen) = (self.producer.end(), self.producer.word(), self.producer.released());
+            give_up(self.net, self.handle, Half::Send, end, word, seen);
         }
-        Error::Protocol
-    }
-
-    /// Says so everywhere.
-    #[cold]
-    #[inline(never)]
-    fn give_up(self) {
-        slots::set_error(self.net, self.handle, Error::Protocol);
-        self.keep();
-        self.announce();
+        Err(Error::Protocol)
     }
 
     /// Reserves up to `len` bytes of ring space to write in place (zero copy): at least one.
@@ -325,7 +316,7 @@ impl SendHalf {
             return Err(Error::InvalidArgument);
         }
         self.check()?;
-        self.await_space(g, len as u64, self.patience)?;
+        self.await_space(g, len as u64, self.timeout)?;
         Ok(self.producer.span(len as u64))
     }
 

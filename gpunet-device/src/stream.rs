@@ -1,16 +1,16 @@
 //! A connected stream: connect, both halves together, close.
 
 use crate::buffer::Source;
+use crate::half::become_receiver;
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::request::{self, Claim};
 use crate::send::SendHalf;
-use crate::slots;
-use crate::wait::Patience;
-use crate::{Buffer, Group, Net};
+use crate::slots::{self, Caller, Half};
+use crate::wait::Timeout;
+use crate::{Buffer, Group, Net, platform, table};
 use gpunet_abi::control::{Op, Query};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
 /// Which direction to shut down.
@@ -50,7 +50,7 @@ impl Stream {
     /// All lanes call it with the same arguments and get the same stream.
     ///
     /// # Errors
-    /// ConnectionRefused, NetworkUnreachable, HostUnreachable, TimedOut, TooManySockets, NoBuffers,
+    /// ConnectionRefused, NetworkUnreachable, HostUnreachable, TimedOut, TooManySockets, TooManyFiles, NoBuffers,
     /// Canceled, NetworkDown, or another errno of connect(2).
     pub fn connect<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<Self> {
         Self::connect_with(g, net, addr, Options::DEFAULT)
@@ -62,15 +62,14 @@ impl Stream {
     /// As [`Stream::connect`]; InvalidArgument for options that cannot be.
     #[inline(never)]
     pub fn connect_with<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Self> {
-        let patience = Patience::Ns(options.send_timeout_ns);
+        let timeout = Timeout::Ns(options.send_timeout_ns);
         let raw = by_leader(g, || {
-            let near = g.index();
-            let (handle, reply) = request::open(net, near, &options, patience, |handle| {
+            let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
                 let mut request = request::new(net, Op::Connect, handle);
                 (request.options, request.address) = (options, addr);
                 request
             })?;
-            slots::open(net, handle, &reply.descriptor)?;
+            table::open(net, handle, &reply.descriptor, Caller::of(g).id(net))?;
             Ok(handle.raw() as u64)
         })?;
         Self::of(net, raw)
@@ -93,11 +92,11 @@ impl Stream {
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle)?;
+        check_stream(g, net, handle, Half::Recv)?;
         Ok(Self::load(net, handle))
     }
 
-    /// The stream in the books under a handle that the leader has just opened. After a barrier.
+    /// The stream in the table under a handle that the leader has just opened. After a barrier.
     pub(crate) fn of(net: Net, raw: u64) -> Result<Self> {
         match Handle::from_raw(raw as i32) {
             Some(handle) => Ok(Self::load(net, handle)),
@@ -107,8 +106,11 @@ impl Stream {
 
     #[inline(never)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
-        let options = slots::options(net, handle);
-        Self { send: SendHalf::load(net, handle, &options), recv: RecvHalf::load(net, handle, &options) }
+        let options = table::options(net, handle);
+        Self {
+            send: SendHalf::load(net, handle, SendHalf::timeout_of(&options)),
+            recv: RecvHalf::load(net, handle, RecvHalf::timeout_of(&options)),
+        }
     }
 
     /// Separates the halves, for two groups or two parts of a program. They still share the handle;
@@ -271,49 +273,52 @@ impl Stream {
     /// All lanes call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already; NetworkDown.
+    /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] says whether it is still open.
     #[inline(never)]
     pub fn close<G: Group>(mut self, g: &G) -> Result<()> {
         g.sync();
         let (net, handle) = (self.send.net, self.handle());
-        // One lane decides for all: another group may be closing it just now.
-        by_leader(g, || match slots::kind_of(net, handle)? {
-            Kind::Stream => Ok(0),
-            _ => Err(Error::BadHandle),
+        let mut closing = None;
+        // One lane decides for all: another group may be closing it just now, or changing its options. And
+        // the handle is dead before the other end hears of it: who waits is not told of an end that it
+        // answers with.
+        let says_end = by_leader(g, || {
+            closing = Some(Closing::begin(net, handle, Kind::Stream)?);
+            // A close that resets (SO_LINGER 0) does not say the end of the stream before.
+            Ok(u64::from(table::options(net, handle).linger_ms != 0))
         })?;
-        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
-        if slots::options(net, handle).linger_ms != 0 {
+        if says_end != 0 {
             self.send.shutdown(g);
             self.recv.shutdown(g);
         }
         let (sent, consumed) = (self.send.position(), self.recv.position());
-        by_leader(g, || close(net, handle, Kind::Stream, sent, consumed))?;
+        by_leader(g, || closing.map_or(Ok(0), |closing| closing.post(sent, consumed)))?;
         Ok(())
     }
 
     /// The other end's address.
     #[must_use]
     pub fn peer_addr(&self) -> SockAddr {
-        slots::peer(self.send.net, self.handle())
+        table::peer(self.send.net, self.handle())
     }
 
     /// This end's address.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        slots::local(self.send.net, self.handle())
+        table::local(self.send.net, self.handle())
     }
 
     /// What carries the stream.
     #[must_use]
     pub fn transport(&self) -> TransportKind {
-        let raw = slots::book(self.send.net, self.handle()).transport;
+        let raw = table::transport(self.send.net, self.handle());
         u8::try_from(raw).ok().and_then(TransportKind::from_raw).unwrap_or_default()
     }
 
     /// The socket's options.
     #[must_use]
     pub fn options(&self) -> Options {
-        slots::options(self.send.net, self.handle())
+        table::options(self.send.net, self.handle())
     }
 
     /// Changes options of the open stream: flags, timeouts, linger. Ring sizes and transport stay.
@@ -329,7 +334,7 @@ impl Stream {
         by_leader(g, || {
             let mut request = request::new(net, Op::SetOptions, handle);
             request.options = options;
-            request::call(net, &request, 0).map(|_| 0)
+            request::call(net, &request, handle).map(|_| 0)
         })?;
         self.set_local_options(g, options);
         Ok(())
@@ -337,15 +342,15 @@ impl Stream {
 
     fn set_local_options<G: Group>(&mut self, g: &G, options: Options) {
         if g.is_leader() {
-            slots::set_options(self.send.net, self.handle(), &options);
+            table::set_options(self.send.net, self.handle(), &options);
         }
         g.sync();
-        self.send.set_patience(&options);
-        self.recv.set_patience(&options);
+        self.send.set_timeout(&options);
+        self.recv.set_timeout(&options);
     }
 
     /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ). The other end of a peer stream acknowledges by
-    /// quarters of the ring, and when it waits for more: a rest may stay although it has read everything.
+    /// quarters of the ring, and when it waits, in a receive or a poll: a rest may stay although it has read everything.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.
@@ -354,43 +359,98 @@ impl Stream {
     /// NotConnected; NetworkDown.
     pub fn out_queue<G: Group>(&mut self, g: &G) -> Result<u64> {
         let (net, handle) = (self.send.net, self.handle());
-        let book = slots::book(net, handle);
         by_leader(g, || {
-            if book.link.is_direct() {
-                // A direct stream: what the other end has not consumed.
-                let word = StreamWord(self.send.producer.look().0);
+            if table::link(net, handle).is_direct() {
+                // What the other end has not consumed.
+                let word = self.send.producer.look();
                 return Ok(self.send.position().saturating_sub(word.position()));
             }
             let mut request = request::new(net, Op::Query, handle);
             request.value = Query::OutQueue as u64;
-            request::call(net, &request, 0).map(|reply| reply.value)
+            request::call(net, &request, handle).map(|reply| reply.value)
         })
     }
 }
 
-/// Says whether the handle names a stream. Begins with a barrier.
+/// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the
+/// receiving one counts). Begins with a barrier.
+///
+/// # Errors
+/// BadHandle; NotConnected; NetworkDown, when there is no attachment.
 #[inline(always)]
-pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
+pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, half: Half) -> Result<()> {
     g.sync();
     // One lane decides for all: another group may be closing it just now.
-    by_leader(g, || match slots::kind_of(net, handle)? {
-        Kind::Stream => Ok(0),
-        _ => Err(Error::NotConnected),
-    })?;
+    by_leader(g, || use_stream(net, handle, half, Caller::of(g)))?;
     Ok(())
 }
 
-/// Posts the close of a socket and frees its entry. By one lane.
+/// The leader's part of [`check_stream`].
 #[inline(never)]
-pub(crate) fn close(net: Net, handle: Handle, kind: Kind, sent: u64, consumed: u64) -> Result<u64> {
-    // The claim first: it may have to be waited for, and the handle is good until the close is sure to be posted.
-    let claim = Claim::for_close(net, handle)?;
-    if !slots::retire(net, handle, kind) {
-        claim.release();
-        return Err(Error::BadHandle);
+fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
+    if !net.is_attached() {
+        return Err(Error::NetworkDown);
     }
-    let mut request = request::new(net, Op::Close, handle);
-    (request.send_position, request.recv_position) = (sent, consumed);
-    // A cancelled launch closes too.
-    claim.post_close(&request).map(|_| 0)
+    if slots::use_handle(net, handle)? != Kind::Stream {
+        return Err(Error::NotConnected);
+    }
+    if half == Half::Recv {
+        become_receiver(net, handle, caller.id(net))?;
+    }
+    Ok(0)
+}
+
+/// A socket whose handle is dead and whose proxy does not know it yet: the caller still has its slot.
+pub(crate) struct Closing {
+    net: Net,
+    handle: Handle,
+    claim: Claim,
+}
+
+impl Closing {
+    /// Retires the state of a socket. By one lane.
+    ///
+    /// # Errors
+    /// BadHandle when it is closed already, or of another kind; TimedOut; NetworkDown.
+    #[inline(never)]
+    pub(crate) fn begin(net: Net, handle: Handle, kind: Kind) -> Result<Self> {
+        if slots::kind_of(net, handle)? != kind {
+            return Err(Error::BadHandle);
+        }
+        // The claim first: it may have to be waited for, and the handle is good until the close is sure to
+        // be posted.
+        let claim = Claim::for_close(net, handle)?;
+        if !slots::retire(net, handle, kind) {
+            claim.release();
+            return Err(Error::BadHandle);
+        }
+        wake_waiters(net, handle);
+        Ok(Self { net, handle, claim })
+    }
+
+    /// Tells the proxy, and how far a stream was. By the same lane; in a cancelled launch, too.
+    ///
+    /// # Errors
+    /// As [`Claim::post_close`].
+    #[inline(never)]
+    pub(crate) fn post(self, sent: u64, consumed: u64) -> Result<u64> {
+        let mut request = request::new(self.net, Op::Close, self.handle);
+        (request.send_position, request.recv_position) = (sent, consumed);
+        self.claim.post_close(&request, self.handle).map(|_| 0)
+    }
+}
+
+/// Closes what is no stream. By one lane.
+///
+/// # Errors
+/// As [`Closing::begin`] and [`Closing::post`].
+pub(crate) fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
+    Closing::begin(net, handle, kind)?.post(0, 0)
+}
+
+/// Wakes groups that wait on a handle that has just been closed. By one lane.
+pub(crate) fn wake_waiters(net: Net, handle: Handle) {
+    platform::wake(net.recv_park(handle.slot()));
+    platform::wake(net.send_park(handle.slot()));
+    platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
 }

@@ -1,9 +1,8 @@
-//! Waiting that always ends: what the leader looks at beside the word it waits for.
+//! Waiting that always ends: what the leader checks beside the word it waits for.
 
 use crate::half::{far_park, show};
-use crate::outcome::pack;
 use crate::slots::{self, Half};
-use crate::{Net, platform};
+use crate::{Net, platform, table};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
@@ -11,56 +10,107 @@ use gpunet_abi::{Error, Handle, Result, Status};
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum Timeout {
     /// Not at all: EAGAIN.
-    None,
+    NonBlocking,
     /// That many nanoseconds; 0 means without limit.
     Ns(u64),
 }
 
-impl Patience {
-    /// The patience of a socket: non-blocking, or its timeout option.
+impl Timeout {
+    /// The timeout of a socket: non-blocking, or its timeout option.
     #[inline(always)]
     pub(crate) const fn of(nonblocking: bool, timeout_ns: u64) -> Self {
-        if nonblocking { Self::None } else { Self::Ns(timeout_ns) }
+        if nonblocking { Self::NonBlocking } else { Self::Ns(timeout_ns) }
+    }
+
+    /// The timeout in one word, for a broadcast: limits beyond 146 years are none.
+    #[inline(always)]
+    pub(crate) const fn packed(self) -> u64 {
+        match self {
+            Self::NonBlocking => NON_BLOCKING,
+            Self::Ns(ns) if ns < NON_BLOCKING => ns,
+            Self::Ns(_) => 0,
+        }
+    }
+
+    /// What [`Timeout::packed`] packed.
+    #[inline(always)]
+    pub(crate) const fn unpacked(word: u64) -> Self {
+        if word == NON_BLOCKING { Self::NonBlocking } else { Self::Ns(word) }
+    }
+
+    /// The same for a call that waits on a non-blocking socket, too.
+    #[inline(always)]
+    pub(crate) const fn or_forever(self) -> Self {
+        match self {
+            Self::NonBlocking => Self::Ns(0),
+            limited @ Self::Ns(_) => limited,
+        }
+    }
+
+    /// When a wait that begins now ends.
+    #[inline(always)]
+    pub(crate) fn deadline(self) -> Deadline {
+        match self {
+            Self::NonBlocking | Self::Ns(0) => Deadline::NEVER,
+            Self::Ns(ns) => Deadline::after(ns),
+        }
     }
 }
 
-/// A time without a heartbeat counts at most so much per look: a process that was stopped and goes
+/// A packed [`Timeout::NonBlocking`].
+const NON_BLOCKING: u64 = 1 << 62;
+
+/// A moment of the device's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline(u64);
+
+impl Deadline {
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    /// So many nanoseconds from now.
+    #[inline(always)]
+    pub(crate) fn after(ns: u64) -> Self {
+        Self(platform::now_ns().saturating_add(ns))
+    }
+}
+
+/// A time without a heartbeat counts at most so much per check: a process that was stopped and goes
 /// on must not take its own absence for the proxy's.
 const MAX_STEP_NS: u64 = 300_000_000;
 
-/// The leader's watch during one wait: deadline, cancel, heartbeat.
-pub(crate) struct Vigil {
+/// What ends a wait, whatever it waits for: deadline, cancel, a silent proxy.
+pub(crate) struct WaitGuard {
     net: Net,
     /// A close goes on although its launch was cancelled.
-    deaf: bool,
+    ignore_cancel: bool,
     rounds: u32,
-    deadline: u64,
-    last_look: u64,
+    deadline: Deadline,
+    last_check: u64,
     last_beat: u64,
     silent_ns: u64,
 }
 
-impl Vigil {
+impl WaitGuard {
     /// Begins a wait.
     #[inline(always)]
-    pub(crate) fn new(net: Net, limit_ns: u64) -> Self {
-        let now = platform::now_ns();
-        let deadline = if limit_ns == 0 { u64::MAX } else { now.saturating_add(limit_ns) };
-        Self { net, deaf: false, rounds: 0, deadline, last_look: now, last_beat: 0, silent_ns: 0 }
+    pub(crate) fn new(net: Net, deadline: Deadline) -> Self {
+        let last_check = platform::now_ns();
+        Self { net, ignore_cancel: false, rounds: 0, deadline, last_check, last_beat: 0, silent_ns: 0 }
     }
 
     /// The same wait, not ended by cancel: for what a cancelled kernel still has to say.
     #[inline(always)]
-    pub(crate) fn deaf_if(mut self, deaf: bool) -> Self {
-        self.deaf = deaf;
+    pub(crate) fn ignoring_cancel(mut self, ignore_cancel: bool) -> Self {
+        self.ignore_cancel = ignore_cancel;
         self
     }
 
-    /// Says whether it is time for the slow looks: every look on the CPU, every 128th on a GPU.
+    /// Counts a round; returns whether it is time for a check: in every round on the CPU, in every
+    /// 128th on a GPU.
     #[inline(always)]
-    pub(crate) fn due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         self.rounds.is_multiple_of(platform::SLOW_CHECK_EVERY)
     }
@@ -71,40 +121,40 @@ impl Vigil {
         self.rounds
     }
 
-    /// The slow looks.
+    /// Checks whether the wait is to end.
     ///
     /// # Errors
     /// Canceled, NetworkDown or TimedOut.
     #[inline(always)]
-    pub(crate) fn look(&mut self) -> Result<()> {
-        if platform::is_abandoned() || (!self.deaf && self.net.cancel().peek() != 0) {
+    pub(crate) fn check(&mut self) -> Result<()> {
+        if platform::is_abandoned() || (!self.ignore_cancel && self.net.cancel().peek() != 0) {
             return Err(Error::Canceled);
         }
         let now = platform::now_ns();
         let beat = self.net.heartbeat().peek();
         if beat == self.last_beat {
-            let step = now.saturating_sub(self.last_look);
+            let step = now.saturating_sub(self.last_check);
             self.silent_ns += if step < MAX_STEP_NS { step } else { MAX_STEP_NS };
         } else {
             self.last_beat = beat;
             self.silent_ns = 0;
         }
-        self.last_look = now;
+        self.last_check = now;
         if beat == HEARTBEAT_DOWN || self.silent_ns > self.net.context().heartbeat_timeout_ns {
             return Err(Error::NetworkDown);
         }
-        if now >= self.deadline { Err(Error::TimedOut) } else { Ok(()) }
+        if now >= self.deadline.0 { Err(Error::TimedOut) } else { Ok(()) }
     }
 
     /// Nanoseconds until the deadline.
     #[inline(always)]
     pub(crate) fn remaining_ns(&self) -> u64 {
-        self.deadline.saturating_sub(self.last_look)
+        self.deadline.0.saturating_sub(self.last_check)
     }
 }
 
-/// Waits until the other end's word of a half moves past `seen`, ends, or the half fails; returns
-/// the word or the error, packed for a broadcast. By one lane.
+/// Waits until the other end's word of a half differs from `seen`, or the half ends; returns what
+/// [`awaited`] unpacks after a broadcast. By one lane.
 ///
 /// One function for both halves and all groups, kept out of line: a wait is not hurried by a call,
 /// and kernels stay small enough for 1,024 threads.
@@ -114,10 +164,33 @@ pub(crate) fn await_word(
     handle: Handle,
     half: Half,
     end: RingEnd,
-    seen: u64,
-    patience: Patience,
+    seen: StreamWord,
+    timeout: Timeout,
 ) -> u64 {
-    pack(wait_for(&Wait { net, handle, half, end, seen }, patience))
+    match wait_for(&Wait { net, handle, half, end, seen }, timeout) {
+        Ok(Some(word)) => word.0,
+        Ok(None) => NO_WORD,
+        Err(error) => NO_WORD | error.errno() as u32 as u64,
+    }
+}
+
+/// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that no
+/// word says.
+const NO_WORD: u64 = 1 << 63;
+
+/// What a wait found: a word; or `None`, when the status says that nothing more will land. All lanes.
+///
+/// # Errors
+/// Why the wait ended.
+#[inline(always)]
+pub(crate) fn awaited(packed: u64) -> Result<Option<StreamWord>> {
+    if packed & NO_WORD == 0 {
+        return Ok(Some(StreamWord(packed)));
+    }
+    match packed as u32 as i32 {
+        0 => Ok(None),
+        errno => Err(Error::from_errno(errno)),
+    }
 }
 
 struct Wait {
@@ -125,22 +198,16 @@ struct Wait {
     handle: Handle,
     half: Half,
     end: RingEnd,
-    seen: u64,
+    seen: StreamWord,
 }
 
-fn wait_for(wait: &Wait, patience: Patience) -> Result<u64> {
-    let limit = match patience {
-        Patience::Ns(limit) => limit,
-        Patience::None => {
-            if let Some(word) = wait.news() {
-                return wait.verdict(word);
-            }
-            // One who asks again and again must hear of cancel too.
-            let over = Vigil::new(wait.net, 0).look();
-            return wait.last_words().unwrap_or(over.and(Err(Error::WouldBlock)));
-        }
-    };
-    let mut vigil = Vigil::new(wait.net, limit);
+fn wait_for(wait: &Wait, timeout: Timeout) -> Result<Option<StreamWord>> {
+    if timeout == Timeout::NonBlocking {
+        // One who asks again and again must hear of cancel, too.
+        let over = WaitGuard::new(wait.net, Deadline::NEVER).check();
+        return wait.poll().or_else(|| wait.poll_status()).unwrap_or(over.and(Err(Error::WouldBlock)));
+    }
+    let mut guard = WaitGuard::new(wait.net, timeout.deadline());
     let link = wait.end.link;
     let park = match wait.half {
         half if link.is_far() => far_park(wait.end.theirs, half),
@@ -149,50 +216,59 @@ fn wait_for(wait: &Wait, patience: Patience) -> Result<u64> {
     };
     let mut shown = !link.is_direct();
     loop {
-        if let Some(word) = wait.news() {
-            return wait.verdict(word);
+        if let Some(result) = wait.poll() {
+            return result;
         }
-        if vigil.due() {
-            if let Some(result) = wait.last_words() {
+        if guard.is_due() {
+            if let Some(result) = wait.poll_status() {
                 return result;
             }
             // Another group may have closed it.
             slots::kind_of(wait.net, wait.handle)?;
-            vigil.look()?;
-            if !shown && vigil.rounds() > 16 {
-                // Nothing else to do: let the proxy's books have the totals.
+            guard.check()?;
+            if !shown && guard.rounds() > 16 {
+                // Nothing else to do: let the proxy have the totals.
                 shown = true;
-                let (own, _) = slots::half(wait.net, wait.handle, wait.half);
+                let (own, _) = table::half(wait.net, wait.handle, wait.half);
                 show(wait.net, wait.handle.slot(), wait.half, StreamWord(own.position).position());
             }
         }
-        let remaining = vigil.remaining_ns();
-        let changed = || wait.news().is_some() || wait.ended().is_some();
-        platform::pause(vigil.rounds(), park, remaining, link.is_silent(), changed);
+        let remaining = guard.remaining_ns();
+        let changed = || wait.poll_word().is_some() || wait.end_status().is_some() || wait.is_closed();
+        platform::pause(guard.rounds(), park, remaining, link.is_silent(), changed);
     }
 }
 
 impl Wait {
+    /// What the other end says, if it is something new. An end is told only while the handle is good: it may
+    /// be the answer to a close.
+    #[inline(always)]
+    fn poll(&self) -> Option<Result<Option<StreamWord>>> {
+        let word = self.poll_word()?;
+        Some(if word.end() { self.check_open().map(|()| Some(word)) } else { Ok(Some(word)) })
+    }
+
+    /// Checks that nobody has closed the stream: another group, or the proxy for a launch that has ended,
+    /// which says so in the status first.
+    fn check_open(&self) -> Result<()> {
+        slots::kind_of(self.net, self.handle)?;
+        let status = self.net.status(self.handle.slot(), self.handle.generation());
+        if status.and_then(Status::error) == Some(Error::BadHandle) { Err(Error::BadHandle) } else { Ok(()) }
+    }
+
     /// The other end's word, if it says something new.
     #[inline(always)]
-    fn news(&self) -> Option<StreamWord> {
+    fn poll_word(&self) -> Option<StreamWord> {
         let word = self.end.observe();
-        if word.position() != self.seen || word.fin() || word.err() { Some(word) } else { None }
+        if word == self.seen { None } else { Some(word) }
     }
 
-    /// What a word that says something new means: data first, then the end or the failure.
-    fn verdict(&self, word: StreamWord) -> Result<u64> {
-        match (word.err(), self.half) {
-            (false, _) => Ok(word.0),
-            // A reader that gave up reads no more, as far as a sender cares.
-            (true, Half::Send) => Ok(StreamWord::at(word.position()).with_fin().0),
-            (true, Half::Recv) if word.position() != self.seen => Ok(StreamWord::at(word.position()).0),
-            (true, Half::Recv) => Err(Error::ConnectionReset),
-        }
+    fn is_closed(&self) -> bool {
+        slots::kind_of(self.net, self.handle).is_err()
     }
 
-    /// The status, if it concerns this half.
-    fn ended(&self) -> Option<Status> {
+    /// The status, if it ends this half.
+    fn end_status(&self) -> Option<Status> {
         let flag = match self.half {
             Half::Send => Status::NO_SEND,
             Half::Recv => Status::EOF,
@@ -203,21 +279,23 @@ impl Wait {
     }
 
     /// What the status means for this half, if anything: what landed before it comes first.
-    fn last_words(&self) -> Option<Result<u64>> {
-        let status = self.ended()?;
+    fn poll_status(&self) -> Option<Result<Option<StreamWord>>> {
+        let status = self.end_status()?;
         // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
         // before it is visible to the look that follows.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
         if self.half == Half::Recv
-            && let Some(word) = self.news()
-            && word.position() != self.seen
+            && let Some(result) = self.poll()
         {
-            return Some(self.verdict(word));
+            return Some(result);
+        }
+        if let Err(closed) = self.check_open() {
+            return Some(Err(closed));
         }
         Some(match (status.error(), self.half) {
             (Some(error), _) => Err(error),
             (None, Half::Send) => Err(Error::BrokenPipe),
-            (None, Half::Recv) => Ok(StreamWord::at(self.seen).with_fin().0),
+            (None, Half::Recv) => Ok(None),
         })
     }
 }

@@ -135,6 +135,7 @@ fn the_headers_own_numbers_are_linuxs() {
         EBADF,
         EAGAIN,
         EINVAL,
+        ENFILE,
         EMFILE,
         EPIPE,
         EPROTO,

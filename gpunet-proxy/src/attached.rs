@@ -199,7 +199,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Socket slots in use: listeners, streams, streams that are still being closed.
+    /// Socket slots in use: listeners, streams, streams that are still being closed, and sockets that the
+    /// proxy closed for a launch and that other running launches know.
     pub sockets: usize,
     /// Control requests without an answer: accepts and connects that wait.
     pub requests: usize,

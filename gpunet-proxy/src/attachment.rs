@@ -2,14 +2,17 @@
 
 use crate::agent::{Agent, SharedAgent, embedded_agent};
 use crate::attached::{Attached, ClientInfo, Inbox, Stats, Totals, Usage};
-use crate::device_memory::{DeviceBuffer, DeviceMemory, bytes_of};
+use crate::descriptors::hint;
+use crate::device_memory::{AllocError, DeviceBuffer, DeviceMemory, bytes_of};
 use crate::embed::{Inner, Proxy, Side};
+use crate::launches::Launches;
 use crate::link::Link;
 use crate::placement::{self, Plan};
 use crate::session::DaemonError;
 use crate::shard;
+use crate::socket_table::SocketTable;
 use crate::token::TooManyLaunches;
-use gpu_usermap::cuda::{CopyError, CudaError, Device, Registration};
+use gpu_usermap::cuda::{CopyError, Device, Registration};
 use gpu_usermap::{PinnedRegion, RegionError};
 use gpunet_abi::context::Context;
 use gpunet_abi::layout::{DeviceLayout, Geometry, LAUNCHES, SHARDS, SharedLayout};
@@ -23,12 +26,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// No pinned memory of that size.
-    #[error("cannot make the shared region ({bytes} bytes): {source}; ask for less ring memory in Config")]
+    #[error("cannot make the shared region ({bytes} bytes): {source}{hint}", hint = region_hint(.source))]
     Region {
         /// Size asked for.
         bytes: u64,
         /// The system's answer.
-        source: RegionError,
+        r#source: RegionError,
     },
     /// The proxy was stopped.
     #[error("the proxy has stopped")]
@@ -38,10 +41,10 @@ pub enum AttachError {
     Layout,
     /// CUDA could not register the region.
     #[error("CUDA cannot register the shared region: {0}")]
-    Register(#[from] gpu_usermap::cuda::RegisterError),
-    /// CUDA could not allocate the device's own memory.
-    #[error("CUDA cannot allocate device memory: {0}")]
-    Cuda(#[from] CudaError),
+    Register(gpu_usermap::cuda::RegisterError),
+    /// The device has no room for its part of the sockets.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
     /// All launch numbers of the attachment are in use.
     #[error(transparent)]
     TooMany(#[from] TooManyLaunches),
@@ -49,20 +52,28 @@ pub enum AttachError {
     #[error("a host program cannot share a GPU's sockets; make its own with Proxy::host")]
     HostOnGpu,
     /// The operating system refused a thread.
-    #[error("cannot start a thread: {0}")]
+    #[error("cannot start a thread: {0}{hint}", hint = hint(.0))]
     Thread(std::io::Error),
     /// Rings of rc streams cannot lie where the settings want them.
     #[error("rings of rc streams: {0}; set Config::placement to auto")]
     Placement(String),
     /// CUDA could not copy the launch contexts.
     #[error("CUDA cannot copy to the device: {0}")]
-    Copy(#[from] CopyError),
+    Copy(CopyError),
     /// The operating system refused the descriptors that wake data threads.
     #[error("cannot make a doorbell: {0}; see `ulimit -n`")]
     Doorbell(std::io::Error),
     /// The daemon is not there any more, or does not give this program an attachment.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+}
+
+/// What to do about it, where the failure does not say so itself.
+fn region_hint(error: &RegionError) -> &'static str {
+    match error {
+        RegionError::DescriptorLimit { .. } => "",
+        _ => "; ask for less ring memory in Config",
+    }
 }
 
 /// How an attachment ended.
@@ -89,8 +100,10 @@ pub(crate) struct Shared {
     pub(crate) link: Link,
     /// The region that device and proxy share, as this process maps it.
     pub(crate) memory: Arc<SharedMemory>,
-    /// A bit for each launch number in use.
-    pub(crate) launches: Mutex<u64>,
+    /// The launches that run, and what they know of closed sockets.
+    pub(crate) launches: Mutex<Launches>,
+    /// The device's socket table.
+    pub(crate) table: SocketTable,
     /// The launches' contexts, in the device's address space.
     pub(crate) contexts: u64,
     /// CUDA's side; `None` for the CPU device.
@@ -98,9 +111,16 @@ pub(crate) struct Shared {
     // Dropped last, in this order: what the agent has mapped; the registration before the region it registers (inside
     // `memory`, and kept by the registration itself), the device's own memory before the device.
     _agent: SharedAgent,
-    _registration: Option<Registration>,
+    registration: Option<Registration>,
     _own: Arc<DeviceMemory>,
     _doorbells: Arc<[OwnedFd]>,
+}
+
+impl Shared {
+    /// Where the GPU finds the record for its panics; `None` for the CPU device, whose panics are caught.
+    pub(crate) fn panic_record_address(&self) -> Option<u64> {
+        self.registration.as_ref().map(|region| region.device_ptr() + self.memory.layout().panic)
+    }
 }
 
 /// What an attachment is to be, before there is anybody who makes it.
@@ -131,7 +151,8 @@ impl Prepared {
         heartbeat: Duration,
     ) -> Result<Self, AttachError> {
         let region = memory.region().clone();
-        let registration = device.map(|device| device.register(region.clone())).transpose()?;
+        let registration = device.map(|device| device.register(region.clone())).transpose();
+        let registration = registration.map_err(AttachError::Register)?;
         let shared = registration.as_ref().map_or(region.base().as_ptr() as u64, Registration::device_ptr);
         let (geometry, shared_layout) = (*memory.geometry(), *memory.layout());
         let device_layout = DeviceLayout::new(&geometry);
@@ -157,7 +178,7 @@ impl Prepared {
                 doorbells: bells,
             };
             let offset = device_layout.contexts as usize + launch as usize * size_of::<Context>();
-            own.write(offset, bytes_of(&context))?;
+            own.write(offset, bytes_of(&context)).map_err(AttachError::Copy)?;
         }
         let contexts = own.address() + device_layout.contexts;
         let device = device.cloned();
@@ -177,15 +198,17 @@ impl Prepared {
     /// The attachment, once the proxy serves it.
     pub(crate) fn attachment(self, link: Link) -> Attachment {
         let Self { memory, registration, own, contexts, doorbells, device, agent } = self;
-        let launches = Mutex::new(0);
+        let geometry = memory.geometry();
+        let table = SocketTable::new(own.clone(), DeviceLayout::new(geometry), geometry.sockets);
         let shared = Shared {
             link,
             memory,
-            launches,
+            launches: Mutex::default(),
+            table,
             contexts,
             device,
             _agent: agent,
-            _registration: registration,
+            registration,
             _own: own,
             _doorbells: doorbells,
         };
@@ -306,8 +329,8 @@ impl Attachment {
     /// Memory for kernels of this device to work in; a byte at least.
     ///
     /// # Errors
-    /// [`CudaError`], when the GPU has no such memory, or for the CPU device this machine.
-    pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, CudaError> {
+    /// [`AllocError`], when the GPU has no such memory, or for the CPU device this machine.
+    pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, AllocError> {
         DeviceBuffer::new(self.cuda(), len)
     }
 

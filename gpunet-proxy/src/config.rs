@@ -39,7 +39,7 @@ pub struct Config {
     /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
     /// bounds the wait for the first byte after idleness. Default 5 ms (under 1 % of a core).
     pub latency: Duration,
-    /// A device that sees no sign of life for so long reports ENETDOWN. Default 2 s.
+    /// A call that waits and sees no sign of life for so long returns ENETDOWN. Default 2 s.
     pub heartbeat: Duration,
     /// How long a closed stream may take to flush what was accepted. Default 30 s.
     pub linger: Duration,
@@ -93,7 +93,7 @@ impl Default for Config {
 
 /// A setting that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} = {value}: {expected}")]
+#[error("bad setting: {setting} = {value}; expected {expected}")]
 pub struct BadConfig {
     /// The setting's name.
     pub setting: &'static str,
@@ -123,9 +123,11 @@ impl Config {
             ("shared_rings", self.shared_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
             ("device_rings", self.device_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
             ("data_threads", self.data_threads as u64, 1..=SHARDS as u64, "1 to 16"),
-            ("heartbeat (ms)", self.heartbeat.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
-            ("rc_keepalive (ms)", self.rc_keepalive.as_millis() as u64, 10..=3_600_000, "10 ms to 1 h"),
-            ("latency (us)", self.latency.as_micros() as u64, 1..=1_000_000, "1 us to 1 s"),
+            ("spin (us)", whole(self.spin.as_micros()), 0..=1_000_000, "at most 1 s"),
+            ("heartbeat (ms)", whole(self.heartbeat.as_millis()), 10..=3_600_000, "10 ms to 1 h"),
+            ("linger (ms)", whole(self.linger.as_millis()), 0..=3_600_000, "at most 1 h"),
+            ("rc_keepalive (ms)", whole(self.rc_keepalive.as_millis()), 10..=3_600_000, "10 ms to 1 h"),
+            ("latency (us)", whole(self.latency.as_micros()), 1..=1_000_000, "1 us to 1 s"),
         ];
         for (setting, value, range, expected) in rules {
             if !range.contains(&value) {
@@ -144,6 +146,11 @@ impl Config {
     }
 }
 
+/// The number of units in a duration, or the largest number if there are more.
+fn whole(units: u128) -> u64 {
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,8 +159,19 @@ mod tests {
     fn the_defaults_are_valid_and_bad_settings_are_named() {
         assert_eq!(Config::default().check(), Ok(()));
         let bad = Config { sockets: 70_000, ..Config::default() }.check().unwrap_err();
-        assert_eq!(bad.to_string(), "sockets = 70000: 1 to 65536");
+        assert_eq!(bad.to_string(), "bad setting: sockets = 70000; expected 1 to 65536");
+        for (config, setting) in [
+            (Config { linger: Duration::MAX, ..Config::default() }, "linger (ms)"),
+            (Config { spin: Duration::MAX, ..Config::default() }, "spin (us)"),
+            // In 64 bits these would be 384 ms.
+            (
+                Config { heartbeat: Duration::from_secs(18_446_744_073_709_552), ..Config::default() },
+                "heartbeat (ms)",
+            ),
+        ] {
+            assert_eq!(config.check().map_err(|bad| bad.setting), Err(setting));
+        }
         let bad = Config { cpus: vec![1000], ..Config::default() }.check().unwrap_err();
-        assert!(bad.to_string().starts_with("cpus = 1000: CPUs that this process may use"), "{bad}");
+        assert!(bad.to_string().contains("cpus = 1000; expected CPUs that this process may use"), "{bad}");
     }
 }

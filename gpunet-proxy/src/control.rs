@@ -1,17 +1,19 @@
 //! The control plane: everything that is not bytes, on one tokio thread.
 //!
-//! An actor: it owns the books of every attachment and changes them one message at a time. What
+//! An actor: it owns the tables of every attachment and changes them one message at a time. What
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
-//! (what the device asks), `listener`, `stream` (connecting, opening, closing), `pair` (both ends on
-//! one device), `join` (on two), `arena` (memory of two), `reap` (what a finished launch, a detach or a
-//! dead process leaves), `rings` (their memory), `route` (which transport), `snapshot` (what all of them
-//! hold), `grow` (ring memory that is made after the start).
+//! (what the device asks), `listener`, `handshake` (clients before an accept), `stream` (connecting,
+//! opening, closing), `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
+//! (what a finished launch, a detach or a dead process leaves), `rings` (their memory), `shortage` (what
+//! there is too little of), `route` (which
+//! transport), `snapshot` (what all of them hold), `grow` (ring memory that is made after the start).
 
 mod arena;
 mod books;
 mod descriptor;
 mod grow;
+mod handshake;
 mod join;
 mod listener;
 mod pair;
@@ -19,6 +21,7 @@ mod reap;
 mod request;
 mod rings;
 mod route;
+mod shortage;
 mod snapshot;
 mod stream;
 
@@ -30,6 +33,7 @@ use crate::shard;
 use arena::Arenas;
 use books::Device;
 use crossbeam_channel::Sender;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::transport::peer::Peer;
 use join::Joins;
 use route::Routes;
@@ -96,6 +100,7 @@ impl Control {
     pub(crate) async fn run(mut self, mut inbox: UnboundedReceiver<Message>, pulse: Arc<Pulse>) {
         let _guard = PulseGuard(pulse.clone());
         while let Some(message) = inbox.recv().await {
+            hand_off::at(HandOff::MessageTaken);
             match message {
                 Message::Stop => return,
                 Message::Ping => pulse.beat(),
@@ -126,15 +131,15 @@ impl Control {
             Message::Attempted { device, control, seq, attempt, result } => {
                 self.handle_attempted(device, (control, seq), attempt, result);
             }
+            Message::Handshake { device, listener, number, rings, result } => {
+                self.handle_handshake(device, listener, number, rings, result);
+            }
             Message::ListenerReady { device, slot, generation } => {
                 self.handle_listener_ready(device, slot, generation);
             }
             Message::Finished { device, slot, generation, undelivered, counts } => {
-                if undelivered > 0 {
-                    let span =
-                        self.device(device).and_then(|device| device.slots[slot as usize].span.clone());
-                    let warn = || tracing::warn!(undelivered, "closed before everything was delivered");
-                    span.unwrap_or(tracing::Span::none()).in_scope(warn);
+                if let Some(device) = self.device(device) {
+                    device.warn_undelivered(slot, undelivered);
                 }
                 self.handle_finished(device, slot, generation, counts);
             }
@@ -149,9 +154,11 @@ impl Control {
             Message::Agent { device, answer } => self.handle_agent(device, answer),
             Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
             Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
-            Message::FinishLaunch { device, launch, policy, done } => {
-                done(self.finish_launch(device, launch, policy));
+            Message::FinishLaunch { device, launch, policy, fresh, done } => {
+                done(self.finish_launch(device, launch, policy, &fresh));
             }
+            Message::AbortLaunch { device, launch } => self.abort_launch(device, launch),
+            Message::Release { device, handles } => self.release(device, &handles),
             Message::ResetAll { device } => self.reset_all(device),
             Message::Usage { device, done } => {
                 let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());

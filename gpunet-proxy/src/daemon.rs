@@ -20,6 +20,7 @@ mod session;
 
 use crate::access::{Access, Accounts};
 use crate::config::Config;
+use crate::descriptors::{self, hint};
 use crate::embed::SNAPSHOT;
 use crate::embed::{self, EmbedError, Inner};
 use crate::readiness::watch;
@@ -50,10 +51,10 @@ pub enum StartError {
     #[error(transparent)]
     Embed(#[from] EmbedError),
     /// The listener cannot be served.
-    #[error("cannot serve the listening socket: {0}; it must be a Unix socket of type SOCK_SEQPACKET")]
+    #[error("cannot serve the listening socket: {0}; it must be a Unix socket of type SOCK_SEQPACKET{hint}", hint = hint(.0))]
     Listener(io::Error),
     /// The operating system refused a thread.
-    #[error("cannot start the sessions' thread: {0}")]
+    #[error("cannot start the sessions' thread: {0}{hint}", hint = hint(.0))]
     Thread(io::Error),
 }
 
@@ -125,8 +126,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
         return Err(StartError::Listener(io::ErrorKind::InvalidInput.into()));
     }
     let proxy = embed::start(config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(StartError::Thread)?;
+    let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let desk = Arc::new(Desk {
         proxy,
         accounts: Accounts::default(),

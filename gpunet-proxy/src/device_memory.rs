@@ -8,6 +8,7 @@ use gpunet_device::Buffer;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Memory that kernels of one device use.
 #[derive(Debug)]
@@ -42,10 +43,24 @@ impl Heap {
     }
 }
 
-/// As the driver says it of a GPU.
-fn out_of_memory() -> CudaError {
-    const OUT_OF_MEMORY: u32 = 2;
-    CudaError { call: "alloc", code: OUT_OF_MEMORY, name: "CUDA_ERROR_OUT_OF_MEMORY".to_owned() }
+/// Why a device has no memory of that size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// The CPU device: this machine has no such memory.
+    #[error("cannot allocate {len} bytes of memory for kernels on the CPU: this machine does not have them")]
+    Host {
+        /// Bytes that were asked for.
+        len: usize,
+    },
+    /// A GPU: CUDA does not give it.
+    #[error("cannot allocate {len} bytes of GPU memory: {source}")]
+    Cuda {
+        /// Bytes that were asked for.
+        len: usize,
+        /// The driver's answer.
+        r#source: CudaError,
+    },
 }
 
 impl Drop for Heap {
@@ -56,8 +71,12 @@ impl Drop for Heap {
 }
 
 impl DeviceMemory {
-    pub(crate) fn heap(len: usize) -> Result<Self, CudaError> {
-        Heap::new(len).map(Self::Heap).ok_or_else(out_of_memory)
+    pub(crate) fn heap(len: usize) -> Result<Self, AllocError> {
+        Heap::new(len).map(Self::Heap).ok_or(AllocError::Host { len })
+    }
+
+    pub(crate) fn gpu(device: &Device, len: usize) -> Result<Arc<GpuBuffer>, AllocError> {
+        device.alloc(len).map(Arc::new).map_err(|source| AllocError::Cuda { len, source })
     }
 
     /// The address in the device's address space.
@@ -130,6 +149,84 @@ impl DeviceMemory {
     }
 }
 
+/// A word of the device's table, which kernels access atomically while the host does.
+pub(crate) trait TableWord: Copy {
+    /// Its bytes, one after another, are the words of a table.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+    /// Loads the word at `from` in this process's memory.
+    ///
+    /// # Safety
+    /// `from` is aligned and mapped, and everybody accesses it atomically.
+    unsafe fn load(from: *mut Self) -> Self;
+    /// Stores a word at `to`.
+    ///
+    /// # Safety
+    /// As [`TableWord::load`].
+    unsafe fn store(to: *mut Self, value: Self);
+}
+
+macro_rules! table_word {
+    ($word:ty, $atomic:ty) => {
+        impl TableWord for $word {
+            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+                let words = bytes.chunks_exact(size_of::<Self>());
+                words
+                    .map(|word| word.iter().rev().fold(0, |value, &byte| value << 8 | Self::from(byte)))
+                    .collect()
+            }
+            unsafe fn load(from: *mut Self) -> Self {
+                // SAFETY: the caller's contract. Ordering: SeqCst, with the fence in `store`: pairs with
+                // the fence of a thread that notes itself as a user and looks at the state again.
+                unsafe { <$atomic>::from_ptr(from) }.load(Ordering::SeqCst)
+            }
+            unsafe fn store(to: *mut Self, value: Self) {
+                // SAFETY: the caller's contract. Ordering: SeqCst, as in `load`.
+                unsafe { <$atomic>::from_ptr(to) }.store(value, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+            }
+        }
+    };
+}
+table_word!(u32, AtomicU32);
+table_word!(u64, AtomicU64);
+
+impl DeviceMemory {
+    /// Loads `count` words of a table at `offset`. Kernels may be changing them.
+    pub(crate) fn load_words<T: TableWord>(&self, offset: usize, count: usize) -> Result<Vec<T>, CopyError> {
+        let len = count * size_of::<T>();
+        if let Self::Gpu(_) = self {
+            let mut bytes = vec![0; len];
+            self.read(offset, &mut bytes)?;
+            return Ok(T::from_bytes(&bytes));
+        }
+        assert!(offset + len <= self.len(), "read past the end");
+        let first = (self.address() as *mut u8).wrapping_add(offset).cast::<T>();
+        // SAFETY: words inside the allocation (checked), aligned by the layout; kernels access the tables
+        // that the host reads atomically.
+        Ok((0..count).map(|at| unsafe { T::load(first.wrapping_add(at)) }).collect())
+    }
+
+    /// Stores words of a table at `offset`. Kernels may be looking at them.
+    ///
+    /// What is loaded afterwards was there after the store: the copy engine works in order, and the CPU
+    /// fences.
+    pub(crate) fn store_words<T: TableWord>(&self, offset: usize, words: &[T]) -> Result<(), CopyError> {
+        let len = size_of_val(words);
+        if let Self::Gpu(_) = self {
+            // SAFETY: integers have no padding.
+            let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), len) };
+            return self.write(offset, bytes);
+        }
+        assert!(offset + len <= self.len(), "write past the end");
+        let first = (self.address() as *mut u8).wrapping_add(offset).cast::<T>();
+        for (at, &word) in words.iter().enumerate() {
+            // SAFETY: as in `load_words`.
+            unsafe { T::store(first.wrapping_add(at), word) };
+        }
+        Ok(())
+    }
+}
+
 /// The bytes of a plain structure for the device.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     // SAFETY: any `T: Copy` can be viewed as bytes for a copy to the device; this is used for
@@ -144,9 +241,9 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, CudaError> {
+    pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, AllocError> {
         let memory = match device {
-            Some(device) => DeviceMemory::Gpu(Arc::new(device.alloc(len)?)),
+            Some(device) => DeviceMemory::Gpu(DeviceMemory::gpu(device, len)?),
             None => DeviceMemory::heap(len)?,
         };
         Ok(Self { memory })

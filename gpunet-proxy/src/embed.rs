@@ -4,6 +4,7 @@ use crate::attached::Attached;
 use crate::config::{BadConfig, Config};
 use crate::control::{Control, ShardLink};
 use crate::cpus;
+use crate::descriptors::{self, hint};
 use crate::message::{Command, Message, send_to};
 use crate::pulse::{Heart, Pulse, Worker};
 use crate::session::{DaemonInfo, Remote};
@@ -23,15 +24,15 @@ pub(crate) const SNAPSHOT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
     /// A setting cannot be.
-    #[error("bad setting: {0}")]
+    #[error(transparent)]
     Config(#[from] BadConfig),
     /// The operating system refused a thread, an epoll set or an eventfd.
-    #[error("cannot start {what}: {source}")]
+    #[error("cannot start the proxy: the system refuses {what}: {source}{hint}", hint = hint(.source))]
     Start {
         /// What was to be started.
         what: &'static str,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
@@ -114,8 +115,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
         workers.push(Worker { name: format!("data thread {index}"), pulse, prod });
         links.push(ShardLink { commands, bell });
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(start("the control plane's runtime"))?;
+    let runtime = descriptors::runtime().map_err(start("the control plane's runtime"))?;
     let pulse = Arc::new(Pulse::default());
     let ping = messages.clone();
     let prod = Box::new(move || drop(ping.send(Message::Ping)));

@@ -151,8 +151,9 @@ impl Host {
     /// The options' time limits are for kernels; a task has `tokio::time::timeout`.
     ///
     /// # Errors
-    /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no slot), ENOBUFS (no ring memory),
-    /// EINVAL (options), EOPNOTSUPP (no such transport here), ENETDOWN, ECANCELED.
+    /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no socket slot), ENFILE (no file
+    /// descriptor), ENOBUFS (no ring memory), EINVAL (options), EOPNOTSUPP (no such transport here), ENETDOWN,
+    /// ECANCELED.
     pub async fn connect(&self, addr: SocketAddr, options: Options) -> io::Result<Stream> {
         let opening = Opening::connect(self.core.net, SockAddr::from_std(addr), options).map_err(io_error)?;
         let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
@@ -163,7 +164,8 @@ impl Host {
     /// Listens at `addr`; port 0 takes a free one. Streams that are accepted inherit the options.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE, EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
+    /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor), ENOBUFS (rings that
+    /// can never be had), EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
     pub async fn bind(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
         let addr = SockAddr::from_std(addr);
         let opening = Opening::bind(self.core.net, addr, options, backlog).map_err(io_error)?;

@@ -5,6 +5,7 @@ use crate::token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
 use gpu_usermap::cuda::{
     self, CoResidencyError, CopyError, CudaError, LaunchSpec, LoadModuleError, Module, SymbolError,
 };
+use gpunet_abi::panic_record::PANIC_SYMBOL;
 use gpunet_device::{Kernel, Net, cpu};
 use std::time::Duration;
 
@@ -33,16 +34,16 @@ pub enum LaunchError {
     #[error("the program was loaded for another device; load it with this attachment")]
     WrongProgram,
     /// The module has no such entry.
-    #[error("kernel entry: {0}")]
+    #[error(transparent)]
     Entry(#[from] SymbolError),
     /// The kernels that must run at the same time do not fit on the GPU together.
-    #[error("{0}")]
+    #[error(transparent)]
     NotCoResident(#[from] CoResidencyError),
     /// The operating system refused a thread for a CPU block.
     #[error("cannot start a thread block: {0}")]
-    Threads(#[from] std::io::Error),
+    Threads(std::io::Error),
     /// CUDA refused the launch.
-    #[error("launch: {0}")]
+    #[error(transparent)]
     Cuda(#[from] cuda::LaunchError),
 }
 
@@ -51,16 +52,50 @@ pub enum LaunchError {
 pub enum KernelError {
     /// CUDA reports a fault; all sockets of the device were reset.
     #[error("the kernel failed: {0}")]
-    Cuda(#[from] CudaError),
-    /// A CPU thread block panicked.
-    #[error("a thread block panicked: {0}")]
-    Panicked(#[from] cpu::BlockPanicked),
+    Cuda(CudaError),
+    /// A thread block panicked. On the CPU the launch's sockets were reset; on a GPU the panic ended all
+    /// kernels of the context, and all sockets of the device were.
+    #[error(transparent)]
+    Panicked(cpu::BlockPanicked),
 }
 
 #[derive(Debug)]
 enum Running {
     Cpu(cpu::Launch),
-    Cuda(cuda::Launch),
+    Cuda { launch: cuda::Launch, _watch: Watch },
+}
+
+/// Watches a GPU's kernel for its host, which may be waiting for something else: a kernel that fails
+/// (a panic, too) has its sockets reset at once. Dropping it ends the watch.
+#[derive(Debug)]
+struct Watch {
+    _ends: crossbeam_channel::Sender<()>,
+}
+
+impl Watch {
+    /// How often the GPU is asked.
+    const PERIOD: Duration = Duration::from_millis(50);
+
+    fn start(launch: cuda::Launch, token: &LaunchToken) -> Self {
+        let (ends, ended) = crossbeam_channel::bounded::<()>(0);
+        let fail = token.fail_device();
+        let watch = move || {
+            while let Err(crossbeam_channel::RecvTimeoutError::Timeout) = ended.recv_timeout(Self::PERIOD) {
+                match launch.is_finished() {
+                    Ok(false) => {}
+                    Ok(true) => return,
+                    Err(error) => {
+                        tracing::error!(%error, "a kernel failed: the device's sockets are reset");
+                        return fail();
+                    }
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("gpunet-watch".to_owned()).spawn(watch) {
+            tracing::warn!(%error, "no thread to watch a kernel: if it fails, its sockets are reset late");
+        }
+        Self { _ends: ends }
+    }
 }
 
 /// A running kernel and its launch token.
@@ -94,7 +129,19 @@ impl Attachment {
     /// [`LoadModuleError`] with the assembler's log.
     pub fn load(&self, ptx: &str, threads: u32) -> Result<Program, LoadModuleError> {
         let module = self.cuda().map(|device| device.load_module_for(ptx, threads)).transpose()?;
+        if let Some(module) = &module {
+            self.listen_for_panics(module);
+        }
         Ok(Program { module })
+    }
+
+    /// Tells a module where its panics are to be told. One without the variable has no panics that could
+    /// tell.
+    fn listen_for_panics(&self, module: &Module) {
+        let Some(address) = self.shared.panic_record_address() else { return };
+        if let Err(error) = module.device().write_symbol(module, PANIC_SYMBOL, &address.to_ne_bytes()) {
+            tracing::debug!(%error, "this module's panics will not say where they are");
+        }
     }
 
     /// Points a module's C functions (the `gpunet_attachment` global) at the sockets of `token`.
@@ -102,6 +149,7 @@ impl Attachment {
     /// # Errors
     /// [`CopyError`], when the module has no such global or CUDA fails.
     pub fn bind(&self, module: &Module, token: &LaunchToken) -> Result<(), CopyError> {
+        self.listen_for_panics(module);
         module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
     }
 
@@ -144,14 +192,14 @@ impl Attachment {
         let token = self.token()?;
         let kernel = kernel(token.net());
         let running = match self.cuda() {
-            None => match cpu::launch(blocks, threads, kernel) {
+            None => match cpu::launch_with(blocks, threads, kernel, fail_launch(&token)) {
                 Ok(launch) => Running::Cpu(launch),
                 Err(error) => {
                     // The blocks that were started use the attachment's memory for as long as they
                     // run, and nobody knows how long that is.
                     token.cancel();
                     std::mem::forget(token);
-                    return Err(error.into());
+                    return Err(LaunchError::Threads(error));
                 }
             },
             Some(device) => {
@@ -160,10 +208,20 @@ impl Attachment {
                 let spec = spec(program, K::ENTRY, blocks, threads, params)?;
                 // SAFETY: the entry named `K::ENTRY` takes one `K` by value (`kernel_entry!`), and
                 // the caller answers for what the parameters point to.
-                Running::Cuda(unsafe { device.launch(&[spec]) }?)
+                let launch = unsafe { device.launch(&[spec]) }?;
+                Running::Cuda { _watch: Watch::start(launch.clone(), &token), launch }
             }
         };
         Ok(Launch { parts: Some((running, token)) })
+    }
+}
+
+/// What ends a launch of CPU blocks one of which has panicked.
+fn fail_launch(token: &LaunchToken) -> impl Fn(&cpu::BlockPanicked) + Send + Sync + 'static {
+    let abort = token.abort();
+    move |panicked| {
+        tracing::error!(%panicked, "a thread block panicked: its launch ends, and its sockets are reset");
+        abort();
     }
 }
 
@@ -180,37 +238,54 @@ fn spec(
 }
 
 impl Running {
-    fn is_finished(&self) -> Result<bool, KernelError> {
+    fn is_finished(&self, token: &LaunchToken) -> Result<bool, KernelError> {
         match self {
-            Self::Cpu(launch) => Ok(launch.is_finished()),
-            Self::Cuda(launch) => Ok(launch.is_finished()?),
+            Self::Cpu(launch) => match launch.panicked() {
+                Some(panicked) => Err(KernelError::Panicked(panicked.clone())),
+                None => Ok(launch.is_finished()),
+            },
+            Self::Cuda { launch, .. } => launch.is_finished().map_err(|error| token.why(error)),
         }
     }
 
-    fn wait(self) -> Result<(), KernelError> {
+    /// Waits for the end; a GPU that has failed has its sockets reset.
+    fn wait(self, token: &LaunchToken) -> Result<(), KernelError> {
         match self {
-            Self::Cpu(launch) => launch.wait().map_err(KernelError::from),
-            Self::Cuda(launch) => launch.wait().map_err(KernelError::from),
+            Self::Cpu(launch) => launch.wait().map_err(KernelError::Panicked),
+            Self::Cuda { launch, .. } => launch.wait().map_err(|error| {
+                token.reset_device();
+                token.why(error)
+            }),
+        }
+    }
+}
+
+impl LaunchToken {
+    /// Why a GPU's kernel failed: what it told before, or what CUDA says.
+    fn why(&self, error: CudaError) -> KernelError {
+        match self.panic_record() {
+            Some(record) => KernelError::Panicked(cpu::BlockPanicked::from_record(&record)),
+            None => KernelError::Cuda(error),
         }
     }
 }
 
 impl Launch {
-    /// Says whether the kernel has ended.
+    /// Returns whether the kernel has ended.
     ///
     /// # Errors
-    /// [`KernelError`], when it failed.
+    /// [`KernelError`], as soon as it has failed: other thread blocks may still be coming to their end.
     pub fn is_finished(&self) -> Result<bool, KernelError> {
-        self.parts.as_ref().map_or(Ok(true), |(running, _)| running.is_finished())
+        self.parts.as_ref().map_or(Ok(true), |(running, token)| running.is_finished(token))
     }
 
-    /// Waits at most `limit` for the kernel to end; says whether it did.
+    /// Waits at most `limit` for the kernel to end; returns whether it did.
     ///
     /// # Errors
-    /// [`KernelError`], when it failed.
+    /// [`KernelError`], as soon as it has failed.
     pub fn wait_timeout(&self, limit: Duration) -> Result<bool, KernelError> {
-        if let Some((Running::Cuda(launch), _)) = &self.parts {
-            return Ok(launch.wait_timeout(limit)?);
+        if let Some((Running::Cuda { launch, .. }, token)) = &self.parts {
+            return launch.wait_timeout(limit).map_err(|error| token.why(error));
         }
         let start = std::time::Instant::now();
         while !self.is_finished()? {
@@ -235,10 +310,7 @@ impl Launch {
     /// [`KernelError`], when it failed.
     pub fn finish(mut self, policy: FinishPolicy) -> Result<FinishReport, KernelError> {
         let Some((running, token)) = self.parts.take() else { return Ok(FinishReport::default()) };
-        let result = running.wait();
-        if let Err(KernelError::Cuda(_)) = result {
-            token.reset_device();
-        }
+        let result = running.wait(&token);
         let report = token.finish(if result.is_ok() { policy } else { FinishPolicy::Reset });
         result.map(|()| report)
     }
@@ -252,10 +324,7 @@ impl Drop for Launch {
         // own: a kernel that waits for nothing may go on for ever.
         let (done, wait) = crossbeam_channel::bounded(1);
         let end = move || {
-            let result = running.wait();
-            if let Err(KernelError::Cuda(_)) = result {
-                token.reset_device();
-            }
+            let result = running.wait(&token);
             token.finish(if result.is_err() { FinishPolicy::Reset } else { FinishPolicy::Close });
             let _ = done.send(());
         };

@@ -6,12 +6,13 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
+//! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
 //! | sockets of host programs | [`host`]: tokio streams and listeners over every transport |
 //! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds; [`places`]: where it listens |
 //! | a program's side of a daemon | `session` ([`attach`], [`open`]), `link` (what both sides of the host API ask of a proxy), `wire` (the frames between them) |
 //! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
 //! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
+//! | limits of the process | [`descriptors`]: what to say when there are none left; `log_limiter`: what the log is not told again |
 //! | signs of life | `pulse`: the heartbeat that devices watch |
 #![deny(unsafe_code)]
 
@@ -23,13 +24,16 @@ pub mod config;
 mod control;
 mod cpus;
 pub mod daemon;
+pub mod descriptors;
 #[allow(unsafe_code)]
 pub mod device_memory;
 mod embed;
 pub mod host;
 #[allow(unsafe_code)]
 mod launch;
+mod launches;
 mod link;
+mod log_limiter;
 mod message;
 mod placement;
 pub mod places;
@@ -41,13 +45,14 @@ mod readiness;
 mod session;
 mod shard;
 pub mod snapshot;
+mod socket_table;
 mod token;
 mod wire;
 
 pub use attached::{Stats, Usage};
 pub use attachment::{AttachError, Attachment, CloseReport};
 pub use config::Config;
-pub use device_memory::DeviceBuffer;
+pub use device_memory::{AllocError, DeviceBuffer};
 pub use embed::{EmbedError, Proxy, embed};
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;

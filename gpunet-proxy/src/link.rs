@@ -5,9 +5,9 @@ use crate::attached::{Attached, Stats, Usage};
 use crate::embed::Inner;
 use crate::message::{Answer, Message, send_to};
 use crate::session::Session;
-use crate::token::{FinishPolicy, FinishReport};
-use gpunet_abi::Error;
+use crate::token::{FinishPolicy, Finished};
 use gpunet_abi::control::Request;
+use gpunet_abi::{Error, Handle};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,18 +27,44 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Reaps what a launch left.
-    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy) -> FinishReport {
+    /// Reaps what a launch left, and `fresh`, which only the device knows of.
+    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy, fresh: Vec<Handle>) -> Finished {
         match self {
             Self::Local { proxy, attached } => {
                 let (done, report) = crossbeam_channel::bounded(1);
                 let (device, done) = (attached.id, send_to(done));
-                let _ = proxy.messages.send(Message::FinishLaunch { device, launch, policy, done });
+                let _ = proxy.messages.send(Message::FinishLaunch { device, launch, policy, fresh, done });
                 // A stopped proxy drops `done`.
                 report.recv_timeout(ANSWER).unwrap_or_default()
             }
-            Self::Remote(session) => session.finish_launch(launch, policy),
+            Self::Remote(session) => session.finish_launch(launch, policy, &fresh),
         }
+    }
+
+    /// Resets the sockets of a launch that has failed and is finished later; never waits.
+    pub(crate) fn abort_launch(&self, launch: u32) {
+        match self {
+            Self::Local { proxy, attached } => {
+                let _ = proxy.messages.send(Message::AbortLaunch { device: attached.id, launch });
+            }
+            Self::Remote(session) => session.abort_launch(launch),
+        }
+    }
+
+    /// Gives sockets back that were closed for a launch, and that no running launch knows; never waits.
+    pub(crate) fn release(&self, handles: Vec<Handle>) {
+        match self {
+            Self::Local { proxy, attached } => {
+                let _ = proxy.messages.send(Message::Release { device: attached.id, handles });
+            }
+            Self::Remote(session) => session.release(&handles),
+        }
+    }
+
+    /// Waits until the proxy has done what it was told so far.
+    pub(crate) fn settle(&self) {
+        // It does one thing after another.
+        let _ = self.usage();
     }
 
     /// Resets all sockets of the device.

@@ -3,11 +3,11 @@
 use crate::agent::FromAgent;
 use crate::attached::{Attached, Usage};
 use crate::snapshot::Snapshot;
-use crate::token::{FinishPolicy, FinishReport};
+use crate::token::{FinishPolicy, Finished};
 use crossbeam_channel::Sender;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::{Error, Options};
+use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -49,23 +49,16 @@ pub(crate) struct StreamCount {
     pub(crate) ended: (bool, bool),
 }
 
-/// A stream that is being opened: what was taken for it.
+/// A connect over a driven transport: what was taken for it.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) slot: u32,
     pub(crate) kind: TransportKind,
     pub(crate) rings: Rings,
     pub(crate) options: Options,
-    pub(crate) origin: Origin,
-}
-
-/// Who wants it open.
-#[derive(Debug)]
-pub(crate) enum Origin {
-    /// A connect, and the transport that is tried if this attempt fails.
-    Connect { wish: Connect, next: Option<TransportKind> },
-    /// An accept at that listener.
-    Accept { listener: u32, no_wait: bool },
+    pub(crate) wish: Connect,
+    /// The transport that is tried if this attempt fails.
+    pub(crate) next: Option<TransportKind>,
 }
 
 /// A stream as the control plane hands it to a data thread.
@@ -133,8 +126,11 @@ pub(crate) enum Message {
     Ask { device: u32, control: u32, request: Box<Request>, answer: Answer },
     /// The device gave up waiting for that request.
     Abandon { device: u32, control: u32, seq: u64 },
-    /// An attempt to open a stream ended, and nothing uses its rings any more unless it succeeded.
+    /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
     Attempted { device: u32, control: u32, seq: u64, attempt: Box<Attempt>, result: io::Result<Opened> },
+    /// The handshake with a client of that listener (slot and generation) ended, and nothing uses its
+    /// rings any more unless it succeeded.
+    Handshake { device: u32, listener: (u32, u32), number: u64, rings: Rings, result: io::Result<Opened> },
     /// A listener's descriptor became readable.
     ListenerReady { device: u32, slot: u32, generation: u32 },
     /// A data thread is done with a stream.
@@ -149,8 +145,12 @@ pub(crate) enum Message {
     ArenaParts { arena: u32, parts: Result<[PartMemory; 2], String> },
     /// Agents have had time enough to map an arena.
     ArenaTimeout { arena: u32 },
-    /// A launch ended: reap what it left.
-    FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, done: Done<FinishReport> },
+    /// A launch ended: reap what it left. `fresh` are sockets that only the device knows.
+    FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, fresh: Vec<Handle>, done: Done<Finished> },
+    /// A thread block of a launch failed: the launch's sockets are reset. It is finished later.
+    AbortLaunch { device: u32, launch: u32 },
+    /// No running launch knows these closed sockets any more.
+    Release { device: u32, handles: Vec<Handle> },
     /// The device failed: all its sockets are reset.
     ResetAll { device: u32 },
     /// What does an attachment hold?

@@ -61,7 +61,7 @@ pub(crate) fn allocate(
         let Plan::Device(_) = plan else { return Ok((DeviceMemory::heap(len)?, None)) };
         return stand_in(config, len);
     };
-    let buffer = Arc::new(device.alloc(len)?);
+    let buffer = DeviceMemory::gpu(device, len)?;
     let card = match plan {
         Plan::Device(Placement::GpuDmaBuf) => {
             let exported =

@@ -20,9 +20,10 @@ use crate::link::ANSWER;
 use crate::message::Answer;
 use crate::plain::{bytes_of, from_bytes};
 use crate::shard;
-use crate::token::{FinishPolicy, FinishReport};
+use crate::token::{FinishPolicy, Finished};
 use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgram};
 use crossbeam_channel::Sender;
+use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -64,7 +65,7 @@ struct State {
 
 enum Pending {
     Ask(Answer),
-    Finish(Sender<FinishReport>),
+    Finish(Sender<Finished>),
     Usage(Sender<(Usage, Stats)>),
 }
 
@@ -101,11 +102,19 @@ impl Session {
     }
 
     /// Reaps what a launch left; nothing was, as far as a daemon that is gone can tell.
-    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy) -> FinishReport {
+    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy, fresh: &[Handle]) -> Finished {
         let (done, report) = crossbeam_channel::bounded(1);
-        let policy = policy.into();
-        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch { call, launch, policy });
+        let (policy, fresh) = (policy.into(), wire::handles(fresh));
+        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch { call, launch, policy, fresh });
         report.recv_timeout(ANSWER).unwrap_or_default()
+    }
+
+    pub(crate) fn abort_launch(&self, launch: u32) {
+        self.post(&mut self.lock(), &ToDaemon::AbortLaunch { launch }, None);
+    }
+
+    pub(crate) fn release(&self, handles: &[Handle]) {
+        self.post(&mut self.lock(), &ToDaemon::Release { handles: wire::handles(handles) }, None);
     }
 
     pub(crate) fn reset_all(&self) {
@@ -258,9 +267,10 @@ impl Session {
                     answer(&reply);
                 }
             }
-            ToProgram::Finished { call, left_open } => {
+            ToProgram::Finished { call, closed, kept, more } => {
                 if let Some(Pending::Finish(done)) = self.lock().pending.remove(&call) {
-                    let _ = done.send(FinishReport { left_open: left_open as usize });
+                    let closed = wire::from_handles(&closed);
+                    let _ = done.send(Finished { closed, kept: kept as usize, more });
                 }
             }
             ToProgram::UsageIs { call, usage, stats } => {

@@ -14,6 +14,7 @@ use crate::attached::Attached;
 use crate::message::{Command, Message, OpenStream};
 use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Options, StreamWord};
 use gpunet_core::memory::WordArray;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -152,6 +153,7 @@ impl Shard {
         let mut busy = false;
         while let Ok(command) = self.setup.commands.try_recv() {
             busy = true;
+            hand_off::at(HandOff::CommandTaken);
             self.handle_command(command);
         }
         busy

@@ -1,9 +1,12 @@
 //! Launch numbers: what cancels a kernel's waits and reaps what it leaves.
 
 use crate::attachment::{Attachment, Shared};
+use crate::launches::Launches;
+use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::layout::LAUNCHES;
-use std::sync::{Arc, PoisonError};
+use gpunet_abi::panic_record::PanicRecord;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// All launch numbers are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +33,58 @@ pub struct FinishReport {
     pub left_open: usize,
 }
 
+/// What the proxy did with sockets of a launch that has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// They were closed, and their slots are out of use until they are released.
+    pub(crate) closed: Vec<Handle>,
+    /// So many are kept.
+    pub(crate) kept: usize,
+    /// There are others: the call is to be made again.
+    pub(crate) more: bool,
+}
+
+/// Sockets that one call names at most.
+pub(crate) const MOST_HANDLES: usize = 4096;
+
+impl Shared {
+    fn launches(&self) -> MutexGuard<'_, Launches> {
+        // Nothing that is called under the lock panics.
+        self.launches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the proxy that no running launch knows these sockets.
+    fn release(&self, handles: &[Handle]) {
+        handles.chunks(MOST_HANDLES).for_each(|part| self.link.release(part.to_vec()));
+    }
+
+    /// Makes the handles of sockets stale that were closed for a launch that has ended, and releases
+    /// those that no other launch knows; the others follow when those launches have ended.
+    fn retire(&self, launch: u32, closed: &[Handle]) {
+        if closed.is_empty() {
+            return;
+        }
+        match self.table.retire(closed) {
+            Ok(users) => {
+                let free = self.launches().retire(launch, closed, &users);
+                self.release(&free);
+            }
+            // Kernels may still use them: they stay out of use.
+            Err(error) => tracing::warn!(
+                %error,
+                sockets = closed.len(),
+                "cannot reach the device's memory: these sockets stay out of use until the attachment is closed"
+            ),
+        }
+    }
+
+    /// A launch is over: gives its number back, and what only it knew.
+    fn end_launch(&self, launch: u32) {
+        let free = self.launches().end(launch);
+        self.release(&free);
+    }
+}
+
 impl Attachment {
     /// Takes a launch number: kernels started with its [`LaunchToken::net`] can be cancelled and
     /// reaped together.
@@ -37,12 +92,7 @@ impl Attachment {
     /// # Errors
     /// [`TooManyLaunches`], when all 64 are in use.
     pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
-        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        let launch = used.trailing_ones();
-        if launch >= LAUNCHES {
-            return Err(TooManyLaunches);
-        }
-        *used |= 1 << launch;
+        let launch = self.shared.launches().begin().ok_or(TooManyLaunches)?;
         self.shared.memory.set_cancelled(launch, false);
         Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false })
     }
@@ -70,12 +120,42 @@ impl LaunchToken {
         self.shared.memory.set_cancelled(self.launch, true);
     }
 
+    /// What a GPU told before it ended its kernels.
+    pub(crate) fn panic_record(&self) -> Option<PanicRecord> {
+        self.shared.memory.panic_record()
+    }
+
     /// Resets all sockets of the device: none of its kernels lives any more.
     pub(crate) fn reset_device(&self) {
         self.shared.link.reset_all();
     }
 
+    /// The same, for who holds no token.
+    pub(crate) fn fail_device(&self) -> impl Fn() + Send + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.link.reset_all();
+            }
+        }
+    }
+
+    /// What ends this launch when one of its thread blocks fails: its waits are cancelled, its sockets
+    /// reset.
+    pub(crate) fn abort(&self) -> impl Fn() + Send + Sync + 'static {
+        let (shared, launch) = (Arc::downgrade(&self.shared), self.launch);
+        move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.memory.set_cancelled(launch, true);
+                shared.link.abort_launch(launch);
+            }
+        }
+    }
+
     /// Reaps what the launch left. The kernel must have ended.
+    ///
+    /// Handles of sockets that are closed here are stale from now on, for kernels of other launches, too.
+    /// Their slots and rings are used again when the launches that know them have ended.
     pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
         self.reap(policy)
     }
@@ -84,21 +164,42 @@ impl LaunchToken {
     /// for who has closed everything.
     pub(crate) fn release(mut self) {
         self.finished = true;
-        self.give_back();
-    }
-
-    fn give_back(&self) {
-        let mut used = self.shared.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        *used &= !(1 << self.launch);
+        self.shared.end_launch(self.launch);
     }
 
     fn reap(&mut self, policy: FinishPolicy) -> FinishReport {
         if std::mem::replace(&mut self.finished, true) {
             return FinishReport::default();
         }
-        let report = self.shared.link.finish_launch(self.launch, policy);
-        self.give_back();
-        report
+        let (shared, launch) = (&*self.shared, self.launch);
+        // Those that only the device knows.
+        let mut fresh = match shared.table.fresh() {
+            Ok(fresh) => shared.launches().own(fresh, launch),
+            Err(error) => {
+                tracing::debug!(%error, "cannot read the device's socket table");
+                Vec::new()
+            }
+        };
+        let mut left_open = 0;
+        loop {
+            let rest = fresh.split_off(fresh.len().min(MOST_HANDLES));
+            let part = std::mem::replace(&mut fresh, rest);
+            let Finished { closed, kept, more } = shared.link.finish_launch(launch, policy, part.clone());
+            if policy == FinishPolicy::Keep {
+                shared.launches().keep(part);
+            }
+            left_open += kept + closed.len();
+            shared.retire(launch, &closed);
+            if !more && fresh.is_empty() {
+                break;
+            }
+        }
+        shared.end_launch(launch);
+        if left_open > 0 {
+            // The next launch finds the slots that are free now.
+            shared.link.settle();
+        }
+        FinishReport { left_open }
     }
 }
 

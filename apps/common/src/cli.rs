@@ -152,7 +152,7 @@ pub struct ResolveError {
     /// HOST:PORT as given.
     pub name: String,
     /// The resolver's answer.
-    pub source: io::Error,
+    pub r#source: io::Error,
 }
 
 impl fmt::Display for Endpoint {

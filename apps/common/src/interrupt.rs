@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM.
 
+use gpunet_proxy::descriptors;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +58,7 @@ pub fn end_after(mut clean: impl FnMut() + Send + 'static) -> io::Result<()> {
 ///
 /// A thread of its own waits for them, so that nothing else of the program needs to be async.
 fn on_each(mut then: impl FnMut(u8) + Send + 'static) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = descriptors::runtime()?;
     let (mut interrupt, mut terminate) = {
         let _entered = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)

@@ -18,11 +18,11 @@ pub struct ProxyArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
     /// None could be started in this process.
-    #[error("cannot start the proxy: {0}")]
+    #[error(transparent)]
     Embed(#[from] EmbedError),
     /// The daemon that was asked for cannot be used.
     #[error("--daemon: {0}")]
-    Daemon(#[from] DaemonError),
+    Daemon(DaemonError),
 }
 
 impl ProxyArgs {
@@ -39,7 +39,7 @@ impl ProxyArgs {
     /// [`ProxyError`].
     pub fn open(&self, config: Config) -> Result<Proxy, ProxyError> {
         match &self.daemon {
-            Some(path) if self.names_a_daemon() => Ok(attach(path, config)?),
+            Some(path) if self.names_a_daemon() => attach(path, config).map_err(ProxyError::Daemon),
             _ => Ok(embed(config)?),
         }
     }

@@ -95,8 +95,8 @@ pub struct LoadArgs {
     /// Messages per connection [default: by size, 8000 of 64 bytes, 64 of 1 MiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Connections, at the same time as far as there are client blocks (at most 2048).
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    /// Connections, at most 2048; at the same time as far as there are client blocks.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=MOST_DRIVEN))]
     pub connections: u32,
 }
 
@@ -113,8 +113,8 @@ pub struct DemoArgs {
     /// Address of the server; for rc that of an RDMA device.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     pub listen: IpAddr,
-    /// Thread blocks of the server, which share the connections [default: one per connection, at most 64 on a GPU
-    /// and the number of cores on the CPU].
+    /// Thread blocks of the server, which share the connections; no more than there are of those [default: one per
+    /// connection, at most 64 on a GPU and the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
 }
@@ -131,7 +131,8 @@ pub struct ServerArgs {
     /// under the same one), or auto.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Thread blocks that share the connections [default: 16 on a GPU, the number of cores on the CPU].
+    /// Thread blocks that share the connections; no more than there may be of those [default: 16 on a GPU, the number
+    /// of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
     /// Connections at the same time, over all blocks; more wait in the backlog.
@@ -154,10 +155,14 @@ pub struct ClientArgs {
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// Thread blocks; with fewer than connections, each block takes several, one after another [default: one per
-    /// connection, at most 2048].
+    /// connection].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
 }
+
+/// Connections that clients drive at most. Each has a client block by default, and a block that connects holds a control
+/// slot: there must be fewer of those blocks than slots.
+const MOST_DRIVEN: i64 = 2048;
 
 /// Largest message: two buffers of this size per block must fit in memory.
 const LARGEST: u64 = 256 << 20;
@@ -233,6 +238,9 @@ mod tests {
             (&["--threads", "1025"], "1025"),
             (&["--blocks", "0"], "0"),
             (&["--count", "-3"], "-3"),
+            (&["--connections", "5000"], "1..=2048"),
+            (&["client", "127.0.0.1:7777", "--connections", "2049"], "1..=2048"),
+            (&["server", "--connections", "16385"], "1..=16384"),
             (&["--json", "server"], "--json"),
             (&["serve"], "serve"),
         ] {

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
     let wanted = &args.load;
     let mut addrs = args.addr.resolve()?;
-    let blocks = args.blocks.unwrap_or(wanted.blocks()).min(wanted.connections);
+    let blocks = args.blocks.unwrap_or(wanted.connections).min(wanted.connections);
     let mut kernels = Kernels::open(&args.device, args.transport, wanted.connections, RING)?;
     kernels.fit(0, blocks)?;
     let mut memory = kernels.client_memory(blocks, wanted)?;

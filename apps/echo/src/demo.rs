@@ -27,10 +27,10 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     // Both ends of each stream are on this device.
     let mut kernels = Kernels::open(&args.device, args.transport, 2 * connections, RING)?;
     let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
-    let blocks = args.blocks.unwrap_or(connections.min(most));
-    kernels.fit(blocks, wanted.blocks())?;
+    let blocks = args.blocks.unwrap_or(most).min(connections);
+    kernels.fit(blocks, connections)?;
     // All memory before the server runs: allocating beside a waiting kernel is best avoided.
-    let memory = kernels.client_memory(wanted.blocks(), wanted)?;
+    let memory = kernels.client_memory(connections, wanted)?;
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);
     let listen = options.with_transport(args.transport.kind()).with_timeouts(0, ATTENTION_NS);

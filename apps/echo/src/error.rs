@@ -1,12 +1,13 @@
 //! Why the program cannot do what it was asked to do.
 
 use gpu_usermap::RegionError;
-use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError, RegisterError};
+use gpu_usermap::cuda::{CopyError, LoadModuleError, RegisterError};
 use gpunet_app::cli::{ResolveError, spell};
 use gpunet_app::device::DeviceError;
 use gpunet_app::proxy::ProxyError;
 use gpunet_app::work::WorkError;
-use gpunet_proxy::{KernelError, LaunchError};
+use gpunet_proxy::descriptors::hint;
+use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused a thread or signal handlers.
-    #[error("cannot take signals: {0}")]
+    #[error("cannot take signals: {0}{hint}", hint = hint(.0))]
     Signals(io::Error),
     /// A name does not resolve.
     #[error(transparent)]
@@ -29,7 +30,7 @@ pub enum Error {
     },
     /// rc was demanded, and there is no RDMA.
     #[error("rc cannot be used: {0}")]
-    NoRdma(#[from] gpunet_proxy::rdma::Unavailable),
+    NoRdma(gpunet_proxy::rdma::Unavailable),
     /// Message buffers would not fit.
     #[error("{blocks} blocks with two buffers of {} need {} MiB; use a smaller --size or fewer --connections", spell(*.size), .total >> 20)]
     TooMuchMemory {
@@ -51,9 +52,9 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// The PTX.
     #[error("cannot load the kernels: {0}")]
-    Load(#[from] LoadModuleError),
+    Load(LoadModuleError),
     /// A launch.
-    #[error("cannot start the kernels: {0}")]
+    #[error(transparent)]
     Launch(#[from] LaunchError),
     /// A kernel failed.
     #[error(transparent)]
@@ -62,15 +63,15 @@ pub enum Error {
     #[error(transparent)]
     Work(#[from] WorkError),
     /// Device memory.
-    #[error("cannot allocate device memory: {0}")]
-    Memory(#[from] CudaError),
+    #[error(transparent)]
+    Memory(#[from] AllocError),
     /// Copies from and to it.
-    #[error("cannot copy device memory: {0}")]
+    #[error(transparent)]
     Copy(#[from] CopyError),
     /// The memory for progress reports.
-    #[error("cannot make pinned memory: {0}")]
+    #[error(transparent)]
     Region(#[from] RegionError),
     /// The same, on a GPU.
-    #[error("cannot register pinned memory: {0}")]
+    #[error(transparent)]
     Register(#[from] RegisterError),
 }

@@ -90,7 +90,7 @@ impl Kernels {
     /// kernels.
     pub fn open(args: &DeviceArgs, transport: Transport, streams: u32, ring: u64) -> Result<Self, Error> {
         if transport == Transport::Rc {
-            gpunet_proxy::rdma_devices()?;
+            gpunet_proxy::rdma_devices().map_err(Error::NoRdma)?;
         }
         // Two rings a stream, a quarter more for streams that are still closing, and some.
         let rings = u64::from(streams) * 2 * ring;
@@ -115,7 +115,7 @@ impl Kernels {
             None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),
             None => vec![1],
         };
-        let program = attachment.load(PTX, threads[0])?;
+        let program = attachment.load(PTX, threads[0]).map_err(Error::Load)?;
         Ok(Self { program, attachment, threads })
     }
 
@@ -140,7 +140,7 @@ impl Kernels {
             match self.attachment.check_co_resident(&self.program, &needed) {
                 Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
                     self.threads.remove(0);
-                    self.program = self.attachment.load(PTX, self.threads[0])?;
+                    self.program = self.attachment.load(PTX, self.threads[0]).map_err(Error::Load)?;
                 }
                 result => return Ok(result?),
             }

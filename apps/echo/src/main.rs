@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 
 fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // Hundreds of connections need more than the usual 1,024 descriptors. Whoever set a lower hard
     // limit meant it, and connections beyond it are refused in order.

@@ -23,10 +23,6 @@ const STALLED: Duration = Duration::from_secs(60);
 /// Ring of each direction: the device library's default.
 pub const RING: u64 = 256 << 10;
 
-/// Client blocks at most, unless asked for: fewer than there are control slots, of which each block
-/// that connects holds one.
-const BLOCKS: u32 = 2048;
-
 /// Nobody's address; whoever runs a load sets the real one.
 const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
@@ -42,11 +38,6 @@ impl LoadArgs {
             connections: self.connections,
             samples_each: self.samples_each(size),
         }
-    }
-
-    /// Client blocks, unless asked for.
-    pub fn blocks(&self) -> u32 {
-        self.connections.min(BLOCKS)
     }
 
     /// Messages of all sizes and connections.

@@ -32,6 +32,7 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let ring = ring(args.connections);
     let mut kernels = Kernels::open(&args.device, args.transport, args.connections, ring)?;
     let blocks = args.blocks.unwrap_or(if kernels.on_gpu() { GPU_BLOCKS } else { cores() });
+    let blocks = blocks.min(args.connections);
     kernels.fit(blocks, 0)?;
     let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
     let options = options.with_timeouts(0, ATTENTION_NS);

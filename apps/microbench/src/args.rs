@@ -2,7 +2,7 @@
 
 use crate::bench::device_name;
 use crate::effort::Effort;
-use crate::measure::{BandwidthArgs, CheckArgs, LatencyArgs};
+use crate::measure::{AttendArgs, BandwidthArgs, CheckArgs, LatencyArgs};
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -63,6 +63,9 @@ pub enum What {
     /// Verified streams over many block shapes, groups and transports, divergent lanes included; with
     /// --other or --processes between two devices or two processes.
     Check(CheckArgs),
+    /// What must end well: launches that leave sockets while others wait on them, panics, a program that is stopped
+    /// for 4 s.
+    Faults,
     /// One hand-off: flags, data and flags, a send until the proxy sees it, a landing until the kernel does.
     Handoff,
     /// Ping-pong of 1 B to 4 MiB.
@@ -81,7 +84,7 @@ pub enum What {
     Copy,
     /// How long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Everything but check and attach.
+    /// Everything but check, faults and attach.
     All,
     /// Measures nothing: makes --plot and --tables of what an earlier run wrote with --json.
     Render {
@@ -91,4 +94,7 @@ pub enum What {
     /// One end of a measurement: tasks on stdin, results on stdout, as JSON lines.
     #[command(hide = true)]
     End(EndArgs),
+    /// A process of `faults`: serves clients, and says so on stdout as JSON lines.
+    #[command(hide = true)]
+    Attend(AttendArgs),
 }

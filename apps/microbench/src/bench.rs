@@ -108,6 +108,11 @@ impl Job {
         unsafe { Results::new(ptr.as_ptr().cast(), self.results.len() / 8) }
     }
 
+    /// Fills the message memory with that byte, before a launch.
+    pub fn fill(&mut self, byte: u8) -> Outcome<()> {
+        Ok(self.memory.write(0, &vec![byte; self.memory.len()])?)
+    }
+
     /// The result words, once the launch has ended.
     pub fn words(&self) -> Outcome<Vec<u64>> {
         let mut bytes = vec![0; self.results.len()];

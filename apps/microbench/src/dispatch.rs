@@ -8,6 +8,7 @@ use crate::measure::*;
 pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     match what {
         What::Check(args) => return check(run, args),
+        What::Faults => return faults(run),
         What::Handoff => handoff(run)?,
         What::Latency(args) => latency(run, args)?,
         What::Bandwidth(args) => bandwidth(run, args)?,
@@ -18,12 +19,12 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Copy => copy(run)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
-        What::Render { .. } | What::End(_) => {}
+        What::Render { .. } | What::End(_) | What::Attend(_) => {}
     }
     Ok(true)
 }
 
-/// Everything but check and attach.
+/// Everything but check, faults and attach.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

@@ -12,9 +12,10 @@ pub use rdma::{bandwidth as rdma_bandwidth, latency as rdma_latency};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
+use std::fmt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -87,7 +88,7 @@ fn ask(peer: &str) -> Result<Vec<Line>, String> {
     let output =
         run(Command::new("bash").arg(folder.path().join("run")).arg(peer).arg(folder.path()), PATIENCE);
     let mut lines = Vec::new();
-    for line in output?.lines().filter(|line| line.starts_with('{')) {
+    for line in output.map_err(|failure| failure.to_string())?.lines().filter(|line| line.starts_with('{')) {
         let mut line: Line = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
         line.row.role = Role::Peer;
         lines.push(line);
@@ -95,8 +96,64 @@ fn ask(peer: &str) -> Result<Vec<Line>, String> {
     if lines.is_empty() { Err("it said nothing".to_owned()) } else { Ok(lines) }
 }
 
+/// Why a program of others gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Failure {
+    /// It crashed, which says nothing about anybody else.
+    Crashed(String),
+    /// It ended with a complaint, did not end, or was not understood.
+    Failed(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(why: &str) -> Self {
+        Self::Failed(why.to_owned())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Crashed(why) | Self::Failed(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// How often a program that crashes is run.
+const TRIES: u32 = 3;
+
+/// Runs a program of others until it does not crash, a few times at most.
+fn persist<T>(
+    recorder: &mut Recorder,
+    program: &str,
+    mut run: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, String> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match run() {
+            Ok(result) => return Ok(result),
+            Err(Failure::Crashed(why)) if tries < TRIES => {
+                recorder.note(format!("{program} crashed and is tried again: {why}"));
+            }
+            Err(Failure::Crashed(why)) => return Err(format!("it crashed {tries} times: {why}")),
+            Err(Failure::Failed(why)) => return Err(why),
+        }
+    }
+}
+
+/// Returns whether a signal ended the program. A shell reports the signal of a program that it has run as 128 and more.
+fn has_crashed(status: ExitStatus) -> bool {
+    status.signal().is_some() || status.code().is_some_and(|code| code > 128)
+}
+
 /// Runs a program to its end; its output, or the last line of its complaint.
-fn run(command: &mut Command, limit: Duration) -> Result<String, String> {
+fn run(command: &mut Command, limit: Duration) -> Result<String, Failure> {
     let log = |what: &str| {
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("gpunet-bench-{}-{nth}-{what}", std::process::id());
@@ -109,14 +166,19 @@ fn run(command: &mut Command, limit: Duration) -> Result<String, String> {
     let [said, complaint] = texts;
     match result {
         Ok(()) => Ok(said),
-        Err(why) => {
+        Err(failure) => {
             let last = complaint.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-            Err(format!("{why} {last}").trim().to_owned())
+            let why = format!("{failure} {last}").trim_end_matches([' ', ':']).to_owned();
+            Err(if matches!(failure, Failure::Crashed(_)) {
+                Failure::Crashed(why)
+            } else {
+                Failure::Failed(why)
+            })
         }
     }
 }
 
-fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), String> {
+fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), Failure> {
     use std::fs::File;
     let text = |error: std::io::Error| error.to_string();
     // A group of its own: what a script has started ends with it.
@@ -131,11 +193,12 @@ fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> R
     loop {
         match child.try_wait().map_err(text)? {
             Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(format!("{status}:")),
+            Some(status) if has_crashed(status) => return Err(Failure::Crashed(format!("{status}:"))),
+            Some(status) => return Err(Failure::Failed(format!("{status}:"))),
             None if Instant::now() > end => {
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 let _ = child.wait();
-                return Err(format!("no end within {limit:?}"));
+                return Err(Failure::Failed(format!("no end within {limit:?}")));
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -157,7 +220,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("gpunet-bench-orphan-{}", std::process::id()));
         let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
         let why = run(Command::new("bash").args(["-c", &script]), Duration::from_secs(2));
-        assert_eq!(why, Err("no end within 2s".to_owned()));
+        assert_eq!(why, Err(Failure::Failed("no end within 2s".to_owned())));
         let orphan = std::fs::read_to_string(&file).expect("it had begun");
         std::fs::remove_file(&file).expect("written");
         let gone = || {
@@ -175,6 +238,7 @@ mod tests {
     #[test]
     fn a_peer_that_is_not_there_says_what_is_missing() {
         let why = run(Command::new("bash").args(["-c", "echo nvcc is not installed >&2; exit 3"]), PATIENCE);
-        assert!(why.as_ref().is_err_and(|why| why.contains("nvcc is not installed")), "{why:?}");
+        let Err(Failure::Failed(why)) = why else { panic!("{why:?}") };
+        assert!(why.contains("nvcc is not installed"), "{why}");
     }
 }

@@ -20,6 +20,7 @@ mod stamps;
 use args::{Args, What};
 use bench::Outcome;
 use clap::Parser;
+use gpunet_proxy::descriptors::hint;
 use measure::Run;
 use report::{Json, Recorder, complain};
 use std::path::Path;
@@ -41,12 +42,13 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Outcome<bool> {
     match &args.what {
         What::End(end) => return pair::serve_end(&args.device, end),
+        What::Attend(attend) => return measure::attend(&args.device, &args.proxy(), attend),
         What::Render { from } => return render(from, args).map(|()| true),
         _ => {}
     }
     let json = args.json.as_deref().map(Json::new).transpose()?;
     check_targets(args)?;
-    scratch::go_with_signals()?;
+    scratch::go_with_signals().map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?;
     let command: Vec<_> = std::env::args().skip(1).collect();
     let drawn = args.plot.is_some() || args.tables.is_some();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);

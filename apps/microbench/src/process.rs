@@ -133,6 +133,16 @@ pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
     command.spawn()
 }
 
+/// A process that ends with its owner, which gives it no time.
+pub struct Owned(pub Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

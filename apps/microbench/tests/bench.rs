@@ -100,6 +100,15 @@ fn latency_has_a_floor_and_a_peer_for_each_size_and_transport() {
 }
 
 #[test]
+fn faults_end_well() {
+    let folder = Folder::new("faults");
+    let tables = tables(&folder, &["faults"]);
+    assert_eq!(tables.len(), 1);
+    assert_sound(&tables[0]);
+    assert_eq!(rows(&tables[0], "gpunet").len(), 6, "{}", tables[0]);
+}
+
+#[test]
 fn bandwidth_has_every_way_to_use_a_stream() {
     let folder = Folder::new("bandwidth");
     let tables = tables(&folder, &["bandwidth", "--pairs", "2", "--messages", "65536"]);
@@ -255,8 +264,8 @@ fn what_cannot_be_is_refused_in_a_line() {
         (&["bandwidth", "--threads", "0"], "0 is not in"),
         (&["latency", "--threads", "99999"], "99999 is not in"),
         (&["attach"], "needs a daemon"),
-        (&["check", "--widest", "0"], "no shape has at most 0 threads"),
-        (&["check", "--other", "cpu", "--widest", "0"], "no shape has at most 0 threads"),
+        (&["check", "--widest", "0"], "0 is not in 1..=1024"),
+        (&["check", "--widest", "1025"], "1025 is not in 1..=1024"),
         (&["render", "/nonexistent.json", "--plot", "/dev/null"], "/nonexistent.json"),
         (&["render", "/nonexistent.json"], "--plot or --tables"),
         (&["copy", "--json", "/nonexistent/report.json"], "--json /nonexistent/report.json: No such file"),

@@ -1,11 +1,12 @@
 //! Why the program cannot do what it was asked to do.
 
-use gpu_usermap::cuda::{CopyError, CudaError, LoadModuleError};
+use gpu_usermap::cuda::{CopyError, LoadModuleError};
 use gpunet_app::cli::ResolveError;
 use gpunet_app::device::DeviceError;
 use gpunet_app::proxy::ProxyError;
 use gpunet_app::work::WorkError;
-use gpunet_proxy::{KernelError, LaunchError};
+use gpunet_proxy::descriptors::hint;
+use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused a thread or signal handlers.
-    #[error("cannot take signals: {0}")]
+    #[error("cannot take signals: {0}{hint}", hint = hint(.0))]
     Signals(io::Error),
     /// A name does not resolve.
     #[error(transparent)]
@@ -34,9 +35,9 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// The PTX.
     #[error("cannot load the kernels: {0}")]
-    Load(#[from] LoadModuleError),
+    Load(LoadModuleError),
     /// A launch.
-    #[error("cannot start the kernels: {0}")]
+    #[error(transparent)]
     Launch(#[from] LaunchError),
     /// A kernel failed.
     #[error(transparent)]
@@ -45,9 +46,9 @@ pub enum Error {
     #[error(transparent)]
     Work(#[from] WorkError),
     /// Device memory.
-    #[error("cannot allocate device memory: {0}")]
-    Memory(#[from] CudaError),
+    #[error(transparent)]
+    Memory(#[from] AllocError),
     /// Copies from and to it.
-    #[error("cannot copy device memory: {0}")]
+    #[error(transparent)]
     Copy(#[from] CopyError),
 }

@@ -79,7 +79,7 @@ impl Kernels {
         let proxy = args.proxy.open(config)?;
         let attachment = gpunet_app::device::attach(&proxy, "gpunet-rstream", args.device)?;
         let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
-        let program = attachment.load(PTX, threads)?;
+        let program = attachment.load(PTX, threads).map_err(Error::Load)?;
         Ok(Self { program, attachment, threads })
     }
 

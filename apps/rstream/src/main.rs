@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let interrupt = Interrupt::install().map_err(Error::Signals)?;
     let report = match job {

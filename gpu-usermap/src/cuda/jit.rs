@@ -27,7 +27,7 @@ pub enum LoadModuleError {
         /// What the driver's assembler or linker wrote: lines and reasons; may be empty.
         log: String,
         /// The driver's error.
-        source: CudaError,
+        r#source: CudaError,
     },
     /// The agent has ended.
     #[error(transparent)]

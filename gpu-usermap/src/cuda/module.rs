@@ -60,7 +60,7 @@ pub struct SymbolError {
     /// Its name.
     pub name: String,
     /// The driver's error; `CUDA_ERROR_NOT_FOUND` if the module has no such name.
-    pub source: CudaError,
+    pub r#source: CudaError,
 }
 
 impl Module {

@@ -41,7 +41,7 @@ impl Drop for RegistrationInner {
 #[non_exhaustive]
 pub enum RegisterError {
     /// The region could not be mapped a second time.
-    #[error("mapping the region for the GPU: {0}")]
+    #[error(transparent)]
     Region(#[from] RegionError),
     /// The driver refused.
     #[error(transparent)]

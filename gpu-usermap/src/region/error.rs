@@ -25,7 +25,7 @@ pub enum RegionError {
     #[error("no file descriptor is left for a memfd (see `ulimit -n`): {source}")]
     DescriptorLimit {
         /// EMFILE (this process) or ENFILE (the system).
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The memory could not be allocated or mapped.
     #[error("no memory for a region of {len} bytes: {source}")]
@@ -33,7 +33,7 @@ pub enum RegionError {
         /// The region's length.
         len: usize,
         /// ENOMEM or ENOSPC, or how much the machine has available.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The kernel refused a call on the memfd for another reason.
     #[error("{call} failed on the memfd: {source}")]
@@ -41,7 +41,7 @@ pub enum RegionError {
         /// The system call.
         call: &'static str,
         /// Its error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The descriptor is a directory, a socket, a file on a disk: anything but a memfd.
     #[error("the descriptor is not a memfd (file mode {mode:#o})")]
@@ -81,6 +81,6 @@ pub enum RegionError {
         /// The region's length.
         len: usize,
         /// The error of `mmap`.
-        source: io::Error,
+        r#source: io::Error,
     },
 }

@@ -3,8 +3,8 @@
 //! "words" moves positions only; the others also copy the bytes in and out.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use gpunet_abi::Word;
 use gpunet_abi::ring::{Consumer, Producer, RingEnd};
+use gpunet_abi::{StreamWord, Word};
 use std::hint::black_box;
 
 const CAPACITY: usize = 256 * 1024;
@@ -32,9 +32,9 @@ impl Ring {
             link: gpunet_abi::Link::DRIVEN,
         };
         // SAFETY: as above; each end writes its own word only.
-        let producer = unsafe { Producer::new(end(published, consumed), 0, 0) };
+        let producer = unsafe { Producer::new(end(published, consumed), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
-        let consumer = unsafe { Consumer::new(end(consumed, published), 0, 0) };
+        let consumer = unsafe { Consumer::new(end(consumed, published), StreamWord(0), StreamWord(0)) };
         Self { producer, consumer, _memory: memory, _words: words }
     }
 

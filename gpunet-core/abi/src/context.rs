@@ -34,4 +34,4 @@ pub struct Context {
     pub doorbells: [i32; SHARDS],
 }
 
-const _: () = assert!(size_of::<Context>() == 256);
+const _: () = assert!(size_of::<Context>() == 320);

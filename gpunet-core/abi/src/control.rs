@@ -4,7 +4,7 @@
 //! writes the [`Request`] and then publishes a new sequence number in the slot's request word; the
 //! proxy answers by writing the [`Reply`] and then publishing the same number in [`Reply::seq`].
 //! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
-//! the proxy then answers at once, with whichever came first, and the slot is free again.
+//! the proxy then answers at once, with whichever came first. Who leaves without the reply: [`crate::claim`].
 
 use crate::{Link, Options, Place, SockAddr};
 
@@ -53,7 +53,7 @@ pub enum Query {
     OutQueue = 1,
 }
 
-/// The final close handshake of a socket that never opened: gives its slot back.
+/// [`Request::target`] of a request that names no second slot.
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// A request, written by the device. Plain integers only: the proxy believes none of them.

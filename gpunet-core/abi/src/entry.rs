@@ -1,5 +1,8 @@
-//! The device's own books: one entry per socket slot, in device memory, never shared.
+//! The device's own socket table: for each slot a state, the launches that know the socket, and an
+//! entry. It lies in device memory. Kernels write it; the host reads it, and retires states of sockets
+//! that it had closed for a launch that has ended.
 
+use crate::handle::MAX_GENERATION;
 use crate::{Link, Options, SockAddr};
 
 /// What a slot is used for.
@@ -32,6 +35,89 @@ impl Kind {
     }
 }
 
+/// The state of a slot in one word: what it is used for, its generation, and the launch that took it.
+///
+/// ```text
+///  31        23 22            8 7      0
+/// +------------+---------------+--------+
+/// |   launch   |  generation   |  kind  |
+/// +------------+---------------+--------+
+/// ```
+///
+/// Kernels change it by compare-exchange or store. The host stores [`SlotState::retired`] for a socket
+/// that the proxy has closed for a finished launch: before the proxy gives the slot out again, which
+/// it does only when the host says so. So the host's store can only meet a kernel's close of the same
+/// socket, which leaves the same value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct SlotState(pub u32);
+
+impl SlotState {
+    const GENERATION: u32 = 8;
+    const LAUNCH: u32 = 23;
+
+    /// The state of a socket of that kind and generation, taken by that launch.
+    #[must_use]
+    pub const fn new(kind: Kind, generation: u32, launch: u32) -> Self {
+        Self(kind as u32 | (generation & MAX_GENERATION) << Self::GENERATION | launch << Self::LAUNCH)
+    }
+
+    /// The state after the socket of that generation is closed.
+    #[must_use]
+    pub const fn retired(generation: u32) -> Self {
+        Self::new(Kind::Free, generation, 0)
+    }
+
+    /// The same socket as another kind.
+    #[must_use]
+    pub const fn with_kind(self, kind: Kind) -> Self {
+        Self(self.0 & !0xff | kind as u32)
+    }
+
+    /// What the slot is used for.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        Kind::from_raw(self.0 & 0xff)
+    }
+
+    /// The slot's generation, of the present socket or of the last one.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        self.0 >> Self::GENERATION & MAX_GENERATION
+    }
+
+    /// The launch that took the slot.
+    #[must_use]
+    pub const fn launch(self) -> u32 {
+        self.0 >> Self::LAUNCH
+    }
+
+    /// Returns the kind of the socket of that generation; `None` when it is closed, or the slot was
+    /// taken anew.
+    #[must_use]
+    pub const fn open(self, generation: u32) -> Option<Kind> {
+        match self.kind() {
+            Kind::Free => None,
+            kind if self.generation() == generation => Some(kind),
+            _ => None,
+        }
+    }
+}
+
+/// Which group used the receiving half of a stream last: its launch, and which lanes of it. Only that
+/// group announces what was consumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct GroupId(pub u64);
+
+impl GroupId {
+    /// The group number `index` of those of `size` lanes, in that launch.
+    #[must_use]
+    pub const fn new(launch: u32, size: u32, index: u32) -> Self {
+        Self((launch as u64 + 1) << 48 | (size as u64 & 0xffff) << 32 | index as u64)
+    }
+}
+
 /// One direction of a stream as the device keeps it between calls. Addresses are the device's own.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -44,46 +130,59 @@ pub struct Direction {
     pub mine: u64,
     /// Address of the word the other end writes.
     pub theirs: u64,
-    /// Bytes moved so far, with FIN once this end finished and ERR once it gave up.
+    /// This end's [`StreamWord`](crate::StreamWord): bytes moved so far, END once it finished, ERR once
+    /// it gave up.
     pub position: u64,
-    /// The other end's position as last believed.
+    /// The other end's word as last believed.
     pub seen: u64,
 }
 
-/// A socket slot as the device keeps it. 256 bytes.
+/// A socket slot as the device keeps it. 256 bytes; what each call needs is in the first 128.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct Entry {
-    /// A [`Kind`] in the low 8 bits, the generation above.
-    pub state: u32,
-    /// 1 while a group sends (compare-exchange).
+    /// A value of [`lock`] (compare-exchange): who uses the sending half.
     pub send_lock: u32,
-    /// 1 while a group receives (compare-exchange).
+    /// The same for the receiving half.
     pub recv_lock: u32,
+    /// A [`crate::options::TransportKind`] as a number.
+    pub transport: u32,
     /// Who is at the other side.
     pub link: Link,
     /// Send direction.
     pub send: Direction,
     /// Receive direction.
     pub recv: Direction,
+    /// Bytes consumed as last announced; `recv.position` may be ahead of it.
+    pub announced: u64,
+    /// A [`GroupId`]: who announces what was consumed. Changed under `recv_lock`.
+    pub receiver: u64,
     /// Options.
     pub options: Options,
     /// This end's address.
     pub local: SockAddr,
     /// The other end's address.
     pub peer: SockAddr,
-    /// A [`crate::options::TransportKind`] as a number.
-    pub transport: u32,
     /// The errno that SO_ERROR reports once.
     pub error: u32,
-    /// Bytes consumed as last announced; `recv.position` may be ahead of it.
-    pub announced: u64,
+    reserved: u32,
     /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
     pub far: u64,
-    reserved: [u64; 3],
+    reserved2: [u64; 2],
 }
 
 const _: () = assert!(size_of::<Entry>() == 256);
+const _: () = assert!(core::mem::offset_of!(Entry, options) == 128);
+
+/// Values of [`Entry::send_lock`] and [`Entry::recv_lock`].
+pub mod lock {
+    /// Nobody uses the half by handle.
+    pub const FREE: u32 = 0;
+    /// A call by handle uses it.
+    pub const CALL: u32 = 1;
+    /// A group announces what it has consumed, which takes one store.
+    pub const ANNOUNCE: u32 = 2;
+}
 
 impl Entry {
     /// The entry of a slot that was just taken.
@@ -91,39 +190,22 @@ impl Entry {
     pub const fn fresh(options: Options) -> Self {
         const NONE: Direction = Direction { base: 0, capacity: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
         Self {
-            state: 0,
-            send_lock: 0,
-            recv_lock: 0,
+            send_lock: lock::FREE,
+            recv_lock: lock::FREE,
+            transport: 0,
             link: Link::DRIVEN,
             send: NONE,
             recv: NONE,
+            announced: 0,
+            receiver: 0,
             options,
             local: SockAddr::NONE,
             peer: SockAddr::NONE,
-            transport: 0,
             error: 0,
-            announced: 0,
+            reserved: 0,
             far: 0,
-            reserved: [0; 3],
+            reserved2: [0; 2],
         }
-    }
-
-    /// Packs kind and generation.
-    #[must_use]
-    pub const fn pack(kind: Kind, generation: u32) -> u32 {
-        kind as u32 | (generation << 8)
-    }
-
-    /// The kind in a packed state.
-    #[must_use]
-    pub const fn kind(state: u32) -> Kind {
-        Kind::from_raw(state & 0xff)
-    }
-
-    /// The generation in a packed state.
-    #[must_use]
-    pub const fn generation(state: u32) -> u32 {
-        state >> 8
     }
 }
 
@@ -141,3 +223,33 @@ pub struct OwnWords {
 }
 
 const _: () = assert!(size_of::<OwnWords>() == 128);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::LAUNCHES;
+
+    #[test]
+    fn a_state_says_kind_generation_and_launch() {
+        for (kind, generation, launch) in
+            [(Kind::Fresh, 1, 0), (Kind::Stream, MAX_GENERATION, LAUNCHES - 1), (Kind::Listener, 77, 5)]
+        {
+            let state = SlotState::new(kind, generation, launch);
+            assert_eq!((state.kind(), state.generation(), state.launch()), (kind, generation, launch));
+            assert_eq!(state.open(generation), Some(kind));
+            assert_eq!(state.open(generation - 1), None);
+            assert_eq!(state.with_kind(Kind::Bound), SlotState::new(Kind::Bound, generation, launch));
+            assert_eq!(SlotState::retired(generation).open(generation), None);
+            assert_eq!(SlotState::retired(generation).generation(), generation);
+        }
+    }
+
+    #[test]
+    fn groups_of_one_launch_have_ids_of_their_own() {
+        let block = GroupId::new(3, 256, 1);
+        assert_ne!(block, GroupId::new(3, 32, 1));
+        assert_ne!(block, GroupId::new(3, 256, 0));
+        assert_ne!(block, GroupId::new(4, 256, 1));
+        assert_ne!(GroupId::new(0, 1, 0), GroupId::default());
+    }
+}

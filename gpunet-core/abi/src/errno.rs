@@ -62,7 +62,7 @@ impl core::fmt::Debug for Error {
 errors! {
     /// EPERM
     NotPermitted = 1, "operation not permitted";
-    /// EBADF: not a socket, or a handle of a slot that has been reused.
+    /// EBADF: not a socket, or one that was closed, by a group or by the proxy for a launch that has ended.
     BadHandle = 9, "bad or stale socket handle";
     /// EAGAIN: a non-blocking call would have to wait.
     WouldBlock = 11, "operation would block";
@@ -70,7 +70,9 @@ errors! {
     AccessDenied = 13, "permission denied";
     /// EINVAL
     InvalidArgument = 22, "invalid argument";
-    /// EMFILE: the socket table is full.
+    /// ENFILE: the proxy has no file descriptor left for the socket (`ulimit -n`, where the proxy runs).
+    TooManyFiles = 23, "no file descriptor left on the host";
+    /// EMFILE: the socket table of the attachment, or of its user, is full.
     TooManySockets = 24, "socket table full";
     /// EPIPE: a send after shutdown, or to a peer that reads no more.
     BrokenPipe = 32, "broken pipe";
@@ -86,7 +88,7 @@ errors! {
     AddressInUse = 98, "address in use";
     /// EADDRNOTAVAIL
     AddressNotAvailable = 99, "address not available";
-    /// ENETDOWN: the proxy stopped.
+    /// ENETDOWN: the proxy stopped, or gave no sign of life while the call waited. The next call waits anew.
     NetworkDown = 100, "the proxy stopped";
     /// ENETUNREACH
     NetworkUnreachable = 101, "network unreachable";

@@ -2,13 +2,15 @@
 //!
 //! **Shared region** (pinned host memory, mapped by proxy and device): header, the dense words the
 //! proxy scans, the lines the device polls, control slots, the recycling ring, then ring memory.
-//! **Device region** (GPU memory; the heap for the CPU device): the device's own books, then ring
+//! **Device region** (GPU memory; the heap for the CPU device): the device's own socket table, then ring
 //! memory for streams between two sockets of that device.
 
 use crate::arena::Region;
+use crate::claim::Posted;
 use crate::context::Context;
 use crate::control::ControlSlot;
 use crate::entry::{Entry, OwnWords};
+use crate::panic_record::PanicRecord;
 use crate::place::REGIONS;
 
 /// Everything starts on such a boundary.
@@ -60,7 +62,7 @@ impl Geometry {
 /// | reclaimed | proxy | device: slots pushed into the recycling ring so far |
 /// | pollers | CPU thread blocks | proxy and CPU blocks: how many sleep on `epoch` |
 /// | sleeping | data thread i | CPU thread blocks: ring its eventfd |
-/// | cancel | host | device: launch i is cancelled |
+/// | cancel | host, and a CPU thread block that panics | device: launch i is cancelled |
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct SharedHeader {
@@ -85,7 +87,7 @@ pub struct SharedHeader {
     reserved4: [u32; 15],
     /// Per data thread: 1 while it sleeps and wants its eventfd rung.
     pub sleeping: [SleepLine; SHARDS],
-    /// Per launch: not 0 once the host cancelled it.
+    /// Per launch: not 0 once the host cancelled it, or a CPU thread block of it panicked.
     pub cancel: [u64; LAUNCHES as usize],
 }
 
@@ -106,10 +108,10 @@ const _: () = assert!(size_of::<SharedHeader>() == 4096);
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SocketLine {
-    /// Bytes that have landed in the receive ring, with FIN at the end. Of a listener: connections
+    /// Bytes that have landed in the receive ring, with END at the end. Of a listener: connections
     /// ready to be accepted.
     pub landed: u64,
-    /// Bytes of the send ring that are free again, with FIN when nobody reads any more.
+    /// Bytes of the send ring that are free again, with END when nobody reads any more.
     pub released: u64,
     /// A [`crate::Status`].
     pub status: u64,
@@ -145,6 +147,8 @@ pub struct SharedLayout {
     pub lines: u64,
     /// `u32` per socket: slots that are free again, in order. Proxy writes, device reads.
     pub reclaim: u64,
+    /// A [`PanicRecord`]. A GPU writes, the host reads.
+    pub panic: u64,
     /// Ring memory.
     pub rings: u64,
     /// Length of the region.
@@ -164,7 +168,8 @@ impl SharedLayout {
         let slots = abandons + round_up(controls * 8);
         let lines = slots + round_up(controls * size_of::<ControlSlot>() as u64);
         let reclaim = lines + round_up(sockets * size_of::<SocketLine>() as u64);
-        let rings = reclaim + round_up(sockets * 4);
+        let panic = reclaim + round_up(sockets * 4);
+        let rings = panic + round_up(size_of::<PanicRecord>() as u64);
         Self {
             published,
             consumed,
@@ -173,6 +178,7 @@ impl SharedLayout {
             controls: slots,
             lines,
             reclaim,
+            panic,
             rings,
             len: rings + geometry.shared_rings,
         }
@@ -185,9 +191,6 @@ impl SharedLayout {
 pub struct DeviceHeader {
     /// Slots taken from the recycling ring so far (compare-exchange among the device's threads).
     pub taken: u64,
-    reserved: [u64; 7],
-    /// The last `reclaimed` that some thread of this device saw.
-    pub reclaimed_seen: u64,
 }
 
 const _: () = assert!(size_of::<DeviceHeader>() == 4096);
@@ -198,10 +201,14 @@ const _: () = assert!(size_of::<DeviceHeader>() == 4096);
 pub struct DeviceLayout {
     /// [`Context`] per launch. Host writes once, kernels read.
     pub contexts: u64,
-    /// `u32` per control slot: 1 while a group holds it.
+    /// `u32` per control slot: a value of [`crate::claim`].
     pub claims: u64,
-    /// `u64` per control slot: the last sequence number used.
-    pub sequences: u64,
+    /// [`Posted`] per control slot: the last request of its holder.
+    pub posted: u64,
+    /// `u32` per socket: a [`crate::entry::SlotState`]. The host reads all of them at once.
+    pub states: u64,
+    /// `u64` per socket: a bit for each launch that knows the socket.
+    pub users: u64,
     /// [`Entry`] per socket.
     pub entries: u64,
     /// [`OwnWords`] per socket: its published and consumed words when the other end is a socket of
@@ -224,13 +231,15 @@ impl DeviceLayout {
         let controls = geometry.controls as u64;
         let contexts = size_of::<DeviceHeader>() as u64;
         let claims = contexts + round_up(LAUNCHES as u64 * size_of::<Context>() as u64);
-        let sequences = claims + round_up(controls * 4);
-        let entries = sequences + round_up(controls * 8);
+        let posted = claims + round_up(controls * 4);
+        let states = posted + round_up(controls * size_of::<Posted>() as u64);
+        let users = states + round_up(sockets * 4);
+        let entries = users + round_up(sockets * 8);
         let words = entries + round_up(sockets * size_of::<Entry>() as u64);
         let regions = words + round_up(sockets * size_of::<OwnWords>() as u64);
         let rings = regions + round_up((REGIONS * size_of::<Region>()) as u64);
         let len = rings + geometry.device_rings;
-        Self { contexts, claims, sequences, entries, words, regions, rings, len }
+        Self { contexts, claims, posted, states, users, entries, words, regions, rings, len }
     }
 }
 
@@ -255,13 +264,17 @@ mod tests {
             s.controls,
             s.lines,
             s.reclaim,
+            s.panic,
             s.rings,
             s.len,
         ];
         assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));
         assert!(s.consumed - s.published >= 8000);
         let d = DeviceLayout::new(&geometry);
-        let order = [0, d.contexts, d.claims, d.sequences, d.entries, d.words, d.regions, d.rings, d.len];
+        let order = [
+            0, d.contexts, d.claims, d.posted, d.states, d.users, d.entries, d.words, d.regions, d.rings,
+            d.len,
+        ];
         assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));
         assert!(d.words - d.entries >= 256_000);
     }

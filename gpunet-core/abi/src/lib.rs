@@ -8,27 +8,33 @@
 //! |---|---|
 //! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word says), [`park`] (sleeping and waking) |
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side) |
-//! | control | [`control`] (requests and replies), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
-//! | placement | [`place`] (region and offset), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own books) |
+//! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
+//! | placement | [`place`] (region and offset), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table) |
+//! | failures | [`panic_record`] (where a GPU says why it panicked) |
+//! | tests | [`hand_off`] (where threads can be made to pause) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
 pub mod addr;
 pub mod arena;
+pub mod claim;
 pub mod context;
 pub mod control;
 pub mod entry;
 pub mod errno;
+pub mod hand_off;
 pub mod handle;
 pub mod layout;
 pub mod link;
 mod near;
 pub mod options;
+pub mod panic_record;
 pub mod park;
 pub mod place;
 pub mod position;
+pub mod recycle;
 pub mod ring;
 pub mod span;
 pub mod status;
@@ -47,6 +53,6 @@ pub use status::Status;
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions refuse each other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

@@ -13,6 +13,7 @@
 //! A GPU waiter never sleeps, and a GPU publisher never wakes: on nvptx64 none of this is compiled.
 //! `tests/loom.rs` explores every interleaving.
 
+use crate::hand_off::{self, HandOff};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A flag that says "someone sleeps here"; its address is what a futex waits on.
@@ -28,6 +29,7 @@ pub trait ParkFlag {
 /// Says whether a publisher must wake the waiter. Called after the word was stored.
 #[inline(always)]
 pub fn must_wake<F: ParkFlag>(flag: &F) -> bool {
+    hand_off::at(HandOff::Waking);
     F::fence();
     flag.load()
 }
@@ -39,6 +41,7 @@ pub fn must_wake<F: ParkFlag>(flag: &F) -> bool {
 #[inline(always)]
 pub fn park<F: ParkFlag>(flag: &F, changed: impl FnOnce() -> bool, sleep: impl FnOnce()) {
     flag.store(true);
+    hand_off::at(HandOff::Parking);
     F::fence();
     if !changed() {
         sleep();

@@ -1,19 +1,35 @@
 //! What a stream word says: a position, and whether the stream ended.
+//!
+//! ```text
+//!  63  62  61  60                                               0
+//! +---+---+---+--------------------------------------------------+
+//! | 0 |END|ERR| position: bytes since the stream was opened      |
+//! +---+---+---+--------------------------------------------------+
+//! ```
+//!
+//! Bit 63 is always 0 because a CUDA stream waits for a word by a signed, cyclic comparison
+//! (`(i64)(word - value) >= 0`): a word with bit 63 set would never release it, and a word with END
+//! or ERR always does.
 
-/// Bit 63: the word's own writer gave up on this direction.
-pub const ERR: u64 = 1 << 63;
 /// Bit 62: the position is final (`published`: end of data; `consumed`: the reader wants no more).
-pub const FIN: u64 = 1 << 62;
-/// The bits that hold the position: 62 bits count bytes for longer than any stream lives
-/// (146 years at 1 GB/s), so positions never wrap.
-pub const MASK: u64 = FIN - 1;
+pub const END: u64 = 1 << 62;
+/// Bit 61: the word's own writer gave up on this direction. It never stands without [`END`].
+pub const ERR: u64 = 1 << 61;
+/// The bits that hold the position: 61 bits count bytes for longer than any stream lives
+/// (73 years at 1 GB/s), so positions never wrap.
+pub const MASK: u64 = ERR - 1;
+/// Bit 63: always 0.
+const SIGN: u64 = 1 << 63;
 
-/// A 62-bit byte position with its FIN and ERR marks, as it stands in a shared word.
+/// A 61-bit byte position with its END and ERR marks, as it stands in a shared word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct StreamWord(pub u64);
 
 impl StreamWord {
+    /// What stands for every word that no agent writes: ERR without END. [`advance`] refuses it.
+    pub const MALFORMED: Self = Self(ERR);
+
     /// Makes the word of a position.
     #[must_use]
     #[inline(always)]
@@ -21,18 +37,26 @@ impl StreamWord {
         Self(position & MASK)
     }
 
-    /// Returns the same word with the FIN mark.
+    /// Takes what another agent wrote. A value with bit 63 set becomes [`StreamWord::MALFORMED`],
+    /// so bit 63 of a word that was read is always free for the reader's own use.
     #[must_use]
     #[inline(always)]
-    pub const fn with_fin(self) -> Self {
-        Self(self.0 | FIN)
+    pub const fn read(raw: u64) -> Self {
+        if raw & SIGN == 0 { Self(raw) } else { Self::MALFORMED }
     }
 
-    /// Returns the same word with the ERR mark.
+    /// Returns the same word with the END mark.
+    #[must_use]
+    #[inline(always)]
+    pub const fn with_end(self) -> Self {
+        Self(self.0 | END)
+    }
+
+    /// Returns the same word with the ERR mark, and END, which goes with it.
     #[must_use]
     #[inline(always)]
     pub const fn with_err(self) -> Self {
-        Self(self.0 | ERR)
+        Self(self.0 | ERR | END)
     }
 
     /// Returns the byte position.
@@ -42,18 +66,26 @@ impl StreamWord {
         self.0 & MASK
     }
 
-    /// Says whether the position is final.
+    /// Returns whether the position is final, in good order or not: ask [`StreamWord::err`] first.
     #[must_use]
     #[inline(always)]
-    pub const fn fin(self) -> bool {
-        self.0 & FIN != 0
+    pub const fn end(self) -> bool {
+        self.0 & END != 0
     }
 
-    /// Says whether the writer gave up.
+    /// Returns whether the writer gave up.
     #[must_use]
     #[inline(always)]
     pub const fn err(self) -> bool {
         self.0 & ERR != 0
+    }
+
+    /// Returns whether an agent that keeps to the contract can have written the word: bit 63 is 0,
+    /// and ERR stands with END.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_well_formed(self) -> bool {
+        self.0 & SIGN == 0 && (self.0 & (ERR | END)) != ERR
     }
 }
 
@@ -67,8 +99,8 @@ pub enum Violation {
         /// Position the word claims.
         to: u64,
     },
-    /// The position moved after FIN.
-    MovedAfterFin {
+    /// The position moved after END, or a mark was taken back.
+    MovedAfterEnd {
         /// The final position.
         end: u64,
         /// Position the word claims.
@@ -81,20 +113,31 @@ pub enum Violation {
         /// Position the word claims.
         to: u64,
     },
-    /// A request names a slot, generation or value that cannot be.
-    BadRequest,
+    /// No agent that keeps to the contract writes such a word: bit 63 is set, or ERR stands alone.
+    Malformed {
+        /// What stands there.
+        word: u64,
+    },
+    /// The word's own writer gave up (ERR) where only the reader may give up.
+    GaveUp,
 }
 
 /// Checks the next value of a word against the last believed one.
 ///
+/// The marks only grow, and the position stands still once there is one.
+///
 /// # Errors
-/// The [`Violation`], when the position regressed, moved after FIN, lost its FIN, or passed
-/// `limit`.
+/// The [`Violation`], when the word is malformed, the position regressed or passed `limit`, or
+/// position or marks changed after END in a way that they cannot.
 #[inline(always)]
 pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamWord, Violation> {
     let (from, to) = (last.position(), next.position());
-    if last.fin() && (to != from || !next.fin()) {
-        return Err(Violation::MovedAfterFin { end: from, to });
+    if !next.is_well_formed() {
+        return Err(Violation::Malformed { word: next.0 });
+    }
+    let kept = next.0 & last.0 & (END | ERR) == last.0 & (END | ERR);
+    if last.end() && (to != from || !kept) {
+        return Err(Violation::MovedAfterEnd { end: from, to });
     }
     if to < from {
         return Err(Violation::Regressed { from, to });
@@ -108,12 +151,21 @@ pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamW
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Returns whether a CUDA stream that waits until `word >= value` goes on
+    /// (`CU_STREAM_WAIT_VALUE_GEQ`: the sign of the difference).
+    fn releases(word: StreamWord, value: u64) -> bool {
+        word.0.wrapping_sub(value).cast_signed() >= 0
+    }
 
     #[test]
     fn marks_and_position_do_not_mix() {
-        let word = StreamWord::at(12345).with_fin();
-        assert_eq!((word.position(), word.fin(), word.err()), (12345, true, false));
-        assert!(StreamWord::at(1).with_err().err());
+        let word = StreamWord::at(12345).with_end();
+        assert_eq!((word.position(), word.end(), word.err()), (12345, true, false));
+        let failed = StreamWord::at(1).with_err();
+        assert_eq!((failed.position(), failed.end(), failed.err()), (1, true, true));
+        assert!(word.is_well_formed() && failed.is_well_formed());
     }
 
     #[test]
@@ -121,6 +173,7 @@ mod tests {
         let last = StreamWord::at(10);
         assert_eq!(advance(last, last, 10), Ok(last));
         assert_eq!(advance(last, StreamWord::at(20), 20), Ok(StreamWord::at(20)));
+        assert_eq!(advance(last, StreamWord::at(20).with_end(), 20), Ok(StreamWord::at(20).with_end()));
     }
 
     #[test]
@@ -128,11 +181,60 @@ mod tests {
         let last = StreamWord::at(10);
         assert!(matches!(advance(last, StreamWord::at(9), 99), Err(Violation::Regressed { .. })));
         assert!(matches!(advance(last, StreamWord::at(21), 20), Err(Violation::OutOfRange { .. })));
-        let end = last.with_fin();
-        assert!(matches!(
-            advance(end, StreamWord::at(11).with_fin(), 99),
-            Err(Violation::MovedAfterFin { .. })
-        ));
-        assert!(matches!(advance(end, last, 99), Err(Violation::MovedAfterFin { .. })));
+        // The position itself is possible, and one more is not.
+        assert_eq!(advance(last, StreamWord::at(20), 20), Ok(StreamWord::at(20)));
+        let end = last.with_end();
+        let moved = advance(end, StreamWord::at(11).with_end(), 99);
+        assert!(matches!(moved, Err(Violation::MovedAfterEnd { .. })));
+        assert!(matches!(advance(end, last, 99), Err(Violation::MovedAfterEnd { .. })));
+        for word in [ERR | 10, SIGN | 10, SIGN | END | 10, u64::MAX] {
+            assert!(
+                matches!(advance(last, StreamWord(word), 99), Err(Violation::Malformed { .. })),
+                "{word:x}"
+            );
+        }
+        assert!(matches!(advance(last, StreamWord::read(u64::MAX), 99), Err(Violation::Malformed { .. })));
+    }
+
+    #[test]
+    fn who_has_ended_may_still_give_up_but_takes_nothing_back() {
+        let end = StreamWord::at(10).with_end();
+        assert_eq!(advance(end, end, 99), Ok(end));
+        assert_eq!(advance(end, end.with_err(), 99), Ok(end.with_err()));
+        let failed = end.with_err();
+        assert_eq!(advance(failed, failed, 99), Ok(failed));
+        assert!(matches!(advance(failed, end, 99), Err(Violation::MovedAfterEnd { .. })));
+    }
+
+    proptest! {
+        /// Every word that [`advance`] accepts is released or not as its position says, and a word
+        /// with a mark releases whoever waits for whatever position.
+        #[test]
+        fn a_stream_waits_by_a_signed_cyclic_comparison(
+            word in 0..=MASK, value in 0..=MASK, marks in 0..3u8,
+        ) {
+            let at = StreamWord::at(word);
+            let marked = match marks {
+                0 => at,
+                1 => at.with_end(),
+                _ => at.with_err(),
+            };
+            prop_assert!(marked.is_well_formed());
+            prop_assert_eq!(releases(marked, value), marks > 0 || word >= value);
+        }
+
+        /// The reason that bit 63 stays 0: whoever waits for a position that was reached would hang.
+        #[test]
+        fn a_word_with_the_sign_bit_is_malformed(word in 0..=MASK, below in 0..=MASK) {
+            let signed = StreamWord(SIGN | word);
+            prop_assert!(!signed.is_well_formed());
+            prop_assert!(!releases(signed, word.saturating_sub(below)));
+        }
+
+        #[test]
+        fn a_word_that_was_read_leaves_bit_63_free(raw in any::<u64>()) {
+            prop_assert_eq!(StreamWord::read(raw).0 & SIGN, 0);
+            prop_assert_eq!(StreamWord::read(raw).is_well_formed(), StreamWord(raw).is_well_formed());
+        }
     }
 }

@@ -33,7 +33,7 @@ impl RingEnd {
     #[inline(always)]
     #[must_use]
     pub fn observe(&self) -> StreamWord {
-        StreamWord(if self.link.is_near() { near::observe(self.theirs) } else { self.theirs.observe() })
+        StreamWord::read(if self.link.is_near() { near::observe(self.theirs) } else { self.theirs.observe() })
     }
 
     /// Publishes this end's word.
@@ -48,26 +48,36 @@ impl RingEnd {
 }
 
 /// The sending end of a ring.
-#[derive(Clone, Copy, Debug)]
+///
+/// There is one for each ring at a time: it is neither `Clone` nor `Copy`.
+///
+/// ```compile_fail,E0382
+/// fn twice(producer: gpunet_abi::ring::Producer) -> [gpunet_abi::ring::Producer; 2] {
+///     [producer, producer]
+/// }
+/// ```
+#[derive(Debug)]
 pub struct Producer {
     end: RingEnd,
     position: u64,
-    released: u64,
-    reader_left: bool,
+    /// The other end's word as last believed.
+    released: StreamWord,
     finished: bool,
     failed: bool,
 }
 
 impl Producer {
-    /// Makes the sending end, with `position` bytes sent so far of which `released` were consumed.
+    /// Makes the sending end, with the words of both ends as this end knew them last: `position` is
+    /// its own, `released` the other end's.
     ///
     /// # Safety
     /// The ring and both words stay mapped while the value is used; nobody else writes `end.mine`
     /// or the ring's free bytes.
     #[inline(always)]
     #[must_use]
-    pub const unsafe fn new(end: RingEnd, position: u64, released: u64) -> Self {
-        Self { end, position, released, reader_left: false, finished: false, failed: false }
+    pub const unsafe fn new(end: RingEnd, position: StreamWord, released: StreamWord) -> Self {
+        let (finished, failed) = (position.end(), position.err());
+        Self { end, position: position.position(), released, finished, failed }
     }
 
     /// Where the ring and its words lie.
@@ -87,40 +97,33 @@ impl Producer {
     /// Believes a word that [`Producer::look`] returned.
     ///
     /// # Errors
-    /// The [`Violation`], when the word regressed or claims bytes that were never published.
+    /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims bytes that
+    /// were never published.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
-        advance(StreamWord::at(self.released), StreamWord::at(seen.position()), self.position)?;
-        self.released = seen.position();
-        self.reader_left |= seen.fin() || seen.err();
+        self.released = advance(self.released, seen, self.position)?;
         Ok(())
     }
 
-    /// Free bytes, by what was accepted so far.
+    /// Free bytes, by what was accepted so far; none after [`Producer::finish`].
     #[inline(always)]
     #[must_use]
     pub const fn free(&self) -> u64 {
-        self.end.capacity - (self.position - self.released)
+        if self.finished { 0 } else { self.end.capacity - (self.position - self.released.position()) }
     }
 
-    /// Says whether the reader wants no more (FIN or ERR in `consumed`).
+    /// Returns whether the reader wants no more (END in `consumed`, with or without ERR).
     #[inline(always)]
     #[must_use]
     pub const fn reader_left(&self) -> bool {
-        self.reader_left
+        self.released.end()
     }
 
-    /// Says whether [`Producer::finish`] was called.
+    /// Returns whether [`Producer::finish`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn finished(&self) -> bool {
         self.finished
-    }
-
-    /// Marks the stream as finished, as a word read back from the device's books says.
-    #[inline(always)]
-    pub const fn set_finished(&mut self) {
-        self.finished = true;
     }
 
     /// Bytes sent so far.
@@ -130,10 +133,10 @@ impl Producer {
         self.position
     }
 
-    /// Bytes the other end has consumed, by what was accepted so far.
+    /// The other end's word, by what was accepted so far: bytes it has consumed.
     #[inline(always)]
     #[must_use]
-    pub const fn released(&self) -> u64 {
+    pub const fn released(&self) -> StreamWord {
         self.released
     }
 
@@ -160,7 +163,7 @@ impl Producer {
 
     /// Marks the stream's end (SHUT_WR): the position is frozen. All lanes.
     #[inline(always)]
-    pub fn finish(&mut self) {
+    pub const fn finish(&mut self) {
         self.finished = true;
     }
 
@@ -170,13 +173,13 @@ impl Producer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR), because the other wrote what cannot be. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
-        self.failed = true;
+        (self.finished, self.failed) = (true, true);
     }
 
-    /// Says whether [`Producer::fail`] was called.
+    /// Returns whether [`Producer::fail`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn failed(&self) -> bool {
@@ -187,33 +190,40 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
-        let word = StreamWord::at(self.position);
-        let word = if self.finished { word.with_fin() } else { word };
-        if self.failed { word.with_err() } else { word }
+        word(self.position, self.finished, self.failed)
     }
 }
 
 /// The receiving end of a ring.
-#[derive(Clone, Copy, Debug)]
+///
+/// There is one for each ring at a time: it is neither `Clone` nor `Copy`.
+///
+/// ```compile_fail,E0382
+/// fn twice(consumer: gpunet_abi::ring::Consumer) -> [gpunet_abi::ring::Consumer; 2] {
+///     [consumer, consumer]
+/// }
+/// ```
+#[derive(Debug)]
 pub struct Consumer {
     end: RingEnd,
     position: u64,
-    landed: u64,
-    ended: bool,
-    broken: bool,
+    /// The other end's word as last believed.
+    landed: StreamWord,
     finished: bool,
     failed: bool,
 }
 
 impl Consumer {
-    /// Makes the receiving end, with `position` bytes consumed so far and `landed` seen.
+    /// Makes the receiving end, with the words of both ends as this end knew them last: `position` is
+    /// its own, `landed` the other end's.
     ///
     /// # Safety
     /// As [`Producer::new`], for `end.mine` and the ring's filled bytes.
     #[inline(always)]
     #[must_use]
-    pub const unsafe fn new(end: RingEnd, position: u64, landed: u64) -> Self {
-        Self { end, position, landed, ended: false, broken: false, finished: false, failed: false }
+    pub const unsafe fn new(end: RingEnd, position: StreamWord, landed: StreamWord) -> Self {
+        let (finished, failed) = (position.end(), position.err());
+        Self { end, position: position.position(), landed, finished, failed }
     }
 
     /// Where the ring and its words lie.
@@ -233,36 +243,41 @@ impl Consumer {
     /// Believes a word that [`Consumer::look`] returned.
     ///
     /// # Errors
-    /// The [`Violation`], when the word regressed or claims more bytes than the ring holds.
+    /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims more bytes
+    /// than the ring holds.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
-        let limit = self.position + self.end.capacity;
-        advance(StreamWord::at(self.landed), StreamWord::at(seen.position()), limit)?;
-        self.landed = seen.position();
-        self.ended |= seen.fin();
-        self.broken |= seen.err();
+        self.landed = advance(self.landed, seen, self.position + self.end.capacity)?;
         Ok(())
     }
 
-    /// Bytes that can be read now, by what was accepted so far.
+    /// Notes that nothing more will land although the word does not say so: its writer is gone. All
+    /// lanes; the word is not accepted again after it.
+    #[inline(always)]
+    pub const fn end_here(&mut self) {
+        self.landed = self.landed.with_end();
+    }
+
+    /// Bytes that can be read now, by what was accepted so far; none after [`Consumer::finish`].
     #[inline(always)]
     #[must_use]
     pub const fn available(&self) -> u64 {
-        self.landed - self.position
+        if self.finished { 0 } else { self.landed.position() - self.position }
     }
 
-    /// Says whether the sender finished: after the available bytes comes end of stream.
+    /// Returns whether the sender finished in good order: after the available bytes comes end of
+    /// stream.
     #[inline(always)]
     #[must_use]
     pub const fn ended(&self) -> bool {
-        self.ended
+        self.landed.end() && !self.landed.err()
     }
 
-    /// Says whether the sender gave up (ERR): after the available bytes comes an error.
+    /// Returns whether the sender gave up (ERR): after the available bytes comes an error.
     #[inline(always)]
     #[must_use]
     pub const fn broken(&self) -> bool {
-        self.broken
+        self.landed.err()
     }
 
     /// Bytes consumed so far.
@@ -272,10 +287,10 @@ impl Consumer {
         self.position
     }
 
-    /// Bytes landed, by what was accepted so far.
+    /// The other end's word, by what was accepted so far: bytes that have landed.
     #[inline(always)]
     #[must_use]
-    pub const fn landed(&self) -> u64 {
+    pub const fn landed(&self) -> StreamWord {
         self.landed
     }
 
@@ -300,13 +315,17 @@ impl Consumer {
         self.position += if len < have { len } else { have };
     }
 
-    /// Marks that no more is wanted (SHUT_RD). All lanes.
+    /// Marks that no more is wanted (SHUT_RD): what has landed counts as read, and the position is
+    /// frozen. All lanes.
     #[inline(always)]
-    pub fn finish(&mut self) {
-        self.finished = true;
+    pub const fn finish(&mut self) {
+        if !self.finished {
+            self.position = self.landed.position();
+            self.finished = true;
+        }
     }
 
-    /// Says whether [`Consumer::finish`] was called.
+    /// Returns whether [`Consumer::finish`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn finished(&self) -> bool {
@@ -319,13 +338,13 @@ impl Consumer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR), because the other wrote what cannot be. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
-        self.failed = true;
+        (self.finished, self.failed) = (true, true);
     }
 
-    /// Says whether [`Consumer::fail`] was called.
+    /// Returns whether [`Consumer::fail`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn failed(&self) -> bool {
@@ -336,8 +355,15 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
-        let word = StreamWord::at(self.position);
-        let word = if self.finished { word.with_fin() } else { word };
-        if self.failed { word.with_err() } else { word }
+        word(self.position, self.finished, self.failed)
+    }
+}
+
+const fn word(position: u64, finished: bool, failed: bool) -> StreamWord {
+    let word = StreamWord::at(position);
+    match (finished, failed) {
+        (_, true) => word.with_err(),
+        (true, false) => word.with_end(),
+        (false, false) => word,
     }
 }

@@ -1,4 +1,4 @@
-//! The status word: how every failure but FIN and ERR reaches a socket.
+//! The status word: how every failure but END and ERR reaches a socket.
 
 use crate::errno::Error;
 

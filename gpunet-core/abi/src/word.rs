@@ -5,6 +5,7 @@
 //! read-modify-write: rustc's `fetch_*` on nvptx64 lose scope and ordering, and the PCIe bus has
 //! no such operation to offer.
 
+use crate::hand_off::{self, HandOff};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A word in memory that is shared with another agent.
@@ -52,7 +53,9 @@ impl Word {
     #[inline(always)]
     #[must_use]
     pub fn observe(self) -> u64 {
-        self.atomic().load(Ordering::Acquire)
+        let value = self.atomic().load(Ordering::Acquire);
+        hand_off::at(HandOff::Observed);
+        value
     }
 
     /// Reads the word without ordering anything: a hint, to be confirmed by [`Word::observe`].
@@ -69,6 +72,7 @@ impl Word {
     #[inline(always)]
     pub fn publish(self, value: u64) {
         self.atomic().store(value, Ordering::Release);
+        hand_off::at(HandOff::Published);
     }
 
     /// Stores a value that a later [`Word::publish`] of another word makes visible.

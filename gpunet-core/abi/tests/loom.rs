@@ -2,11 +2,14 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom --release`.
 //!
-//! The models use loom's atomics in the shapes and orderings of `word`, `park` and `ring`; the park
-//! and must_wake functions themselves are the shipped ones.
+//! The models use loom's atomics in the shapes and orderings of `word`, `park`, `ring`, `recycle` and
+//! `claim`; the functions park, must_wake, recycle::take, claim::take, release and leave are the shipped
+//! ones.
 #![cfg(loom)]
 
+use gpunet_abi::claim::{self, ClaimWord};
 use gpunet_abi::park::{ParkFlag, must_wake, park};
+use gpunet_abi::recycle::{self, SlotRing};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -354,4 +357,280 @@ fn a_task_that_waits_is_always_woken() {
             looker.join().unwrap();
         });
     }
+}
+
+/// The recycling ring on loom's atomics, with the orderings of gpunet-device's `slots` and of the proxy's
+/// `recycle`.
+struct Slots {
+    taken: AtomicU64,
+    reclaimed: AtomicU64,
+    cells: [AtomicU32; 2],
+    /// What a slot's holder does with it.
+    used: [UnsafeCell<u32>; 2],
+    /// The one thread that recycles: its own count of pushes.
+    pushed: Mutex<u64>,
+}
+
+impl Slots {
+    fn new() -> Self {
+        let slots = Self {
+            taken: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
+            cells: [AtomicU32::new(0), AtomicU32::new(0)],
+            used: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            pushed: Mutex::new(0),
+        };
+        slots.push(0);
+        slots.push(1);
+        slots
+    }
+
+    fn push(&self, slot: u32) {
+        let mut pushed = self.pushed.lock().unwrap();
+        self.cells[*pushed as usize % 2].store(slot, Ordering::Relaxed);
+        *pushed += 1;
+        self.reclaimed.store(*pushed, Ordering::Release);
+    }
+}
+
+impl SlotRing for Slots {
+    fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+    fn advance(&self, ticket: u64) -> Result<(), u64> {
+        self.taken.compare_exchange(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+    fn reclaimed(&self) -> u64 {
+        self.reclaimed.load(Ordering::Acquire)
+    }
+    fn cell(&self, ticket: u64) -> u32 {
+        self.cells[ticket as usize % 2].load(Ordering::Relaxed)
+    }
+}
+
+/// Threads that take slots, use them and give them back, so that cells are written again at once: a slot
+/// has one owner at a time, and at the end each is free once.
+#[test]
+fn a_slot_has_one_owner() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let slots = Arc::new(Slots::new());
+        let take = |slots: &Slots, times: usize| {
+            for _ in 0..times {
+                if let Some(slot) = recycle::take(slots) {
+                    slots.used[slot as usize].with_mut(|used| unsafe { *used += 1 });
+                    slots.push(slot);
+                }
+            }
+        };
+        let other = {
+            let slots = slots.clone();
+            thread::spawn(move || take(&slots, 2))
+        };
+        take(&slots, 2);
+        other.join().unwrap();
+        let last = [recycle::take(&*slots), recycle::take(&*slots), recycle::take(&*slots)];
+        assert!(matches!(last, [Some(0), Some(1), None] | [Some(1), Some(0), None]), "{last:?}");
+    });
+}
+
+/// A claim on loom's atomics, with the orderings of gpunet-device's `request`.
+struct Claim(AtomicU32);
+
+impl ClaimWord for Claim {
+    fn peek(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        self.0.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+    fn store(&self, value: u32) {
+        self.0.store(value, Ordering::Release);
+    }
+}
+
+/// A group leaves its control slot, two others look for one, and the proxy answers meanwhile: the slot is
+/// adopted by one of them, after the answer, with what the first had noted.
+#[test]
+fn an_orphan_is_adopted_once_after_its_answer() {
+    struct Slot {
+        claim: Claim,
+        /// What the claim's holder notes and writes.
+        posted: UnsafeCell<u64>,
+        request: UnsafeCell<u32>,
+        request_seq: AtomicU64,
+        abandon_seq: AtomicU64,
+        reply: UnsafeCell<u32>,
+        reply_seq: AtomicU64,
+    }
+    const SUCCESS: u32 = 0;
+    const CANCELED: u32 = 125;
+    /// What an adopter found, if it had the slot.
+    fn adopt(slot: &Slot) -> Option<u32> {
+        for _ in 0..2 {
+            match claim::take(&slot.claim) {
+                None => {}
+                Some(claim::Taken::Free) => {
+                    // Somebody else has adopted it, and given it back.
+                    claim::release(&slot.claim);
+                    return None;
+                }
+                Some(claim::Taken::Orphan) => {
+                    let posted = slot.posted.with(|posted| unsafe { *posted });
+                    if slot.reply_seq.load(Ordering::Acquire) == posted {
+                        let reply = slot.reply.with(|reply| unsafe { *reply });
+                        // The next request.
+                        slot.posted.with_mut(|posted| unsafe { *posted += 1 });
+                        slot.request.with_mut(|request| unsafe { *request = 7 });
+                        claim::release(&slot.claim);
+                        return Some(reply);
+                    }
+                    claim::leave(&slot.claim);
+                }
+            }
+            thread::yield_now();
+        }
+        None
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let slot = Arc::new(Slot {
+            claim: Claim(AtomicU32::new(claim::FREE)),
+            posted: UnsafeCell::new(0),
+            request: UnsafeCell::new(0),
+            request_seq: AtomicU64::new(0),
+            abandon_seq: AtomicU64::new(0),
+            reply: UnsafeCell::new(0),
+            reply_seq: AtomicU64::new(0),
+        });
+        // The first group posts, and leaves.
+        assert_eq!(claim::take(&slot.claim), Some(claim::Taken::Free));
+        slot.posted.with_mut(|posted| unsafe { *posted = 1 });
+        slot.request.with_mut(|request| unsafe { *request = 41 });
+        slot.request_seq.store(1, Ordering::Release);
+        let proxy = {
+            let slot = slot.clone();
+            thread::spawn(move || {
+                assert_eq!(slot.request_seq.load(Ordering::Acquire), 1);
+                assert_eq!(slot.request.with(|request| unsafe { *request }), 41);
+                let gave_up = slot.abandon_seq.load(Ordering::Acquire) == 1;
+                slot.reply.with_mut(|reply| unsafe { *reply = if gave_up { CANCELED } else { SUCCESS } });
+                slot.reply_seq.store(1, Ordering::Release);
+            })
+        };
+        let adopters: Vec<_> = (0..2)
+            .map(|_| {
+                let slot = slot.clone();
+                thread::spawn(move || adopt(&slot))
+            })
+            .collect();
+        slot.abandon_seq.store(1, Ordering::Release);
+        claim::leave(&slot.claim);
+        let found: Vec<_> = adopters.into_iter().filter_map(|adopter| adopter.join().unwrap()).collect();
+        proxy.join().unwrap();
+        assert!(found.len() <= 1, "{found:?}");
+        // Whoever comes now gets it.
+        let late = adopt(&slot);
+        assert!(found.len() + usize::from(late.is_some()) == 1, "{found:?}, {late:?}");
+    });
+}
+
+/// A poller that goes to sleep, and whoever changes a word: the proxy moves the epoch on in any case, a
+/// block of the device only if somebody is counted. The poller always ends.
+#[test]
+fn a_sleeping_poller_hears_of_every_change() {
+    struct Poll {
+        words: [AtomicU64; 2],
+        epoch: AtomicU64,
+        pollers: Flag,
+        /// The kernel's lock of the futex at `epoch`.
+        futex: Mutex<()>,
+        futex_wake: Condvar,
+    }
+    impl Poll {
+        fn wake(&self) {
+            drop(self.futex.lock().unwrap());
+            self.futex_wake.notify_all();
+        }
+        /// `SharedMemory::bump_epoch`.
+        fn by_proxy(&self) {
+            self.words[0].store(1, Ordering::Release);
+            self.epoch.fetch_add(1, Ordering::Release);
+            if must_wake(&self.pollers) {
+                self.wake();
+            }
+        }
+        /// `platform::wake_pollers`.
+        fn by_block(&self) {
+            self.words[1].store(1, Ordering::Release);
+            if must_wake(&self.pollers) {
+                self.epoch.fetch_add(1, Ordering::Release);
+                self.wake();
+            }
+        }
+        fn ready(&self) -> bool {
+            self.words.iter().all(|word| word.load(Ordering::Acquire) == 1)
+        }
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let poll = Arc::new(Poll {
+            words: [AtomicU64::new(0), AtomicU64::new(0)],
+            epoch: AtomicU64::new(0),
+            pollers: Flag(AtomicU32::new(0)),
+            futex: Mutex::new(()),
+            futex_wake: Condvar::new(),
+        });
+        let changes: [fn(&Poll); 2] = [Poll::by_proxy, Poll::by_block];
+        let others = changes.map(|change| {
+            let poll = poll.clone();
+            thread::spawn(move || change(&poll))
+        });
+        // `Rest::take`: counted before the moment is taken, and the scan comes after it.
+        if !poll.ready() {
+            poll.pollers.0.fetch_add(1, Ordering::SeqCst);
+            Flag::fence();
+            loop {
+                let moment = poll.epoch.load(Ordering::Acquire);
+                if poll.ready() {
+                    break;
+                }
+                let guard = poll.futex.lock().unwrap();
+                if poll.epoch.load(Ordering::Relaxed) == moment {
+                    drop(poll.futex_wake.wait(guard).unwrap());
+                }
+            }
+            poll.pollers.0.fetch_sub(1, Ordering::SeqCst);
+        }
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+/// A group of another launch uses a handle while the host retires it: it finds the handle dead, or the host
+/// finds it among the users.
+#[test]
+fn a_handle_is_dead_or_its_user_is_known() {
+    loom::model(|| {
+        // 1: open; bit 1: this launch uses it.
+        let table = Arc::new((AtomicU32::new(1), AtomicU64::new(0)));
+        let host = {
+            let table = table.clone();
+            thread::spawn(move || {
+                let (state, users) = &*table;
+                state.store(0, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                users.load(Ordering::SeqCst)
+            })
+        };
+        let (state, users) = &*table;
+        let known = users.load(Ordering::Relaxed);
+        users.compare_exchange(known, known | 2, Ordering::Relaxed, Ordering::Relaxed).unwrap();
+        fence(Ordering::SeqCst);
+        let open = state.load(Ordering::Acquire) == 1;
+        let known = host.join().unwrap() & 2 != 0;
+        assert!(!open || known, "it goes on, and nobody waits for it");
+    });
 }

@@ -1,7 +1,7 @@
 //! The two ends of a ring against a plain byte queue, by random sequences of operations.
 
 use gpunet_abi::Word;
-use gpunet_abi::position::{FIN, StreamWord};
+use gpunet_abi::position::{END, StreamWord};
 use gpunet_abi::ring::{Consumer, Producer, RingEnd};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -15,15 +15,19 @@ enum Step {
     SenderLooks,
     ReceiverLooks,
     ReceiverAnnounces,
+    SenderEnds,
+    ReceiverEnds,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0..100u64).prop_map(Step::Send),
-        (0..100u64).prop_map(Step::Receive),
-        Just(Step::SenderLooks),
-        Just(Step::ReceiverLooks),
-        Just(Step::ReceiverAnnounces),
+        20 => (0..100u64).prop_map(Step::Send),
+        20 => (0..100u64).prop_map(Step::Receive),
+        20 => Just(Step::SenderLooks),
+        20 => Just(Step::ReceiverLooks),
+        20 => Just(Step::ReceiverAnnounces),
+        1 => Just(Step::SenderEnds),
+        1 => Just(Step::ReceiverEnds),
     ]
 }
 
@@ -39,13 +43,31 @@ proptest! {
         let (published, consumed) = unsafe { (Word::from_ptr(published), Word::from_ptr(consumed)) };
         let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::DRIVEN };
         // SAFETY: as above; each end writes its own word only.
-        let mut producer = unsafe { Producer::new(end(published, consumed), 0, 0) };
+        let mut producer = unsafe { Producer::new(end(published, consumed), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
-        let mut consumer = unsafe { Consumer::new(end(consumed, published), 0, 0) };
+        let mut consumer = unsafe { Consumer::new(end(consumed, published), StreamWord(0), StreamWord(0)) };
         let mut model = VecDeque::new();
         let mut next = 0u8;
+        let mut wants_no_more = None;
         for step in steps {
             match step {
+                // The position is frozen, and of what lands after it nothing can be read.
+                Step::Receive(len) if wants_no_more.is_some() => {
+                    prop_assert_eq!(consumer.span(len).len(), 0);
+                    consumer.advance(len);
+                    prop_assert_eq!(Some(consumer.position()), wants_no_more);
+                }
+                Step::SenderEnds => {
+                    producer.finish();
+                    producer.announce();
+                    prop_assert_eq!(producer.free(), 0);
+                }
+                Step::ReceiverEnds => {
+                    consumer.finish();
+                    consumer.announce();
+                    prop_assert_eq!(consumer.available(), 0);
+                    wants_no_more.get_or_insert(consumer.position());
+                }
                 Step::Send(len) => {
                     let span = producer.span(len);
                     prop_assert!(span.len() as u64 <= producer.free());
@@ -76,6 +98,8 @@ proptest! {
                 Step::ReceiverAnnounces => consumer.announce(),
             }
             prop_assert!(producer.free() <= CAPACITY && consumer.available() <= CAPACITY);
+            prop_assert!(!consumer.ended() || producer.finished());
+            prop_assert!(!producer.reader_left() || consumer.finished());
         }
     }
 
@@ -88,13 +112,19 @@ proptest! {
         let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
         let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::DRIVEN };
         // SAFETY: as above.
-        let mut producer = unsafe { Producer::new(end(word(0), word(1)), 0, 0) };
+        let mut producer = unsafe { Producer::new(end(word(0), word(1)), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
-        let mut consumer = unsafe { Consumer::new(end(word(2), word(3)), 0, 0) };
+        let mut consumer = unsafe { Consumer::new(end(word(2), word(3)), StreamWord(0), StreamWord(0)) };
         for raw in words {
-            for value in [raw, raw % 130, (raw % 130) | FIN] {
-                let _ = producer.accept(StreamWord(value));
-                let _ = consumer.accept(StreamWord(value));
+            for value in [raw, raw % 130, (raw % 130) | END] {
+                // Once the other end has finished, its word stands still but for a further mark.
+                let (released, landed) = (producer.released(), consumer.landed());
+                let word = StreamWord(value);
+                for (before, accepted) in [(released, producer.accept(word)), (landed, consumer.accept(word))] {
+                    prop_assert!(accepted.is_err() || word.is_well_formed());
+                    let moved = word.position() != before.position() || !word.end();
+                    prop_assert!(!before.end() || !moved || accepted.is_err());
+                }
                 prop_assert!(producer.free() <= CAPACITY && consumer.available() <= CAPACITY);
                 producer.advance(raw % 7);
                 consumer.advance(raw % 5);

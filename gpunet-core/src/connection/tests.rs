@@ -25,7 +25,7 @@ fn bytes_go_out_and_come_in_as_the_transport_allows() {
 #[test]
 fn close_flushes_shuts_down_drains_and_ends() {
     let mut c = open();
-    c.handle_published(StreamWord::at(10).with_fin()).unwrap();
+    c.handle_published(StreamWord::at(10).with_end()).unwrap();
     c.handle_close(0, 1000);
     assert_eq!(c.poll_action(1), Action::Send { position: 0, len: 10 });
     c.handle_sent(10);
@@ -109,14 +109,14 @@ fn a_failed_send_is_told_at_once_when_nothing_is_left_to_receive() {
     c.handle_eof();
     assert_eq!(c.handle_send_error(Error::BrokenPipe), Some(Error::BrokenPipe));
     let mut c = open();
-    c.handle_consumed(StreamWord::at(0).with_fin()).unwrap();
+    c.handle_consumed(StreamWord::at(0).with_end()).unwrap();
     assert_eq!(c.handle_send_error(Error::BrokenPipe), Some(Error::BrokenPipe));
 }
 
 #[test]
 fn half_close_keeps_the_other_direction_running() {
     let mut c = open();
-    c.handle_published(StreamWord::at(0).with_fin()).unwrap();
+    c.handle_published(StreamWord::at(0).with_end()).unwrap();
     assert_eq!(c.poll_action(0), Action::ShutdownWrite);
     c.handle_shutdown(0);
     assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
@@ -165,7 +165,7 @@ fn what_a_gone_device_sent_to_a_peer_that_does_not_read_is_lost_after_the_bound(
 #[test]
 fn an_end_that_a_gone_device_meant_is_still_told() {
     let mut c = open();
-    c.handle_published(StreamWord::at(5).with_fin()).unwrap();
+    c.handle_published(StreamWord::at(5).with_end()).unwrap();
     c.handle_gone(0, 1000);
     c.handle_sent(5);
     assert_eq!(c.poll_action(1), Action::ShutdownWrite);

@@ -5,7 +5,6 @@
 //! plane); the device code does the rest.
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
-use crate::verbs::Memory;
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::cell::RefCell;
@@ -145,7 +144,7 @@ impl Listen for PeerListening {
         TransportKind::Peer
     }
 
-    fn accept(&mut self, _memory: Option<&Memory>) -> io::Result<Accepted> {
+    fn accept(&mut self) -> io::Result<Accepted> {
         let mut listeners = self.listeners.borrow_mut();
         let waiting = listeners.get_mut(&self.addr).and_then(|queue| queue.waiting.pop_front());
         waiting.map(|w| Accepted::Direct(w.ticket)).ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -198,9 +197,9 @@ mod tests {
         }
         assert_eq!(listening.ready(), 3);
         assert!(peer.withdraw(Ticket { device: 1, slot: 1, generation: 1 }));
-        assert!(matches!(listening.accept(None), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
+        assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         peer.put_back(addr, Ticket { device: 1, slot: 2, generation: 1 });
-        assert!(matches!(listening.accept(None), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
+        assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         drop(listening);
         assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));
     }

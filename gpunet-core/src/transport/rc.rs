@@ -8,12 +8,11 @@
 mod stream;
 mod visibility;
 
-use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Transport};
+use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Opening, Transport};
 use crate::rc::{Config, Hello, Remote, Variant};
-use crate::verbs::{Depth, Keys, Link, Listening, Memory, Table, Verbs};
+use crate::verbs::{Depth, Keys, Link, Listening, Memory, RingMemory, Table, Verbs};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc as Shared;
@@ -66,8 +65,7 @@ impl Transport for Rc {
         Ok(Box::new(RcListening {
             listening,
             settings: self.settings,
-            waiting: VecDeque::new(),
-            backlog: backlog.max(1) as usize,
+            request: None,
             v6_only: bound.addr.is_ipv6() && bound.options.has(Options::V6ONLY),
         }))
     }
@@ -94,22 +92,22 @@ impl Transport for Rc {
 struct RcListening {
     listening: Box<dyn Listening>,
     settings: Settings,
-    /// Requests that were read and found good.
-    waiting: VecDeque<(Box<dyn Link>, Hello)>,
-    backlog: usize,
+    /// The request to be answered next. Those behind it wait in the kernel, where they are fewer than
+    /// the backlog, and are not shown once their client has gone.
+    request: Option<(Box<dyn Link>, Hello)>,
     v6_only: bool,
 }
 
 impl RcListening {
-    /// Reads the requests that have come; refuses those that are none of an rsocket peer.
+    /// Reads the next request; refuses those that are none of an rsocket peer.
     fn read(&mut self) {
-        while self.waiting.len() < self.backlog
+        while self.request.is_none()
             && let Ok(request) = self.listening.next()
         {
             // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket says.
             let unwanted = self.v6_only && request.link.peer().ip().to_canonical().is_ipv4();
             match Hello::decode(&request.private_data) {
-                Ok(hello) if !unwanted => self.waiting.push_back((request.link, hello)),
+                Ok(hello) if !unwanted => self.request = Some((request.link, hello)),
                 Ok(_) => request.link.reject(),
                 Err(error) => {
                     tracing::debug!(peer = %request.link.peer(), %error, "a request that is none of an rsocket");
@@ -125,40 +123,48 @@ impl Listen for RcListening {
         TransportKind::Rc
     }
 
-    fn accept(&mut self, memory: Option<&Memory>) -> io::Result<Accepted> {
+    fn accept(&mut self) -> io::Result<Accepted> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn ready(&mut self) -> u64 {
+        0
+    }
+
+    fn has_request(&mut self) -> bool {
         self.read();
-        let (Some(memory), false) = (memory, self.waiting.is_empty()) else {
-            return Err(io::ErrorKind::WouldBlock.into());
-        };
-        let Some((mut link, theirs)) = self.waiting.pop_front() else {
-            return Err(io::ErrorKind::WouldBlock.into());
-        };
+        self.request.is_some()
+    }
+
+    fn answer(&mut self, memory: &Memory) -> io::Result<Opening> {
+        self.read();
+        let (mut link, theirs) = self.request.take().ok_or(io::ErrorKind::WouldBlock)?;
         let (local, peer) = (link.local(), link.peer());
         let (config, hello) = match prepare(&mut *link, memory, &self.settings) {
             Ok(prepared) => prepared,
             // The caller may have other memory for it.
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                self.waiting.push_front((link, theirs));
+            Err(error) if error.kind() == io::ErrorKind::Unsupported && is_dma_buf(memory) => {
+                self.request = Some((link, theirs));
                 return Err(error);
             }
             // Dropping the link refuses the client.
             Err(error) => return Err(error),
         };
         let accepting = link.accept(&hello.encode());
-        Ok(Accepted::Opening(Box::pin(async move {
+        Ok(Box::pin(async move {
             let io = RcIo::new(accepting.await?, &config, theirs)?;
             Ok(Opened { kind: TransportKind::Rc, io: Box::new(io), local, peer })
-        })))
-    }
-
-    fn ready(&mut self) -> u64 {
-        self.read();
-        self.waiting.len() as u64
+        }))
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.listening.readiness())
     }
+}
+
+fn is_dma_buf(memory: &Memory) -> bool {
+    let is_dma_buf = |memory: &RingMemory| matches!(memory, RingMemory::DmaBuf { .. });
+    is_dma_buf(&memory.send_ring.memory) || is_dma_buf(&memory.recv_ring.memory)
 }
 
 /// Registers the memory and makes the queue pair; returns what this end is and says.

@@ -6,7 +6,6 @@
 mod raw;
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, StreamIo, Transport};
-use crate::verbs::Memory;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, RingSpan};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -89,7 +88,7 @@ impl Listen for TcpListening {
         TransportKind::Tcp
     }
 
-    fn accept(&mut self, _memory: Option<&Memory>) -> io::Result<Accepted> {
+    fn accept(&mut self) -> io::Result<Accepted> {
         loop {
             // The address that accept(2) gives: a connection that was reset in the backlog has none
             // any more, but still what was sent on it before.

@@ -5,6 +5,8 @@ use crate::world::{DEPTH, RING, World, encode, next, until};
 use gpunet_core::verbs::{Depth, Keys, Listening, Request, Usage};
 use std::collections::HashSet;
 use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::time::timeout;
 
 pub fn private_data_travels_both_ways(world: &World) {
     let pair = world.connect();
@@ -53,7 +55,7 @@ pub fn a_closed_listener_refuses_those_who_wait(world: &World) {
     let mut link = world.resolve(addr);
     link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
     let close = async {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         drop(listening);
     };
     let (connected, ()) = world.wait(async { tokio::join!(link.connect(&[1]), close) });
@@ -78,13 +80,13 @@ pub fn requests_come_in_order(world: &World) {
             link.prepare(&rings.memory(), DEPTH).unwrap();
             let mut connecting = link.connect(&[i as u8]);
             // Some steps happen only when the future is polled.
-            let poll = tokio::time::timeout(std::time::Duration::from_millis(200), &mut connecting).await;
+            let poll = timeout(Duration::from_millis(200), &mut connecting).await;
             assert!(poll.is_err(), "nobody has accepted it");
             waiting.push(connecting);
         }
         // One gives up.
         drop(waiting.remove(1));
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         for expected in [0, 2, 3] {
             let mut request = next(&mut *listening).await;
             if request.private_data[0] == 1 {
@@ -98,6 +100,36 @@ pub fn requests_come_in_order(world: &World) {
             assert_eq!(request.link.local(), addr);
         }
     });
+}
+
+/// Clients that have asked and do not take the answer: one that goes on later, and one that gives up.
+pub fn an_accept_waits_for_its_client(world: &World) {
+    // For the steps that lead to where both ends stand still.
+    let step = Duration::from_millis(100);
+    let (addr, mut listening) = world.listen(4);
+    for gives_up in [false, true] {
+        let mut link = world.resolve(addr);
+        if link.device().iwarp {
+            // There the answer is the last message.
+            return;
+        }
+        link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+        let mut connecting = link.connect(&[1]);
+        world.wait(async {
+            assert!(timeout(step, &mut connecting).await.is_err(), "nobody has accepted it");
+            let mut passive = next(&mut *listening).await.link;
+            passive.prepare(&Rings::new(RING, 2).memory(), DEPTH).unwrap();
+            let mut accepting = passive.accept(&[]);
+            assert!(timeout(step, &mut accepting).await.is_err(), "its client has not taken the answer");
+            if gives_up {
+                drop(connecting);
+                assert!(accepting.await.is_err(), "its client has gone");
+            } else {
+                let (connected, accepted) = tokio::join!(connecting, accepting);
+                assert!(connected.is_ok() && accepted.is_ok());
+            }
+        });
+    }
 }
 
 pub fn a_drop_ends_the_connection_for_the_peer(world: &World) {

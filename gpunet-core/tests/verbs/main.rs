@@ -36,6 +36,7 @@ const CASES: &[Case] = cases![
     connecting::a_closed_listener_refuses_those_who_wait,
     connecting::an_address_is_listened_at_once,
     connecting::requests_come_in_order,
+    connecting::an_accept_waits_for_its_client,
     connecting::a_drop_ends_the_connection_for_the_peer,
     connecting::a_hundred_connections_leave_nothing_behind,
     connecting::memory_forgotten_in_use_goes_with_its_connection,
@@ -53,6 +54,7 @@ const CASES: &[Case] = cases![
     moving::messages_without_receives_wait_for_them,
     waking::no_wake_up_is_lost,
     waking::an_event_comes_once_for_each_arm,
+    waking::descriptors_report_input_only,
     waking::the_end_of_a_connection_wakes,
 ];
 

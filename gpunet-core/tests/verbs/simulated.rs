@@ -108,8 +108,9 @@ fn a_dma_buf_is_mapped_where_the_card_can() {
     let mut passive = listening.next().expect("a request").link;
     let server = Rings::new(RING, 2);
     let server_keys = passive.prepare(&server.memory(), DEPTH).unwrap();
-    let endpoint = world.wait(passive.accept(&[])).unwrap();
-    let connected = world.wait(connecting).unwrap();
+    let accepting = passive.accept(&[]);
+    let (accepted, connected) = world.wait(async { tokio::join!(accepting, connecting) });
+    let (endpoint, connected) = (accepted.unwrap(), connected.unwrap());
     let mut server =
         End { endpoint, rings: server, keys: server_keys, private_data: Vec::new(), iwarp: false };
     server.rings.send.put(100, b"through the descriptor");

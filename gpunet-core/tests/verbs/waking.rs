@@ -76,6 +76,21 @@ pub fn an_event_comes_once_for_each_arm(world: &World) {
     assert!(!sleep(&*server.endpoint, short)[0], "the event was taken, and nothing has come since");
 }
 
+/// As files that the kernel's RDMA modules make: who waits for output there would wait for ever.
+pub fn descriptors_report_input_only(world: &World) {
+    let (_, listening) = world.listen(1);
+    let Pair { mut client, mut server } = world.connect();
+    server.endpoint.arm().unwrap();
+    client.tell(1, 1);
+    assert!(sleep(&*server.endpoint, PATIENCE)[0], "armed: an event");
+    let endpoints = [client.endpoint.readiness(), server.endpoint.readiness()];
+    for fd in endpoints.iter().flatten().chain([&listening.readiness()]) {
+        let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+        let found = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        assert_eq!((found, fds[0].revents()), (Ok(0), PollFlags::empty()));
+    }
+}
+
 pub fn the_end_of_a_connection_wakes(world: &World) {
     let Pair { client, mut server } = world.connect();
     let (started, waits) = std::sync::mpsc::channel();

@@ -2,10 +2,11 @@
 //!
 //! A thread block posts a request in a control slot and waits there for the reply. A program in the
 //! proxy's own process hands the same request over as a message, and goes on when the reply comes.
-//! These are the two steps: what the device's books need before, and after.
+//! These are the two steps: what the device's table needs before, and after.
 
 use crate::group::Solo;
-use crate::{Listener, Net, Shutdown, Stream, request, slots};
+use crate::stream::wake_waiters;
+use crate::{Listener, Net, Shutdown, Stream, request, slots, table};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -55,7 +56,7 @@ impl Opening {
         if slots::kind_of(net, listener)? != Kind::Listener {
             return Err(Error::InvalidArgument);
         }
-        let handle = take(net, &slots::options(net, listener))?;
+        let handle = take(net, &table::options(net, listener))?;
         let mut request = request::new(net, Op::Accept, listener);
         (request.target, request.target_generation) = (handle.slot(), handle.generation());
         request.flags = Request::NO_WAIT;
@@ -68,17 +69,19 @@ impl Opening {
         &self.request
     }
 
-    /// Enters the socket in the books, as the reply has it, or says why there is none.
+    /// Enters the socket in the table, as the reply has it, or says why there is none.
     ///
     /// # Errors
     /// The reply's errno; Protocol for a reply that cannot be.
     fn enter(&self, reply: &Reply) -> Result<()> {
         let entered = match (reply.errno, self.kind) {
-            (0, Kind::Stream) => slots::open(self.net, self.handle, &reply.descriptor),
+            (0, Kind::Stream) => {
+                let group = slots::Caller::of(&SOLO).id(self.net);
+                table::open(self.net, self.handle, &reply.descriptor, group)
+            }
             (0, kind) => {
-                slots::set_local(self.net, self.handle, reply.descriptor.local);
-                slots::set_state(self.net, self.handle, kind);
-                Ok(())
+                table::set_local(self.net, self.handle, reply.descriptor.local);
+                if slots::turn_into(self.net, self.handle, kind) { Ok(()) } else { Err(Error::BadHandle) }
             }
             (errno, _) => Err(Error::from_errno(errno as i32)),
         };
@@ -141,5 +144,9 @@ pub fn close(net: Net, handle: Handle) -> Result<Request> {
         request.send_position = stream.sender().position();
         request.recv_position = stream.receiver().position();
     }
-    if slots::retire(net, handle, kind) { Ok(request) } else { Err(Error::BadHandle) }
+    if !slots::retire(net, handle, kind) {
+        return Err(Error::BadHandle);
+    }
+    wake_waiters(net, handle);
+    Ok(request)
 }

@@ -1,10 +1,10 @@
 //! Watching many sockets from one thread that is not theirs.
 //!
-//! `poll` looks at the device's books, which belong to the groups that use the sockets. A [`Watch`]
-//! needs no books: it is a copy of what its socket believed when it had to wait, and looks only at
+//! `poll` looks at the device's table, whose entries belong to the groups that use the sockets. A [`Watch`]
+//! needs no table: it is a copy of what its socket believed when it had to wait, and looks only at
 //! words of the other end and of the proxy, so any thread may look.
 
-use crate::wait::Vigil;
+use crate::wait::{Deadline, WaitGuard};
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
@@ -21,7 +21,7 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// The other end's word moves past `seen`, or the status gets an error or `flag`.
-    Half { theirs: Word, seen: u64, flag: u64 },
+    Half { theirs: Word, seen: StreamWord, flag: u64 },
     /// The ready count is not 0.
     Listener,
 }
@@ -53,11 +53,8 @@ impl Watch {
         let (slot, generation) = (self.handle.slot(), self.handle.generation());
         match self.what {
             What::Half { theirs, seen, flag } => {
-                let word = StreamWord(theirs.observe());
                 let status = self.net.status(slot, generation);
-                word.position() != seen
-                    || word.fin()
-                    || word.err()
+                StreamWord::read(theirs.observe()) != seen
                     || status.is_some_and(|status| status.error().is_some() || status.has(flag))
             }
             What::Listener => self.net.ready(slot).observe() > 0,
@@ -94,14 +91,14 @@ impl Watch {
 /// the sleep at once.
 pub struct Sleeper {
     net: Net,
-    vigil: Vigil,
+    guard: WaitGuard,
 }
 
 impl Sleeper {
     /// Begins to watch over an attachment's signs of life, too.
     #[must_use]
     pub fn new(net: Net) -> Self {
-        Self { net, vigil: Vigil::new(net, 0) }
+        Self { net, guard: WaitGuard::new(net, Deadline::NEVER) }
     }
 
     /// The state of epoch and bells, to be taken before the looks that precede a sleep.
@@ -115,7 +112,7 @@ impl Sleeper {
     /// # Errors
     /// Canceled; NetworkDown.
     pub fn look(&mut self) -> Result<()> {
-        self.vigil.look()
+        self.guard.check()
     }
 
     /// Sleeps until something differs from `moment`, at most 200 ms. Only a thread that is counted

@@ -8,9 +8,10 @@ use super::Group;
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
 
-// Shared memory for broadcasts and sums of whole blocks: two of each, used in turns.
-// Bytes 0-15: broadcast values; bytes 16-31: unused; bytes 32-287: one partial sum per warp, twice.
-global_asm!(".shared .align 16 .b8 gpunet_scratch[320];");
+// Shared memory for broadcasts and sums of whole blocks: two of each, used in turns by the value that the
+// kernel's entry makes, and one more for all others.
+// Bytes 0-23: broadcast values; bytes 32-415: one partial sum per warp, three times.
+global_asm!(".shared .align 16 .b8 gpunet_scratch[416];");
 
 #[inline(always)]
 fn scratch() -> *mut u8 {
@@ -68,25 +69,48 @@ pub struct ThreadBlock {
     turn: Cell<u32>,
 }
 
+/// The turn of a value that shares its scratch memory with others: it does not change, and a barrier
+/// comes before each use.
+const SHARED_TURN: u32 = 2;
+
 impl ThreadBlock {
-    /// The calling thread's block.
+    /// The calling thread's block, however many values of it there are. A kernel is given one that
+    /// needs a barrier less for each broadcast.
     ///
     /// # Cooperation
-    /// All threads of the block call it, and a barrier lies between two values made in one kernel
-    /// (this call is one).
+    /// All threads of the block call it.
     #[inline(always)]
     #[must_use]
     pub fn current() -> Self {
+        Self { rank: block_rank(), turn: Cell::new(SHARED_TURN) }
+    }
+
+    /// The calling thread's block, for who makes one value at a time: a kernel's entry, a C function.
+    /// Begins with a barrier.
+    ///
+    /// # Safety
+    /// All threads of the block call it, and of the values that this function makes only the last one
+    /// of a block is used.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn sole() -> Self {
         let block = Self { rank: block_rank(), turn: Cell::new(0) };
         block.sync();
         block
     }
 
+    /// Which part of the scratch memory the next broadcast or sum uses. Lanes that still read that part
+    /// would not have passed a barrier that lies before this one's write.
     #[inline(always)]
-    fn next_turn(&self) -> u32 {
+    fn next_turn(&self) -> usize {
         let turn = self.turn.get();
-        self.turn.set(turn ^ 1);
-        turn
+        if turn == SHARED_TURN {
+            self.sync();
+        } else {
+            self.turn.set(turn ^ 1);
+        }
+        turn as usize
     }
 }
 
@@ -118,10 +142,10 @@ impl Group for ThreadBlock {
     }
     #[inline(always)]
     fn broadcast(&self, value: u64) -> u64 {
-        let slot = scratch().cast::<u64>().wrapping_add(self.next_turn() as usize);
+        let slot = scratch().cast::<u64>().wrapping_add(self.next_turn());
         if self.is_leader() {
-            // SAFETY: one of the two broadcast values in shared memory. Lanes that still read the
-            // value of two turns ago would not have passed the barrier of the last turn.
+            // SAFETY: one of the three broadcast values in shared memory, which no lane reads any more
+            // (`next_turn`).
             unsafe { slot.write_volatile(value) };
         }
         self.sync();
@@ -132,9 +156,9 @@ impl Group for ThreadBlock {
     fn sum(&self, value: u32) -> u32 {
         let warps = block_size().div_ceil(32);
         let partial = self.warp().sum(value);
-        let slots = scratch().wrapping_add(32 + 128 * self.next_turn() as usize).cast::<u32>();
+        let slots = scratch().wrapping_add(32 + 128 * self.next_turn()).cast::<u32>();
         if crate::platform::opaque(self.rank % 32 == 0) {
-            // SAFETY: this warp's partial sum, one of at most 32, in this turn's half.
+            // SAFETY: this warp's partial sum, one of at most 32, in this turn's part.
             unsafe { slots.wrapping_add((self.rank / 32) as usize).write_volatile(partial) };
         }
         self.sync();

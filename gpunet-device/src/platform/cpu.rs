@@ -41,13 +41,12 @@ thread_local! {
     static GIVES_WAY: RefCell<GiveWay> = RefCell::new(GiveWay::new());
 }
 
-/// Makes this thread's waits end once `abandoned` is set: its group has lost a lane.
+/// Makes this thread's waits end once `abandoned` is set: its launch has lost a thread.
 pub(crate) fn end_waits_on(abandoned: Arc<AtomicBool>) {
     ABANDONED.set(Some(abandoned));
 }
 
-/// Says whether this thread's group has lost a lane, so that nobody is left to hear of what it
-/// waits for.
+/// Returns whether this thread's launch has lost a thread: it is to end.
 pub(crate) fn is_abandoned() -> bool {
     // Ordering: Relaxed; a sign to stop, which brings no data.
     ABANDONED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
@@ -121,7 +120,7 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
 
 /// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena at `far`.
 pub(crate) fn ring_bell(far: *mut PartHeader) {
-    // SAFETY: `slots::open` checked that a part begins there; it stays mapped while the attachment lives.
+    // SAFETY: `table::open` checked that a part begins there; it stays mapped while the attachment lives.
     let (pollers, bell) = unsafe { (&raw mut (*far).pollers, &raw mut (*far).bell) };
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };
@@ -161,16 +160,16 @@ pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
     }
 }
 
-/// Takes a lock among this device's threads; says whether it was free.
+/// Takes a lock among this device's threads, by a `value` that is not 0; returns whether it was free.
 ///
 /// # Safety
 /// `word` is aligned, mapped, and used as a lock only.
-pub(crate) unsafe fn lock(word: *mut u32) -> bool {
+pub(crate) unsafe fn lock(word: *mut u32, value: u32) -> bool {
     // SAFETY: the caller's contract.
     let word = unsafe { AtomicU32::from_ptr(word) };
     // Ordering: Acquire, pairs with the Release store in `unlock` by the thread that had it before:
-    // what it left in the books is visible.
-    word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    // what it left in the entry is visible.
+    word.compare_exchange(0, value, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
 /// Gives a lock back.

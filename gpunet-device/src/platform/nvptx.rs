@@ -91,21 +91,21 @@ impl Moment {
 #[inline(always)]
 pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 
-/// Takes a lock among this GPU's threads; says whether it was free.
+/// Takes a lock among this GPU's threads, by a `value` that is not 0; returns whether it was free.
 ///
-/// GPU scope: the lock guards books that only this GPU reads, and a release at system scope would
+/// GPU scope: the lock guards entries that only this GPU reads, and a release at system scope would
 /// wait for the published word to cross PCIe.
 ///
 /// # Safety
 /// `word` is aligned, in this GPU's memory, and used as a lock only.
 #[inline(always)]
-pub(crate) unsafe fn lock(word: *mut u32) -> bool {
+pub(crate) unsafe fn lock(word: *mut u32, value: u32) -> bool {
     let old: u32;
     // Ordering: acquire, pairs with the release store in `unlock`: what the group that had it
-    // before left in the books is visible.
+    // before left in the entry is visible.
     // SAFETY: the caller's contract.
     unsafe {
-        asm!("atom.acquire.gpu.cas.b32 {o}, [{p}], 0, 1;", o = out(reg32) old, p = in(reg64) word, options(nostack));
+        asm!("atom.acquire.gpu.cas.b32 {o}, [{p}], 0, {v};", o = out(reg32) old, p = in(reg64) word, v = in(reg32) value, options(nostack));
     }
     old == 0
 }

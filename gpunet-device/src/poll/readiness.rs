@@ -1,23 +1,25 @@
 //! What is true of one socket that is polled.
 
 use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::Net;
 use crate::slots::{self, Half};
+use crate::{Net, table};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Handle, Status, Word};
+use gpunet_abi::{Error, Handle, Status, Word};
 
-/// What a look at one entry of a set gave.
-pub(super) enum Look {
-    /// A proxy-driven socket, and only direct ones were to be looked at.
-    Skipped,
-    /// The entry's `revents`, and whether it is a direct stream.
-    Found { revents: i16, is_direct: bool },
+/// What is true of one entry of a set.
+pub(super) struct Readiness {
+    /// The entry's `revents`.
+    pub(super) revents: i16,
+    /// A stream whose words lie in device memory.
+    pub(super) is_direct: bool,
+    /// Some of what was received is not announced.
+    pub(super) is_unannounced: bool,
 }
 
-/// Looks at one entry; at proxy-driven sockets only when `all` says so.
-pub(super) fn look(net: Net, fd: PollFd, all: bool) -> Look {
-    let found = |revents| Look::Found { revents, is_direct: false };
+/// Examines one entry; `None`: a proxy-driven socket, and only direct ones were to be examined.
+pub(super) fn examine(net: Net, fd: PollFd, all: bool) -> Option<Readiness> {
+    let found = |revents| Some(Readiness { revents, is_direct: false, is_unannounced: false });
     if fd.handle < 0 {
         return found(0);
     }
@@ -25,7 +27,7 @@ pub(super) fn look(net: Net, fd: PollFd, all: bool) -> Look {
     let Ok(kind) = slots::kind_of(net, handle) else { return found(POLLNVAL) };
     match kind {
         Kind::Stream => {}
-        _ if !all => return Look::Skipped,
+        _ if !all => return None,
         Kind::Listener => {
             let ready = net.ready(handle.slot()).observe() > 0;
             return found(if ready { POLLIN & fd.events } else { 0 });
@@ -33,26 +35,34 @@ pub(super) fn look(net: Net, fd: PollFd, all: bool) -> Look {
         // Neither connected nor listening, as Linux has it.
         _ => return found((POLLOUT & fd.events) | POLLHUP),
     }
-    let (send, link) = slots::half(net, handle, Half::Send);
+    let (send, link) = table::half(net, handle, Half::Send);
     let is_direct = link.is_direct();
     if !all && !is_direct {
-        return Look::Skipped;
+        return None;
     }
-    let (recv, _) = slots::half(net, handle, Half::Recv);
-    // SAFETY: an address that `slots::open` checked; mapped while the attachment lives.
+    let (recv, _) = table::half(net, handle, Half::Recv);
+    // SAFETY: an address that `table::open` checked; mapped while the attachment lives.
     let landed = unsafe { Word::from_ptr(recv.theirs as *mut u64) };
     // SAFETY: as above.
     let released = unsafe { Word::from_ptr(send.theirs as *mut u64) };
     let ends = Ends {
         sent: StreamWord(send.position),
-        released: StreamWord(released.observe()),
+        released: StreamWord::read(released.observe()),
         received: StreamWord(recv.position),
-        landed: StreamWord(landed.observe()),
+        landed: StreamWord::read(landed.observe()),
         send_capacity: send.capacity,
         recv_capacity: recv.capacity,
         status: net.status(handle.slot(), handle.generation()),
     };
-    Look::Found { revents: ends.revents(fd.events), is_direct }
+    let revents = ends.revents(fd.events);
+    // The end and the failure of a stream that another group closes, or the host for a launch, are the answer
+    // to that.
+    if ends.are_over() && slots::kind_of(net, handle).is_err() || ends.failure() == Some(Error::BadHandle) {
+        return found(POLLNVAL);
+    }
+    let announced = table::announced(net.entry(handle.slot())).peek();
+    let is_unannounced = ends.received.position() != announced;
+    Some(Readiness { revents, is_direct, is_unannounced })
 }
 
 /// The four words of a stream and its status.
@@ -67,9 +77,18 @@ struct Ends {
 }
 
 impl Ends {
+    fn failure(&self) -> Option<Error> {
+        self.status.and_then(Status::error)
+    }
+
+    /// Returns whether the other end, or the proxy, has ended something.
+    fn are_over(&self) -> bool {
+        self.landed.end() || self.released.end() || self.status.is_some()
+    }
+
     fn revents(&self, events: i16) -> i16 {
         let flagged = |flag| self.status.is_some_and(|status| status.has(flag));
-        let ended = self.landed.fin() || self.received.fin() || flagged(Status::EOF);
+        let ended = self.landed.end() || self.received.end() || flagged(Status::EOF);
         let mut found = 0;
         if self.landed.position() > self.received.position() || ended {
             found |= POLLIN;
@@ -78,7 +97,7 @@ impl Ends {
             found |= POLLRDHUP;
         }
         let unread = self.sent.position().saturating_sub(self.released.position());
-        let reader_left = self.released.fin() || self.sent.fin() || flagged(Status::NO_SEND);
+        let reader_left = self.released.end() || self.sent.end() || flagged(Status::NO_SEND);
         if unread < self.send_capacity || reader_left {
             found |= POLLOUT;
         }
@@ -86,10 +105,10 @@ impl Ends {
         let impossible = unread > self.send_capacity
             || self.landed.position().saturating_sub(self.received.position()) > self.recv_capacity;
         let gave_up = [self.landed, self.released, self.sent, self.received].iter().any(|word| word.err());
-        if impossible || gave_up || self.status.is_some_and(|status| status.error().is_some()) {
+        if impossible || gave_up || self.failure().is_some() {
             found |= POLLERR;
         }
-        if ended && self.sent.fin() {
+        if ended && self.sent.end() {
             found |= POLLHUP;
         }
         found
@@ -99,7 +118,6 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_abi::Error;
 
     const ALL: i16 = POLLIN | POLLOUT;
 
@@ -124,7 +142,7 @@ mod tests {
     #[test]
     fn data_and_the_end_are_readable() {
         assert_eq!(Ends { landed: StreamWord::at(51), ..idle() }.revents(POLLIN), POLLIN);
-        let ended = Ends { landed: StreamWord::at(50).with_fin(), ..idle() };
+        let ended = Ends { landed: StreamWord::at(50).with_end(), ..idle() };
         assert_eq!(ended.revents(POLLIN), POLLIN);
         assert_eq!(ended.revents(POLLRDHUP), POLLRDHUP);
     }
@@ -133,7 +151,7 @@ mod tests {
     fn a_full_ring_cannot_be_sent_to() {
         let full = Ends { sent: StreamWord::at(100 + 4096), ..idle() };
         assert_eq!(full.revents(ALL), 0);
-        let left = Ends { released: StreamWord::at(100).with_fin(), ..full };
+        let left = Ends { released: StreamWord::at(100).with_end(), ..full };
         assert_eq!(left.revents(ALL), POLLOUT);
     }
 
@@ -148,7 +166,7 @@ mod tests {
     #[test]
     fn both_ends_gone_is_a_hang_up() {
         let over =
-            Ends { sent: StreamWord::at(100).with_fin(), landed: StreamWord::at(50).with_fin(), ..idle() };
+            Ends { sent: StreamWord::at(100).with_end(), landed: StreamWord::at(50).with_end(), ..idle() };
         assert_eq!(over.revents(0), POLLHUP);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{handle, sockaddr};
 use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, slots};
+use crate::{Group, Listener, Net, table};
 use gpunet_abi::{Error, Result};
 
 /// Accepts a connection; the peer's address goes to `addr` unless that is null.
@@ -31,7 +31,7 @@ pub unsafe fn accept<G: Group>(
     // A write that other lanes may read: hence a broadcast, which is also a barrier.
     by_leader(g, || {
         // SAFETY: the caller's contract.
-        unsafe { sockaddr::write(&slots::peer(net, handle), addr, len) };
+        unsafe { sockaddr::write(&table::peer(net, handle), addr, len) };
         Ok(0)
     })?;
     Ok(i64::from(handle.raw()))

@@ -4,7 +4,7 @@ use super::opening::turn;
 use super::{handle, sockaddr, unless};
 use crate::outcome::by_leader;
 use crate::request;
-use crate::{Group, Listener, Net, slots};
+use crate::{Group, Listener, Net, slots, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -80,11 +80,10 @@ fn ask(
     operands: impl FnOnce(&mut Request),
 ) -> Result<u64> {
     let mut request = request::new(net, op, handle);
-    request.options = slots::options(net, handle);
+    request.options = table::options(net, handle);
     operands(&mut request);
     turn(net, handle, from, &request, 0, |reply| {
-        slots::set_local(net, handle, reply.descriptor.local);
-        slots::set_state(net, handle, to);
-        Ok(())
+        table::set_local(net, handle, reply.descriptor.local);
+        unless(slots::turn_into(net, handle, to), Error::BadHandle)
     })
 }

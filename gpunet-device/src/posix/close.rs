@@ -2,7 +2,7 @@
 
 use super::direction::Taken;
 use super::handle;
-use super::opening::take;
+use super::opening::{give, take};
 use crate::outcome::by_leader;
 use crate::slots::Half;
 use crate::{Group, Listener, Net, Stream, slots, stream};
@@ -36,15 +36,22 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
             };
             // The entry is not this group's any more once it is closed: nothing is given back then.
             Stream::load(net, handle).close(g).inspect_err(|_| {
-                send.give(g);
-                recv.give(g);
+                if by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).is_ok() {
+                    send.give(g);
+                    recv.give(g);
+                }
             })?;
         }
         Kind::Listener => Listener::from_handle(g, net, handle)?.close(g)?,
         kind => {
             by_leader(g, || {
                 take(net, handle, kind)?;
-                stream::close(net, handle, kind, 0, 0)
+                // A socket that is still open afterwards can be closed again.
+                stream::close(net, handle, kind).inspect_err(|_| {
+                    if slots::kind_of(net, handle).is_ok() {
+                        give(net, handle);
+                    }
+                })
             })?;
         }
     }

@@ -4,7 +4,7 @@ use super::opening::turn;
 use super::{handle, sockaddr, unless};
 use crate::outcome::by_leader;
 use crate::request;
-use crate::{Group, Net, Stream, slots};
+use crate::{Group, Net, Stream, slots, table};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Options, Result};
@@ -29,10 +29,11 @@ pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, l
         unless(kind != Kind::Stream, Error::IsConnected)?;
         unless(kind == Kind::Fresh || kind == Kind::Bound, Error::NotSupported)?;
         let mut request = request::new(net, Op::Connect, handle);
-        request.options = slots::options(net, handle);
+        request.options = table::options(net, handle);
         request.address = addr;
         let limit = request.options.send_timeout_ns;
-        turn(net, handle, kind, &request, limit, |reply| slots::open(net, handle, &reply.descriptor))
+        let group = slots::Caller::of(g).id(net);
+        turn(net, handle, kind, &request, limit, |reply| table::open(net, handle, &reply.descriptor, group))
     })?;
     Ok(0)
 }

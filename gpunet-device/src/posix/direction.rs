@@ -1,11 +1,15 @@
 //! One direction of a stream, taken for one call.
 
 use super::{handle, unless};
+use crate::half::become_receiver;
 use crate::outcome::by_leader;
-use crate::slots::{self, Half};
-use crate::{Group, Net};
-use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Handle, Options, Result};
+use crate::recv::RecvHalf;
+use crate::send::SendHalf;
+use crate::slots::{self, Caller, Half};
+use crate::wait::{Deadline, Timeout, WaitGuard};
+use crate::{Group, Net, platform, table};
+use gpunet_abi::entry::{Kind, lock};
+use gpunet_abi::{Error, Handle, Result};
 
 /// A direction that the calling group holds.
 #[derive(Clone, Copy)]
@@ -13,6 +17,9 @@ pub(crate) struct Taken {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     half: Half,
+    /// How long the socket's options let a call wait. All lanes have it from the leader: another group may
+    /// change options meanwhile, and lanes that differ would part at a barrier.
+    pub(super) timeout: Timeout,
 }
 
 impl Taken {
@@ -23,32 +30,19 @@ impl Taken {
     #[inline(always)]
     pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Half) -> Result<Self> {
         let handle = handle(socket)?;
-        by_leader(g, || {
-            unless(net.is_attached(), Error::NetworkDown)?;
-            unless(slots::kind_of(net, handle)? == Kind::Stream, Error::NotConnected)?;
-            unless(slots::lock(net, handle.slot(), half), Error::Busy)?;
-            // It may have been closed, and even taken anew, between the two looks.
-            slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
-            Ok(0)
-        })?;
-        Ok(Self { net, handle, half })
+        let timeout = by_leader(g, || take(net, handle, half, Caller::of(g)))?;
+        Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout) })
     }
 
-    /// The socket's options. All lanes.
-    #[inline(always)]
-    pub(crate) fn options(&self) -> Options {
-        slots::options(self.net, self.handle)
-    }
-
-    /// Gives the direction back after a call whose socket option allows it `timeout_ns`; that limit
-    /// ends with EAGAIN, as in Linux, and ETIMEDOUT is the connection's own. All lanes.
+    /// Gives the direction back after a call; the limit of its socket option ends with EAGAIN, as in
+    /// Linux, and ETIMEDOUT is the connection's own. All lanes.
     ///
     /// # Errors
     /// The call's.
     #[inline(always)]
-    pub(crate) fn finish<G: Group>(self, g: &G, result: Result<i64>, timeout_ns: u64) -> Result<i64> {
+    pub(crate) fn finish<G: Group>(self, g: &G, result: Result<i64>) -> Result<i64> {
         let result = match result {
-            Err(Error::TimedOut) if timeout_ns != 0 => by_leader(g, || {
+            Err(Error::TimedOut) if self.timeout != Timeout::Ns(0) => by_leader(g, || {
                 let status = self.net.status(self.handle.slot(), self.handle.generation());
                 match status.and_then(gpunet_abi::Status::error) {
                     Some(Error::TimedOut) => Err(Error::TimedOut),
@@ -65,10 +59,49 @@ impl Taken {
     /// Gives the direction back. All lanes.
     #[inline(always)]
     pub(crate) fn give<G: Group>(self, g: &G) {
-        // All lanes have read the books, and the leader has stored the new positions.
+        // All lanes have read the entry, and the leader has stored the new positions.
         g.sync();
         if g.is_leader() {
             slots::unlock(self.net, self.handle.slot(), self.half);
         }
     }
+}
+
+/// Takes a direction of a stream for a call; returns how long it may wait, packed. By one lane.
+///
+/// # Errors
+/// As [`Taken::take`].
+#[inline(never)]
+fn take(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
+    unless(net.is_attached(), Error::NetworkDown)?;
+    unless(slots::use_handle(net, handle)? == Kind::Stream, Error::NotConnected)?;
+    if half == Half::Recv {
+        become_receiver(net, handle, caller.id(net))?;
+    }
+    lock_for_call(net, handle, half)?;
+    // It may have been closed, and even taken anew, between the two looks.
+    slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
+    let options = table::options(net, handle);
+    let timeout = match half {
+        Half::Send => SendHalf::timeout_of(&options),
+        Half::Recv => RecvHalf::timeout_of(&options),
+    };
+    Ok(timeout.packed())
+}
+
+/// Locks a direction for a call by handle. By one lane.
+///
+/// # Errors
+/// Busy when another call has it; Canceled; NetworkDown.
+fn lock_for_call(net: Net, handle: Handle, half: Half) -> Result<()> {
+    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+    while !slots::lock(net, handle.slot(), half, lock::CALL) {
+        // A poller that announces what it has consumed has the lock for one store.
+        unless(slots::locked_as(net, handle.slot(), half) != lock::CALL, Error::Busy)?;
+        if guard.is_due() {
+            guard.check()?;
+        }
+        platform::breathe();
+    }
+    Ok(())
 }

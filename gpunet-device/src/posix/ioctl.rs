@@ -5,8 +5,7 @@ use super::{errno, handle, unless};
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::slots::Half;
-use crate::{Group, Net, Stream, slots};
-use gpunet_abi::entry::Kind;
+use crate::{Group, Net, Stream, slots, table};
 use gpunet_abi::{Error, Options, Result};
 
 /// Bytes that can be received without waiting.
@@ -31,7 +30,7 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
     let found = match request {
         FIONREAD => {
             let taken = Taken::take(g, net, socket, Half::Recv)?;
-            let found = RecvHalf::load(net, taken.handle, &taken.options()).available(g);
+            let found = RecvHalf::load(net, taken.handle, taken.timeout).available(g);
             taken.give(g);
             found? as u64
         }
@@ -61,9 +60,9 @@ pub fn nonblocking<G: Group>(g: &G, net: Net, socket: i32, on: bool) -> Result<i
     let handle = handle(socket)?;
     by_leader(g, || {
         unless(net.is_attached(), Error::NetworkDown)?;
-        unless(slots::kind_of(net, handle)? != Kind::Free, Error::BadHandle)?;
-        let options = slots::options(net, handle).with_flag(Options::NONBLOCK, on);
-        slots::set_options(net, handle, &options);
+        slots::kind_of(net, handle)?;
+        let options = table::options(net, handle).with_flag(Options::NONBLOCK, on);
+        table::set_options(net, handle, &options);
         Ok(0)
     })?;
     Ok(0)

@@ -2,7 +2,7 @@
 
 use super::{errno, handle, sockaddr, unless};
 use crate::outcome::by_leader;
-use crate::{Group, Net, slots};
+use crate::{Group, Net, slots, table};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Result, SockAddr};
 
@@ -40,8 +40,8 @@ pub unsafe fn name<G: Group>(
         unless(end == End::Local || kind == Kind::Stream, Error::NotConnected)?;
         unless(!addr.is_null() && !len.is_null(), errno::FAULT)?;
         let found = match end {
-            End::Local => slots::local(net, handle),
-            End::Peer => slots::peer(net, handle),
+            End::Local => table::local(net, handle),
+            End::Peer => table::peer(net, handle),
         };
         let found = if found == SockAddr::NONE { SockAddr::v4([0; 4], 0) } else { found };
         // SAFETY: the caller's contract.

@@ -7,9 +7,9 @@
 use crate::Net;
 use crate::request::Claim;
 use crate::slots::{self, Half};
-use crate::wait::Patience;
+use crate::wait::Timeout;
 use gpunet_abi::control::{Reply, Request};
-use gpunet_abi::entry::Kind;
+use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Error, Handle, Result};
 
 /// Takes a socket that is `kind`. By one lane.
@@ -17,20 +17,25 @@ use gpunet_abi::{Error, Handle, Result};
 /// # Errors
 /// Busy when another group has it, or has just changed it; BadHandle.
 pub(super) fn take(net: Net, handle: Handle, kind: Kind) -> Result<()> {
-    if !slots::lock(net, handle.slot(), Half::Send) {
+    if !slots::lock(net, handle.slot(), Half::Send, lock::CALL) {
         return Err(Error::Busy);
     }
-    match slots::kind_of(net, handle) {
+    match slots::use_handle(net, handle) {
         Ok(now) if now == kind => Ok(()),
         changed => {
-            slots::unlock(net, handle.slot(), Half::Send);
+            give(net, handle);
             Err(changed.err().unwrap_or(Error::Busy))
         }
     }
 }
 
+/// Gives a socket back that lives on. By one lane.
+pub(super) fn give(net: Net, handle: Handle) {
+    slots::unlock(net, handle.slot(), Half::Send);
+}
+
 /// Posts a request that turns a socket of kind `from` into something else, and enters the answer in
-/// the books by `done`. By one lane.
+/// the table by `done`. By one lane.
 ///
 /// # Errors
 /// Busy; those of the request, after which the socket is closed.
@@ -42,15 +47,16 @@ pub(super) fn turn(
     limit_ns: u64,
     done: impl FnOnce(&Reply) -> Result<()>,
 ) -> Result<u64> {
-    let claim = Claim::for_opening(net, handle.slot(), Patience::Ns(limit_ns))?;
+    let deadline = Timeout::Ns(limit_ns).deadline();
+    let claim = Claim::for_opening(net, handle.slot(), true, deadline)?;
     if let Err(error) = take(net, handle, from) {
         claim.release();
         return Err(error);
     }
-    match claim.post(request, limit_ns) {
+    match claim.post(request, handle, deadline) {
         Ok(reply) => {
             done(&reply)?;
-            slots::unlock(net, handle.slot(), Half::Send);
+            give(net, handle);
             Ok(0)
         }
         Err(error) => {

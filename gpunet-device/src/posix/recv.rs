@@ -2,11 +2,11 @@
 
 use super::direction::Taken;
 use super::errno;
-use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, patience};
+use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, timeout};
 use crate::recv::RecvHalf;
 use crate::slots::Half;
 use crate::{Buffer, Group, Net};
-use gpunet_abi::{Error, Options, Result};
+use gpunet_abi::{Error, Result};
 
 /// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are.
 ///
@@ -36,15 +36,18 @@ pub unsafe fn recv<G: Group>(
         return Err(errno::FAULT);
     }
     let taken = Taken::take(g, net, socket, Half::Recv)?;
-    let options = taken.options();
-    let mut half = RecvHalf::load(net, taken.handle, &options);
-    let patience = patience(flags, options.has(Options::NONBLOCK), options.recv_timeout_ns);
+    let timeout = timeout(flags, taken.timeout);
+    let mut half = RecvHalf::load(net, taken.handle, timeout);
     // SAFETY: the caller's contract.
     let buffer = unsafe { Buffer::from_raw_parts(data, len) };
     let peek = flags & MSG_PEEK != 0;
+    if peek {
+        // What is wrong with the stream the receive says, too.
+        let _ = half.look_for_more(g, len as u64);
+    }
     let mut have = 0;
     let result = loop {
-        match half.recv_with(g, buffer.skip(have), patience, peek) {
+        match half.recv_with(g, buffer.skip(have), timeout, peek) {
             Ok(n) => {
                 have += n;
                 // What is only peeked at comes once.
@@ -56,5 +59,5 @@ pub unsafe fn recv<G: Group>(
             Err(error) => break Err(error),
         }
     };
-    taken.finish(g, result, options.recv_timeout_ns)
+    taken.finish(g, result)
 }

@@ -5,7 +5,7 @@ use super::errno;
 use crate::buffer::Source;
 use crate::send::SendHalf;
 use crate::slots::Half;
-use crate::wait::Patience;
+use crate::wait::Timeout;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Error, Result};
 
@@ -20,10 +20,10 @@ pub const MSG_NOSIGNAL: i32 = 0x4000;
 /// Linux's `MSG_MORE`, which changes nothing here.
 pub const MSG_MORE: i32 = 0x8000;
 
-/// How long a call with these flags may wait.
+/// How long a call with these flags may wait on a socket with that timeout.
 #[inline(always)]
-pub(super) fn patience(flags: i32, nonblocking: bool, timeout_ns: u64) -> Patience {
-    Patience::of(nonblocking || flags & MSG_DONTWAIT != 0, timeout_ns)
+pub(super) const fn timeout(flags: i32, socket: Timeout) -> Timeout {
+    if flags & MSG_DONTWAIT != 0 { Timeout::NonBlocking } else { socket }
 }
 
 /// Sends bytes; partial sends are normal unless MSG_WAITALL is given.
@@ -53,14 +53,13 @@ pub unsafe fn send<G: Group>(
         return Err(errno::FAULT);
     }
     let taken = Taken::take(g, net, socket, Half::Send)?;
-    let options = taken.options();
-    let mut half = SendHalf::load(net, taken.handle, &options);
-    let patience = patience(flags, options.has(gpunet_abi::Options::NONBLOCK), options.send_timeout_ns);
+    let timeout = timeout(flags, taken.timeout);
+    let mut half = SendHalf::load(net, taken.handle, timeout);
     // SAFETY: readable by the caller's contract; a source is only read.
     let mut rest = Source::from(unsafe { Buffer::from_raw_parts(data.cast_mut(), len) });
     let mut sent = 0;
     let result = loop {
-        match half.send_with(g, rest, patience) {
+        match half.send_with(g, rest, timeout) {
             Ok(n) => {
                 sent += n;
                 rest = rest.skip(n);
@@ -72,5 +71,5 @@ pub unsafe fn send<G: Group>(
             Err(error) => break Err(error),
         }
     };
-    taken.finish(g, result, options.send_timeout_ns)
+    taken.finish(g, result)
 }

@@ -1,6 +1,6 @@
 //! Requests to the proxy, which the test plays.
 
-use crate::world::World;
+use crate::world::{CONTROLS, World, buffer};
 use gpunet_device::abi::control::{Descriptor, Op, Reply, Request};
 use gpunet_device::abi::place::{Place, SHARED};
 use gpunet_device::group::Solo;
@@ -52,7 +52,7 @@ fn a_connect_opens_the_slot_that_it_named() {
     assert_eq!((connect.address, connect.options.linger_ms), (ADDR, 5));
     assert_eq!((close.op, close.slot, close.send_position), (Op::Close as u32, 9, 5));
     // The stream's end was told before the close.
-    assert!(gpunet_device::abi::position::StreamWord(world.published(9).observe()).fin());
+    assert!(gpunet_device::abi::position::StreamWord(world.published(9).observe()).end());
 }
 
 #[test]
@@ -113,4 +113,198 @@ fn accepts_name_a_fresh_slot() {
     });
     assert_eq!(port, 4242);
     assert_eq!((requests[1].slot, requests[1].target, requests[1].target_generation), (1, 2, 1));
+}
+
+/// Blocks that wait in accept while the proxy stands still for longer than the heartbeat: each call says
+/// ENETDOWN, and nothing is lost when the proxy goes on.
+#[test]
+fn a_proxy_that_stood_still_finds_requests_given_up_and_the_device_its_control_slots() {
+    let world = World::with_heartbeat_timeout(50_000_000);
+    world.give_slots(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let net = world.net();
+    let mut seen = [0; 4];
+    let mut bound = Reply::new(0, 0);
+    bound.descriptor.local = ADDR;
+    let listener = std::thread::scope(|scope| {
+        let bind = scope.spawn(move || Listener::bind(&G, net, ADDR).unwrap());
+        world.serve(&mut seen, |_| Some(bound));
+        bind.join().unwrap()
+    });
+    // One control slot is kept for calls that do not wait.
+    let waiting = CONTROLS - 1;
+    let accepts: Vec<_> = std::thread::scope(|scope| {
+        let accepts: Vec<_> = (0..waiting).map(|_| scope.spawn(|| listener.accept(&G).err())).collect();
+        let posted = accepts.iter().map(|_| world.next_request(&mut seen)).collect();
+        for accept in accepts {
+            assert_eq!(accept.join().unwrap(), Some(Error::NetworkDown));
+        }
+        posted
+    });
+    // The proxy sees with its first look what nobody waits for.
+    assert!(accepts.iter().all(|posted| world.is_abandoned(posted)));
+    // It goes on: one of them has got a connection after all, the others have not.
+    let target = accepts[0].request.target;
+    world.reply(&accepts[0], opened(world.driven(target)).unwrap());
+    accepts[1..].iter().for_each(|posted| world.reply(posted, failed(Error::Canceled).unwrap()));
+
+    // As many can wait again, and the connection that nobody has is closed.
+    let (closed, requests) = std::thread::scope(|scope| {
+        let beats = scope.spawn(|| {
+            let mut requests = Vec::new();
+            let mut closed = None;
+            let mut beat = 10;
+            while requests.len() < waiting as usize || closed.is_none() {
+                beat += 1;
+                world.heartbeat().publish(beat);
+                let Some(posted) = world.request(&mut seen) else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                if posted.request.op == Op::Close as u32 {
+                    closed = Some(posted.request);
+                    world.reply(&posted, Reply::new(0, 0));
+                } else {
+                    requests.push(posted);
+                }
+            }
+            for posted in &requests {
+                world.reply(posted, opened(world.driven(posted.request.target)).unwrap());
+            }
+            (closed, requests.len())
+        });
+        let again: Vec<_> = (0..waiting).map(|_| scope.spawn(|| listener.accept(&G).map(|_| ()))).collect();
+        let result = beats.join().unwrap();
+        again.into_iter().for_each(|accept| assert_eq!(accept.join().unwrap(), Ok(())));
+        result
+    });
+    let closed = closed.expect("the late connection is closed");
+    assert_eq!((closed.slot, closed.generation), (target, accepts[0].request.target_generation));
+    assert_eq!(requests, waiting as usize);
+}
+
+/// A late success of a request that its group has left is closed even if nobody needs that control slot
+/// for anything else than the next request.
+#[test]
+fn the_last_control_slot_is_adopted_too() {
+    let world = World::with_heartbeat_timeout(50_000_000);
+    world.give_slots(&[1, 2, 3, 4, 5, 6, 7]);
+    let net = world.net();
+    let mut seen = [0; 4];
+    // All control slots have been left by connects.
+    let posted: Vec<_> = std::thread::scope(|scope| {
+        let connects: Vec<_> =
+            (0..CONTROLS - 1).map(|_| scope.spawn(move || Stream::connect(&G, net, ADDR).err())).collect();
+        let posted = connects.iter().map(|_| world.next_request(&mut seen)).collect();
+        for connect in connects {
+            assert_eq!(connect.join().unwrap(), Some(Error::NetworkDown));
+        }
+        posted
+    });
+    for late in &posted {
+        world.reply(late, opened(world.driven(late.request.slot)).unwrap());
+    }
+    std::thread::scope(|scope| {
+        let connect = scope.spawn(move || Stream::connect(&G, net, ADDR).map(|stream| stream.handle()));
+        let mut beat = 10;
+        let mut closed = Vec::new();
+        loop {
+            beat += 1;
+            world.heartbeat().publish(beat);
+            let Some(posted) = world.request(&mut seen) else {
+                std::thread::yield_now();
+                continue;
+            };
+            if posted.request.op == Op::Close as u32 {
+                closed.push(posted.request.slot);
+                world.reply(&posted, Reply::new(0, 0));
+                continue;
+            }
+            world.reply(&posted, opened(world.driven(posted.request.slot)).unwrap());
+            break;
+        }
+        assert!(connect.join().unwrap().is_ok());
+        assert!(!closed.is_empty());
+        assert!(closed.iter().all(|slot| posted.iter().any(|late| late.request.slot == *slot)));
+    });
+}
+
+/// A connect waits for a control slot, and then for the answer: together no longer than it may.
+#[test]
+fn the_two_waits_of_a_connect_share_its_limit() {
+    let world = World::new();
+    world.give_slots(&[1, 2, 3, 4, 5, 6, 7]);
+    let net = world.net();
+    let mut seen = [0; 4];
+    std::thread::scope(|scope| {
+        // Three take all control slots that may wait.
+        for _ in 0..CONTROLS - 1 {
+            scope.spawn(move || Stream::connect(&G, net, ADDR).err());
+        }
+        let waiting: Vec<_> = (1..CONTROLS).map(|_| world.next_request(&mut seen)).collect();
+        let late = scope.spawn(move || {
+            let start = std::time::Instant::now();
+            (Stream::connect_timeout(&G, net, ADDR, 2_000_000_000).err(), start.elapsed())
+        });
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        world.reply(&waiting[0], failed(Error::ConnectionRefused).unwrap());
+        let posted = world.next_request(&mut seen);
+        while !world.is_abandoned(&posted) {
+            std::thread::yield_now();
+        }
+        world.reply(&posted, failed(Error::Canceled).unwrap());
+        let (error, waited) = late.join().unwrap();
+        assert_eq!(error, Some(Error::TimedOut));
+        // Not the limit once more.
+        assert!(waited < std::time::Duration::from_millis(3400), "{waited:?}");
+        waiting[1..].iter().for_each(|posted| world.reply(posted, failed(Error::ConnectionRefused).unwrap()));
+    });
+}
+
+/// What the host has retired for a launch that has ended is dead for every kind of call.
+#[test]
+fn a_socket_that_the_host_retires_is_dead_for_every_call() {
+    use gpunet_device::abi::entry::SlotState;
+    use gpunet_device::{RecvHalf, SendHalf, posix};
+    let world = World::new();
+    let net = world.net();
+    let handle = world.open_driven(3);
+    // It is noted who used it.
+    assert_eq!(world.users(3), 0);
+    let mut kept = Stream::from_handle(&G, net, handle).unwrap();
+    assert_eq!(world.users(3), 1 << crate::world::LAUNCH);
+    world.set_state(3, SlotState::retired(handle.generation()));
+    let bad = Some(Error::BadHandle);
+    assert_eq!(Stream::from_handle(&G, net, handle).err(), bad);
+    assert_eq!(SendHalf::from_handle(&G, net, handle).err(), bad);
+    assert_eq!(RecvHalf::from_handle(&G, net, handle).err(), bad);
+    assert_eq!(kept.recv(&G, buffer(&mut [0; 4])).err(), bad);
+    assert_eq!(kept.send(&G, buffer(&mut [0; 9000])), Ok(4096));
+    assert_eq!(kept.send(&G, b"x").err(), bad, "the ring is full, so it looks");
+    // SAFETY: bytes of this stack.
+    let sent = unsafe { posix::send::send(&G, net, handle.raw(), b"x".as_ptr(), 1, 0) };
+    assert_eq!(sent.err(), bad);
+    let mut byte = 0u8;
+    // SAFETY: as above.
+    let received = unsafe { posix::recv::recv(&G, net, handle.raw(), &raw mut byte, 1, 0) };
+    assert_eq!(received.err(), bad);
+    assert_eq!(posix::close::close(&G, net, handle.raw()).err(), bad);
+    assert_eq!(kept.close(&G).err(), bad);
+}
+
+/// A close that cannot be posted leaves the socket as it was.
+#[test]
+fn a_close_that_finds_no_proxy_can_be_made_again() {
+    use gpunet_device::abi::layout::HEARTBEAT_DOWN;
+    use gpunet_device::posix;
+    let world = World::new();
+    world.give_slots(&[1]);
+    let net = world.net();
+    let socket = posix::socket::socket(&G, net, 2, posix::socket::SOCK_STREAM, 0).unwrap() as i32;
+    world.heartbeat().publish(HEARTBEAT_DOWN);
+    assert_eq!(posix::close::close(&G, net, socket).err(), Some(Error::NetworkDown));
+    world.heartbeat().publish(2);
+    let (closed, _) =
+        against(&world, vec![Some(Reply::new(0, 0))], move |net| posix::close::close(&G, net, socket));
+    assert_eq!(closed, Ok(0));
+    assert_eq!(posix::close::close(&G, net, socket).err(), Some(Error::BadHandle));
 }

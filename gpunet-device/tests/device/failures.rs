@@ -2,10 +2,13 @@
 
 use crate::world::{GENERATION, World, buffer};
 use gpunet_device::abi::Status;
-use gpunet_device::abi::layout::HEARTBEAT_DOWN;
-use gpunet_device::abi::position::{ERR, StreamWord};
+use gpunet_device::abi::entry::SlotState;
+use gpunet_device::abi::layout::{HEARTBEAT_DOWN, SocketLine};
+use gpunet_device::abi::position::StreamWord;
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Handle, Listener, Stream};
+use gpunet_device::poll::{POLLIN, POLLNVAL};
+use gpunet_device::{Error, Handle, Listener, PollFd, PollSet, Stream, poll};
+use std::mem::offset_of;
 use std::time::Duration;
 
 const G: Solo = Solo::new(0, 1);
@@ -68,7 +71,7 @@ fn a_position_that_cannot_be_ends_the_connection() {
     world.line(2, 8).publish(6);
     let mut big = vec![0; 4096];
     assert_eq!(other.send(&G, buffer(&mut big)).err(), Some(Error::Protocol));
-    assert_eq!(world.published(2).observe(), 5 | ERR);
+    assert_eq!(StreamWord(world.published(2).observe()), StreamWord::at(5).with_err());
 }
 
 #[test]
@@ -103,10 +106,37 @@ fn end_of_stream_and_broken_pipe_come_by_status_too() {
 fn a_peer_that_gave_up_is_a_reset_after_its_data() {
     let world = World::new();
     let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
-    world.landed(1).publish(2 | ERR);
+    world.landed(1).publish(StreamWord::at(2).with_err().0);
     let mut memory = [0; 8];
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(2));
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
+}
+
+/// The end of a stream that somebody closes is the answer to that, and not told as an end.
+#[test]
+fn the_end_of_a_stream_that_was_closed_is_a_dead_handle() {
+    for by_proxy in [false, true] {
+        let world = World::new();
+        let handle = world.open_driven(3);
+        let mut stream = Stream::from_handle(&G, world.net(), handle).unwrap();
+        // As full as a ring can be.
+        while stream.try_send(&G, &[7; 4096]).is_ok() {}
+        if by_proxy {
+            world.status(3).publish(Status::open(GENERATION).with_error(Error::BadHandle).0);
+        } else {
+            world.set_state(3, SlotState::retired(GENERATION));
+        }
+        world.landed(3).publish(StreamWord::at(0).with_end().0);
+        world.line(3, offset_of!(SocketLine, released)).publish(StreamWord::at(0).with_end().0);
+        let (poll_set, mut byte) = (&mut [PollFd { handle: handle.raw(), events: POLLIN, revents: 0 }], [0]);
+        // SAFETY: the entry outlives the call.
+        let set = unsafe { PollSet::from_raw_parts(poll_set.as_mut_ptr(), 1) };
+        assert_eq!((poll(&G, world.net(), set, -1), set.get(0).revents), (Ok(1), POLLNVAL));
+        assert_eq!(stream.try_recv(&G, buffer(&mut byte)), Err(Error::BadHandle));
+        assert_eq!(stream.recv(&G, buffer(&mut byte)), Err(Error::BadHandle));
+        assert_eq!(stream.try_send(&G, b"x"), Err(Error::BadHandle));
+        assert_eq!(stream.send(&G, b"x"), Err(Error::BadHandle));
+    }
 }
 
 #[test]

@@ -199,3 +199,55 @@ fn a_word_that_cannot_be_ends_a_long_call_after_what_is_sent() {
     });
     assert_eq!(StreamWord(world.own_published(0).observe()), StreamWord::at(LARGE).with_err());
 }
+
+/// Another group changes a socket's options while a block makes calls on it: all lanes do the same.
+#[test]
+fn lanes_agree_whatever_happens_to_the_options_meanwhile() {
+    use gpunet_device::group::Solo;
+    use gpunet_device::posix::options::{SO_RCVTIMEO, SOL_SOCKET, set};
+    use gpunet_device::posix::recv::recv;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    /// Ends the other threads, also when this one fails.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            let g = Solo::new(9, 10);
+            let mut limited = false;
+            while !over.load(Ordering::Relaxed) {
+                limited = !limited;
+                let limit = [0, i64::from(limited) * 50];
+                // SAFETY: a timeval of this stack.
+                unsafe { set(&g, net, a.raw(), SOL_SOCKET, SO_RCVTIMEO, limit.as_ptr().cast(), 16) }.unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let mut sender = Stream::from_handle(&Solo::new(8, 10), net, b).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                // Ends the calls that have no limit.
+                let _ = sender.try_send(&Solo::new(8, 10), b"x");
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        });
+        run(3, |g| {
+            let mut bytes = [0u8; 64];
+            // One lane's memory for all of them.
+            let target = g.broadcast(bytes.as_mut_ptr() as u64) as *mut u8;
+            for _ in 0..1000 {
+                // SAFETY: bytes of lane 0's stack, which all lanes use together.
+                let got = unsafe { recv(g, net, a.raw(), target, 64, 0) };
+                assert!(matches!(got, Ok(1..) | Err(Error::WouldBlock)), "{got:?}");
+            }
+            g.sync();
+        });
+    });
+}

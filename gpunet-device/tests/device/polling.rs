@@ -99,3 +99,91 @@ fn cancel_ends_polls_of_every_kind() {
     assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(1));
     assert_eq!(Stream::from_handle(&G, world.net(), handle).unwrap().recv(&G, buffer(&mut memory)), Ok(1));
 }
+
+/// A poll announces what its group has received, as a receive that waits does.
+#[test]
+fn a_poll_announces_what_was_consumed() {
+    let world = World::new();
+    let net = world.net();
+    let handle = world.open_driven(5);
+    world.fill(5, 0, b"abc");
+    world.landed(5).publish(3);
+    let mut stream = Stream::from_handle(&G, net, handle).unwrap();
+    assert_eq!(stream.recv(&G, buffer(&mut [0; 8])), Ok(3));
+    assert_eq!(world.consumed(5).observe(), 0);
+    // Another group polls, too: the bytes are not its own to announce.
+    let other = Solo::new(1, 2);
+    let mut fds = [fd(handle.raw(), POLLIN)];
+    assert_eq!(poll(&other, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(world.consumed(5).observe(), 0);
+    assert_eq!(poll(&G, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(world.consumed(5).observe(), 3);
+    // The other group takes the stream over; from then on it announces.
+    world.landed(5).publish(5);
+    let mut taken = Stream::from_handle(&other, net, handle).unwrap();
+    assert_eq!(taken.recv(&other, buffer(&mut [0; 8])), Ok(2));
+    assert_eq!(poll(&G, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(world.consumed(5).observe(), 3);
+    assert_eq!(poll(&other, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(world.consumed(5).observe(), 5);
+}
+
+/// Of two groups that share a stream neither announces less than the other has.
+#[test]
+fn two_groups_that_poll_and_receive_never_announce_backwards() {
+    let world = World::new();
+    let net = world.net();
+    let (a, b) = world.open_pair(0, 1);
+    const TOTAL: u64 = 200_000;
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            let mut stream = Stream::from_handle(&G, net, a).unwrap();
+            let mut sent = 0;
+            while sent < TOTAL {
+                // A position that went back would be a violation.
+                sent += stream.send(&G, buffer(&mut [7; 13])).unwrap() as u64;
+            }
+            stream.shutdown(&G, Shutdown::Write);
+        });
+        for index in 1..3 {
+            scope.spawn(move || {
+                let g = Solo::new(index, 3);
+                loop {
+                    let mut fds = [fd(b.raw(), POLLIN)];
+                    poll(&g, net, set(&mut fds), 1_000_000).unwrap();
+                    let mut bytes = [0; 64];
+                    // SAFETY: bytes of this stack.
+                    let got = unsafe {
+                        gpunet_device::posix::recv::recv(&g, net, b.raw(), bytes.as_mut_ptr(), 64, 0x40)
+                    };
+                    match got {
+                        Ok(0) => return,
+                        Ok(_) | Err(Error::WouldBlock | Error::Busy) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A poll hears of a handle that another group closes.
+#[test]
+fn a_poll_ends_when_a_handle_is_closed() {
+    use gpunet_device::abi::entry::SlotState;
+    let world = World::new();
+    let net = world.net();
+    let (driven, direct) = (world.open_driven(5), world.open_pair(0, 1).0);
+    std::thread::scope(|scope| {
+        for handle in [driven, direct] {
+            let polls = scope.spawn(move || {
+                let mut fds = [fd(handle.raw(), POLLIN)];
+                (poll(&G, net, set(&mut fds), -1), fds[0].revents)
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            world.set_state(handle.slot(), SlotState::retired(GENERATION));
+            assert_eq!(polls.join().unwrap(), (Ok(1), POLLNVAL));
+        }
+    });
+}

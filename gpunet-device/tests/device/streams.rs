@@ -4,7 +4,8 @@ use crate::world::{World, buffer, pattern};
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream};
+use gpunet_device::posix::send::MSG_PEEK;
+use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream, posix};
 
 const G: Solo = Solo::new(0, 1);
 
@@ -170,4 +171,74 @@ fn halves_are_found_by_handle_where_the_last_call_left_them() {
     let nobody = Handle::new(9, 1);
     assert_eq!(SendHalf::from_handle(&G, net, nobody).err(), Some(Error::BadHandle));
     assert_eq!(RecvHalf::from_handle(&G, net, nobody).err(), Some(Error::BadHandle));
+}
+
+/// SHUT_RD freezes the position: what still comes is neither counted nor received.
+#[test]
+fn nothing_is_available_after_a_shutdown_of_reading() {
+    let world = World::new();
+    let handle = world.open_driven(5);
+    world.fill(5, 0, b"abcdef");
+    world.landed(5).publish(3);
+    let mut stream = Stream::from_handle(&G, world.net(), handle).unwrap();
+    assert_eq!(stream.recv(&G, buffer(&mut [0; 1])), Ok(1));
+    stream.shutdown(&G, Shutdown::Read);
+    let end = StreamWord::at(3).with_end();
+    assert_eq!(StreamWord(world.consumed(5).observe()), end);
+    world.landed(5).publish(6);
+    assert_eq!(stream.available(&G), Ok(0));
+    assert_eq!(stream.recv(&G, buffer(&mut [0; 8])), Ok(0));
+    assert_eq!(stream.peek(&G, 8).map(|span| span.len()), Ok(0));
+    assert_eq!(StreamWord(world.consumed(5).observe()), end);
+    // The same by handle.
+    let mut again = Stream::from_handle(&G, world.net(), handle).unwrap();
+    assert_eq!((again.available(&G), again.recv(&G, buffer(&mut [0; 8]))), (Ok(0), Ok(0)));
+    assert_eq!(StreamWord(world.consumed(5).observe()), end);
+}
+
+/// After the end of a stream its word is not asked again, whatever it says.
+#[test]
+fn what_a_word_says_after_the_end_changes_nothing() {
+    let world = World::new();
+    let mut reader = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    world.landed(1).publish(StreamWord::at(2).with_end().0);
+    assert_eq!(reader.recv(&G, buffer(&mut [0; 1])), Ok(1));
+    for lie in [StreamWord::at(3).with_end(), StreamWord::at(2)] {
+        let mut again = Stream::from_handle(&G, world.net(), reader.handle()).unwrap();
+        world.landed(1).publish(lie.0);
+        assert_eq!(again.available(&G), Ok(1), "nothing is read after the end");
+        world.landed(1).publish(StreamWord::at(2).with_end().0);
+    }
+
+    let mut writer = Stream::from_handle(&G, world.net(), world.open_driven(2)).unwrap();
+    writer.send_all(&G, b"12345").unwrap();
+    world.line(2, 8).publish(StreamWord::at(3).with_end().0);
+    let mut big = pattern(4096);
+    assert_eq!(writer.send(&G, buffer(&mut big)).err(), Some(Error::BrokenPipe));
+    assert_eq!(writer.send(&G, b"x").err(), Some(Error::BrokenPipe));
+}
+
+/// Of what has come by now a peek shows all that it is asked for, also the second time.
+#[test]
+fn a_peek_shows_what_has_come_since_the_last_one() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let net = world.net();
+    let mut sender = Stream::from_handle(&G, net, a).unwrap();
+    let mut reader = Stream::from_handle(&G, net, b).unwrap();
+    let mut memory = [0; 16];
+    let mut peek_by_handle = |len: usize| {
+        // SAFETY: bytes of this stack.
+        unsafe { posix::recv::recv(&G, net, b.raw(), memory.as_mut_ptr(), len, MSG_PEEK) }
+    };
+    sender.send_all(&G, b"abc").unwrap();
+    assert_eq!(reader.peek(&G, 16).map(|span| span.len()), Ok(3));
+    assert_eq!(peek_by_handle(16), Ok(3));
+    sender.send_all(&G, b"defg").unwrap();
+    assert_eq!(reader.peek(&G, 16).map(|span| span.len()), Ok(7));
+    assert_eq!(reader.peek(&G, 2).map(|span| span.len()), Ok(2));
+    assert_eq!(peek_by_handle(16), Ok(7));
+    sender.shutdown(&G, Shutdown::Write);
+    reader.release(&G, 7);
+    assert_eq!(reader.peek(&G, 16).map(|span| span.len()), Ok(0));
 }

@@ -3,18 +3,21 @@
 use gpunet_device::abi::Link;
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
-use gpunet_device::abi::entry::{Direction, Entry, Kind, OwnWords};
+use gpunet_device::abi::entry::{Direction, Entry, Kind, OwnWords, SlotState};
 use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
 use gpunet_device::abi::place::{DEVICE, Place, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Handle, Net, Options, SockAddr};
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The generation of the slots that tests open by hand.
 pub const GENERATION: u32 = 7;
+/// The launch of every world's kernels.
+pub const LAUNCH: u32 = 3;
 /// Slots and control slots of every world.
 pub const SOCKETS: u32 = 64;
-const CONTROLS: u32 = 4;
+pub const CONTROLS: u32 = 4;
 /// Bytes of a large ring.
 pub const LARGE: u64 = 256 << 10;
 
@@ -49,7 +52,7 @@ impl World {
         let context = Context {
             magic: MAGIC,
             version: VERSION,
-            launch: 3,
+            launch: LAUNCH,
             sockets: SOCKETS,
             controls: CONTROLS,
             shards: 1,
@@ -130,6 +133,27 @@ impl World {
         (self.device.as_ptr() as u64 + self.own.entries + u64::from(slot) * 256) as *mut Entry
     }
 
+    fn state(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: a word of the table of states, which everybody accesses atomically.
+        unsafe {
+            AtomicU32::from_ptr(
+                (self.device.as_ptr() as u64 + self.own.states + u64::from(slot) * 4) as *mut u32,
+            )
+        }
+    }
+
+    /// Sets the state of a slot, as the host does when it retires one.
+    pub fn set_state(&self, slot: u32, state: SlotState) {
+        self.state(slot).store(state.0, Ordering::SeqCst);
+    }
+
+    /// The launches that know the socket in a slot.
+    pub fn users(&self, slot: u32) -> u64 {
+        let at = self.device.as_ptr() as u64 + self.own.users + u64::from(slot) * 8;
+        // SAFETY: a word of the table of users, which everybody accesses atomically.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.load(Ordering::SeqCst)
+    }
+
     /// The words a slot writes as one end of a direct stream: (published, consumed), in the device
     /// region.
     fn own_words(&self, slot: u32) -> (u64, u64) {
@@ -183,7 +207,7 @@ impl World {
         }
     }
 
-    /// Enters an open stream in the device's books.
+    /// Enters an open stream in the device's table.
     fn open(&self, slot: u32, d: &Descriptor) -> Handle {
         self.open_with(slot, d, 4096)
     }
@@ -202,13 +226,13 @@ impl World {
             seen: 0,
         };
         let mut entry = Entry::fresh(Options::DEFAULT);
-        entry.state = Entry::pack(Kind::Stream, GENERATION);
         entry.send = direction(d.send_ring, d.published, d.released);
         entry.recv = direction(d.recv_ring, d.consumed, d.landed);
         (entry.link, entry.transport) = (d.link, d.transport);
         (entry.local, entry.peer) = (d.local, d.peer);
         // SAFETY: the slot's entry; no kernel uses it yet.
         unsafe { self.entry(slot).write(entry) };
+        self.set_state(slot, SlotState::new(Kind::Stream, GENERATION, LAUNCH));
         Handle::new(slot, GENERATION)
     }
 
@@ -245,34 +269,62 @@ impl World {
 
     /// Waits for the next request in any control slot and answers it; returns the request.
     pub fn serve(&self, seen: &mut [u64; 4], answer: impl FnOnce(&Request) -> Option<Reply>) -> Request {
+        let posted = self.next_request(seen);
+        // No answer: not before the device gives up.
+        let reply = answer(&posted.request).unwrap_or_else(|| {
+            while !self.is_abandoned(&posted) {
+                std::thread::yield_now();
+            }
+            Reply::new(gpunet_device::Error::Canceled.errno() as u32, 0)
+        });
+        self.reply(&posted, reply);
+        posted.request
+    }
+
+    /// Waits for the next request in any control slot.
+    pub fn next_request(&self, seen: &mut [u64; 4]) -> PostedRequest {
         loop {
-            for control in 0..u64::from(CONTROLS) {
-                let seq = self.word(self.layout.requests + control * 8).observe();
-                if seq == seen[control as usize] {
-                    continue;
-                }
-                seen[control as usize] = seq;
-                let slot = self.shared.as_ptr() as u64 + self.layout.controls + control * 512;
-                // SAFETY: published by the device with the sequence number.
-                let request = unsafe { (slot as *const Request).read_volatile() };
-                // No answer: not before the device gives up.
-                let mut reply = answer(&request).unwrap_or_else(|| {
-                    while self.word(self.layout.abandons + control * 8).observe() != seq {
-                        std::thread::yield_now();
-                    }
-                    Reply::new(gpunet_device::Error::Canceled.errno() as u32, 0)
-                });
-                let to = (slot + 256) as *mut Reply;
-                let before = self.word(self.layout.controls + control * 512 + 256).peek();
-                reply.seq = before;
-                // SAFETY: the reply's lines; `seq` keeps its old value until the publish.
-                unsafe { to.write_volatile(reply) };
-                self.word(self.layout.controls + control * 512 + 256).publish(seq);
-                return request;
+            if let Some(posted) = self.request(seen) {
+                return posted;
             }
             std::thread::yield_now();
         }
     }
+
+    /// The next request in any control slot, if there is one.
+    pub fn request(&self, seen: &mut [u64; 4]) -> Option<PostedRequest> {
+        (0..u64::from(CONTROLS)).find_map(|control| {
+            let seq = self.word(self.layout.requests + control * 8).observe();
+            if std::mem::replace(&mut seen[control as usize], seq) == seq {
+                return None;
+            }
+            let slot = self.shared.as_ptr() as u64 + self.layout.controls + control * 512;
+            // SAFETY: published by the device with the sequence number.
+            let request = unsafe { (slot as *const Request).read_volatile() };
+            Some(PostedRequest { request, control, seq })
+        })
+    }
+
+    /// Returns whether the device has given a request up.
+    pub fn is_abandoned(&self, posted: &PostedRequest) -> bool {
+        self.word(self.layout.abandons + posted.control * 8).observe() == posted.seq
+    }
+
+    /// Answers a request.
+    pub fn reply(&self, posted: &PostedRequest, mut reply: Reply) {
+        let slot = self.layout.controls + posted.control * 512;
+        reply.seq = self.word(slot + 256).peek();
+        // SAFETY: the reply's lines; `seq` keeps its old value until the publish.
+        unsafe { ((self.shared.as_ptr() as u64 + slot + 256) as *mut Reply).write_volatile(reply) };
+        self.word(slot + 256).publish(posted.seq);
+    }
+}
+
+/// A request as the proxy finds it.
+pub struct PostedRequest {
+    pub request: Request,
+    control: u64,
+    seq: u64,
 }
 
 /// A buffer over a vector that outlives it.

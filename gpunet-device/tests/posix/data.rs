@@ -157,6 +157,34 @@ fn what_can_be_read_is_counted() {
     assert_eq!(c.close(fd), 0);
 }
 
+/// SHUT_RD, then a look at what could be read, then a receive: the connection goes on in the other
+/// direction.
+#[test]
+fn a_look_after_shut_rd_does_no_harm() {
+    let world = World::new();
+    let c = world.calls();
+    let (fd, mut peer) = c.stream();
+    peer.write_all(b"12345").unwrap();
+    let mut count = 0;
+    while count < 5 {
+        assert_eq!(c.ioctl(fd, libc::FIONREAD as u32, &mut count), 0);
+    }
+    assert_eq!(c.shutdown(fd, libc::SHUT_RD), 0);
+    for _ in 0..100 {
+        peer.write_all(b"more that nobody wants").unwrap();
+        assert_eq!(c.ioctl(fd, libc::FIONREAD as u32, &mut count), 0);
+        assert_eq!(count, 0);
+        assert_eq!(c.recv(fd, &mut [0; 8], 0), 0);
+        c.send_all(fd, b"still here");
+        let mut back = [0; 10];
+        peer.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"still here");
+    }
+    assert_eq!(c.close(fd), 0);
+    drop(peer);
+    world.end();
+}
+
 #[test]
 fn poll_tells_what_is_ready() {
     let world = World::new();

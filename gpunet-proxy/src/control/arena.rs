@@ -7,7 +7,7 @@
 //! Making one takes several steps, of which each may take a process's time: parts in GPU memory are
 //! provided by their owner's agent, parts in pinned memory are made here, then both agents map both
 //! parts. An arena whose other attachment is gone is never used again: the agent of the one that is left
-//! unmaps it when the last stream in it is closed. This file has the books, `life` what happens to them.
+//! unmaps it when the last stream in it is closed. This file has the tables, `life` what happens to them.
 
 mod life;
 

@@ -1,17 +1,21 @@
 //! Who owns which slot, ring and control request of an attachment.
 
 use super::arena::{ArenaRings, Regions};
+use super::handshake::Handshakes;
+use super::shortage::{SAY_AGAIN, Shortage, Topic};
 use crate::attached::{Attached, Usage};
 use crate::attachment::first_rings;
+use crate::log_limiter::LogLimiter;
 use crate::message::{Answer, Done, Ring, Rings};
-use gpunet_abi::Error;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
+use gpunet_abi::place::DEVICE;
+use gpunet_abi::{Error, Handle};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,6 +50,13 @@ pub(super) struct Device {
     shared_rings: u64,
     growing: bool,
     ring_bytes: u64,
+    /// Bytes of rings that a network card reaches, which the owner's account counts.
+    pub(super) registered_bytes: u64,
+    /// Slots that are in use.
+    used: usize,
+    /// Listeners that have connections which they cannot hand over.
+    pub(super) starved: BTreeSet<u32>,
+    pub(super) log: LogLimiter<Topic>,
 }
 
 /// An attachment that is being closed.
@@ -65,10 +76,13 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) launch: u32,
     pub(super) role: Role,
-    /// When it was taken.
+    /// When it was taken; `None` while it is free.
     pub(super) since: Option<Instant>,
     /// It is counted in its owner's account.
     counted: bool,
+    /// Its socket is closed for a launch that has ended: it is not free again before the host says that
+    /// no running launch knows the handle.
+    pub(super) retiring: bool,
     /// What the log says of its stream is said in here.
     pub(super) span: Option<Span>,
 }
@@ -87,19 +101,35 @@ pub(super) enum Role {
     Opening,
     /// A stream.
     Stream(Stream),
+    /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
+    /// the host releases them.
+    Retired(Option<Stream>),
 }
 
 /// A listener: one address, several transports.
 pub(super) struct Listener {
     pub(super) addr: SocketAddr,
-    pub(super) listening: Vec<Box<dyn Listen>>,
+    pub(super) backlogs: Vec<Backlog>,
     pub(super) waiters: VecDeque<Waiter>,
+    pub(super) handshakes: Handshakes,
+    pub(super) backlog: u32,
     /// The ready count that the device was shown last.
     pub(super) shown: u64,
+    /// The connections that waited then, those included for which there was too little of something.
+    pub(super) waiting: u64,
     /// The tasks that watch descriptors, and how to make them watch again.
     pub(super) watches: Vec<(JoinHandle<()>, Arc<Notify>)>,
+    /// Serves again after a while, where nobody says that what is lacking is there again.
+    pub(super) retry: Option<JoinHandle<()>>,
     /// Keeps the port.
     pub(super) bound: Bound,
+}
+
+/// The connections that wait at a listener by one transport.
+pub(super) struct Backlog {
+    pub(super) listen: Box<dyn Listen>,
+    /// What there was too little of for them, when somebody last accepted.
+    pub(super) short: Option<Shortage>,
 }
 
 /// An accept that waits.
@@ -109,8 +139,6 @@ pub(super) struct Waiter {
     pub(super) seq: u64,
     pub(super) target: u32,
     pub(super) launch: u32,
-    /// It takes a connection that is there, and waits for none.
-    pub(super) no_wait: bool,
 }
 
 /// A stream, driven by a data thread or direct.
@@ -201,8 +229,12 @@ impl Device {
             local,
             card_reaches_device: true,
             ring_bytes,
+            registered_bytes: 0,
             shared_rings,
             growing,
+            used: 0,
+            starved: BTreeSet::new(),
+            log: LogLimiter::new(SAY_AGAIN),
             regions: Regions::default(),
             ending: false,
             dead: false,
@@ -218,6 +250,16 @@ impl Device {
         self.shared.extend(self.shared_rings, rings);
         self.ring_bytes += self.shared.free_bytes() - before;
         (self.shared_rings, self.growing) = (rings, !last);
+    }
+
+    /// Bytes of ring memory in that region, those that are still being made included.
+    pub(super) fn ring_memory(&self, region: u8) -> u64 {
+        let geometry = self.attached.memory.geometry();
+        match region {
+            DEVICE if self.local.is_some() => geometry.device_rings,
+            _ if self.growing => geometry.shared_rings,
+            _ => self.shared_rings,
+        }
     }
 
     /// Says whether more ring memory is being made.
@@ -248,6 +290,38 @@ impl Device {
         if self.is_fresh(slot, generation) {
             self.slots[slot as usize].generation = generation;
             self.recycle(slot);
+        }
+    }
+
+    /// Retires a slot for which gsocket was called and nothing else; returns whether it is one.
+    pub(super) fn retire_fresh(&mut self, socket: Handle) -> bool {
+        if !self.is_fresh(socket.slot(), socket.generation()) {
+            return false;
+        }
+        let book = &mut self.slots[socket.slot() as usize];
+        (book.generation, book.retiring) = (socket.generation(), true);
+        book.role = Role::Retired(None);
+        true
+    }
+
+    /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
+    /// end on this device, which polls the words of this slot.
+    pub(super) fn is_retiring(&self, slot: u32, stream: &Stream) -> bool {
+        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|book| book.retiring);
+        let other = stream.partner.filter(|partner| partner.device == self.attached.id);
+        let other = other
+            .and_then(|partner| retiring(partner.slot).filter(|book| book.generation == partner.generation));
+        retiring(slot).is_some() || other.is_some()
+    }
+
+    /// The retired stream that is this end, on this device.
+    pub(super) fn retired(&self, end: Partner) -> Option<Stream> {
+        let book = self.slots.get(end.slot as usize)?;
+        match book.role {
+            Role::Retired(stream) if end.device == self.attached.id && book.generation == end.generation => {
+                stream
+            }
+            _ => None,
         }
     }
 
@@ -286,11 +360,21 @@ impl Device {
     pub(super) fn count_socket(&mut self, slot: u32) -> Result<(), Error> {
         let book = &mut self.slots[slot as usize];
         if let (Some(account), false) = (&self.attached.account, book.counted) {
-            account.take_socket()?;
+            if let Err(error) = account.take_socket() {
+                self.warn(Shortage::UserSockets, format_args!("a socket cannot be opened"), None);
+                return Err(error);
+            }
             book.counted = true;
         }
-        book.since = Some(Instant::now());
+        if book.since.replace(Instant::now()).is_none() {
+            self.used += 1;
+        }
         Ok(())
+    }
+
+    /// Returns whether all slots are in use.
+    pub(super) fn is_full(&self) -> bool {
+        self.used == self.slots.len()
     }
 
     /// Gives everything back to the owner's account that is still counted: the attachment is gone.
@@ -300,13 +384,9 @@ impl Device {
             if std::mem::take(&mut book.counted) {
                 account.give_socket();
             }
-            match &book.role {
-                Role::Stream(Stream { memory: StreamMemory::Own(rings), .. }) if rings.registered => {
-                    account.give_registered(rings.bytes());
-                }
-                _ => {}
-            }
         }
+        // Of streams, and of those that were being opened.
+        account.give_registered(std::mem::take(&mut self.registered_bytes));
     }
 
     /// Marks a slot as being opened for that generation and launch.
@@ -325,16 +405,32 @@ impl Device {
     ) -> Span {
         let (client, process) = (self.attached.id, self.attached.client.pid);
         let (local, peer) = addrs;
-        let span = tracing::info_span!("connection", client, process, slot, ?kind, %local, %peer);
+        // Shown wherever a warning is: what it is about stands here.
+        let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
         span.in_scope(|| tracing::debug!("open"));
         self.slots[slot as usize].span = Some(span.clone());
         span
     }
 
-    /// Makes a slot free again.
+    /// Says that a stream closed before its peer had so many bytes.
+    pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
+        let span = self.slots.get(slot as usize).and_then(|book| book.span.as_ref());
+        if let (Some(span), true) = (span, undelivered > 0) {
+            span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
+        }
+    }
+
+    /// Makes a slot without rings free again, or retires it.
     pub(super) fn recycle(&mut self, slot: u32) {
         let Some(book) = self.slots.get_mut(slot as usize) else { return };
+        if book.retiring {
+            book.role = Role::Retired(None);
+            return;
+        }
         book.role = Role::Free;
+        if book.since.take().is_some() {
+            self.used -= 1;
+        }
         if let Some(span) = book.span.take() {
             span.in_scope(|| tracing::debug!("closed"));
         }

@@ -10,6 +10,7 @@ use crate::attached::Attached;
 use crate::attachment::first_rings;
 use crate::message::Message;
 use gpunet_abi::control::{Op, Request};
+use gpunet_abi::place::SHARED;
 use std::sync::Arc;
 
 /// Bytes made at a time.
@@ -62,7 +63,9 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let slots = 0..device.slots.len() as u32;
         let listeners: Vec<u32> = slots.filter(|&slot| device.is_listener(slot)).collect();
-        listeners.into_iter().for_each(|slot| self.serve(device_id, slot));
+        for slot in listeners {
+            self.serve(device_id, slot);
+        }
     }
 
     /// Keeps a connect until there is ring memory for it, if more is being made; says whether it did.
@@ -76,8 +79,10 @@ impl Control {
     ) -> bool {
         let Some(device) = self.device(device_id) else { return false };
         let options = &request.options;
-        if op != Op::Connect || !device.is_growing() || device.has_room(options.send_log2, options.recv_log2)
-        {
+        let (send, recv) = (options.send_log2, options.recv_log2);
+        let waits =
+            device.is_growing() && !device.has_room(send, recv) && device.could_hold(SHARED, send, recv);
+        if op != Op::Connect || !waits {
             return false;
         }
         device.wait(control, seq, request.launch, Wait::Deferred { request: Box::new(*request) });
@@ -88,7 +93,7 @@ impl Control {
 impl Device {
     /// Says whether two rings of these sizes (log2) can be had.
     fn has_room(&mut self, send: u8, recv: u8) -> bool {
-        let rings = self.take_rings(gpunet_abi::place::SHARED, send, recv);
+        let rings = self.take_rings(SHARED, send, recv);
         if let Some(rings) = rings {
             self.give_rings(rings);
         }

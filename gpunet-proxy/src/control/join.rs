@@ -7,7 +7,7 @@
 use super::Control;
 use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
 use super::books::{Role, StreamMemory, Wait, Waiter};
-use super::pair::Meeting;
+use super::pair::{Meeting, ring_sizes};
 use super::request::allowed;
 use gpunet_abi::Error;
 use gpunet_abi::options::TransportKind;
@@ -49,8 +49,7 @@ impl Control {
         let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != id) else { return false };
         let book = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
         let Some(Role::Listener(book)) = book.map(|book| &book.role) else { return false };
-        let (ours, theirs, at) = (wish.options, book.bound.options, book.addr);
-        let (up, down) = (ours.send_log2.max(theirs.recv_log2), ours.recv_log2.max(theirs.send_log2));
+        let ((up, down), at) = (ring_sizes(&wish.options, &book.bound.options), book.addr);
         let making = match self.arenas.look(id, listener.0, down, up) {
             Room::Here => false,
             Room::Coming => true,
@@ -85,7 +84,7 @@ impl Control {
 
     fn open_joined(&mut self, meeting: &Meeting, clients: ArenaRings, servers: ArenaRings) {
         let ends = [(&meeting.client, &meeting.server, clients), (&meeting.server, &meeting.client, servers)];
-        // Both ends stand in the books before either hears of it.
+        // Both ends stand in the table before either hears of it.
         for (end, other, rings) in &ends {
             if let Some(device) = self.devices.get_mut(&end.device) {
                 device.requests.remove(&end.request.0);

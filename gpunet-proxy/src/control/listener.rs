@@ -1,13 +1,15 @@
 //! Listeners: ready counts, waiting accepts, and who is served next.
 
 use super::Control;
-use super::books::{Listener, Role, Wait, Waiter, Waiting};
+use super::books::{Backlog, Listener, Role, Wait, Waiter, Waiting};
+use super::handshake::Handshakes;
 use super::request::bound_reply;
-use crate::message::{Attempt, Message, Origin, Rings};
+use super::shortage::Shortage;
+use crate::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::{DEVICE, SHARED};
+use gpunet_abi::place::SHARED;
 use gpunet_core::transport::Accepted;
 use std::collections::VecDeque;
 use std::io;
@@ -15,6 +17,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+/// What became of an accept and a backlog.
+enum Served {
+    /// The accept has its answer, or waits for something else than a connection.
+    Answered,
+    /// No connection was there after all.
+    Nothing,
+    /// There was too little of that; both wait where they were.
+    Short(Shortage),
+}
 
 impl Control {
     pub(super) fn listen(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
@@ -24,9 +37,21 @@ impl Control {
         let Role::Bound(mut bound) = std::mem::take(&mut device.slots[slot as usize].role) else { return };
         // What was set since bind counts: accepted streams inherit it.
         bound.options = request.options;
-        let (addr, generation) = (bound.addr, request.generation);
+        let (addr, generation, options) = (bound.addr, request.generation, bound.options);
+        let could_carry = |kind| device.could_carry(kind, options.send_log2, options.recv_log2);
+        let demanded = TransportKind::from_raw(options.transport).unwrap_or(TransportKind::Auto);
+        let rc = could_carry(TransportKind::Rc);
+        if !could_carry(demanded) {
+            let region = if demanded == TransportKind::Rc { device.rc_region() } else { SHARED };
+            let never = format_args!("cannot listen at {addr} with rings that can never be had");
+            device.warn(Shortage::Rings { region }, never, None);
+            device.recycle(slot);
+            return device.reply_result(control, seq, Err(Error::NoBuffers));
+        }
         let peer = self.peer.clone();
-        let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|listening| {
+        let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
+            // Who connects by a transport that can never serve would wait for ever.
+            listening.retain(|l| rc || l.kind() != TransportKind::Rc);
             let fds = listening.iter().filter_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
             let fds = fds.collect::<io::Result<Vec<_>>>()?;
             Ok((listening, fds))
@@ -35,8 +60,9 @@ impl Control {
         let (listening, fds) = match opened {
             Ok(opened) => opened,
             Err(error) => {
+                let errno = device.refused(format_args!("cannot listen at {addr}"), &error);
                 device.recycle(slot);
-                return device.reply_result(control, seq, Err(crate::errno(&error)));
+                return device.reply_result(control, seq, Err(errno));
             }
         };
         let watches = fds.into_iter().map(|fd| {
@@ -46,7 +72,19 @@ impl Control {
         });
         let watches = watches.collect();
         let by_peer = listening.iter().any(|l| l.kind() == TransportKind::Peer);
-        let listener = Listener { addr, listening, waiters: VecDeque::new(), shown: 0, watches, bound };
+        let backlogs = listening.into_iter().map(|listen| Backlog { listen, short: None }).collect();
+        let listener = Listener {
+            addr,
+            backlogs,
+            waiters: VecDeque::new(),
+            handshakes: Handshakes::default(),
+            backlog: request.backlog.max(1),
+            shown: 0,
+            waiting: 0,
+            watches,
+            retry: None,
+            bound,
+        };
         device.slots[slot as usize].role = Role::Listener(Box::new(listener));
         device.attached.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
@@ -63,21 +101,25 @@ impl Control {
         device.opening(target, request.target_generation, launch);
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;
-        listener.waiters.push_back(Waiter { control, seq, target, launch, no_wait });
+        listener.waiters.push_back(Waiter { control, seq, target, launch });
         device.wait(control, seq, launch, Wait::Accept { listener: slot });
-        self.serve(device_id, slot);
+        let short = self.serve(device_id, slot);
         if no_wait {
-            self.end_accept_without_wait(device_id, control, seq);
+            self.end_accept_without_wait(device_id, control, seq, short);
         }
     }
 
-    /// Ends an accept that does not wait, if there was nothing to take: whoever came before it waits
-    /// too.
-    pub(super) fn end_accept_without_wait(&mut self, device_id: u32, control: u32, seq: u64) {
+    /// Ends an accept that does not wait, if it got nothing: there was nothing to take (whoever came before it
+    /// waits, too), or too little of something to take it.
+    fn end_accept_without_wait(&mut self, device_id: u32, control: u32, seq: u64, short: Option<Shortage>) {
         let Some(device) = self.device(device_id) else { return };
         let waiting = device.requests.get(&control).filter(|waiting| waiting.seq == seq);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
-            self.cancel(device_id, control, Error::WouldBlock);
+            let error = match short {
+                None | Some(Shortage::Growing) => Error::WouldBlock,
+                Some(shortage) => shortage.errno(),
+            };
+            self.cancel(device_id, control, error);
         }
     }
 
@@ -88,28 +130,44 @@ impl Control {
         }
     }
 
-    /// Gives waiting connections to waiting accepts, both in order, and shows what is left.
-    pub(super) fn serve(&mut self, device_id: u32, slot: u32) {
-        while self.serve_one(device_id, slot) {}
+    /// Gives waiting connections to waiting accepts, both in order, and shows what is left. Returns what there was too
+    /// little of, if connections and accepts are left for that reason.
+    pub(super) fn serve(&mut self, device_id: u32, slot: u32) -> Option<Shortage> {
+        let listener = self.device(device_id)?.listener(slot)?;
+        listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
+        let is_crowded = loop {
+            let is_crowded = self.answer_clients(device_id, slot);
+            if !self.serve_one(device_id, slot) {
+                break is_crowded;
+            }
+        };
         let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else { return };
-        let (generation, growing) = (device.slots[slot as usize].generation, device.is_growing());
-        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
-        let mut ready = 0;
+        let device = self.device(device_id)?;
+        let (generation, is_full) = (device.slots[slot as usize].generation, device.is_full());
+        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return None };
+        let (addr, short) = (listener.addr, listener.backlogs.iter().find_map(|backlog| backlog.short));
+        let established = listener.handshakes.established();
+        let (mut ready, mut waiting, mut is_late) = (established, established, false);
         let mut watches = listener.watches.iter();
-        for listening in &mut listener.listening {
+        for Backlog { listen, short } in &mut listener.backlogs {
             // Asked once: between two questions a connection may come, and its event be taken.
-            let count = listening.ready();
-            ready += count;
-            if listening.readiness().is_some()
+            let (count, request) = (listen.ready(), listen.has_request());
+            // What nobody can be given is not shown: who polls for it would find it, and ask in vain, again and again.
+            ready += if short.is_none() { count } else { 0 };
+            waiting += count + u64::from(request);
+            is_late |= request && !is_crowded && short.is_none();
+            if listen.readiness().is_some()
                 && let Some((_, rearm)) = watches.next()
                 && count == 0
+                && !request
             {
                 rearm.notify_one();
             }
         }
-        if ready > 0 && !listener.waiters.is_empty() && !growing {
-            // One that came after the last look. (What waits for ring memory is served when there is more.)
+        listener.waiting = waiting;
+        let is_awaited = !listener.waiters.is_empty();
+        if is_late || (ready > 0 && is_awaited) {
+            // One that came after the last look.
             let _ = messages.send(Message::ListenerReady { device: device_id, slot, generation });
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {
@@ -117,6 +175,11 @@ impl Control {
             memory.landed(slot).publish(ready);
             memory.wake_slot(slot);
         }
+        if ready > 0 && !is_awaited && is_full {
+            // The device finds no slot to accept with, and so asks for nothing that could be refused.
+            device.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
+        }
+        short
     }
 
     /// Serves the first waiter, if a connection waits; says whether to go on.
@@ -124,30 +187,47 @@ impl Control {
         let Some(device) = self.device(device_id) else { return false };
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
-        let options = listener.bound.options;
-        let Some(at) = listener.listening.iter_mut().position(|l| l.ready() > 0) else { return false };
+        if device.attached.memory.is_abandoned(waiter.control, waiter.seq) {
+            // Nobody waits for the reply any more: the connection is the next one's.
+            self.cancel(device_id, waiter.control, Error::Canceled);
+            return true;
+        }
+        let can_serve = |backlog: &mut Backlog| backlog.short.is_none() && backlog.listen.ready() > 0;
+        let Some(at) = listener.backlogs.iter_mut().position(can_serve) else {
+            return self.accept_established(device_id, slot);
+        };
+        match self.serve_from(device_id, slot, at, waiter) {
+            Served::Answered => true,
+            Served::Nothing => false,
+            // Connections by another transport may need something else.
+            Served::Short(shortage) => {
+                self.run_short(device_id, slot, at, shortage);
+                true
+            }
+        }
+    }
+
+    /// Gives a waiter a connection of that backlog.
+    fn serve_from(&mut self, device_id: u32, slot: u32, at: usize, waiter: Waiter) -> Served {
+        let Some(device) = self.device(device_id) else { return Served::Nothing };
+        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return Served::Nothing };
+        let (addr, options) = (listener.addr, listener.bound.options);
         // Rings first: a connection that cannot be given rings stays in the backlog. (Those of a
         // direct stream depend on its other end; it is put back if there are none.)
-        let kind = listener.listening[at].kind();
+        let kind = listener.backlogs[at].listen.kind();
         let rings = if kind == TransportKind::Peer {
             None
         } else {
-            let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
-            let card = kind == TransportKind::Rc;
-            let Some(rings) = device.take_driven(region, card, options.send_log2, options.recv_log2) else {
-                if device.is_growing() {
-                    // It waits, as the connection does.
-                    return false;
+            match device.take_driven(kind, options.send_log2, options.recv_log2) {
+                Ok(rings) => Some(rings),
+                Err(shortage) => {
+                    device.warn(shortage, format_args!("accepts at {addr} wait"), None);
+                    return Served::Short(shortage);
                 }
-                self.cancel(device_id, waiter.control, Error::NoBuffers);
-                return true;
-            };
-            Some(rings)
+            }
         };
-        let accepted = device.accept_from(slot, at, rings);
-        if let (Some(rings), false) =
-            (rings, matches!(accepted, Ok(Accepted::Driven(_) | Accepted::Opening(_))))
-        {
+        let accepted = device.accept_from(slot, at);
+        if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_)))) {
             device.give_rings(rings);
         }
         match (accepted, rings) {
@@ -155,34 +235,26 @@ impl Control {
                 let request = (waiter.control, waiter.seq);
                 self.open_driven(device_id, request, waiter.target, rings, &options, opened);
             }
-            (Ok(Accepted::Opening(opening)), Some(rings)) => {
-                let attempt = Attempt {
-                    slot: waiter.target,
-                    kind,
-                    rings,
-                    options,
-                    origin: Origin::Accept { listener: slot, no_wait: waiter.no_wait },
+            (Ok(Accepted::Direct(ticket)), _) => {
+                return match self.pair(device_id, slot, &waiter, ticket) {
+                    Ok(()) => Served::Answered,
+                    Err(shortage) => Served::Short(shortage),
                 };
-                let request = (waiter.control, waiter.seq);
-                self.attempt(device_id, request, waiter.launch, attempt, opening);
             }
-            (Ok(Accepted::Direct(ticket)), _) => return self.pair(device_id, slot, &waiter, ticket),
-            (Ok(Accepted::Driven(_) | Accepted::Opening(_)), None) => device.wait_first(slot, waiter), // no transport is both
-            (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return false,
-            // The connection is still there, for rings in other memory.
-            (Err(error), Some(rings))
-                if rings.region == DEVICE && error.kind() == io::ErrorKind::Unsupported =>
-            {
-                device.refuse_device_rings(&error);
-                device.wait_first(slot, waiter);
-            }
+            (Ok(Accepted::Driven(_)), None) => device.wait_first(slot, waiter), // no transport is both
+            (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return Served::Nothing,
             (Err(error), _) => {
-                tracing::error!(slot, %error, "accept failed");
+                if let Some(shortage) = Shortage::of(&error) {
+                    device.warn(shortage, format_args!("accepts at {addr} wait"), Some(&error));
+                    device.wait_first(slot, waiter);
+                    return Served::Short(shortage);
+                }
+                device.accept_failed(addr, &error);
                 device.recycle(waiter.target);
                 device.reply_result(waiter.control, waiter.seq, Err(crate::errno(&error)));
             }
         }
-        true
+        Served::Answered
     }
 
     pub(super) fn close_listener(&mut self, device_id: u32, slot: u32) {
@@ -191,9 +263,8 @@ impl Control {
         let Role::Listener(mut listener) = std::mem::take(&mut device.slots[slot as usize].role) else {
             return;
         };
-        for (task, _) in &listener.watches {
-            task.abort();
-        }
+        let tasks = listener.watches.iter().map(|(task, _)| task).chain(&listener.retry);
+        tasks.for_each(JoinHandle::abort);
         let backlog = self.peer.waiting_at(listener.addr);
         self.peer_listeners.retain(|_, &mut at| at != (device_id, slot));
         let mut refused: Vec<(u32, u32)> = Vec::new();
@@ -209,6 +280,7 @@ impl Control {
             device.recycle(waiter.target);
             device.reply_result(waiter.control, waiter.seq, Err(Error::BadHandle));
         }
+        device.close_handshakes(std::mem::take(&mut listener.handshakes));
         drop(listener);
         device.recycle(slot);
         for (connector, control) in refused {
@@ -220,12 +292,11 @@ impl Control {
 impl super::books::Device {
     /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
     /// there is none to take.
-    fn accept_from(&mut self, slot: u32, at: usize, rings: Option<Rings>) -> io::Result<Accepted> {
-        let memory = rings.map(|rings| self.memory_of(rings));
+    fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
         let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
-        let result =
-            listener.listening.get_mut(at).map_or_else(|| Err(none()), |one| one.accept(memory.as_ref()));
+        let backlog = listener.backlogs.get_mut(at);
+        let result = backlog.map_or_else(|| Err(none()), |backlog| backlog.listen.accept());
         if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && let Some(waiter) = listener.waiters.pop_front()
         {

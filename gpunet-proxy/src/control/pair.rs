@@ -6,6 +6,7 @@
 
 use super::Control;
 use super::books::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter};
+use super::shortage::Shortage;
 use crate::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
@@ -44,32 +45,39 @@ impl Meeting {
     /// log2 of the rings towards the server and towards the client: each direction has one ring, the
     /// larger of what its two ends asked for.
     pub(super) fn sizes(&self) -> (u8, u8) {
-        let (client, server) = (&self.client.options, &self.server.options);
-        (client.send_log2.max(server.recv_log2), client.recv_log2.max(server.send_log2))
+        ring_sizes(&self.client.options, &self.server.options)
     }
 }
 
+/// log2 of the rings of a direct stream, towards the server and towards the client.
+pub(super) fn ring_sizes(client: &Options, server: &Options) -> (u8, u8) {
+    (client.send_log2.max(server.recv_log2), client.recv_log2.max(server.send_log2))
+}
+
 impl Control {
-    /// An accept and a connect have met at a listener; says whether to go on there.
+    /// An accept and a connect have met at a listener.
+    ///
+    /// # Errors
+    /// What there is too little of for them: both wait where they were.
     pub(super) fn pair(
         &mut self,
         device_id: u32,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
-    ) -> bool {
+    ) -> Result<(), Shortage> {
         let Some(meeting) = self.meet(device_id, listener_slot, waiter, ticket) else {
             // The connect was given up in this very moment: the accept waits on.
             if let Some(device) = self.device(device_id) {
                 device.wait_first(listener_slot, *waiter);
             }
-            return true;
+            return Ok(());
         };
         if ticket.device != device_id {
             self.join((device_id, listener_slot), *waiter, meeting);
-            return true;
+            return Ok(());
         }
-        let Some(device) = self.device(device_id) else { return false };
+        let Some(device) = self.device(device_id) else { return Ok(()) };
         let Meeting { client, server, at, .. } = &meeting;
         let (up, down) = meeting.sizes();
         match device.take_rings(device.direct_region(), up, down) {
@@ -83,34 +91,20 @@ impl Control {
                     device.reply_end(end, descriptor);
                 }
             }
-            None if device.is_growing() => {
-                // Both wait where they were.
-                let at = *at;
-                device.wait_first(listener_slot, *waiter);
-                self.peer.put_back(at, ticket);
-                return false;
-            }
-            // Not for want of room at the moment, and not by what the listener asks for: whoever waits behind it
-            // would wait for ever.
-            None if !device.could_hold(device.direct_region(), up, down)
-                && device.could_hold(
-                    device.direct_region(),
-                    server.options.send_log2,
-                    server.options.recv_log2,
-                ) =>
-            {
+            // Not for want of room at the moment: whoever waits behind it would wait for ever.
+            None if !device.could_hold(device.direct_region(), up, down) => {
                 device.wait_first(listener_slot, *waiter);
                 self.cancel(ticket.device, client.request.0, Error::NoBuffers);
             }
             None => {
-                let at = *at;
-                let (slot, request) = (server.slot, server.request);
-                device.recycle(slot);
-                device.reply_result(request.0, request.1, Err(Error::NoBuffers));
+                let (at, shortage) = (*at, device.no_rings(device.direct_region()));
+                device.warn(shortage, format_args!("accepts at {at} wait"), None);
+                device.wait_first(listener_slot, *waiter);
                 self.peer.put_back(at, ticket);
+                return Err(shortage);
             }
         }
-        true
+        Ok(())
     }
 
     /// Finds out who the two ends are; `None` when the connect does not wait any more.
@@ -158,6 +152,20 @@ impl Control {
         Some(Meeting { client, server, wish, at })
     }
 
+    /// Returns whether the rings of a direct stream can be had, if the connect would meet a listener of its own
+    /// attachment.
+    pub(super) fn could_meet(&self, wish: &Connect) -> bool {
+        let at = self.listener_at(wish.to).filter(|at| at.0 == wish.ticket.device);
+        let Some((device, slot)) = at.and_then(|(id, slot)| Some((self.devices.get(&id)?, slot))) else {
+            return true;
+        };
+        let Some(Role::Listener(listener)) = device.slots.get(slot as usize).map(|book| &book.role) else {
+            return true;
+        };
+        let (up, down) = ring_sizes(&wish.options, &listener.bound.options);
+        device.could_hold(device.direct_region(), up, down)
+    }
+
     /// The listener that a peer connect to `to` means.
     pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(u32, u32)> {
         self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
@@ -165,7 +173,7 @@ impl Control {
 }
 
 impl Device {
-    /// Enters one end in the books.
+    /// Enters one end in the table of slots.
     pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
         let book = &mut self.slots[end.slot as usize];
         book.role = Role::Stream(Stream {
@@ -182,7 +190,7 @@ impl Device {
         self.attached.totals.open();
     }
 
-    /// Answers one end's request. Both ends stand in the books by now.
+    /// Answers one end's request. Both ends stand in the table by now.
     pub(super) fn reply_end(&mut self, end: &End, descriptor: Descriptor) {
         let mut reply = Reply::new(0, 0);
         reply.descriptor = descriptor;

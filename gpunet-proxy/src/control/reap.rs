@@ -3,8 +3,8 @@
 use super::Control;
 use super::books::{Detaching, NO_LAUNCH, Role, Stream, StreamMemory};
 use crate::message::{Command, Done, Message};
-use crate::token::{FinishPolicy, FinishReport};
-use gpunet_abi::Error;
+use crate::token::{FinishPolicy, Finished, MOST_HANDLES};
+use gpunet_abi::{Error, Handle, Status};
 use std::time::Duration;
 
 /// How long the streams of a process that is gone may take to deliver what it sent.
@@ -15,45 +15,114 @@ const GONE: Duration = Duration::from_millis(700);
 const DRAIN_MARGIN: Duration = Duration::from_secs(3);
 
 impl Control {
-    /// Ends the requests of a launch, and closes or keeps its sockets.
+    /// Ends the requests of a launch that has ended, and closes or keeps its sockets: some of them, if
+    /// there are many. `fresh` are sockets that only the device knows: gsocket took a slot for them.
+    ///
+    /// A socket that is closed here is not the device's own close: kernels of other launches may know its
+    /// handle, and may be copying into its rings. So its slot is retired, and not free before
+    /// [`Control::release`].
     pub(super) fn finish_launch(
         &mut self,
         device_id: u32,
         launch: u32,
         policy: FinishPolicy,
-    ) -> FinishReport {
-        let Some(device) = self.device(device_id) else { return FinishReport::default() };
+        fresh: &[Handle],
+    ) -> Finished {
+        self.cancel_launch(device_id, launch);
+        let mut left = self.left_by(device_id, launch);
+        let Some(device) = self.device(device_id) else { return Finished::default() };
+        let more = left.len() > MOST_HANDLES;
+        left.truncate(MOST_HANDLES);
+        // The launch's number will be given to another, whose end does not concern them.
+        for &slot in &left {
+            device.slots[slot as usize].launch = NO_LAUNCH;
+        }
+        let linger = match policy {
+            FinishPolicy::Keep => {
+                return Finished { kept: left.len() + fresh.len(), closed: Vec::new(), more };
+            }
+            FinishPolicy::Close => None,
+            FinishPolicy::Reset => Some(0),
+        };
+        let mut closed: Vec<Handle> = left.iter().map(|&slot| self.retire(device_id, slot, linger)).collect();
+        let Some(device) = self.device(device_id) else { return Finished::default() };
+        closed.extend(fresh.iter().filter(|socket| device.retire_fresh(**socket)));
+        Finished { kept: 0, closed, more }
+    }
+
+    /// A thread block has failed, and with it its launch: ends the launch's requests and resets its
+    /// sockets, which are retired when the launch is finished.
+    pub(super) fn abort_launch(&mut self, device_id: u32, launch: u32) {
+        self.cancel_launch(device_id, launch);
+        for slot in self.left_by(device_id, launch) {
+            self.retire(device_id, slot, Some(0));
+        }
+    }
+
+    fn cancel_launch(&mut self, device_id: u32, launch: u32) {
+        let Some(device) = self.device(device_id) else { return };
         let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
         let waiting: Vec<u32> = of_launch.map(|(&control, _)| control).collect();
         for control in waiting {
             self.cancel(device_id, control, Error::Canceled);
         }
-        let Some(device) = self.device(device_id) else { return FinishReport::default() };
-        let left: Vec<u32> = (0..device.slots.len() as u32)
-            .filter(|&slot| {
-                let book = &device.slots[slot as usize];
-                let open = match &book.role {
-                    Role::Free | Role::Opening => false,
-                    Role::Stream(stream) => !stream.closed,
-                    Role::Bound(_) | Role::Listener(_) => true,
-                };
-                book.launch == launch && open
-            })
-            .collect();
-        let report = FinishReport { left_open: left.len() };
-        let linger = match policy {
-            FinishPolicy::Keep => {
-                // The launch's number will be given to another, whose end does not concern them.
-                for slot in left {
-                    device.slots[slot as usize].launch = NO_LAUNCH;
-                }
-                return report;
-            }
-            FinishPolicy::Close => None,
-            FinishPolicy::Reset => Some(0),
+    }
+
+    /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
+    fn left_by(&mut self, device_id: u32, launch: u32) -> Vec<u32> {
+        let Some(device) = self.device(device_id) else { return Vec::new() };
+        let left = device.slots.iter().enumerate().filter(|(_, book)| {
+            let open = match &book.role {
+                Role::Free | Role::Opening | Role::Retired(_) => false,
+                Role::Stream(stream) => !stream.closed,
+                Role::Bound(_) | Role::Listener(_) => true,
+            };
+            book.launch == launch && (open || book.retiring)
+        });
+        left.map(|(slot, _)| slot as u32).collect()
+    }
+
+    /// Closes a socket for a launch that does not: whoever waits on it hears that the handle is dead, and
+    /// the slot stays out of use until it is released. Returns the handle.
+    fn retire(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) -> Handle {
+        let Some(device) = self.device(device_id) else { return Handle::new(slot, 0) };
+        let book = &mut device.slots[slot as usize];
+        let handle = Handle::new(slot, book.generation);
+        if std::mem::replace(&mut book.retiring, true) {
+            return handle;
+        }
+        let arena = match &book.role {
+            Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) => Some(*rings),
+            _ => None,
         };
-        left.into_iter().for_each(|slot| self.close_any(device_id, slot, linger));
-        report
+        let status = Status::open(handle.generation()).with_error(Error::BadHandle);
+        device.attached.memory.set_status(slot, status);
+        if let Some(rings) = arena {
+            self.arenas.wake(device_id, &rings);
+        }
+        self.close_any(device_id, slot, linger_ms);
+        handle
+    }
+
+    /// No running launch knows these handles any more, which [`Control::finish_launch`] returned: their
+    /// slots and rings are free as soon as nothing else uses them.
+    pub(super) fn release(&mut self, device_id: u32, handles: &[Handle]) {
+        for handle in handles {
+            let Some(device) = self.device(device_id) else { return };
+            let Some(book) = device.slots.get_mut(handle.slot() as usize) else { continue };
+            if book.generation != handle.generation() || !std::mem::take(&mut book.retiring) {
+                continue;
+            }
+            match &book.role {
+                Role::Retired(Some(stream)) => {
+                    let stream = *stream;
+                    self.release_stream(device_id, handle.slot(), &stream);
+                }
+                Role::Retired(None) => device.recycle(handle.slot()),
+                // Its stream still delivers what was sent.
+                _ => {}
+            }
+        }
     }
 
     fn close_any(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) {
@@ -62,7 +131,7 @@ impl Control {
             Role::Stream(_) => self.close_stream(device_id, slot, linger_ms),
             Role::Listener(_) => self.close_listener(device_id, slot),
             Role::Bound(_) => device.recycle(slot),
-            Role::Free | Role::Opening => {}
+            Role::Free | Role::Opening | Role::Retired(_) => {}
         }
     }
 
@@ -194,7 +263,9 @@ impl Control {
             self.past.forget(&gone);
             gone.settle_account();
             for book in gone.slots {
-                if let Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) = book.role {
+                if let Role::Stream(stream) | Role::Retired(Some(stream)) = book.role
+                    && let StreamMemory::Arena(rings) = stream.memory
+                {
                     self.give_arena_rings(device_id, &rings, false);
                 }
             }

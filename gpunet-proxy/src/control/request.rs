@@ -151,7 +151,7 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
     let fresh = device.is_fresh(request.slot, request.generation);
     match (op, &slot.role) {
         (Op::Bind | Op::Connect | Op::Close, Role::Free) if fresh => Ok(op),
-        (_, Role::Free) => Err(Error::BadHandle),
+        (_, Role::Free | Role::Retired(_)) => Err(Error::BadHandle),
         _ if !known => Err(Error::BadHandle),
         (Op::Listen | Op::Connect, Role::Bound(_)) => Ok(op),
         (Op::Connect, Role::Stream(_)) => Err(Error::IsConnected),
@@ -185,9 +185,14 @@ fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
     }
 }
 
-/// Takes back the slot that the device took for a request that is refused.
+/// Takes back the slot of a socket that a refused request was to open: the device gives the socket up,
+/// also one that is bound.
 fn take_back(device: &mut Device, request: &Request) {
+    let slot = device.slots.get(request.slot as usize);
+    let bound =
+        slot.is_some_and(|slot| matches!(slot.role, Role::Bound(_)) && slot.generation == request.generation);
     match Op::from_raw(request.op) {
+        Some(Op::Connect | Op::Listen) if bound => device.recycle(request.slot),
         Some(Op::Bind | Op::Connect) => device.refuse_slot(request.slot, request.generation),
         Some(Op::Accept) => device.refuse_slot(request.target, request.target_generation),
         _ => {}
@@ -197,7 +202,8 @@ fn take_back(device: &mut Device, request: &Request) {
 /// Takes the request's address for its slot.
 fn bind(device: &mut Device, request: &Request) -> Result<(), Error> {
     let addr = request.address.to_std().ok_or(Error::FamilyNotSupported)?;
-    let bound = tcp::bind(addr, request.options).map_err(|e| crate::errno(&e))?;
+    let bound = tcp::bind(addr, request.options);
+    let bound = bound.map_err(|error| device.refused(format_args!("cannot bind {addr}"), &error))?;
     device.opening(request.slot, request.generation, request.launch);
     device.slots[request.slot as usize].role = Role::Bound(bound);
     Ok(())

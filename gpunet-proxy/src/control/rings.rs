@@ -1,7 +1,10 @@
 //! Ring memory: which region a stream's rings lie in, and how a network card finds them.
 
 use super::books::Device;
+use super::shortage::Shortage;
 use crate::message::{Ring, Rings};
+use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::{DEVICE, SHARED};
 use gpunet_core::slab::Slab;
 use gpunet_core::verbs::{self, Memory, RingMemory};
@@ -38,29 +41,59 @@ impl Device {
         Some(Rings { region, send: ring(first, send), recv: ring(second, recv), registered: false })
     }
 
-    /// Says whether two rings of these sizes would find room if no other stream had any.
-    pub(super) fn could_hold(&mut self, region: u8, send: u8, recv: u8) -> bool {
-        self.slab(region).could_hold(&[send, recv])
+    /// Returns whether two rings of these sizes would find room if no other stream had any, and all ring memory were
+    /// made.
+    pub(super) fn could_hold(&self, region: u8, send: u8, recv: u8) -> bool {
+        Slab::could_hold(self.ring_memory(region), &[send, recv])
     }
 
-    /// Takes two rings for a driven stream. `card`: a network card is to reach them, which counts in the
-    /// owner's account.
-    pub(super) fn take_driven(&mut self, region: u8, card: bool, send: u8, recv: u8) -> Option<Rings> {
-        let mut rings = self.take_rings(region, send, recv)?;
+    /// Returns whether at least half of a region's ring memory is free.
+    pub(super) fn has_spare_rings(&mut self, region: u8) -> bool {
+        self.slab(region).free_bytes() >= self.ring_memory(region) / 2
+    }
+
+    /// Returns whether a stream over that transport could have rings of these sizes if there were no other stream.
+    pub(super) fn could_carry(&self, kind: TransportKind, send: u8, recv: u8) -> bool {
+        match kind {
+            TransportKind::Auto | TransportKind::Tcp => self.could_hold(SHARED, send, recv),
+            TransportKind::Rc => self.could_hold(self.rc_region(), send, recv),
+            // Between two attachments it has memory that is made for the pair.
+            TransportKind::Peer => true,
+        }
+    }
+
+    /// Takes two rings for a driven stream over that transport. A network card is to reach those of rc, which counts in
+    /// the owner's account.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub(super) fn take_driven(&mut self, kind: TransportKind, send: u8, recv: u8) -> Result<Rings, Shortage> {
+        let card = kind == TransportKind::Rc;
+        let region = if card { self.rc_region() } else { SHARED };
+        let mut rings = self.take_rings(region, send, recv).ok_or_else(|| self.no_rings(region))?;
         if let (Some(account), true) = (&self.attached.account, card) {
             if account.take_registered(rings.bytes()).is_err() {
                 self.give_rings(rings);
-                return None;
+                return Err(Shortage::Registered);
             }
             rings.registered = true;
+            self.registered_bytes += rings.bytes();
         }
-        Some(rings)
+        Ok(rings)
+    }
+
+    /// What there is too little of if no rings can be taken.
+    pub(super) fn no_rings(&self, region: u8) -> Shortage {
+        let is_shared = region == SHARED || self.local.is_none();
+        if is_shared && self.is_growing() { Shortage::Growing } else { Shortage::Rings { region } }
     }
 
     /// Gives rings back. Nothing uses them any more.
     pub(super) fn give_rings(&mut self, rings: Rings) {
+        hand_off::at(HandOff::GivenBack);
         if let (Some(account), true) = (&self.attached.account, rings.registered) {
             account.give_registered(rings.bytes());
+            self.registered_bytes -= rings.bytes();
         }
         let slab = self.slab(rings.region);
         slab.give(rings.send.offset, rings.send.log2);

@@ -6,17 +6,13 @@ use gpunet_abi::options::TransportKind;
 use gpunet_core::transport::peer::Peer;
 use gpunet_core::transport::rc::{Rc, Settings};
 use gpunet_core::transport::tcp::Tcp;
-use gpunet_core::transport::{Bound, Connect, Connecting, Listen, Opened, Transport};
+use gpunet_core::transport::{Bound, Connect, Connecting, Listen, Opening, Transport};
 use gpunet_core::verbs::rdma;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::rc::Rc as Shared;
 use std::time::{Duration, Instant};
-
-/// A driven stream on its way.
-pub(super) type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
 
 /// How long an automatic connect tries rc before it goes on with TCP.
 const RC_PATIENCE: Duration = Duration::from_millis(500);

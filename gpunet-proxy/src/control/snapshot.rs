@@ -126,10 +126,11 @@ impl Control {
         };
         match &book.role {
             Role::Free | Role::Opening => {}
+            Role::Retired(_) => socket.state = State::Closing,
             Role::Bound(bound) => (socket.state, socket.local) = (State::Bound, Some(bound.addr)),
             Role::Listener(listener) => {
                 (socket.state, socket.local) = (State::Listen, Some(listener.addr));
-                socket.waiting = listener.shown;
+                socket.waiting = listener.waiting;
             }
             Role::Stream(stream) => {
                 socket.state = if stream.closed { State::Closing } else { State::Established };

@@ -1,17 +1,16 @@
 //! Streams: connecting, opening, closing.
 
 use super::Control;
-use super::books::{Partner, Role, Stream, StreamMemory, Wait, Waiter};
+use super::books::{Partner, Role, Stream, StreamMemory, Wait};
 use super::request::allowed;
-use super::route::Opening;
-use crate::message::{Attempt, Command, Message, OpenStream, Origin, Ring, Rings};
+use crate::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::{DEVICE, SHARED};
+use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::connection::Counts;
 use gpunet_core::transport::peer::Ticket;
-use gpunet_core::transport::{Connect, Connecting, Opened, Transport};
+use gpunet_core::transport::{Connect, Connecting, Opened, Opening, Transport};
 use std::io;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -47,7 +46,12 @@ impl Control {
         wish: Connect,
     ) {
         let (slot, options, to) = (wish.ticket.slot, wish.options, wish.to);
-        let wish = if allowed(options.transport, TransportKind::Peer) {
+        let wish = if !allowed(options.transport, TransportKind::Peer) {
+            Ok(wish)
+        } else if !self.could_meet(&wish) {
+            // Over TCP each end has rings of its own, which may be smaller.
+            if options.transport == TransportKind::Peer as u8 { Err(Error::NoBuffers) } else { Ok(wish) }
+        } else {
             let kept = wish.clone();
             match self.peer.connect(wish) {
                 Connecting::Elsewhere(wish) => Ok(wish),
@@ -63,8 +67,6 @@ impl Control {
                 }
                 Connecting::Pending(_) => Err(Error::ConnectionRefused),
             }
-        } else {
-            Ok(wish)
         };
         let Some(device) = self.device(device_id) else { return };
         match wish {
@@ -96,21 +98,23 @@ impl Control {
     ) {
         let Some(device) = self.device(device_id) else { return };
         let (slot, options) = (wish.ticket.slot, wish.options);
-        let region = if kind == TransportKind::Rc { device.rc_region() } else { SHARED };
-        let card = kind == TransportKind::Rc;
-        let Some(rings) = device.take_driven(region, card, options.send_log2, options.recv_log2) else {
-            device.recycle(slot);
-            return device.reply_result(control, seq, Err(Error::NoBuffers));
+        let rings = match device.take_driven(kind, options.send_log2, options.recv_log2) {
+            Ok(rings) => rings,
+            Err(shortage) => {
+                device.warn(shortage, format_args!("cannot connect to {}", wish.to), None);
+                device.recycle(slot);
+                return device.reply_result(control, seq, Err(shortage.errno()));
+            }
         };
         let memory = device.memory_of(rings);
         let opening =
             self.routes.connect(kind, Connect { memory: Some(memory), ..wish.clone() }, next.is_some());
-        let attempt = Attempt { slot, kind, rings, options, origin: Origin::Connect { wish, next } };
+        let attempt = Attempt { slot, kind, rings, options, wish, next };
         self.attempt(device_id, (control, seq), launch, attempt, opening);
     }
 
     /// Opens a driven stream, in a task of its own; [`Control::handle_attempted`] goes on.
-    pub(super) fn attempt(
+    fn attempt(
         &mut self,
         device_id: u32,
         (control, seq): (u32, u64),
@@ -142,22 +146,21 @@ impl Control {
         result: io::Result<Opened>,
     ) {
         let Some(device) = self.device(device_id) else { return };
-        let Attempt { slot, kind, rings, options, origin } = *attempt;
+        let Attempt { slot, kind, rings, options, wish, next } = *attempt;
         let request = (control, seq);
         let launch = device.requests.get(&control).filter(|waiting| waiting.seq == seq).map(|w| w.launch);
         let error = match (result, launch) {
             (Ok(opened), Some(_)) => {
                 device.requests.remove(&control);
-                if let Origin::Connect { wish, .. } = &origin {
-                    self.routes.note(wish.to, kind, true);
-                }
+                self.routes.note(wish.to, kind, true);
                 return self.open_driven(device_id, request, slot, rings, &options, opened);
             }
             // Given up meanwhile: the connection closes as `result` is dropped here, before its rings
             // are free for others.
             (_, None) => {
                 device.give_rings(rings);
-                return device.recycle(slot);
+                device.recycle(slot);
+                return self.serve_starved(device_id);
             }
             (Err(error), Some(_)) => error,
         };
@@ -167,34 +170,21 @@ impl Control {
         if no_device_rings {
             device.refuse_device_rings(&error);
         }
-        match origin {
-            Origin::Connect { wish, next } if no_device_rings => {
-                self.start_connect(device_id, request, launch, wish, kind, next);
-            }
-            Origin::Connect { wish, next: Some(next) } => {
+        match next {
+            _ if no_device_rings => self.start_connect(device_id, request, launch, wish, kind, next),
+            Some(next) => {
                 tracing::info!(to = %wish.to, %error, "not by rc: tcp instead");
                 self.routes.note(wish.to, kind, false);
                 self.start_connect(device_id, request, launch, wish, next, None);
             }
-            // The client went away while it was accepted: the next one is as good.
-            Origin::Accept { listener, no_wait } if device.is_listener(listener) => {
-                device.requests.remove(&control);
-                device.wait_first(listener, Waiter { control, seq, target: slot, launch, no_wait });
-                self.serve(device_id, listener);
-                if no_wait {
-                    self.end_accept_without_wait(device_id, control, seq);
-                }
-            }
-            Origin::Connect { .. } | Origin::Accept { .. } => {
-                // This machine's fault, and its owner's to mend: such as the locked-memory limit.
-                if error.kind() == io::ErrorKind::OutOfMemory {
-                    tracing::error!(slot, %error, "no memory for a connection");
-                }
+            None => {
                 tracing::debug!(slot, %error, "not connected");
+                let errno = device.refused(format_args!("cannot open a connection"), &error);
                 device.recycle(slot);
-                device.reply_result(control, seq, Err(crate::errno(&error)));
+                device.reply_result(control, seq, Err(errno));
             }
         }
+        self.serve_starved(device_id);
     }
 
     /// Hands an open connection to its data thread and answers the request that waits for it.
@@ -241,7 +231,7 @@ impl Control {
             Role::Listener(_) => self.close_listener(device_id, slot),
             Role::Bound(_) => device.recycle(slot),
             Role::Free => device.refuse_slot(slot, request.generation),
-            Role::Opening => {}
+            Role::Opening | Role::Retired(_) => {}
         }
     }
 
@@ -271,7 +261,7 @@ impl Control {
         let theirs = self.partner_stream(partner);
         match theirs {
             Some((generation, theirs)) if !theirs.closed => {
-                // The device said FIN in its words; a reset, or a kernel that is gone, said nothing.
+                // The device said END in its words; a reset, or a kernel that is gone, said nothing.
                 let status = Status::open(generation);
                 let status = if linger_ms == 0 {
                     status.with_error(Error::ConnectionReset)
@@ -293,14 +283,14 @@ impl Control {
                     // A kernel that left its end behind did not say what it read.
                     _ => (0, 0),
                 };
-                self.free_direct(device_id, slot, &ours, lost_here, true);
-                self.free_direct(partner.device, partner.slot, &theirs, lost_there, false);
+                self.end_direct(device_id, slot, &ours, lost_here);
+                self.end_direct(partner.device, partner.slot, &theirs, lost_there);
                 self.check_detach(device_id);
                 self.check_detach(partner.device);
             }
             // The other end's attachment is gone.
             None => {
-                self.free_direct(device_id, slot, &ours, 0, false);
+                self.end_direct(device_id, slot, &ours, 0);
                 self.check_detach(device_id);
             }
         }
@@ -315,36 +305,80 @@ impl Control {
         }
     }
 
-    /// Gives the slot of a closed end back, and its memory. `first`: of the two ends that are both closed
-    /// it is the first, and gives the rings back for both.
-    fn free_direct(&mut self, device_id: u32, slot: u32, stream: &Stream, lost: u64, first: bool) {
-        if let StreamMemory::Arena(rings) = &stream.memory {
-            self.give_arena_rings(device_id, rings, first);
-        }
+    /// Both ends of a direct stream are closed, or the other's attachment is gone: ends this one.
+    fn end_direct(&mut self, device_id: u32, slot: u32, stream: &Stream, lost: u64) {
         let Some(device) = self.device(device_id) else { return };
-        if let (StreamMemory::Own(rings), true) = (stream.memory, first) {
-            device.give_rings(rings);
-        }
         device.attached.totals.close(lost);
-        device.recycle(slot);
+        device.warn_undelivered(slot, lost);
         let (sent, received) = stream.final_positions.unwrap_or_default();
         self.past.add(stream.transport, Counts { sent, received, ..Counts::default() });
+        self.end_stream(device_id, slot, stream);
     }
 
-    /// A data thread is done with a stream: rings and slot come back.
+    /// A data thread is done with a stream.
     pub(super) fn handle_finished(&mut self, device_id: u32, slot: u32, generation: u32, counts: Counts) {
         let Some(device) = self.device(device_id) else { return };
         let book = &device.slots[slot as usize];
         let Role::Stream(stream) = book.role else { return };
         if book.generation == generation {
             self.past.add(stream.transport, counts);
-            let Some(device) = self.devices.get_mut(&device_id) else { return };
-            if let StreamMemory::Own(rings) = stream.memory {
-                device.give_rings(rings);
-            }
-            device.recycle(slot);
+            self.end_stream(device_id, slot, &stream);
             self.check_detach(device_id);
         }
+    }
+
+    /// Nothing of the proxy uses a stream any more: gives rings and slot back, or retires them.
+    fn end_stream(&mut self, device_id: u32, slot: u32, stream: &Stream) {
+        let Some(device) = self.device(device_id) else { return };
+        let retiring = device.is_retiring(slot, stream);
+        let Some(book) = device.slots.get_mut(slot as usize) else { return };
+        if retiring {
+            book.role = Role::Retired(Some(*stream));
+        } else {
+            self.free_stream(device_id, slot, stream);
+        }
+    }
+
+    /// The host has released a retired stream: frees it, and its other end if that has waited for it.
+    pub(super) fn release_stream(&mut self, device_id: u32, slot: u32, stream: &Stream) {
+        let Some(device) = self.device(device_id) else { return };
+        if device.is_retiring(slot, stream) {
+            // The other end goes first.
+            return;
+        }
+        let other = stream.partner.and_then(|partner| device.retired(partner).map(|other| (partner, other)));
+        self.free_stream(device_id, slot, stream);
+        if let Some((partner, other)) = other {
+            self.free_stream(partner.device, partner.slot, &other);
+        }
+    }
+
+    /// Gives the slot of a stream back that has ended, and its rings. The ends of a direct stream share
+    /// theirs: the last one gives them back.
+    pub(super) fn free_stream(&mut self, device_id: u32, slot: u32, stream: &Stream) {
+        let is_last = stream.partner.is_none_or(|partner| !self.holds_rings(partner));
+        match &stream.memory {
+            StreamMemory::Arena(rings) => self.give_arena_rings(device_id, rings, is_last),
+            StreamMemory::Own(rings) if is_last => {
+                if let Some(device) = self.device(device_id) {
+                    device.give_rings(*rings);
+                }
+            }
+            StreamMemory::Own(_) => {}
+        }
+        if let Some(device) = self.device(device_id) {
+            device.recycle(slot);
+        }
+        self.serve_starved(device_id);
+    }
+
+    /// Returns whether that end of a direct stream is there, open, closed or retired.
+    fn holds_rings(&self, end: Partner) -> bool {
+        let device = self.devices.get(&end.device);
+        let book = device.and_then(|device| device.slots.get(end.slot as usize));
+        book.is_some_and(|book| {
+            book.generation == end.generation && matches!(book.role, Role::Stream(_) | Role::Retired(Some(_)))
+        })
     }
 }
 

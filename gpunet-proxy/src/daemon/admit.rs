@@ -4,9 +4,10 @@ use super::outbox::{Asked, Outbox, agent_link};
 use super::{Desk, lock};
 use crate::access::{Account, Credentials, Limits};
 use crate::attached::{Attached, CardMemory, ClientInfo, Inbox, Quota, Totals, printable};
-use crate::attachment::{doorbells, shared_memory};
+use crate::attachment::{AttachError, doorbells, shared_memory};
 use crate::config::Config;
 use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish, is_dma_buf};
+use gpu_usermap::RegionError;
 use gpunet_abi::Error;
 use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
 use std::os::fd::{AsFd, OwnedFd};
@@ -90,11 +91,17 @@ impl Desk {
         let memory = tokio::task::spawn_blocking(move || shared_memory(geometry)).await;
         let memory = match memory {
             Ok(Ok(memory)) => memory,
+            Ok(Err(error @ AttachError::Region { source: RegionError::DescriptorLimit { .. }, .. })) => {
+                return Err(Refusal::new(Error::TooManyFiles, error.to_string()));
+            }
             Ok(Err(error)) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
             Err(error) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
         };
         let doorbells = doorbells(geometry.shards as usize).map_err(|error| {
-            Refusal::new(Error::TooManySockets, format!("cannot make a doorbell: {error}"))
+            Refusal::new(
+                crate::errno(&error),
+                format!("cannot make a doorbell: {error}; see the daemon's `ulimit -n`"),
+            )
         })?;
         let asked = Asked::default();
         let attached = Arc::new(Attached {

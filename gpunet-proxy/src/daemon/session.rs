@@ -16,10 +16,10 @@ use crate::attached::Usage;
 use crate::host::ask::FIRST;
 use crate::message::{Done, Message};
 use crate::plain::{bytes_of, from_bytes};
-use crate::token::FinishReport;
+use crate::token::{Finished, MOST_HANDLES};
 use crate::wire::{self, BadFrame, Frame, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
-use gpunet_abi::Error;
 use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::{Error, Handle};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
@@ -88,6 +88,15 @@ fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
         let _ = waiting.send(result);
     })
 }
+
+/// The handles that a client names, if they are no more than a frame has room for in an answer.
+fn few_handles(raw: &[i32]) -> Result<Vec<Handle>, Cut> {
+    if raw.len() > MOST_HANDLES {
+        return Err(Cut::Breach("more handles than a call may name"));
+    }
+    Ok(wire::from_handles(raw))
+}
+
 /// Waits until another call may be made.
 async fn pace(next: &mut Instant) {
     let now = Instant::now();
@@ -221,13 +230,22 @@ impl Session {
                 }
                 Message::Abandon { device, control: number, seq: 0 }
             }
-            ToDaemon::FinishLaunch { call, launch, policy } => {
+            ToDaemon::FinishLaunch { call, launch, policy, fresh } => {
                 self.enter_call(call).await?;
-                let done = Box::new(move |report: FinishReport| {
-                    let left_open = report.left_open as u64;
-                    outbox.post(ToProgram::Finished { call, left_open }, Vec::new());
+                let done = Box::new(move |Finished { closed, kept, more }| {
+                    let (closed, kept) = (wire::handles(&closed), kept as u64);
+                    outbox.post(ToProgram::Finished { call, closed, kept, more }, Vec::new());
                 });
-                Message::FinishLaunch { device, launch, policy: policy.into(), done }
+                let fresh = few_handles(&fresh)?;
+                Message::FinishLaunch { device, launch, policy: policy.into(), fresh, done }
+            }
+            ToDaemon::AbortLaunch { launch } => {
+                pace(&mut self.paced).await;
+                Message::AbortLaunch { device, launch }
+            }
+            ToDaemon::Release { handles } => {
+                pace(&mut self.paced).await;
+                Message::Release { device, handles: few_handles(&handles)? }
             }
             ToDaemon::Usage { call } => {
                 self.enter_call(call).await?;

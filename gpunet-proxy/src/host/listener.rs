@@ -38,9 +38,12 @@ impl Listener {
     /// Any number of tasks may accept at the same time. It is cancel safe: dropped, it has taken no
     /// connection from the others.
     ///
+    /// While there is no ring memory or no file descriptor for a connection, it stays in the backlog, and the accept
+    /// waits.
+    ///
     /// # Errors
-    /// EMFILE or ENOBUFS, when there is no slot or ring memory for it (the connection stays in the
-    /// backlog); ENETDOWN; ECANCELED after [`Host::close`](super::Host::close).
+    /// EMFILE, when there is no socket slot for it (the connection stays in the backlog); ENETDOWN; ECANCELED after
+    /// [`Host::close`](super::Host::close).
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let mut asking = self.asking.lock().await;
         loop {
@@ -58,8 +61,9 @@ impl Listener {
                     let peer = stream.peer_addr()?;
                     return Ok((stream, peer));
                 }
-                // Another listener of that address, or a client that went away, was faster.
-                Err(Error::WouldBlock) => {}
+                // Another listener of that address, or a client that went away, was faster; or there is no ring memory
+                // or descriptor for it now, and the listener is not ready until there may be.
+                Err(Error::WouldBlock | Error::NoBuffers | Error::TooManyFiles) => {}
                 Err(error) => return Err(io_error(error)),
             }
         }

@@ -73,8 +73,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Both halves are gone, and what they did happened before (the count of the `Arc`): the books
-        // have their positions.
+        // Both halves are gone, and what they did happened before (the count of the `Arc`): the table
+        // has their positions.
         if let Ok(close) = deferred::close(self.core.net, self.handle) {
             tell(&self.core.shared, close);
         }

@@ -22,7 +22,7 @@ pub enum DaemonError {
         /// Where it was looked for.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The socket cannot be used.
     #[error("cannot reach the daemon at {}: {source}", path.display())]
@@ -30,7 +30,7 @@ pub enum DaemonError {
         /// Where it was looked for.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// It was asked and said no.
     #[error("the daemon refuses: {reason}")]
@@ -64,10 +64,10 @@ pub enum DaemonError {
         /// Where.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A setting cannot be.
-    #[error("bad setting: {0}")]
+    #[error(transparent)]
     Config(#[from] BadConfig),
 }
 

@@ -3,6 +3,7 @@
 use super::stream::Stream;
 use crate::attached::Attached;
 use crate::message::{Message, StreamCount};
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::memory::WordArray;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -195,6 +196,7 @@ impl Device {
                 busy = true;
                 *seen_request = seq;
                 let request = Box::new(memory.read_request(index as u32));
+                hand_off::at(HandOff::RequestRead);
                 let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
             }
             if abandon != *seen_abandon && inbox.enter_abandon(index) {

@@ -325,9 +325,13 @@ impl Stream {
     }
 }
 
-/// The errno of an I/O error.
+/// The errno that a device is told for an I/O error of the proxy.
+///
+/// EMFILE means one thing on a device: its socket table is full. Descriptors belong to the proxy, which to a kernel is
+/// the system: when they run out, whichever of their two limits it is, that is ENFILE.
 pub(crate) fn errno(error: &io::Error) -> Error {
     match (error.raw_os_error(), error.kind()) {
+        (Some(libc::EMFILE | libc::ENFILE), _) => Error::TooManyFiles,
         (Some(code), _) => Error::from_errno(code),
         (None, io::ErrorKind::ConnectionRefused) => Error::ConnectionRefused,
         (None, io::ErrorKind::AddrInUse) => Error::AddressInUse,
@@ -342,5 +346,22 @@ pub(crate) fn errno(error: &io::Error) -> Error {
         (None, io::ErrorKind::HostUnreachable) => Error::HostUnreachable,
         (None, io::ErrorKind::OutOfMemory) => Error::NoBuffers,
         _ => Error::InvalidArgument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_and_socket_slots_are_told_apart() {
+        for code in [libc::EMFILE, libc::ENFILE] {
+            assert_eq!(errno(&io::Error::from_raw_os_error(code)), Error::TooManyFiles);
+        }
+        assert_eq!(
+            (Error::TooManyFiles.errno(), Error::TooManySockets.errno()),
+            (libc::ENFILE, libc::EMFILE)
+        );
+        assert_eq!(errno(&io::Error::from_raw_os_error(libc::EADDRINUSE)), Error::AddressInUse);
     }
 }

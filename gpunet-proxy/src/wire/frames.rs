@@ -6,6 +6,7 @@ use crate::agent::{MapArena, Part, ToAgent};
 use crate::attached::{Stats, Usage};
 use crate::token::FinishPolicy;
 use gpu_usermap::PinnedRegion;
+use gpunet_abi::Handle;
 use gpunet_abi::layout::Geometry;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
@@ -62,10 +63,18 @@ pub(crate) struct CardIs {
 /// From a program, once it was welcomed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToDaemon {
+    /// `fresh` are handles: see [`handles`].
     FinishLaunch {
         call: u32,
         launch: u32,
         policy: Policy,
+        fresh: Vec<i32>,
+    },
+    AbortLaunch {
+        launch: u32,
+    },
+    Release {
+        handles: Vec<i32>,
     },
     ResetAll,
     Usage {
@@ -134,7 +143,9 @@ pub(crate) enum ToProgram {
     },
     Finished {
         call: u32,
-        left_open: u64,
+        closed: Vec<i32>,
+        kept: u64,
+        more: bool,
     },
     UsageIs {
         call: u32,
@@ -225,6 +236,16 @@ pub(crate) enum PartIs {
     Own,
     Pinned,
     Gpu { len: u64 },
+}
+
+/// Handles on their way.
+pub(crate) fn handles(handles: &[Handle]) -> Vec<i32> {
+    handles.iter().map(|handle| handle.raw()).collect()
+}
+
+/// Handles that have arrived, without what can be none.
+pub(crate) fn from_handles(raw: &[i32]) -> Vec<Handle> {
+    raw.iter().filter_map(|&raw| Handle::from_raw(raw)).collect()
 }
 
 impl Frame for Want {

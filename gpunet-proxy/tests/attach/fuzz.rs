@@ -37,8 +37,10 @@ fn frames() -> impl Strategy<Value = ToDaemon> {
         arena.prop_map(|arena| AgentAnswer::Unmapped { arena }),
     ];
     prop_oneof![
-        2 => (number.clone(), any::<u32>(), 0u8..4)
-            .prop_map(|(call, launch, policy)| ToDaemon::FinishLaunch { call, launch, policy }),
+        2 => (number.clone(), prop_oneof![0u32..4, any::<u32>()], 0u8..4, handles())
+            .prop_map(|(call, launch, policy, fresh)| ToDaemon::FinishLaunch { call, launch, policy, fresh }),
+        1 => prop_oneof![0u32..4, any::<u32>()].prop_map(|launch| ToDaemon::AbortLaunch { launch }),
+        2 => handles().prop_map(|handles| ToDaemon::Release { handles }),
         2 => Just(ToDaemon::ResetAll),
         2 => number.clone().prop_map(|call| ToDaemon::Usage { call }),
         8 => (number.clone(), request).prop_map(|(number, request)| ToDaemon::Ask { number, request }),
@@ -46,6 +48,15 @@ fn frames() -> impl Strategy<Value = ToDaemon> {
         1 => Just(ToDaemon::Detach),
         1 => agent.prop_map(ToDaemon::Agent),
         1 => Just(ToDaemon::Snapshot),
+    ]
+}
+
+/// Handles of sockets that may be, and of some that cannot.
+fn handles() -> impl Strategy<Value = Vec<i32>> {
+    let likely = (0i32..20, 1i32..4).prop_map(|(slot, generation)| generation << 16 | slot);
+    prop_oneof![
+        20 => proptest::collection::vec(prop_oneof![3 => likely, 1 => any::<i32>()], 0..20),
+        1 => proptest::collection::vec(any::<i32>(), 4000..5000),
     ]
 }
 

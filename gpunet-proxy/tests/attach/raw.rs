@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub const MAGIC: &[u8; 4] = b"gpnd";
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 #[derive(Clone, Debug, Serialize)]
 #[allow(dead_code, reason = "the order is the protocol")]
@@ -45,7 +45,9 @@ pub enum Device {
 #[derive(Clone, Debug, Serialize)]
 #[allow(dead_code, reason = "the order is the protocol")]
 pub enum ToDaemon {
-    FinishLaunch { call: u32, launch: u32, policy: u8 },
+    FinishLaunch { call: u32, launch: u32, policy: u8, fresh: Vec<i32> },
+    AbortLaunch { launch: u32 },
+    Release { handles: Vec<i32> },
     ResetAll,
     Usage { call: u32 },
     Ask { number: u32, request: Vec<u8> },

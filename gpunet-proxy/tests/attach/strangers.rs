@@ -32,12 +32,12 @@ fn another_version_is_refused_with_both_numbers() {
         let good = served();
         let raw = Raw::connect(&good.0.path);
         let mut other = hello(&Want::Probe);
-        other[4] = 2;
+        other[4] = 3;
         other.extend([1, 2, 3]);
         raw.send(&other);
         let Some(First::Refused { errno, reason }) = raw.first() else { panic!("not refused") };
         assert_eq!(errno, 93, "EPROTONOSUPPORT");
-        assert!(reason.contains("version 1 ") && reason.contains("this program 2"), "{reason}");
+        assert!(reason.contains("version 2 ") && reason.contains("this program 3"), "{reason}");
         raw.expect_closed();
         undisturbed(good);
     });
@@ -55,7 +55,7 @@ fn a_daemon_of_another_version_is_told_from_one_that_is_none() {
                 rustix::net::send(&socket, &answer, rustix::net::SendFlags::empty()).expect("sent");
             });
             match (attach(&path, small()).unwrap_err(), version) {
-                (DaemonError::Version { daemon, program: 1 }, Some(version)) => assert_eq!(daemon, version),
+                (DaemonError::Version { daemon, program: 2 }, Some(version)) => assert_eq!(daemon, version),
                 (DaemonError::Strange { .. }, None) => {}
                 (error, _) => panic!("{error}"),
             }
@@ -167,7 +167,12 @@ fn requests_of_garbage_are_answered_with_errors() {
         assert!(raw.next().is_some());
         raw.send(&bytes(&ToDaemon::Abandon { number: 17 }));
         raw.send(&bytes(&ToDaemon::Abandon { number: FIRST_REQUEST }));
-        raw.send(&bytes(&ToDaemon::FinishLaunch { call: 1, launch: 99, policy: 1 }));
+        raw.send(&bytes(&ToDaemon::FinishLaunch {
+            call: 1,
+            launch: 99,
+            policy: 1,
+            fresh: vec![1 << 16, -1],
+        }));
         assert_eq!(raw.next().expect("still served")[0], 3);
         raw.send(&bytes(&ToDaemon::ResetAll));
         raw.send(&bytes(&ToDaemon::Detach));

@@ -75,6 +75,7 @@ conformance! {
     shutdown::a_receive_after_shutdown_is_the_end
     shutdown::nothing_can_be_sent_and_received
     shutdown::what_was_sent_before_close_is_delivered
+    shutdown::messages_as_large_as_the_ring_leave_the_out_queue
     waiting::calls_that_would_wait_say_so
     waiting::a_nonblocking_stream_does_not_wait
     waiting::waits_end_when_their_time_is_over

@@ -3,6 +3,7 @@
 use crate::support::{Case, Memory, Team, World};
 use gpunet_device::stream::Shutdown;
 use gpunet_device::{Error, Group, Stream};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn an_end_of_stream_follows_the_data_and_stays(case: &Case) {
     let world = World::of(case);
@@ -188,5 +189,41 @@ pub fn what_was_sent_before_close_is_delivered(case: &Case) {
     };
     let (n, ()) = case.pair(&world, case.rings(1 << 16), server, client);
     assert!(n == 60_000 && got.holds(0, n, 5, 0));
+    world.end();
+}
+
+/// A message as large as the ring takes all that a receiver can grant, and the second one waits for that.
+pub fn messages_as_large_as_the_ring_leave_the_out_queue(case: &Case) {
+    const RING: usize = 1 << 16;
+    let world = World::of(case);
+    let (sent, got) = (Memory::filled(6, 0, 2 * RING), Memory::new(2 * RING));
+    // What waits outside of the receiver's ring; a direct stream has no such place.
+    let until_left = |g: &Team, stream: &mut Stream, left: usize| -> Result<(), Error> {
+        while !case.is_direct() && stream.out_queue(g)? > left as u64 {}
+        Ok(())
+    };
+    let (waits, arrived) = (AtomicBool::new(case.is_direct()), AtomicBool::new(false));
+    let until_set =
+        |g: &Team, flag: &AtomicBool| while g.broadcast(u64::from(flag.load(Ordering::Acquire))) == 0 {};
+    let client = |g: &Team, mut stream: Stream| {
+        stream.send_all(g, sent.buffer().first(RING))?;
+        stream.send_all(g, sent.buffer().skip(RING))?;
+        until_left(g, &mut stream, RING)?;
+        waits.store(true, Ordering::Release);
+        until_left(g, &mut stream, 0)?;
+        arrived.store(true, Ordering::Release);
+        stream.close(g)
+    };
+    let server = |g: &Team, mut stream: Stream| {
+        until_set(g, &waits);
+        let mut n = stream.recv_exact(g, got.buffer().first(RING))?;
+        until_set(g, &arrived);
+        n += stream.recv_exact(g, got.buffer().skip(RING))?;
+        assert_eq!(stream.recv(g, got.buffer())?, 0);
+        stream.close(g)?;
+        Ok(n)
+    };
+    let (n, ()) = case.pair(&world, case.rings(RING as u64), server, client);
+    assert!(n == 2 * RING && got.holds(0, n, 6, 0));
     world.end();
 }

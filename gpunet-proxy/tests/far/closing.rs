@@ -170,7 +170,7 @@ fn a_close_while_the_other_side_copies_breaks_its_pipe_and_frees_everything() {
                 }
                 server.close(&ONE).expect("open");
                 let error = sender.join().expect("no panic").expect("open until then");
-                // A reset closes without FIN, and the sender may see either first.
+                // A reset closes without END, and the sender may see either first.
                 assert!(error == expected || error == Error::BrokenPipe, "{error}");
             });
         }

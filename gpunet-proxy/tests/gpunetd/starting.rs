@@ -50,6 +50,28 @@ fn a_second_daemon_is_refused_and_says_who_runs() {
 }
 
 #[test]
+fn too_few_descriptors_are_named() {
+    let dir = Dir::new();
+    // Fewer than four, and the system cannot load the program.
+    let started = (4..40).find(|few| {
+        let mut shell = clean("sh");
+        shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &few.to_string(), GPUNETD, "--rc", "off"]);
+        let mut daemon = Running::spawn(shell.arg("--listen-path").arg(dir.join("d.sock")));
+        let mut ended = None;
+        until("it runs or has ended", || {
+            ended = ended.or_else(|| daemon.child.try_wait().expect("a child").map(|status| status.code()));
+            ended.is_some() || daemon.log().contains("clients attach at")
+        });
+        if let Some(code) = ended {
+            assert_eq!(code, Some(1), "{few}: {}", daemon.log());
+            daemon.until_logged("ulimit -n");
+        }
+        ended.is_none()
+    });
+    assert!(started.is_some_and(|few| few > 8), "{started:?}");
+}
+
+#[test]
 fn of_many_that_start_at_once_one_runs() {
     let dir = Dir::new();
     // A stale socket, for all of them to want to remove.

@@ -101,6 +101,29 @@ pub async fn a_full_table_is_an_error_that_passes(bench: Bench) {
         .await;
 }
 
+#[test]
+fn an_accept_waits_for_rings() {
+    let case = Case { transport: TransportKind::Tcp, threads: 1 };
+    case.run(async |bench: Bench| {
+        // One stream's worth.
+        let config = Config { shared_rings: 128 << 10, ..bench.case.config() };
+        bench
+            .end_with(config, async |bench| {
+                let listener = bench.listen().await;
+                let addr = listener.local_addr().expect("an address");
+                let _clients = [(); 2].map(|()| std::net::TcpStream::connect(addr).expect("connected"));
+                let (first, _) = listener.accept().await.expect("accepted");
+                let mut second = Box::pin(listener.accept());
+                // It asks, is refused, and does not ask again.
+                let early = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
+                assert!(early.is_err(), "there are no rings");
+                drop(first);
+                drop(second.await.expect("accepted"));
+            })
+            .await;
+    });
+}
+
 /// CPU time of this process' threads of that name, in clock ticks of 10 ms.
 fn ticks(name: &str) -> u64 {
     let mut sum = 0;

@@ -43,6 +43,27 @@ fn a_close_delivers_everything_to_a_slow_reader() {
     });
 }
 
+/// Each message takes all that the reader grants.
+#[test]
+fn a_close_delivers_messages_as_large_as_the_ring_to_a_reader_that_comes_later() {
+    const RING: usize = 65_536;
+    bounded(|| {
+        let hosts = Hosts::new(Fabric::new(87));
+        let ring = RC.with_rings(RING as u64, RING as u64);
+        let (mut a, mut b) = hosts.pair(ring.with_linger_ms(3000));
+        a.send_all(&SOLO, Memory::filled(1, 0, 2 * RING).buffer()).expect("room in the ring");
+        until("the second one waits", || a.out_queue(&SOLO) == Ok(RING as u64));
+        assert_eq!(receive(&mut b, 1, 0, RING), (RING, None));
+        a.close(&SOLO).expect("open");
+        // The reader goes on when the close has ended: nothing is left to be done for it.
+        hosts.a.expect_all_free();
+        assert_eq!(receive(&mut b, 1, RING, usize::MAX), (RING, None));
+        b.close(&SOLO).expect("open");
+        assert_eq!(hosts.a.world.attachment().stats().undelivered, 0);
+        hosts.end();
+    });
+}
+
 #[test]
 fn both_ends_close_at_once() {
     bounded(|| {

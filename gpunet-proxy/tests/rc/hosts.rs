@@ -35,7 +35,7 @@ impl Host {
     /// A proxy becomes a host when it first has to do with rc.
     pub fn with(fabric: &Fabric, config: Config) -> Self {
         let world = World::with(config);
-        listen(world.net(), RC).close(&SOLO).expect("open");
+        listen(world.net(), RC.with_rings(4096, 4096)).close(&SOLO).expect("open");
         let id = *fabric.hosts().last().expect("a host");
         Self { world, id, fabric: fabric.clone() }
     }

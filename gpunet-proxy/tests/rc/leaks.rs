@@ -1,10 +1,14 @@
 //! What a thousand connections leave behind.
 
-use crate::hosts::{Hosts, RC};
+use crate::hosts::{Host, Hosts, RC, config};
+use crate::raw_peer::stopped;
+use crate::support::client::{nobody, std_addr};
+use crate::support::daemon::Served;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, bounded, until};
+use gpunet_core::verbs::Verbs;
 use gpunet_core::verbs::sim::Fabric;
-use gpunet_device::{Error, Listener, Net, SockAddr, Stream};
+use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
 
 const COUNT: usize = 1000;
 
@@ -72,5 +76,53 @@ fn connections_leave_nothing_and_registrations_are_used_again() {
         assert_eq!((a.memory_regions + b.memory_regions) as u64, registrations, "all of them cached");
         listener.close(&SOLO).expect("open");
         hosts.end();
+    });
+}
+
+/// Programs that die in the middle of a handshake, under an account that has just enough for one.
+#[test]
+fn what_a_handshake_has_registered_goes_back_to_the_account_of_a_program_that_dies() {
+    const SMALL: Options = RC.with_rings(4096, 4096);
+    bounded(|| {
+        let fabric = Fabric::new(92);
+        let rules = format!("[user.{}]\nregistered_memory = 8192", rustix::process::getuid().as_raw());
+        let served = Served::with(config(&fabric), toml::from_str(&rules).expect("rules"));
+        let attach = || served.attach(config(&fabric));
+        let sim = fabric.host();
+        let until_it_holds_a_queue_pair = || {
+            let others = || fabric.hosts().into_iter().filter(|&host| host != sim.id());
+            until("a handshake begins", || others().any(|host| fabric.usage(host).queue_pairs == 1));
+        };
+        // It connects to somebody who does not answer.
+        let proxy = attach();
+        let attachment = proxy.attach_cpu().expect("attached");
+        let token = attachment.token().expect("a launch number");
+        let (net, addr) = (token.net(), nobody());
+        let silent = sim.listen(std_addr(addr), 1).expect("nobody is there");
+        let client = std::thread::spawn(move || Stream::connect_with(&SOLO, net, addr, SMALL).map(|_| ()));
+        until_it_holds_a_queue_pair();
+        proxy.abort();
+        assert!(client.join().expect("no panic").is_err());
+        drop((silent, token, attachment));
+        // It listens, and its client has stopped.
+        let proxy = attach();
+        let attachment = proxy.attach_cpu().expect("attached");
+        let token = attachment.token().expect("a launch number");
+        let listener = listen(token.net(), SMALL);
+        let client = stopped(&sim, std_addr(listener.local_addr()));
+        until_it_holds_a_queue_pair();
+        proxy.abort();
+        drop((client, token, attachment));
+        // There is enough for another one.
+        let host = Host::new(&fabric);
+        let listener = listen(host.net(), SMALL);
+        let proxy = attach();
+        let attachment = proxy.attach_cpu().expect("attached");
+        let token = attachment.token().expect("a launch number");
+        let stream = Stream::connect_with(&SOLO, token.net(), listener.local_addr(), SMALL);
+        stream.expect("the account is empty").close(&SOLO).expect("open");
+        drop((token, attachment));
+        listener.close(&SOLO).expect("open");
+        host.end();
     });
 }

@@ -9,6 +9,7 @@ mod support;
 mod accepting;
 mod counts;
 mod ending;
+mod handshakes;
 mod hosts;
 mod leaks;
 mod liars;

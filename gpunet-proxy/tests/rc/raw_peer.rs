@@ -5,8 +5,8 @@ use crate::support::{HANG, SOLO, pattern, until};
 use gpunet_core::rc::{HELLO_LEN, Hello, Remote};
 use gpunet_core::verbs::sim::Sim;
 use gpunet_core::verbs::{
-    Completion, Depth, Endpoint, Keys, Link, Listening, Memory, Op, Ring, RingMemory, Sge, Source, Status,
-    Verbs, WorkRequest,
+    Completion, Depth, Endpoint, Keys, Link, Listening, Memory, Op, Pending, Ring, RingMemory, Sge, Source,
+    Status, Verbs, WorkRequest,
 };
 use gpunet_device::{Listener, Stream};
 use std::future::Future;
@@ -87,6 +87,16 @@ pub fn connect_with(
     let (endpoint, answer) = wait(link.connect(&data))?;
     let theirs = Hello::decode(&answer).expect("a gpunet's answer");
     Ok(RawPeer { endpoint, send, recv, keys, theirs, iwarp, next_id: 0 })
+}
+
+/// A client that has asked and stops before it takes the answer.
+pub type Stopped = Pending<(Box<dyn Endpoint>, Vec<u8>)>;
+
+/// Asks for a connection, as a plain peer does, and stops.
+pub fn stopped(sim: &Sim, to: SocketAddr) -> Stopped {
+    let mut link = wait(sim.resolve(to, None)).expect("a route");
+    let (_, _, _, data) = prepare(&mut *link, Shape::PLAIN).expect("memory");
+    link.connect(&data)
 }
 
 /// Answers the next request at a listener of its own.

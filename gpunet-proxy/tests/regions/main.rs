@@ -59,8 +59,8 @@ fn value() -> impl Strategy<Value = u64> {
         0..10u64,
         0..200_000u64,
         any::<u64>(),
-        // FIN and ERR, and positions that wrap.
-        (0..70_000u64, 0..4u64).prop_map(|(position, bits)| position | bits << 62),
+        // END and ERR, and positions that wrap.
+        (0..70_000u64, 0..8u64).prop_map(|(position, bits)| position | bits << 61),
         (0..100u64).prop_map(|less| u64::MAX - less),
         (any::<u32>(), 0..100u32).prop_map(|(high, low)| u64::from(high) << 32 | u64::from(low)),
     ]

@@ -3,10 +3,11 @@
 use crate::daemon::{Running, gpunetd, until};
 use crate::parent::{Storm, send};
 use crate::support::{Memory, SOLO};
-use gpunet_device::{Listener, Net, Options, SockAddr, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::snapshot::State;
-use gpunet_proxy::{Config, attach};
+use gpunet_proxy::{Config, FinishPolicy, attach};
 use rustix::process::Signal;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -52,6 +53,67 @@ fn finishes(thread: &std::thread::JoinHandle<()>) -> bool {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     thread.is_finished()
+}
+
+/// A daemon that stands still for longer than the heartbeat (SIGSTOP, and SIGCONT after four seconds)
+/// ends the waits of its programs by ENETDOWN; and when it goes on, nothing is lost.
+#[test]
+fn a_daemon_that_stood_still_swallows_no_connection_and_no_control_slot() {
+    const CONTROLS: u32 = 8;
+    // One is kept for calls that do not wait.
+    const ACCEPTS: u32 = CONTROLS - 1;
+    let storm = Storm::new(1, false);
+    let daemon = Running::start(&mut gpunetd(&storm.dir));
+    let config = Config { controls: CONTROLS, ..Config::small() };
+    let attachment =
+        attach(&storm.dir.join("d.sock"), config).expect("a daemon").attach_cpu().expect("attached");
+    let token = attachment.token().expect("a number");
+    let net: Net = token.net();
+    let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp);
+    let listener =
+        Listener::bind_with(&SOLO, net, SockAddr::v4([127, 0, 0, 1], 0), tcp, 16).expect("a free port");
+    let addr = listener.local_addr().to_std().expect("an address");
+
+    let waits: Vec<_> =
+        (0..ACCEPTS).map(|_| std::thread::spawn(move || listener.accept(&SOLO).err())).collect();
+    until("all accepts wait", || attachment.usage().requests == ACCEPTS as usize);
+    send(daemon.child.id(), Signal::STOP);
+    let stopped = std::time::Instant::now();
+    // The kernel takes it into the backlog.
+    let mut client = std::net::TcpStream::connect(addr).expect("connected");
+    for wait in waits {
+        assert_eq!(wait.join().expect("no panic"), Some(Error::NetworkDown));
+    }
+    std::thread::sleep(std::time::Duration::from_secs(4).saturating_sub(stopped.elapsed()));
+    send(daemon.child.id(), Signal::CONT);
+
+    // The client is served by who accepts now, and as many can wait as before.
+    let mut stream = listener.accept_timeout(&SOLO, SOON).expect("the client's connection");
+    client.write_all(b"hello").expect("sent");
+    let memory = Memory::new(5);
+    assert_eq!(stream.recv_exact(&SOLO, memory.buffer()), Ok(5));
+    stream.close(&SOLO).expect("open");
+    drop(client);
+    let waits: Vec<_> =
+        (0..ACCEPTS).map(|_| std::thread::spawn(move || listener.accept(&SOLO).err())).collect();
+    until("all accepts wait again", || attachment.usage().requests == ACCEPTS as usize);
+    listener.close(&SOLO).expect("open");
+    for wait in waits {
+        assert_eq!(wait.join().expect("no panic"), Some(Error::BadHandle));
+    }
+    assert_eq!(token.finish(FinishPolicy::Close).left_open, 0);
+    // In the next launch, too.
+    let token = attachment.token().expect("a number");
+    for _ in 0..2 * CONTROLS {
+        Listener::bind(&SOLO, token.net(), SockAddr::v4([127, 0, 0, 1], 0))
+            .and_then(|listener| listener.close(&SOLO))
+            .expect("a free port");
+    }
+    assert_eq!(token.finish(FinishPolicy::Close).left_open, 0);
+    until("everything is free", || attachment.usage().sockets == 0);
+    let report = attachment.close();
+    assert_eq!((report.undelivered, report.unfinished), (0, 0));
+    crate::parent::sane(&daemon);
 }
 
 #[test]

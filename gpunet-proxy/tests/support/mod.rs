@@ -23,8 +23,23 @@ use std::time::{Duration, Instant};
 /// No test takes nearly so long, unless something hangs.
 pub const HANG: Duration = Duration::from_secs(60);
 
+/// Makes the threads of this process pause at hand-offs, if the environment says by which seed.
+#[cfg(feature = "pauses")]
+fn pause_by_environment() {
+    use gpunet_device::abi::hand_off::{Plan, start};
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        if let Some(seed) = std::env::var("GPUNET_PAUSES_SEED").ok().and_then(|seed| seed.parse().ok()) {
+            eprintln!("threads pause by the seed {seed}");
+            start(Plan::new(seed));
+        }
+    });
+}
+
 /// Runs a test's body on a thread of its own and fails when it hangs.
 pub fn bounded(body: impl FnOnce() + Send + 'static) {
+    #[cfg(feature = "pauses")]
+    pause_by_environment();
     let (done, ended) = mpsc::channel();
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let thread = std::thread::Builder::new().name(name).spawn(move || {

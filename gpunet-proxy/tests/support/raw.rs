@@ -7,6 +7,7 @@ use gpunet_device::abi::entry::OwnWords;
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::abi::{Context, Word};
 use std::mem::offset_of;
+use std::sync::atomic::AtomicU32;
 
 /// What a launch is handed.
 pub fn context(net: Net) -> Context {
@@ -36,6 +37,19 @@ pub fn landed(net: Net, slot: u32) -> Word {
     let context = context(net);
     let line = context.shared_layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
     word(context.shared + line + offset_of!(SocketLine, landed) as u64)
+}
+
+/// The flag of a CPU block that sleeps until it can send, and that of one that sleeps until something
+/// lands.
+pub fn park_flags(net: Net, slot: u32) -> [&'static AtomicU32; 2] {
+    let context = context(net);
+    let line = context.shared_layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
+    [offset_of!(SocketLine, send_park), offset_of!(SocketLine, recv_park)].map(|field| {
+        let flag = (context.shared + line + field as u64) as *mut u32;
+        // SAFETY: an aligned flag in the shared region, which lives as long as the world, and which
+        // everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr(flag) }
+    })
 }
 
 /// The word in which an end of a direct stream says what it sent.

@@ -33,7 +33,7 @@ pub enum AssembleError {
         /// GPU generation.
         arch: String,
         /// Its words.
-        source: RunError,
+        r#source: RunError,
     },
     /// A scratch file could not be written.
     #[error("cannot write {path}: {source}", path = .path.display())]
@@ -41,7 +41,7 @@ pub enum AssembleError {
         /// Which file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
 }
 

@@ -18,7 +18,7 @@ const KEYRING: &str = "usr/share/keyrings/debian-archive-keyring.gpg";
 #[derive(Debug, thiserror::Error)]
 pub enum DebianError {
     /// apt or dpkg is missing or failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Run(#[from] RunError),
     /// A file could not be written.
     #[error("{what} {path}: {source}", path = .path.display())]
@@ -28,7 +28,7 @@ pub enum DebianError {
         /// Which file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// No configured mirror has the suite.
     #[error(

@@ -16,11 +16,11 @@ pub enum GraphError {
         /// The crate's manifest.
         path: PathBuf,
         /// Cargo's own words.
-        source: RunError,
+        r#source: RunError,
     },
     /// The output of `cargo metadata` was not understood.
     #[error("the output of `cargo metadata` was not understood: {0}")]
-    Parse(#[from] serde_json::Error),
+    Parse(serde_json::Error),
     /// The path holds no package (for example a workspace without a root package).
     #[error("{path} is no package: --crate wants the directory of a package with a [lib]", path = .0.display())]
     NoPackage(PathBuf),
@@ -68,7 +68,7 @@ pub fn read(crate_dir: &Path) -> Result<KernelCrate, GraphError> {
         .arg(&manifest);
     let text =
         run::stdout(&mut cargo).map_err(|source| GraphError::Cargo { path: manifest.clone(), source })?;
-    let metadata: Metadata = serde_json::from_str(&text)?;
+    let metadata: Metadata = serde_json::from_str(&text).map_err(GraphError::Parse)?;
     describe(manifest, metadata)
 }
 

@@ -1,8 +1,8 @@
 //! The rules every PTX file of this project must meet. Each stands for a bug that the compiler will not report.
 
-use std::fmt;
-
-use crate::text::{Instruction, Module};
+use crate::constants::Addresses;
+use crate::source::{self, demangle};
+use crate::text::{Function, Instruction, Module};
 
 /// A rule.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,29 @@ pub struct Rule {
     pub name: &'static str,
     /// What goes wrong when it is broken, and what to do instead.
     pub why: &'static str,
-    find: fn(&str, &Module) -> Vec<(usize, String)>,
+    find: fn(&str, &Module) -> Vec<Place>,
+}
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// Where it is broken.
+    pub place: Place,
+}
+
+/// A place in the PTX.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Line in the PTX, from 1.
+    pub line: usize,
+    /// The function it is in, by its name in Rust.
+    pub function: Option<String>,
+    /// The line of Rust it comes from, where the PTX says so.
+    pub source: Option<String>,
+    /// An instruction's opcode, or the offending name.
+    pub text: String,
 }
 
 /// Every rule.
@@ -24,9 +46,9 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "non-coherent-load",
-        why: "`ld.global.nc` may return stale data when another agent writes the memory; it comes from a reference (`&T`) to device \
-              memory, so use raw pointers and the word types",
-        find: |_, module| find(module, is_non_coherent),
+        why: "this load may return a stale value when another agent writes the memory, and its address is no constant of the \
+              program; an entry's parameter that is a reference (`&T`) is loaded so: pass a raw pointer or a `Buffer`",
+        find: |_, module| non_coherent(module),
     },
     Rule {
         name: "atomic-rmw",
@@ -41,15 +63,8 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "unresolved-extern",
-        why: "nothing provides this function when the module is loaded",
-        find: |_, module| {
-            module
-                .externs
-                .iter()
-                .filter(|(_, name)| !ALLOWED_EXTERNS.contains(&name.as_str()))
-                .cloned()
-                .collect()
-        },
+        why: "nothing provides this function when the module is loaded; `memcmp` comes from `==` on slices, so compare them in a loop",
+        find: |_, module| unresolved(module),
     },
     Rule {
         name: "allocator",
@@ -67,25 +82,6 @@ pub const RULES: &[Rule] = &[
 /// External functions that may stay unresolved: none. CUDA would provide `vprintf` and `__assertfail`; no kernel here needs them.
 pub const ALLOWED_EXTERNS: &[&str] = &[];
 
-/// A broken rule, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The rule.
-    pub rule: &'static str,
-    /// Why there is such a rule.
-    pub why: &'static str,
-    /// Line in the PTX, from 1.
-    pub line: usize,
-    /// The offending text.
-    pub text: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}\n    rule {}: {}", self.line, self.text, self.rule, self.why)
-    }
-}
-
 /// Applies every rule but those named in `allow`.
 #[must_use]
 pub fn run(ptx: &str, allow: &[String]) -> Vec<Finding> {
@@ -93,20 +89,32 @@ pub fn run(ptx: &str, allow: &[String]) -> Vec<Finding> {
     let rules = RULES.iter().filter(|rule| !allow.iter().any(|name| name == rule.name));
     rules
         .flat_map(|rule| {
-            let found = (rule.find)(ptx, &module);
-            found.into_iter().map(|(line, text)| Finding { rule: rule.name, why: rule.why, line, text })
+            (rule.find)(ptx, &module).into_iter().map(|place| Finding { rule: rule.name, place })
         })
         .collect()
 }
 
-fn find(module: &Module, broken: fn(&Instruction) -> bool) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for function in &module.functions {
-        for i in function.instructions.iter().filter(|i| broken(i)) {
-            found.push((i.line, format!("`{} {}` in {}", i.opcode, i.operands, function.name)));
-        }
-    }
-    found
+/// A place outside all functions.
+fn in_module(line: usize, text: String) -> Place {
+    Place { line, function: None, source: None, text }
+}
+
+/// Instruction number `index` of a function.
+fn at_instruction(module: &Module, function: &Function, index: usize, text: &str) -> Place {
+    let source = source::describe(module, function, index);
+    let line = function.instructions[index].line;
+    Place { line, function: Some(demangle(&function.name)), source, text: text.to_owned() }
+}
+
+fn find(module: &Module, broken: impl Fn(&Instruction) -> bool) -> Vec<Place> {
+    module.functions.iter().flat_map(|function| find_in(module, function, &broken)).collect()
+}
+
+fn find_in(module: &Module, function: &Function, broken: impl Fn(&Instruction) -> bool) -> Vec<Place> {
+    let instructions = function.instructions.iter().enumerate().filter(|(_, i)| broken(i));
+    instructions
+        .map(|(index, i)| at_instruction(module, function, index, &format!("`{}`", i.opcode)))
+        .collect()
 }
 
 fn parts(i: &Instruction) -> Vec<&str> {
@@ -124,13 +132,18 @@ fn is_aligned_barrier(i: &Instruction) -> bool {
     }
 }
 
+fn non_coherent(module: &Module) -> Vec<Place> {
+    let in_function = |function| {
+        let constants = Addresses::new(module, function);
+        find_in(module, function, move |i| is_non_coherent(i) && !constants.contain(i))
+    };
+    module.functions.iter().flat_map(in_function).collect()
+}
+
 fn is_non_coherent(i: &Instruction) -> bool {
     let parts = parts(i);
-    // A constant of the program (rustc names them `anon_$_...`), addressed by its name, is no one's to
-    // write; every shared address is in a register.
-    let constant = i.operands.contains("[anon_$_");
     // `ldu` is the older form of the same load.
-    !constant && (parts[0] == "ldu" || (parts[0] == "ld" && parts.contains(&"nc")))
+    parts[0] == "ldu" || (parts[0] == "ld" && parts.contains(&"nc"))
 }
 
 fn is_read_modify_write(i: &Instruction) -> bool {
@@ -138,10 +151,13 @@ fn is_read_modify_write(i: &Instruction) -> bool {
     parts[0] == "red" || (parts[0] == "atom" && !parts.contains(&"cas"))
 }
 
-fn absolute_paths(ptx: &str, module: &Module) -> Vec<(usize, String)> {
+fn absolute_paths(ptx: &str, module: &Module) -> Vec<Place> {
     let lines = ptx.lines().enumerate().map(|(at, line)| (at + 1, line));
     let data = module.strings.iter().map(|(line, text)| (*line, text.as_str()));
-    lines.chain(data).filter_map(|(line, text)| Some((line, format!("`{}`", absolute_path(text)?)))).collect()
+    lines
+        .chain(data)
+        .filter_map(|(line, text)| Some(in_module(line, format!("`{}`", absolute_path(text)?))))
+        .collect()
 }
 
 /// Finds a path below a directory where people and build services keep sources.
@@ -168,27 +184,43 @@ fn absolute_path(text: &str) -> Option<&str> {
     text[at..].split(|c: char| c.is_whitespace() || matches!(c, '"' | ';' | '\0')).next()
 }
 
-fn allocator(_: &str, module: &Module) -> Vec<(usize, String)> {
+fn unresolved(module: &Module) -> Vec<Place> {
+    let missing = module.externs.iter().filter(|(_, name)| !ALLOWED_EXTERNS.contains(&name.as_str()));
+    missing
+        .flat_map(|(line, name)| {
+            let calls = calls(module, |called| called == name);
+            if calls.is_empty() { vec![in_module(*line, format!("`{name}`"))] } else { calls }
+        })
+        .collect()
+}
+
+fn allocator(_: &str, module: &Module) -> Vec<Place> {
     let mut found = named(module, "__rust_alloc");
-    found.extend(module.externs.iter().filter(|(_, name)| name.contains("__rust_alloc")).cloned());
+    let externs = module.externs.iter().filter(|(_, name)| name.contains("__rust_alloc"));
+    found.extend(externs.map(|(line, name)| in_module(*line, format!("`{name}`"))));
     found
 }
 
 /// Functions with `part` in their name, and calls of such.
-fn named(module: &Module, part: &str) -> Vec<(usize, String)> {
+fn named(module: &Module, part: &str) -> Vec<Place> {
+    let own = module.functions.iter().filter(|f| f.name.contains(part) && !f.instructions.is_empty());
+    let mut found: Vec<_> = own.map(|f| at_instruction(module, f, 0, "the function itself")).collect();
+    found.extend(calls(module, |name| name.contains(part)));
+    found
+}
+
+/// The calls of functions whose names are `wanted`.
+fn calls(module: &Module, wanted: impl Fn(&str) -> bool) -> Vec<Place> {
     let mut found = Vec::new();
     for function in &module.functions {
-        if function.name.contains(part) {
-            found.push((
-                function.instructions.first().map_or(0, |i| i.line),
-                format!("function {}", function.name),
-            ));
+        for (index, i) in function.instructions.iter().enumerate() {
+            let called = i.callee().filter(|name| wanted(name));
+            found.extend(
+                called.map(|name| {
+                    at_instruction(module, function, index, &format!("calls `{}`", demangle(name)))
+                }),
+            );
         }
-        let calls = function
-            .instructions
-            .iter()
-            .filter(|i| i.opcode.starts_with("call") && i.operands.contains(part));
-        found.extend(calls.map(|i| (i.line, format!("`{} {}` in {}", i.opcode, i.operands, function.name))));
     }
     found
 }

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use gpunet_build_ptx::check::{self, Verdict};
 use gpunet_build_ptx::graph::{self, KernelCrate};
+use gpunet_build_ptx::lint::Finding;
 use gpunet_build_ptx::ptx::{Build, DEFAULT_ARCH};
 use gpunet_build_ptx::toolchain::{Compiler, PINNED_RUSTC, Sources};
-use gpunet_build_ptx::{assemble, lint, shipped, toolchain, wrapper};
+use gpunet_build_ptx::{assemble, lint, report, shipped, toolchain, wrapper};
 
 /// Builds Rust kernel crates into PTX with the stable compiler, and checks the result.
 ///
@@ -137,16 +138,7 @@ impl Job {
         let ptx = build.run()?;
         let findings = lint::run(&ptx, &arguments.allow);
         if !findings.is_empty() {
-            let kept = target_dir.join(format!("{}.rejected.ptx", self.kernel.library));
-            fs::write(&kept, &ptx)?;
-            let text: Vec<_> = findings.iter().map(ToString::to_string).collect();
-            return Err(format!(
-                "the PTX breaks {} rule(s); it is kept in {}\n{}",
-                findings.len(),
-                kept.display(),
-                text.join("\n")
-            )
-            .into());
+            return Err(self.rejection(&build, &arguments.allow, (ptx, findings))?.into());
         }
         if arguments.assemble {
             let ptxas = assemble::find_ptxas(&target_dir)?;
@@ -156,6 +148,22 @@ impl Job {
             println!("ptxas accepts {} for {}", self.kernel.library, assemble::ARCHITECTURES.join(", "));
         }
         if arguments.check { self.check(&ptx, compiler) } else { self.write(&ptx) }
+    }
+
+    /// Says where the kernel breaks rules. For that it is built once more, with line numbers.
+    fn rejection(
+        &self,
+        build: &Build,
+        allow: &[String],
+        without_lines: (String, Vec<Finding>),
+    ) -> Result<String, Box<dyn Error>> {
+        eprintln!("The PTX breaks rules; building it with line numbers to say where.");
+        let with_lines = build.run_with_lines()?;
+        let found = lint::run(&with_lines, allow);
+        let (ptx, findings) = if found.is_empty() { without_lines } else { (with_lines, found) };
+        let kept = build.target_dir.join(format!("{}.rejected.ptx", self.kernel.library));
+        fs::write(&kept, ptx)?;
+        Ok(format!("the PTX breaks rules; it is kept in {}\n{}", kept.display(), report::describe(&findings)))
     }
 
     fn check(&self, fresh: &str, compiler: &Compiler) -> Result<(), Box<dyn Error>> {

@@ -21,7 +21,6 @@ const PROFILE: &[&str] = &[
     "profile.release.lto=\"fat\"",
     "profile.release.codegen-units=1",
     "profile.release.panic=\"abort\"",
-    "profile.release.debug=false",
     "profile.release.debug-assertions=false",
     "profile.release.overflow-checks=false",
     "profile.release.incremental=false",
@@ -38,7 +37,7 @@ pub enum PtxError {
         /// Package name.
         package: String,
         /// Cargo's own words.
-        source: RunError,
+        r#source: RunError,
     },
     /// This program does not know where it lies, so cargo cannot call it as wrapper.
     #[error("cannot find this program's own path: {0}")]
@@ -49,7 +48,7 @@ pub enum PtxError {
         /// Where it should lie.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
 }
 
@@ -76,6 +75,18 @@ impl Build<'_> {
     /// # Errors
     /// The crate does not compile, or the build left no PTX.
     pub fn run(&self) -> Result<String, PtxError> {
+        self.run_with("profile.release.debug=false")
+    }
+
+    /// As [`Build::run`], with the lines of Rust that instructions come from. The instructions are the same.
+    ///
+    /// # Errors
+    /// As [`Build::run`].
+    pub fn run_with_lines(&self) -> Result<String, PtxError> {
+        self.run_with("profile.release.debug=\"line-directives-only\"")
+    }
+
+    fn run_with(&self, debug: &str) -> Result<String, PtxError> {
         let release = self.target_dir.join(TARGET).join("release");
         let path = release.join("deps").join(format!("{}.s", self.kernel.library));
         self.forget_last_build(&release, &path);
@@ -92,13 +103,15 @@ impl Build<'_> {
             TARGET,
         ]);
         cargo.arg("--manifest-path").arg(&self.kernel.manifest).arg("--target-dir").arg(self.target_dir);
-        for setting in PROFILE {
+        for setting in PROFILE.iter().chain([&debug]) {
             cargo.args(["--config", setting]);
         }
         if !self.features.is_empty() {
             cargo.args(["--features", &self.features.join(",")]);
         }
         cargo.args(["--", "--emit", "asm", "-C", "linker=true"]);
+        // Constants are checked as strictly as the compiler can: `kernel_entry!` then finds padding inside a parameter, too.
+        cargo.arg("-Zextra-const-ub-checks");
         cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTC_WRAPPER", &myself).env(crate::wrapper::ROLE, "1");
         cargo.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f")).env_remove("RUSTFLAGS");
         if let Sources::Elsewhere(library) = self.sources {

@@ -11,7 +11,7 @@ pub enum RunError {
         /// Program name.
         program: String,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The program ended with a failure.
     #[error("`{program}` failed ({status}):\n{stderr}")]

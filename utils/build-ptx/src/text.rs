@@ -1,19 +1,46 @@
-//! Reads PTX text: its functions, their instructions, and the text in its data.
+//! Reads PTX text: its functions, their instructions and source lines, its variables, and the text in them.
 //!
 //! This is no full parser. It knows what the compiler and hand-written inline assembly produce: one statement per `;`, `{}` blocks,
 //! and both kinds of comment.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A line of Rust, from a `.loc` directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// Number of the file: a key of [`Module::files`].
+    pub file: u32,
+    /// Line in it, from 1.
+    pub line: u32,
+}
 
 /// One instruction, with the line it stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// Line in the file, from 1.
     pub line: usize,
+    /// The line of Rust it comes from, where the PTX says so.
+    pub source: Option<SourceLine>,
     /// Opcode with all qualifiers, such as `ld.acquire.sys.global.b64`; without guard predicate.
     pub opcode: String,
     /// The rest of the statement.
     pub operands: String,
+}
+
+impl Instruction {
+    /// The function that a direct call calls: `f` in `call (results), f, (parameters)`.
+    #[must_use]
+    pub fn callee(&self) -> Option<&str> {
+        if !self.opcode.starts_with("call") {
+            return None;
+        }
+        let after_results = match self.operands.strip_prefix('(') {
+            Some(results) => results.split_once("),")?.1,
+            None => &self.operands,
+        };
+        let name = after_results.split(',').next()?.trim();
+        (!name.starts_with('%')).then_some(name)
+    }
 }
 
 /// One function with a body.
@@ -36,6 +63,10 @@ pub struct Module {
     pub functions: Vec<Function>,
     /// Declared `.extern .func` names, with their line.
     pub externs: Vec<(usize, String)>,
+    /// Variables in device memory that only this module sees, constants among them.
+    pub private_variables: BTreeSet<String>,
+    /// Rust source files by number.
+    pub files: BTreeMap<u32, String>,
     /// Initialised byte arrays that hold text: line, and the text.
     pub strings: Vec<(usize, String)>,
 }
@@ -51,6 +82,7 @@ impl Module {
         let mut line = 1;
         let mut header_line = 1;
         let mut depth = 0usize;
+        let mut source = None;
         for c in clean.chars() {
             if c == '\n' {
                 line += 1;
@@ -66,6 +98,7 @@ impl Module {
                 depth += 1;
                 if current.is_none() {
                     current = Some((function(&header), depth));
+                    source = None;
                 }
                 header.clear();
             } else if closes {
@@ -75,13 +108,20 @@ impl Module {
                 depth = depth.saturating_sub(1);
             } else if c == ';' {
                 match &mut current {
-                    Some((function, _)) => function.instructions.extend(instruction(header_line, &header)),
+                    Some((function, _)) => {
+                        function.instructions.extend(instruction(header_line, source, &header));
+                    }
                     None => module.declaration(header_line, &header),
                 }
                 header.clear();
-            } else if (c == ':' && is_label(&header))
-                || (c == '\n' && current.is_none() && is_directive_line(&header))
-            {
+            } else if c == ':' && is_label(&header) {
+                header.clear();
+            } else if c == '\n' && is_directive_line(&header) {
+                if let Some(place) = header.trim().strip_prefix(".loc") {
+                    source = source_line(place);
+                } else if let Some((number, name)) = header.trim().strip_prefix(".file").and_then(file) {
+                    module.files.insert(number, name);
+                }
                 header.clear();
             } else {
                 header.push(c);
@@ -108,9 +148,8 @@ impl Module {
                 continue;
             }
             found.push(function);
-            let calls = function.instructions.iter().filter(|i| i.opcode.starts_with("call"));
-            let words = calls.flat_map(|i| i.operands.split(|c: char| !is_symbol(c)));
-            open.extend(words.filter_map(|word| by_name.get(word).copied()));
+            let called = function.instructions.iter().filter_map(Instruction::callee);
+            open.extend(called.filter_map(|name| by_name.get(name).copied()));
         }
         found
     }
@@ -118,7 +157,10 @@ impl Module {
     fn declaration(&mut self, line: usize, text: &str) {
         if text.contains(".extern") && text.contains(".func") {
             self.externs.push((line, function(text).name));
-        } else if let Some(bytes) = initialiser(text) {
+            return;
+        }
+        self.private_variables.extend(private_variable(text));
+        if let Some(bytes) = initialiser(text) {
             self.strings.push((line, String::from_utf8_lossy(&bytes).into_owned()));
         }
     }
@@ -138,7 +180,32 @@ fn is_label(header: &str) -> bool {
 }
 
 fn is_directive_line(header: &str) -> bool {
-    [".version", ".target", ".address_size", ".file"].iter().any(|d| header.trim_start().starts_with(d))
+    const DIRECTIVES: &[&str] = &[".version", ".target", ".address_size", ".file", ".loc", ".section"];
+    let first = header.split_whitespace().next();
+    first.is_some_and(|word| DIRECTIVES.contains(&word))
+}
+
+/// Reads `FILE LINE COLUMN`; line 0 is the compiler's word for "none".
+fn source_line(place: &str) -> Option<SourceLine> {
+    let mut numbers = place.split_whitespace().map_while(|word| word.parse().ok());
+    let (file, line) = (numbers.next()?, numbers.next()?);
+    (line > 0).then_some(SourceLine { file, line })
+}
+
+/// Reads `NUMBER "NAME"`.
+fn file(text: &str) -> Option<(u32, String)> {
+    let (number, name) = text.trim().split_once(char::is_whitespace)?;
+    Some((number.parse().ok()?, name.trim().trim_matches('"').to_owned()))
+}
+
+/// The name in `.global .align 8 .b8 NAME[16] = {..}`, unless other modules or the host reach the variable.
+fn private_variable(text: &str) -> Option<String> {
+    let declaration = text.split_once('=').map_or(text, |(declaration, _)| declaration);
+    let words: Vec<_> = declaration.split_whitespace().collect();
+    let private = !words.iter().any(|word| matches!(*word, ".visible" | ".extern" | ".weak" | ".common"));
+    let in_memory = words.iter().any(|word| matches!(*word, ".global" | ".const"));
+    let name: String = words.last()?.chars().take_while(|&c| is_symbol(c)).collect();
+    (private && in_memory && !name.is_empty()).then_some(name)
 }
 
 /// Reads the name from `.visible .func (results) name(parameters)`.
@@ -153,7 +220,7 @@ fn function(header: &str) -> Function {
     Function { name, entry, visible: header.contains(".visible"), instructions: Vec::new() }
 }
 
-fn instruction(line: usize, statement: &str) -> Option<Instruction> {
+fn instruction(line: usize, source: Option<SourceLine>, statement: &str) -> Option<Instruction> {
     let mut text = statement.trim();
     if text.starts_with('@') {
         text = text.split_once(char::is_whitespace)?.1.trim_start();
@@ -161,7 +228,12 @@ fn instruction(line: usize, statement: &str) -> Option<Instruction> {
     let (opcode, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     // Directives (.reg, .param) declare, they do not execute.
     let executes = opcode.starts_with(|c: char| c.is_ascii_lowercase());
-    executes.then(|| Instruction { line, opcode: opcode.to_owned(), operands: operands.trim().to_owned() })
+    executes.then(|| Instruction {
+        line,
+        source,
+        opcode: opcode.to_owned(),
+        operands: operands.trim().to_owned(),
+    })
 }
 
 /// The bytes of `.global .b8 name[N] = {1, 2, 3}`.
@@ -211,6 +283,7 @@ mod tests {
 ()
 .noreturn;
 .global .align 1 .b8 path[5] = {97, 98, 47, 99};
+.visible .global .align 8 .u64 gpunet_attachment;
 .visible .entry kernel(
 	.param .align 8 .b8 kernel_param_0[16]
 )
@@ -232,8 +305,14 @@ $L__BB1_2:
 }
 .func _helper()
 {
+$L__func_begin0:
+	.loc	2 10 5
 	trap; exit;
+	.loc	2 0 5
+	ret;
 }
+	.section	.debug_macinfo	{	}
+	.file	2 "./src/lib.rs"
 "#;
 
     #[test]
@@ -244,7 +323,7 @@ $L__BB1_2:
         let opcodes: Vec<_> = kernel.instructions.iter().map(|i| i.opcode.as_str()).collect();
         assert_eq!(opcodes, ["setp.ne.u32", "vote.sync.ballot.b32", "bra", "ld.v2.u64", "call.uni", "ret"]);
         let helper = module.function("_helper").expect("helper");
-        assert_eq!(helper.instructions.len(), 2);
+        assert_eq!(helper.instructions.len(), 3);
         assert_eq!(module.externs, [(7, "vprintf".to_owned())]);
         assert_eq!(module.strings, [(11, "ab/c".to_owned())]);
     }
@@ -254,6 +333,23 @@ $L__BB1_2:
         let module = Module::parse(SAMPLE);
         let load = &module.functions[0].instructions[3];
         assert_eq!(SAMPLE.lines().nth(load.line - 1).map(str::trim), Some("ld.v2.u64 {%rd1, %rd2}, [%rd3];"));
+    }
+
+    #[test]
+    fn source_lines_are_kept() {
+        let module = Module::parse(SAMPLE);
+        let helper = module.function("_helper").expect("helper");
+        let line = SourceLine { file: 2, line: 10 };
+        let sources: Vec<_> = helper.instructions.iter().map(|i| i.source).collect();
+        assert_eq!(sources, [Some(line), Some(line), None]);
+        assert_eq!(module.files[&2], "./src/lib.rs");
+        assert_eq!(module.functions[0].instructions[0].source, None);
+    }
+
+    #[test]
+    fn variables_of_the_module_are_private_unless_they_are_visible() {
+        let module = Module::parse(SAMPLE);
+        assert_eq!(module.private_variables.iter().collect::<Vec<_>>(), ["path"]);
     }
 
     #[test]

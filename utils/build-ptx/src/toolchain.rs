@@ -22,7 +22,7 @@ pub fn pinned() -> String {
 pub enum ToolchainError {
     /// The compiler could not be asked for its version.
     #[error("no usable Rust compiler: {0}\nInstall it with `rustup toolchain install {PINNED_RUSTC}`.")]
-    Rustc(#[from] RunError),
+    Rustc(RunError),
     /// `rustc -vV` lacked a line.
     #[error("`rustc -vV` does not name its {0}")]
     Unknown(&'static str),
@@ -64,12 +64,12 @@ impl Compiler {
     /// # Errors
     /// There is none, or it gives no version.
     pub fn detect() -> Result<Self, ToolchainError> {
-        let version = run::stdout(rustc().arg("-vV"))?;
+        let version = run::stdout(rustc().arg("-vV")).map_err(ToolchainError::Rustc)?;
         let field = |name: &'static str| {
             let value = version.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
             value.map(str::to_owned).ok_or(ToolchainError::Unknown(name))
         };
-        let sysroot = run::stdout(rustc().args(["--print", "sysroot"]))?;
+        let sysroot = run::stdout(rustc().args(["--print", "sysroot"])).map_err(ToolchainError::Rustc)?;
         Ok(Self { release: field("release")?, commit: field("commit-hash")?, sysroot: sysroot.trim().into() })
     }
 

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gpunet_build_ptx::lint;
 use gpunet_build_ptx::shipped::{self, SHIPPED};
 use gpunet_build_ptx::text::{Function, Module};
+use gpunet_build_ptx::{lint, report};
 
 fn root() -> PathBuf {
     shipped::workspace_root(Path::new(env!("CARGO_MANIFEST_DIR")))
@@ -38,8 +38,7 @@ fn is_u64(opcode: &str, head: &str) -> bool {
 fn every_shipped_file_meets_every_lint() {
     for shipped in SHIPPED {
         let findings = lint::run(&read(shipped.output), &[]);
-        let text: Vec<_> = findings.iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{}:\n{}", shipped.output, text.join("\n"));
+        assert!(findings.is_empty(), "{}:\n{}", shipped.output, report::describe(&findings));
     }
 }
 

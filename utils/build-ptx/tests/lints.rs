@@ -37,6 +37,11 @@ fn non_coherent_load() {
     assert_passes(&kernel("ld.global.b64 %rd1, [%rd2]; ld.acquire.sys.global.b64 %rd1, [%rd2];"));
     assert_eq!(rules_broken(&kernel("ld.global.nc.b64 %rd1, [%rd2];")), ["non-coherent-load"]);
     assert_eq!(rules_broken(&kernel("ld.global.nc.v2.b64 {%rd1, %rd3}, [%rd2];")), ["non-coherent-load"]);
+    let constant = ".global .align 1 .b8 anon_$_0[3] = {71, 69, 84};\n";
+    assert_passes(&format!(
+        "{constant}{}",
+        kernel("mov.b64 %rd1, anon_$_0; ld.global.nc.b8 %rs1, [%rd1+2];")
+    ));
 }
 
 #[test]
@@ -67,6 +72,9 @@ fn unresolved_extern() {
         rules_broken(".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n"),
         ["unresolved-extern"]
     );
+    let called = kernel("call.uni (r), memcmp, (a);");
+    let findings = lint::run(&format!(".extern .func (.param .b32 r) memcmp(.param .b64 a);\n{called}"), &[]);
+    assert_eq!(findings[0].place.function.as_deref(), Some("k"));
 }
 
 #[test]
@@ -88,12 +96,6 @@ fn formatting() {
 fn an_allowed_rule_is_not_applied() {
     let ptx = kernel("bar.sync 0;");
     assert!(lint::run(&ptx, &["aligned-barrier".to_owned()]).is_empty());
-}
-
-#[test]
-fn a_finding_names_line_function_rule_and_reason() {
-    let text = lint::run(&kernel("bar.sync 0;"), &[])[0].to_string();
-    assert!(text.starts_with("line 5: `bar.sync 0` in k\n    rule aligned-barrier: "), "{text}");
 }
 
 #[test]

@@ -258,7 +258,7 @@ boot_scenarios() {
 
 # read_result NAME REPORTS: of each guest's lines `end NAME GUEST ok|FAILED|skipped SECONDS TEXT` the worst.
 read_result() {
-    local expected=1 lines
+    local expected=1 lines left
     [ "$(header "$1" guests)" != two ] || [ -n "$(header "$1" dies)" ] || expected=2
     lines=$(sed -n "s/^end $1 //p" "$2")
     if grep -m1 -q '^[12] FAILED' <<<"$lines"; then
@@ -268,7 +268,8 @@ read_result() {
     elif grep -q '^[12] skipped' <<<"$lines"; then
         REASON[$1]=$(sed -nE 's/^[12] skipped [0-9]+ //p' <<<"$lines" | head -n1)
     else
-        RESULT[$1]="ok      $(sed -nE 's/^[12] ok ([0-9]+).*/\1/p' <<<"$lines" | sort -n | tail -n1) s"
+        left=$(sed -nE 's/^[12] ok [0-9]+ (.+)/\1/p' <<<"$lines" | head -n1)
+        RESULT[$1]="ok      $(sed -nE 's/^[12] ok ([0-9]+).*/\1/p' <<<"$lines" | sort -n | tail -n1) s${left:+  $left}"
     fi
 }
 

@@ -1,7 +1,7 @@
 //! Binding the listener, in a launch of its own.
 
 use crate::record::Listening;
-use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr};
+use gpunet_device::{Buffer, Group, Kernel, Listener, Net, Options, SockAddr};
 
 /// Binds a listener and leaves it open for later launches (the host finishes this one with `Keep`).
 ///
@@ -23,10 +23,6 @@ pub struct EchoListen {
     pub reserved: u32,
 }
 
-/// The options carry the server's short receive timeout, which bounds the bind too; on a busy
-/// machine it may take several attempts.
-const ATTEMPTS: u32 = 2000;
-
 impl Kernel for EchoListen {
     const ENTRY: &'static str = "gpunet_echo_listen";
 
@@ -34,16 +30,8 @@ impl Kernel for EchoListen {
         if g.index() != 0 {
             return;
         }
-        let mut attempt = 0;
-        let result = loop {
-            let result = Listener::bind_with(g, self.net, self.addr, self.options, self.backlog);
-            attempt += 1;
-            match result {
-                Err(Error::TimedOut) if attempt < ATTEMPTS => {}
-                other => break other,
-            }
-        };
-        let record = match result {
+        let bound = Listener::bind_with(g, self.net, self.addr, self.options, self.backlog);
+        let record = match bound {
             Ok(listener) => {
                 Listening { errno: 0, handle: listener.handle().raw(), addr: listener.local_addr() }
             }

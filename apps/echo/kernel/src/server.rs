@@ -168,10 +168,10 @@ impl Block {
             ) => {
                 return Err(error);
             }
-            // Out of rings or slots: the connection waits in the backlog until one is free. Anything
-            // else is that connection's own end.
+            // Out of rings, slots or descriptors: the connection waits in the backlog until one is free.
+            // Anything else is that connection's own end.
             Err(error) => {
-                if !matches!(error, Error::NoBuffers | Error::TooManySockets) {
+                if !matches!(error, Error::NoBuffers | Error::TooManySockets | Error::TooManyFiles) {
                     self.fail(error);
                 }
                 self.hold_until = now + EXHAUSTED_NS;

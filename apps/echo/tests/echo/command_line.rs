@@ -1,6 +1,7 @@
 //! Help, and command lines that are refused.
 
-use crate::process::{run, texts};
+use crate::process::{ECHO, finish, run, texts};
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_bad_command_line_gets_one_line_and_code_2() {
@@ -11,6 +12,7 @@ fn a_bad_command_line_gets_one_line_and_code_2() {
         (&["--device", "abacus"], "abacus"),
         (&["--threads", "4096"], "4096"),
         (&["--connections", "0"], "0"),
+        (&["--connections", "5000"], "1..=2048"),
         (&["--transport", "pigeon"], "pigeon"),
         (&["client"], "ADDR"),
         (&["client", "no-port"], "no-port"),
@@ -48,6 +50,21 @@ fn a_gpu_that_is_not_there_is_named_with_the_reason() {
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
     assert!(err.contains("cuda:99") && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn too_few_descriptors_are_named() {
+    // Fewer than four, and the system cannot load the program; with twenty it may start.
+    for few in 4..=16 {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &few.to_string(), ECHO, "--device", "cpu"]);
+        shell.args(["--connections", "1", "--size", "64", "--count", "1"]);
+        let shell = shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = finish(shell.spawn().expect("a shell"));
+        let (_, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{few}: {err}");
+        assert!(err.contains("ulimit -n") && err.lines().count() == 1, "{few}: {err}");
+    }
 }
 
 #[test]

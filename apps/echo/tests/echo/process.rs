@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The program.
+pub const ECHO: &str = env!("CARGO_BIN_EXE_gpunet-echo");
+
 /// A command that runs the program.
 pub fn echo(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-echo"));
+    let mut command = Command::new(ECHO);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

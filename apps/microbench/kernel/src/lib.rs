@@ -10,6 +10,9 @@
 //! | [`Incast`] | many senders, one receiver that serves whoever has something |
 //! | [`Flow`] | blocks send or receive as fast as they can |
 //! | [`Serve`] | one block echoes for one peer outside |
+//! | [`Leave`], [`Stale`] | sockets are left or closed by one launch while another one waits on them |
+//! | [`Attend`] | clients are served through panics and through silences of the proxy |
+//! | [`Twice`] | broadcasts of two values of one block |
 //! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
 //! | [`Handoff`], [`Clock`] | stamps at the steps of a hand-off, and the device's clock to compare them |
 //! | [`Bare`] | the floor between two devices: data and flag, without a stream |
@@ -25,6 +28,7 @@ mod connects;
 mod copy;
 mod duplex;
 mod ends;
+mod faults;
 mod flags;
 mod flow;
 mod group;
@@ -41,6 +45,7 @@ pub use connects::Connects;
 pub use copy::Copy;
 pub use duplex::Duplex;
 pub use ends::Ends;
+pub use faults::{Attend, Leave, Stale, Twice};
 pub use flags::Flags;
 pub use flow::{Flow, MOST_CONNECTIONS};
 pub use group::GroupKind;

@@ -1,6 +1,6 @@
 //! rstream of librdmacm and perftest, where they are installed: the peers of rc.
 
-use super::{is_installed, run};
+use super::{Failure, has_crashed, is_installed, persist, run};
 use crate::process::start_bound;
 use crate::report::{Percentiles, Recorder, Role, Row};
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
     each(recorder, "rstream", |recorder| {
         for &size in sizes {
             let iterations = if size > 100_000 { 100 } else { 500 };
-            let row = rstream(address, size, 1, iterations)?;
+            let row = persist(recorder, "rstream", || rstream(address, size, 1, iterations))?;
             // One transfer there and one back, iterations times: rstream says what one of them took.
             recorder.row(
                 Row::percentiles(Role::Peer, format!("{size} B, rstream (mean)"), mean(row.us))
@@ -26,9 +26,14 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
         }
         Ok(())
     });
-    each(recorder, "ib_write_lat", |recorder| {
+    write_latency(recorder, "ib_write_lat", address, sizes);
+}
+
+/// Times of perftest's program, which may have another path.
+fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes: &[u64]) {
+    each(recorder, program, |recorder| {
         for &size in sizes {
-            let fields = perftest("ib_write_lat", address, size, 500)?;
+            let fields = persist(recorder, program, || perftest(program, address, size, 500))?;
             // bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99 %, 99.9 %
             let at = |index: usize| fields.get(index).copied().ok_or("a short line");
             let times = Percentiles {
@@ -51,7 +56,7 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
 pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
     let size = 1 << 20;
     each(recorder, "rstream", |recorder| {
-        let told = rstream(address, size, 64, 1)?;
+        let told = persist(recorder, "rstream", || rstream(address, size, 64, 1))?;
         let row = Row::rate(
             Role::Peer,
             "1 MiB a call, rstream",
@@ -63,7 +68,8 @@ pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
     });
     each(recorder, "ib_write_bw", |recorder| {
         // bytes, iterations, peak and average MiB/s, Mpps
-        let fields = perftest("ib_write_bw", address, size, 100)?;
+        let program = "ib_write_bw";
+        let fields = persist(recorder, program, || perftest(program, address, size, 100))?;
         let mib = fields.get(3).copied().ok_or("a short line")?;
         let row =
             Row::rate(Role::Peer, "1 MiB, ib_write_bw", (mib * 1048576.0) as u64, Duration::from_secs(1));
@@ -99,7 +105,20 @@ impl Drop for Server {
     }
 }
 
-fn serve(command: &mut Command) -> Result<Server, String> {
+impl Server {
+    /// What came of a client of it: of two that have failed the one that has crashed counts.
+    fn judge<T>(&mut self, result: Result<T, Failure>) -> Result<T, Failure> {
+        let crashed = self.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
+        match (result, crashed) {
+            (Err(Failure::Failed(_)), Some(status)) => {
+                Err(Failure::Crashed(format!("{status}, the server of the two")))
+            }
+            (result, _) => result,
+        }
+    }
+}
+
+fn serve(command: &mut Command) -> Result<Server, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Server(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
     std::thread::sleep(UNTIL_IT_LISTENS);
@@ -112,12 +131,12 @@ struct Told {
     us: f64,
 }
 
-fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Result<Told, String> {
+fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Result<Told, Failure> {
     let shape = [("-S", size.to_string()), ("-C", transfers.to_string()), ("-I", iterations.to_string())];
     let options: Vec<String> = shape.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
     let address = address.to_string();
-    let _server = serve(Command::new("rstream").args(["-b", &address]).args(&options))?;
-    let said = run(Command::new("rstream").args(["-s", &address]).args(&options), LIMIT)?;
+    let mut server = serve(Command::new("rstream").args(["-b", &address]).args(&options))?;
+    let said = server.judge(run(Command::new("rstream").args(["-s", &address]).args(&options), LIMIT))?;
     // name bytes xfers iters total time Gb/sec usec/xfer
     let line = said.lines().find(|line| line.starts_with("custom")).ok_or("no line of results")?;
     let mut last = line.split_whitespace().rev();
@@ -127,10 +146,63 @@ fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Resul
 }
 
 /// The numbers of perftest's line of results.
-fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, String> {
+fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, Failure> {
     let options = ["-F", "-R", "-s", &size.to_string(), "-n", &rounds.to_string()].map(str::to_owned);
-    let _server = serve(Command::new(program).args(&options))?;
-    let said = run(Command::new(program).args(&options).arg(address.to_string()), LIMIT)?;
+    let mut server = serve(Command::new(program).args(&options))?;
+    let said = server.judge(run(Command::new(program).args(&options).arg(address.to_string()), LIMIT))?;
     let line = said.lines().skip_while(|line| !line.contains("#bytes")).nth(1).ok_or("no line of results")?;
     Ok(line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Axis;
+    use crate::scratch::Scratch;
+
+    /// How many rows and which notes a perftest program leaves that crashes in its first `crashes` runs, in that role.
+    fn told(role: &str, crashes: u32) -> (usize, Vec<String>) {
+        let folder = format!("gpunet-bench-crash-{role}-{crashes}-{}", std::process::id());
+        let folder = Scratch::folder(std::env::temp_dir().join(folder)).expect("a folder");
+        let (program, runs) = (folder.path().join("ib_write_lat"), folder.path().join("runs"));
+        // With an address it is the client. Line by line: a run is counted, then it crashes or does its work.
+        let script = format!(
+            "#!/bin/bash\n\
+             case $* in *127.0.0.1*) role=client;; *) role=server;; esac\n\
+             if [ $role = {role} ]; then\n\
+             echo >>{runs}; [ $(wc -l <{runs}) -gt {crashes} ] || kill -SEGV $$\n\
+             fi\n\
+             [ $role = client ] || exec sleep 100\n\
+             [ $(wc -l <{runs}) -gt {crashes} ] || exit 1\n\
+             echo '#bytes #iterations t_min[usec]'; echo ' 64 500 1.0 9.0 2.0 2.5 0.1 4.0 5.0'\n",
+            runs = runs.display()
+        );
+        // Another process writes it: one that another test forks meanwhile would have it open, and nobody could run it.
+        let write = "printf %s \"$1\" >\"$2\" && chmod 755 \"$2\"";
+        let written = Command::new("sh").args(["-c", write, "-", &script]).arg(&program).status();
+        assert!(written.expect("a shell").success());
+        let mut recorder = Recorder::new(String::new(), None, false);
+        recorder.table("latency", "a table", Axis::None, Vec::new(), 1).expect("heard");
+        let address = IpAddr::from([127, 0, 0, 1]);
+        write_latency(&mut recorder, program.to_str().expect("a path of text"), address, &[64]);
+        let table = recorder.report().tables.last().expect("a table");
+        (table.rows.len(), table.notes.clone())
+    }
+
+    #[test]
+    fn a_program_that_crashes_is_tried_again() {
+        for role in ["client", "server"] {
+            let (rows, notes) = told(role, 2);
+            assert_eq!((rows, notes.len()), (1, 2), "{role}: {notes:?}");
+            assert!(notes.iter().all(|note| note.contains("crashed and is tried again")), "{notes:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_always_crashes_is_left_out() {
+        let (rows, notes) = told("client", u32::MAX);
+        let last = notes.last().expect("it says so");
+        assert!(last.starts_with("without ") && last.contains("it crashed 3 times: signal: 11"), "{last}");
+        assert_eq!(rows, 0);
+    }
 }

@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 pub struct CheckArgs {
     #[command(flatten)]
     pub pair: PairArgs,
-    /// Only blocks of at most so many threads.
-    #[arg(long, default_value_t = 1024)]
+    /// Only blocks of at most so many threads, 1 to 1024.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub widest: u32,
 }
 

@@ -79,7 +79,7 @@ pub enum LaunchError {
         /// How many kernels of the call were started before, and run.
         started: usize,
         /// The driver's error.
-        source: CudaError,
+        r#source: CudaError,
     },
 }
 

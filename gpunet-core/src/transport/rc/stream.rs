@@ -98,6 +98,12 @@ impl RcIo {
         }
     }
 
+    /// Bytes that were posted and that `offer` has not counted yet: what it was offered without a grant
+    /// is posted when the grant comes.
+    fn uncounted(&self) -> u64 {
+        self.machine.posted() - self.accepted
+    }
+
     /// Bytes that lie in the ring and were not given yet.
     fn landed(&self) -> u64 {
         self.machine.received() - self.taken
@@ -142,7 +148,9 @@ impl StreamIo for RcIo {
         self.post();
         Ready {
             readable: self.landed() > 0 || self.machine.is_peer_shut() || self.machine.failure().is_some(),
-            writable: self.machine.may_send() || self.machine.send_failure().is_some(),
+            writable: self.uncounted() > 0
+                || self.machine.may_send()
+                || self.machine.send_failure().is_some(),
         }
     }
 
@@ -155,17 +163,17 @@ impl StreamIo for RcIo {
     }
 
     fn offer(&mut self, span: RingSpan) -> io::Result<usize> {
-        if let Some(failure) = self.machine.send_failure() {
-            return Err(error(failure));
+        if self.machine.send_failure().is_none() {
+            self.machine.offer(self.accepted + span.len() as u64);
+            self.post();
         }
-        self.machine.offer(self.accepted + span.len() as u64);
-        self.post();
-        // Some of them may have been posted since they were offered last.
-        let posted = self.machine.posted() - self.accepted;
-        self.accepted += posted;
-        match posted as usize {
+        // What was posted is counted first, even if the connection has failed since.
+        match self.uncounted() {
             0 => Err(self.machine.send_failure().map_or(io::ErrorKind::WouldBlock.into(), error)),
-            posted => Ok(posted),
+            posted => {
+                self.accepted += posted;
+                Ok(posted as usize)
+            }
         }
     }
 

@@ -231,7 +231,7 @@ impl Id {
     }
 
     /// The next event of a listener; a connection request comes with an identifier, on a channel of
-    /// its own.
+    /// its own. A request for which there is no channel is refused, and comes without.
     ///
     /// # Errors
     /// `WouldBlock` when there is none.
@@ -254,9 +254,10 @@ impl Id {
                 Ok((event, Some(Self { library, raw: id, channel, queue_pair: None, _token: token })))
             }
             Err(e) => {
+                tracing::warn!(error = %e, "no event channel for a connection request: its client is refused");
                 // SAFETY: ours, destroyed once; its client is refused.
                 unsafe { (library.destroy_id)(id.as_ptr()) };
-                Err(e)
+                Ok((event, None))
             }
         }
     }

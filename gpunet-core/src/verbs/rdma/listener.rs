@@ -10,6 +10,7 @@ use super::Stack;
 use super::cm::Id;
 use super::connection::{Connection, Parts, Stage};
 use super::error::errno;
+use super::event::Event;
 use super::link::RdmaLink;
 
 /// Takes the requests that come to an address.
@@ -33,23 +34,35 @@ impl RdmaListening {
     }
 }
 
+impl RdmaListening {
+    /// The request that an event brought; `None` when its client has gone.
+    fn request(&self, event: Event, mut id: Id) -> io::Result<Option<Request>> {
+        id.set_ack_timeout();
+        let parts = Parts { id, queues: None, stage: Stage::Asked };
+        let mut connection = Connection::new(parts, Arc::clone(&self.stack.employment.janitor));
+        let parts = connection.parts_mut();
+        // Any event after the request says that the client has gone.
+        if parts.has_ended()? || !parts.id.is_asked() {
+            return Ok(None);
+        }
+        let context = self.stack.pool.device(&connection.parts().id)?;
+        let link = RdmaLink::new(connection, context, event.parameters, Arc::clone(&self.stack));
+        Ok(Some(Request { link: Box::new(link), private_data: event.private_data }))
+    }
+}
+
 impl Listening for RdmaListening {
     fn next(&mut self) -> io::Result<Request> {
         loop {
             let (event, id) = self.id.next_request(self.stack.pool.counts())?;
             // Other events of a listener concern devices: it goes on with those that are left.
-            let Some(mut id) = id else { continue };
-            id.set_ack_timeout();
-            let parts = Parts { id, queues: None, stage: Stage::Asked };
-            let mut connection = Connection::new(parts, Arc::clone(&self.stack.employment.janitor));
-            let parts = connection.parts_mut();
-            // Any event after the request says that the client has gone.
-            if parts.has_ended()? || !parts.id.is_asked() {
-                continue;
+            let Some(id) = id else { continue };
+            match self.request(event, id) {
+                Ok(Some(request)) => return Ok(request),
+                Ok(None) => {}
+                // Its client is refused by the drop. Those behind it raise no event again.
+                Err(error) => tracing::warn!(%error, "a connection request is refused"),
             }
-            let context = self.stack.pool.device(&connection.parts().id)?;
-            let link = RdmaLink::new(connection, context, event.parameters, Arc::clone(&self.stack));
-            return Ok(Request { link: Box::new(link), private_data: event.private_data });
         }
     }
 

@@ -1,8 +1,8 @@
 //! The connection manager: listeners, requests and their answers, the word that a peer is gone.
 
 use super::HostId;
-use super::event::EventFd;
-use super::state::{Answer, Event, Listener, Pending, Phase, State};
+use super::event::EventChannel;
+use super::state::{AcceptedRequest, Answer, Event, Listener, Pending, Phase, Reply, State};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ impl State {
         host: HostId,
         addr: SocketAddr,
         backlog: u32,
-    ) -> io::Result<(u64, Arc<EventFd>)> {
+    ) -> io::Result<(u64, Arc<EventChannel>)> {
         if addr.port() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -35,7 +35,7 @@ impl State {
         if self.listeners.keys().any(overlaps) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let event = Arc::new(EventFd::new()?);
+        let event = Arc::new(EventChannel::new()?);
         let number = self.new_id();
         let backlog = backlog.max(1) as usize;
         let listener = Listener { number, host, backlog, queue: VecDeque::new(), event: event.clone() };
@@ -128,8 +128,9 @@ impl State {
         None
     }
 
-    /// Accepts a request with queue pair `qp`: both ends are connected from here on.
-    pub fn accept(&mut self, host: HostId, number: u64, qp: u64, data: &[u8], accepted: super::state::Reply) {
+    /// Accepts a request with queue pair `qp`: both ends are connected from here on. Over iWARP the
+    /// answer is the last message, else the accept waits until the client has taken it.
+    pub fn accept(&mut self, host: HostId, number: u64, qp: u64, data: &[u8], accepted: Reply) {
         let now = Instant::now();
         let reachable = self.requests.get(&number).map(|pending| self.carries(host, pending.host));
         match reachable {
@@ -148,9 +149,33 @@ impl State {
                 self.join(pending.qp, (host, qp));
                 let data = padded(data, PADDED_ANSWER, self.settings.iwarp);
                 let (there, back) = (self.draw(qp), self.draw(qp));
+                let request = AcceptedRequest { client: pending.host, server: host, back, reply: accepted };
+                self.accepted.insert(number, request);
+                if self.settings.iwarp {
+                    self.take_answer(number);
+                } else {
+                    self.schedule(now + self.settings.connect_timeout, Event::Untaken(number));
+                }
                 self.after(there, Event::Answer(Answer { to: pending.reply, what: Ok(data) }));
-                self.after(there + back, Event::Answer(Answer { to: accepted, what: Ok(Vec::new()) }));
             }
+        }
+    }
+
+    /// The client of an accepted request goes on with its answer, and its last message goes out.
+    pub fn take_answer(&mut self, number: u64) {
+        let Some(request) = self.accepted.get(&number) else { return };
+        // A message that is lost is as one that was not sent: the accept ends in its time.
+        if self.carries(request.client, request.server)
+            && let Some(AcceptedRequest { back, reply, .. }) = self.accepted.remove(&number)
+        {
+            self.after(back, Event::Answer(Answer { to: reply, what: Ok(Vec::new()) }));
+        }
+    }
+
+    /// Ends an accept whose client does not go on.
+    pub fn end_accept(&mut self, number: u64, why: io::ErrorKind) {
+        if let Some(request) = self.accepted.remove(&number) {
+            self.answers.push(Answer { to: request.reply, what: Err(why.into()) });
         }
     }
 
@@ -178,6 +203,12 @@ impl State {
             self.close_listener(addr, number);
         }
         self.requests.retain(|_, pending| !gone(&pending.host));
+        let ends = |request: &AcceptedRequest| gone(&request.server) || (tells && gone(&request.client));
+        let mut accepted: Vec<_> = self.accepted.iter().filter(|(_, r)| ends(r)).map(|(n, _)| *n).collect();
+        accepted.sort_unstable();
+        for number in accepted {
+            self.end_accept(number, io::ErrorKind::ConnectionAborted);
+        }
         let mut shown: Vec<_> = self
             .requests
             .iter()
@@ -201,7 +232,7 @@ impl State {
 }
 
 /// A new place for an answer.
-pub(super) fn reply() -> (super::state::Reply, oneshot::Receiver<io::Result<Vec<u8>>>) {
+pub(super) fn reply() -> (Reply, oneshot::Receiver<io::Result<Vec<u8>>>) {
     oneshot::channel()
 }
 

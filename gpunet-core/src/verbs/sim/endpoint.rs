@@ -1,7 +1,7 @@
 //! Endpoints: the data thread's handle of a connection.
 
 use super::domain::Domain;
-use super::event::EventFd;
+use super::event::EventChannel;
 use super::link::Hold;
 use super::settings::Dice;
 use crate::verbs::{Completion, Endpoint, Table, WorkRequest};
@@ -17,8 +17,8 @@ pub(super) struct SimEndpoint {
     hold: Hold,
     qp: u64,
     domain: Arc<Domain>,
-    completion_event: Arc<EventFd>,
-    connection_event: Arc<EventFd>,
+    completion_event: Arc<EventChannel>,
+    connection_event: Arc<EventChannel>,
     arm_delay: RangeInclusive<Duration>,
     dice: Dice,
 }

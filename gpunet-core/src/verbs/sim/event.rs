@@ -1,31 +1,38 @@
 //! A descriptor that becomes readable.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// An eventfd: readable from `raise` to `clear`.
+/// A channel of events: readable from `raise` to `clear`.
+///
+/// A pipe, since its reading end reports input and never output, as the descriptors of completion
+/// channels and of rdma_cm's event channels do.
 #[derive(Debug)]
-pub(super) struct EventFd(OwnedFd);
+pub(super) struct EventChannel {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
 
-impl EventFd {
+impl EventChannel {
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+        let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
+        Ok(Self { reader, writer })
     }
 
     pub fn raise(&self) {
-        // It fails only when the counter is full: then it is readable already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        // It fails only when the pipe is full: then it is readable already.
+        let _ = rustix::io::write(&self.writer, &[0]);
     }
 
     pub fn clear(&self) {
-        // It fails when nothing was raised.
-        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+        // It fails when the pipe is empty.
+        while let Ok(1..) = rustix::io::read(&self.reader, &mut [0_u8; 64]) {}
     }
 }
 
-impl AsFd for EventFd {
+impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.reader.as_fd()
     }
 }

@@ -5,7 +5,7 @@ use super::HostId;
 use super::cm::{self, PRIVATE_DATA};
 use super::domain::Domain;
 use super::endpoint::SimEndpoint;
-use super::event::EventFd;
+use super::event::EventChannel;
 use super::state::{Pending, State};
 use crate::verbs::{Depth, DeviceInfo, Endpoint, Keys, Link, Listening, Memory, Pending as Later, Request};
 use std::io;
@@ -32,7 +32,10 @@ impl Drop for Hold {
         let (host, qp, request) = (self.host, self.qp, self.request.take());
         self.fabric.locked(|state| {
             match request {
-                Some(Side::Active(number)) => drop(state.requests.remove(&number)),
+                Some(Side::Active(number)) => {
+                    state.requests.remove(&number);
+                    state.end_accept(number, io::ErrorKind::ConnectionAborted);
+                }
                 Some(Side::Passive(number)) => state.refuse(number, io::ErrorKind::ConnectionRefused),
                 None => {}
             }
@@ -143,10 +146,11 @@ impl Link for SimLink {
         let number = self.hold.fabric.locked(|state| state.request(pending));
         self.hold.request = Some(Side::Active(number));
         Box::pin(async move {
-            let answer = answer.await.map_err(|_| io::ErrorKind::ConnectionAborted)?;
+            let answer = answer.await.map_err(|_| io::ErrorKind::ConnectionAborted)??;
             self.hold.request = None;
+            self.hold.fabric.locked(|state| state.take_answer(number));
             let endpoint = SimEndpoint::new(self.hold, domain)?;
-            Ok((Box::new(endpoint) as Box<dyn Endpoint>, answer?))
+            Ok((Box::new(endpoint) as Box<dyn Endpoint>, answer))
         })
     }
 
@@ -176,7 +180,7 @@ pub(super) struct SimListening {
     host: HostId,
     addr: SocketAddr,
     number: u64,
-    event: Arc<EventFd>,
+    event: Arc<EventChannel>,
 }
 
 impl SimListening {

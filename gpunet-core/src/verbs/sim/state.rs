@@ -1,7 +1,7 @@
 //! Everything in a simulated network, behind one lock.
 
 use super::domain::{Domain, Registry};
-use super::event::EventFd;
+use super::event::EventChannel;
 use super::settings::{Dice, Settings};
 use super::{Counters, HostId};
 use crate::verbs::{Completion, Depth, Op, Status, WorkRequest};
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub listeners: HashMap<SocketAddr, Listener>,
     /// Connections asked for and not answered, by number.
     pub requests: HashMap<u64, Pending>,
+    /// Those that were accepted and whose client has not taken the answer, by the same number.
+    pub accepted: HashMap<u64, AcceptedRequest>,
     pub qps: HashMap<u64, Qp>,
     timers: BTreeMap<(Instant, u64), Event>,
     /// The network carries nothing.
@@ -54,7 +56,7 @@ pub(super) struct Listener {
     pub host: HostId,
     pub backlog: usize,
     pub queue: VecDeque<u64>,
-    pub event: Arc<EventFd>,
+    pub event: Arc<EventChannel>,
 }
 
 /// A connection that was asked for.
@@ -67,6 +69,15 @@ pub(super) struct Pending {
     pub reply: Reply,
     /// The host whose listener has it.
     pub passive: Option<HostId>,
+}
+
+/// A connection that was accepted: its accept waits for the client.
+pub(super) struct AcceptedRequest {
+    pub client: HostId,
+    pub server: HostId,
+    /// The way of the client's last message.
+    pub back: Duration,
+    pub reply: Reply,
 }
 
 /// Where a connect or accept waits for its answer.
@@ -86,6 +97,8 @@ pub(super) enum Event {
     Request(u64),
     /// Nobody answered a connection request.
     Unanswered(u64),
+    /// The client did not take the answer.
+    Untaken(u64),
     Answer(Answer),
     /// The word that `peer` is gone reaches a queue pair.
     Disconnected {
@@ -122,9 +135,9 @@ pub(super) struct Qp {
     pub receive_slots: u32,
     pub completions: VecDeque<Completion>,
     pub armed: bool,
-    pub completion_event: Arc<EventFd>,
+    pub completion_event: Arc<EventChannel>,
     pub disconnected: bool,
-    pub connection_event: Arc<EventFd>,
+    pub connection_event: Arc<EventChannel>,
     pub rnr_timer: Duration,
     /// Nothing is sent before: the peer had no receive, or did not answer.
     pub stalled: Option<Instant>,
@@ -160,6 +173,7 @@ impl State {
             hosts: Vec::new(),
             listeners: HashMap::new(),
             requests: HashMap::new(),
+            accepted: HashMap::new(),
             qps: HashMap::new(),
             timers: BTreeMap::new(),
             cut: false,
@@ -237,6 +251,7 @@ impl State {
             Event::Pump(qp) => self.pump(qp, now),
             Event::Request(request) => self.arrive(request),
             Event::Unanswered(request) => self.refuse(request, io::ErrorKind::TimedOut),
+            Event::Untaken(request) => self.end_accept(request, io::ErrorKind::TimedOut),
             Event::Answer(answer) => self.answers.push(answer),
             Event::Disconnected { peer, qp } => self.hear_of_end(peer, qp, now),
             Event::Restore => self.cut = false,
@@ -260,9 +275,9 @@ impl State {
             receive_slots: depth.receives,
             completions: VecDeque::new(),
             armed: false,
-            completion_event: Arc::new(EventFd::new()?),
+            completion_event: Arc::new(EventChannel::new()?),
             disconnected: false,
-            connection_event: Arc::new(EventFd::new()?),
+            connection_event: Arc::new(EventChannel::new()?),
             rnr_timer: self.settings.rnr_timer,
             stalled: None,
             wake: None,

@@ -44,7 +44,7 @@ impl Bell {
         unsafe { &raw mut (*self.0).bell }
     }
 
-    // Ordering: Acquire, pairs with the Release in `super::wake_pollers` by the other device.
+    // Ordering: Acquire, pairs with the Release in `super::ring_bell` by the other device.
     fn observe(self) -> u32 {
         // SAFETY: see the `Send` impl.
         unsafe { AtomicU32::from_ptr(self.flag()) }.load(Ordering::Acquire)

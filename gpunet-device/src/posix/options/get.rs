@@ -9,7 +9,7 @@ use super::{
 use crate::outcome::by_leader;
 use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};
-use crate::{Group, Net, slots};
+use crate::{Group, Net, slots, table};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result};
 
@@ -42,7 +42,7 @@ pub unsafe fn get<G: Group>(
 }
 
 fn write(net: Net, handle: Handle, kind: Kind, option: (i32, i32), value: Wanted) -> Result<u64> {
-    let options = slots::options(net, handle);
+    let options = table::options(net, handle);
     let flag = |bit| value.int(i32::from(options.has(bit)));
     match option {
         (SOL_SOCKET, SO_REUSEADDR) => flag(Options::REUSEADDR),
@@ -59,7 +59,7 @@ fn write(net: Net, handle: Handle, kind: Kind, option: (i32, i32), value: Wanted
         (SOL_SOCKET, SO_RCVTIMEO) => value.timeval(options.recv_timeout_ns),
         (SOL_SOCKET, SO_LINGER) => value.linger(options.linger_ms),
         (SOL_GPUNET, GPUNET_TRANSPORT) => {
-            let open = slots::transport(net, handle) as i32;
+            let open = table::transport(net, handle) as i32;
             value.int(if kind == Kind::Stream { open } else { i32::from(options.transport) })
         }
         _ => Err(errno::NO_OPTION),
@@ -69,7 +69,7 @@ fn write(net: Net, handle: Handle, kind: Kind, option: (i32, i32), value: Wanted
 /// The size of a ring: what an open stream has, else what was asked for.
 fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i32 {
     match kind {
-        Kind::Stream => slots::half(net, handle, half).0.capacity as i32,
+        Kind::Stream => table::half(net, handle, half).0.capacity as i32,
         _ => 1i32.checked_shl(u32::from(log2)).unwrap_or(0),
     }
 }
@@ -81,5 +81,5 @@ fn error(net: Net, handle: Handle, kind: Kind) -> i32 {
         _ => None,
     };
     let told = status.and_then(|status| status.error()).map_or(0, Error::errno);
-    slots::take_error(net, handle, told as u32) as i32
+    table::take_error(net, handle, told as u32) as i32
 }

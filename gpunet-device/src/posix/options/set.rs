@@ -7,7 +7,7 @@ use super::{
 };
 use crate::outcome::by_leader;
 use crate::posix::{errno, handle, unless};
-use crate::{Group, Net, request, slots};
+use crate::{Group, Net, request, slots, table};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::options::{TransportKind, ring_log2};
@@ -38,7 +38,7 @@ pub unsafe fn set<G: Group>(
     by_leader(g, || {
         unless(net.is_attached(), Error::NetworkDown)?;
         let kind = slots::kind_of(net, handle)?;
-        let before = slots::options(net, handle);
+        let before = table::options(net, handle);
         let after = changed(before, level, name, Given { ptr: value, len })?;
         let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
         unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
@@ -49,9 +49,9 @@ pub unsafe fn set<G: Group>(
         if kind == Kind::Stream && told(&before) != told(&after) {
             let mut request = request::new(net, Op::SetOptions, handle);
             request.options = after;
-            request::call(net, &request, 0)?;
+            request::call(net, &request, handle)?;
         }
-        slots::set_options(net, handle, &after);
+        table::set_options(net, handle, &after);
         Ok(0)
     })?;
     Ok(0)

@@ -34,14 +34,20 @@ enum Error {
         "no gpunetd at {path} ({source}); start it, or say where it is with --path",
         path = path.display()
     )]
-    NoDaemon { path: PathBuf, source: io::Error },
+    NoDaemon { path: PathBuf, r#source: io::Error },
     #[error("gpunetd at {path} does not answer: {source}", path = path.display())]
-    NoAnswer { path: PathBuf, source: io::Error },
+    NoAnswer { path: PathBuf, r#source: io::Error },
     #[error("gpunetd at {path} speaks version {found} of its snapshots, this is {}; use the gpunetctl that came with it",
         Snapshot::VERSION, path = path.display())]
     Version { path: PathBuf, found: u32 },
     #[error("cannot write: {0}")]
-    Output(#[from] io::Error),
+    Output(io::Error),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
 }
 
 fn main() -> ExitCode {

@@ -6,6 +6,7 @@ use crate::settings::{self, Loaded, RELOADED};
 use crate::values::Metrics;
 use crate::{metrics, socket, supervisor};
 use gpunet_proxy::daemon::{self, Daemon};
+use gpunet_proxy::descriptors::{self, hint};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::process::ExitCode;
@@ -21,23 +22,23 @@ pub enum ServeError {
     #[error(transparent)]
     Socket(#[from] socket::SocketError),
     /// The proxy did not start.
-    #[error("cannot start the proxy: {0}")]
+    #[error(transparent)]
     Start(#[from] daemon::StartError),
     /// Metrics cannot be served.
-    #[error("cannot serve metrics at {addr}: {source}; give --metrics another port, or off")]
+    #[error("cannot serve metrics at {addr}: {source}; give --metrics another port, or off{hint}", hint = hint(.source))]
     Metrics {
         /// Where.
         addr: std::net::SocketAddr,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The operating system refused something else.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}{hint}", hint = hint(.source))]
     System {
         /// What it was to do.
         what: &'static str,
         /// Its answer.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
@@ -52,7 +53,7 @@ pub fn run(cli: &Cli, loaded: Loaded, limiter: &Limiter) -> Result<ExitCode, Ser
     // First, so that no descriptor of ours takes the place of a passed one.
     let endpoint = socket::open(&loaded.settings.listen_path, loaded.settings.socket_mode)?;
     raise_descriptor_limit();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = descriptors::runtime();
     let runtime = runtime.map_err(|source| ServeError::System { what: "start a runtime", source })?;
     let code = runtime.block_on(serve(cli, loaded, endpoint, limiter));
     // A drain that was cut short has a thread that still waits for it.

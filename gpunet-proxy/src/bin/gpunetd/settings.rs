@@ -182,7 +182,7 @@ pub enum SettingsError {
         /// Which.
         path: PathBuf,
         /// The system's answer.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The file is no TOML.
     #[error("{path}, line {line}: {message}", path = path.display())]

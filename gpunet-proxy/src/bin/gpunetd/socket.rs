@@ -6,6 +6,7 @@
 use crate::activation;
 use crate::values::Mode;
 use gpunet_proxy::access::Credentials;
+use gpunet_proxy::descriptors::hint;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -43,14 +44,14 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// The system refused.
-    #[error("cannot {what} {path}: {source}", path = path.display())]
+    #[error("cannot {what} {path}: {source}{hint}", hint = hint(.source), path = path.display())]
     System {
         /// What it was to do.
         what: &'static str,
         /// With what.
         path: PathBuf,
         /// Its answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// systemd passed something else.
     #[error(

@@ -81,11 +81,12 @@ impl Ring {
     pub fn send<G: Group>(&self, g: &G) -> Result<u64, Error> {
         let deadline = now_ns() + self.limit_ns;
         // SAFETY: the launcher gave a ring that nobody else sends to.
-        let mut producer = unsafe { Producer::new(self.end(self.published, self.consumed), 0, 0) };
+        let mut producer =
+            unsafe { Producer::new(self.end(self.published, self.consumed), StreamWord(0), StreamWord(0)) };
         let mut lengths = Lengths::new(self.seed);
         while producer.position() < self.total {
             if producer.free() == 0 {
-                let seen = until(g, || producer.look().0, producer.released() + 1, deadline)?;
+                let seen = until(g, || producer.look().0, producer.released().position() + 1, deadline)?;
                 producer.accept(StreamWord(seen)).map_err(|_| Error::Protocol)?;
             }
             let left = self.total - producer.position();
@@ -109,11 +110,12 @@ impl Ring {
     pub fn receive<G: Group>(&self, g: &G) -> Result<u64, Error> {
         let deadline = now_ns() + self.limit_ns;
         // SAFETY: the launcher gave a ring that nobody else receives from.
-        let mut consumer = unsafe { Consumer::new(self.end(self.consumed, self.published), 0, 0) };
+        let mut consumer =
+            unsafe { Consumer::new(self.end(self.consumed, self.published), StreamWord(0), StreamWord(0)) };
         let mut lengths = Lengths::new(!self.seed);
         while consumer.position() < self.total {
             if consumer.available() == 0 {
-                let seen = until(g, || consumer.look().0, consumer.landed() + 1, deadline)?;
+                let seen = until(g, || consumer.look().0, consumer.landed().position() + 1, deadline)?;
                 consumer.accept(StreamWord(seen)).map_err(|_| Error::Protocol)?;
             }
             let left = self.total - consumer.position();

@@ -5,7 +5,7 @@ use gpunet_device::{Error, Group, now_ns};
 /// Looks between two glances at the clock.
 const LOOKS: u32 = 256;
 
-/// No word has this value: positions have 62 bits.
+/// No word has this value: bit 63 of a stream word is 0.
 const OVER: u64 = u64::MAX;
 
 /// Waits until `look` gives `wanted` or more, and gives every lane what was seen.

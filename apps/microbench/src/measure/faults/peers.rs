@@ -1,0 +1,101 @@
+//! The other ends of what the launches open: plain TCP.
+
+use std::io::{Read, Result, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+
+/// The first byte, and every other, of a stream that a launch leaves.
+pub const MARK: u8 = 0xa5;
+/// The first byte of a stream of which no more is read. Others are echoed.
+pub const UNREAD: u8 = 0xa6;
+
+/// Threads that echo and look until this is dropped.
+pub struct Peers {
+    addr: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    over: AtomicBool,
+    /// Bytes that came by a stream to which they do not belong.
+    strange: AtomicU64,
+    failure: Mutex<Option<String>>,
+    unread: Mutex<Vec<TcpStream>>,
+}
+
+impl Peers {
+    pub fn start() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let peers = Self { addr: listener.local_addr()?, state: Arc::default() };
+        let state = peers.state.clone();
+        Builder::new().spawn(move || {
+            for stream in listener.incoming() {
+                // Ordering: Relaxed; the connection that wakes this loop orders it.
+                if state.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let serves = state.clone();
+                let served = stream.and_then(|stream| Builder::new().spawn(move || serves.serve(stream)));
+                if let Err(error) = served {
+                    *lock(&state.failure) = Some(error.to_string());
+                }
+            }
+        })?;
+        Ok(peers)
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What was wrong so far.
+    pub fn wrong(&self) -> Option<String> {
+        // Ordering: Relaxed; a count.
+        let strange = self.state.strange.load(Ordering::Relaxed);
+        if strange > 0 {
+            return Some(format!("{strange} bytes came by a stream to which they do not belong"));
+        }
+        lock(&self.state.failure).clone()
+    }
+
+    /// Closes the streams of which nothing is read.
+    pub fn let_go(&self) {
+        lock(&self.state.unread).clear();
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // Ordering: Relaxed; the connection orders it.
+        self.state.over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.addr);
+    }
+}
+
+impl State {
+    /// Until the end or a reset: both are ways for a stream to end here.
+    fn serve(&self, mut stream: TcpStream) {
+        let mut bytes = vec![0; 64 << 10];
+        let _ = stream.set_nodelay(true);
+        let mut first = None;
+        while let Ok(n @ 1..) = stream.read(&mut bytes) {
+            match *first.get_or_insert(bytes[0]) {
+                MARK => {
+                    let strange = bytes[..n].iter().filter(|&&byte| byte != MARK).count();
+                    // Ordering: Relaxed; a count.
+                    self.strange.fetch_add(strange as u64, Ordering::Relaxed);
+                }
+                UNREAD => return lock(&self.unread).push(stream),
+                _ if stream.write_all(&bytes[..n]).is_err() => return,
+                _ => {}
+            }
+        }
+    }
+}

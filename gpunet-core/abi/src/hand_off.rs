@@ -1,0 +1,59 @@
+//! The moments at which one agent hands something to another, for tests that stop a thread there.
+//!
+//! With the feature `pauses` a `Plan` makes threads pause, yield or never go on at these moments,
+//! chosen by a seeded generator: whatever goes wrong if somebody stops in between, goes wrong soon.
+//! Without the feature, and on a GPU always, [`at`] is nothing.
+
+#[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
+mod plan;
+#[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
+pub use plan::{Counts, Plan, at, hold, start, stop};
+
+/// A hand-off that a thread has just made, or is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum HandOff {
+    /// A word was published: its reader may act on it.
+    Published,
+    /// A word was observed: its writer may change it again.
+    Observed,
+    /// A cell of the recycling ring was read, and the slot is not taken yet.
+    CellRead,
+    /// A slot was taken, and nothing names it yet.
+    SlotTaken,
+    /// The state of a slot has changed.
+    StateChanged,
+    /// A control slot was claimed.
+    Claimed,
+    /// A claim was given back or left.
+    ClaimEnded,
+    /// A reply was found.
+    ReplyFound,
+    /// A direction of a stream was locked or unlocked.
+    Locked,
+    /// Lanes have copied into or out of a ring, and have not said so yet.
+    Copied,
+    /// A thread has said that it will sleep, and has not looked again yet.
+    Parking,
+    /// A thread has published, and has not looked yet whether anybody sleeps.
+    Waking,
+    /// The proxy has taken a message from its queue.
+    MessageTaken,
+    /// The proxy has taken a command from a data thread's queue.
+    CommandTaken,
+    /// The proxy has read a request, and has not handed it on yet.
+    RequestRead,
+    /// The proxy gives rings or a slot back.
+    GivenBack,
+    /// The host has read or written the device's table.
+    TableTouched,
+}
+
+/// How many hand-offs there are.
+#[cfg(feature = "pauses")]
+pub const HAND_OFFS: usize = HandOff::TableTouched as usize + 1;
+
+/// Notes that the calling thread is at a hand-off. Nothing, unless a test made it something.
+#[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
+#[inline(always)]
+pub fn at(_: HandOff) {}

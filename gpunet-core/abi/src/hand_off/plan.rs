@@ -1,0 +1,191 @@
+//! What happens at the hand-offs, drawn from a seed.
+
+use super::{HAND_OFFS, HandOff};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use std::vec::Vec;
+
+/// What may happen to threads at hand-offs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Everything is drawn from it.
+    pub seed: u64,
+    /// The longest pause.
+    pub longest: Duration,
+    /// Threads whose names begin so may stop for good, each with this chance in a million at a
+    /// hand-off.
+    pub deaths: Vec<(&'static str, u32)>,
+    /// Pauses at these hand-offs only; at all of them if there are none.
+    pub only: Vec<HandOff>,
+}
+
+impl Plan {
+    /// Pauses and yields everywhere, and nobody dies.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, longest: Duration::from_millis(20), deaths: Vec::new(), only: Vec::new() }
+    }
+}
+
+/// How often threads were at each hand-off, and what was done there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Hand-offs that were passed.
+    pub passed: u64,
+    /// Pauses.
+    pub paused: u64,
+    /// Threads that stopped for good.
+    pub died: u64,
+}
+
+static ON: AtomicBool = AtomicBool::new(false);
+/// Counts the plans, so that threads draw anew for each.
+static ROUND: AtomicU64 = AtomicU64::new(0);
+static THREADS: AtomicU64 = AtomicU64::new(0);
+static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
+static COUNTS: [[AtomicU64; 3]; HAND_OFFS] = [const { [const { AtomicU64::new(0) }; 3] }; HAND_OFFS];
+
+thread_local! {
+    static LOCAL: Cell<Local> = const { Cell::new(Local { round: 0, state: 0, longest_us: 0, death: 0, only: 0 }) };
+    static HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// One thread's generator, and what it needs of the plan.
+#[derive(Clone, Copy)]
+struct Local {
+    round: u64,
+    state: u64,
+    longest_us: u64,
+    death: u32,
+    /// A bit for each hand-off at which it pauses; 0: at all.
+    only: u32,
+}
+
+/// Begins a plan; it ends the one before.
+pub fn start(plan: Plan) {
+    *PLAN.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+    THREADS.store(0, Ordering::Relaxed);
+    COUNTS.iter().flatten().for_each(|count| count.store(0, Ordering::Relaxed));
+    ROUND.fetch_add(1, Ordering::Relaxed);
+    ON.store(true, Ordering::Release);
+}
+
+/// Ends the plan: threads go on undisturbed, but those that stopped for good. Returns what was done.
+pub fn stop() -> [Counts; HAND_OFFS] {
+    ON.store(false, Ordering::Release);
+    std::array::from_fn(|at| {
+        let [passed, paused, died] = &COUNTS[at];
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts { passed: load(passed), paused: load(paused), died: load(died) }
+    })
+}
+
+/// Runs `body` undisturbed: for a thread of a test that watches the others.
+pub fn hold<T>(body: impl FnOnce() -> T) -> T {
+    let before = HELD.replace(true);
+    let result = body();
+    HELD.set(before);
+    result
+}
+
+/// Of so many passes of a hand-off one pauses. Those that spinning threads pass are passed often.
+const fn rarity(at: HandOff) -> u64 {
+    match at {
+        HandOff::Observed => 4096,
+        HandOff::Published | HandOff::Copied | HandOff::Waking => 128,
+        HandOff::MessageTaken | HandOff::CommandTaken | HandOff::Parking => 64,
+        _ => 16,
+    }
+}
+
+/// Notes that the calling thread is at a hand-off: it may pause, yield, or never come back.
+pub fn at(at: HandOff) {
+    if !ON.load(Ordering::Relaxed) || HELD.get() {
+        return;
+    }
+    let mut local = LOCAL.get();
+    let round = ROUND.load(Ordering::Relaxed);
+    if local.round != round {
+        let Some(fresh) = begin(round) else { return };
+        local = fresh;
+    }
+    let draw = next(&mut local.state);
+    LOCAL.set(local);
+    let count = |which: usize| COUNTS[at as usize][which].fetch_add(1, Ordering::Relaxed);
+    count(0);
+    if local.death > 0 && draw >> 32 < u64::from(local.death) * (1 << 32) / 1_000_000 {
+        count(2);
+        loop {
+            std::thread::park();
+        }
+    }
+    if local.only != 0 && local.only & (1 << at as usize) == 0 {
+        return;
+    }
+    match draw % rarity(at) {
+        0 => {
+            count(1);
+            // Short ones more often than long ones.
+            let part = (draw >> 20 & 0xff) * (draw >> 28 & 0xff);
+            std::thread::sleep(Duration::from_micros((local.longest_us * part) >> 16));
+        }
+        1 => std::thread::yield_now(),
+        _ => {}
+    }
+}
+
+/// A thread's first draw of a plan: what it does depends on the seed, its name, and how many came
+/// before it.
+fn begin(round: u64) -> Option<Local> {
+    let plan = PLAN.lock().unwrap_or_else(PoisonError::into_inner);
+    let plan = plan.as_ref()?;
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("");
+    let death =
+        plan.deaths.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(0, |&(_, chance)| chance);
+    let mut state = plan.seed ^ THREADS.fetch_add(1, Ordering::Relaxed).rotate_left(32);
+    name.bytes().for_each(|byte| state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let only = plan.only.iter().fold(0, |bits, &at| bits | 1 << at as usize);
+    let longest_us = u64::try_from(plan.longest.as_micros()).unwrap_or(u64::MAX >> 16);
+    Some(Local { round, state, longest_us, death, only })
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, since a plan is the whole process's.
+    #[test]
+    fn a_plan_pauses_some_and_stops_those_that_may_die() {
+        let plan =
+            Plan { longest: Duration::from_micros(1), deaths: vec![("mortal", 1_000_000)], ..Plan::new(7) };
+        start(plan);
+        for _ in 0..1000 {
+            at(HandOff::Claimed);
+        }
+        hold(|| at(HandOff::Claimed));
+        let mortal =
+            std::thread::Builder::new().name("mortal-0".into()).spawn(|| at(HandOff::SlotTaken)).unwrap();
+        while COUNTS[HandOff::SlotTaken as usize][2].load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(!mortal.is_finished());
+        let counts = stop();
+        let claimed = counts[HandOff::Claimed as usize];
+        assert_eq!((claimed.passed, claimed.died), (1000, 0));
+        assert!((20..200).contains(&claimed.paused), "{claimed:?}");
+        at(HandOff::Claimed);
+        assert_eq!(stop()[HandOff::Claimed as usize].passed, 1000);
+    }
+}

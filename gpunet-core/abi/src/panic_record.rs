@@ -1,0 +1,41 @@
+//! Where a GPU's panic is told: the kernel ends with a trap, after which nothing of the GPU's memory can
+//! be read. So the thread that panics writes into pinned memory first.
+
+/// What one thread told of its panic. In the shared region.
+///
+/// | field | writer | reader |
+/// |---|---|---|
+/// | all but `told` | the first GPU thread that panics | the host, once the kernel has failed and `told` is 1 |
+/// | `told` | the same thread, last | the host |
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct PanicRecord {
+    /// 1 once the rest is written.
+    pub told: u32,
+    /// Line in the file.
+    pub line: u32,
+    /// Column in the line.
+    pub column: u32,
+    /// Linear index of the block.
+    pub block: u32,
+    /// Linear index of the thread in its block.
+    pub thread: u32,
+    /// Bytes of `file`.
+    pub file_len: u32,
+    /// Bytes of `message`; 0 when it is not a literal, which is all that a GPU can tell.
+    pub message_len: u32,
+    reserved: [u32; 9],
+    /// The source file, cut at its end.
+    pub file: [u8; PANIC_TEXT],
+    /// The panic's text, cut at its end.
+    pub message: [u8; PANIC_TEXT],
+}
+
+/// Longest text in a [`PanicRecord`], in bytes.
+pub const PANIC_TEXT: usize = 224;
+
+/// The variable of a module that holds the address of a [`PanicRecord`], in the device's address space.
+/// 0: nobody wants to know.
+pub const PANIC_SYMBOL: &str = "gpunet_panic_record";
+
+const _: () = assert!(size_of::<PanicRecord>() == 512);

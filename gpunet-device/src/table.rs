@@ -1,0 +1,203 @@
+//! What the table says of a socket: where its rings lie, how far it is, its options and addresses.
+
+use crate::slots::{self, Half};
+use crate::{Net, plain};
+use gpunet_abi::arena::PartHeader;
+use gpunet_abi::control::Descriptor;
+use gpunet_abi::entry::{Direction, Entry, GroupId, Kind};
+use gpunet_abi::layout::SocketLine;
+use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use gpunet_abi::place::Place;
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
+
+/// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
+/// The group `receiver` is the first to use it.
+///
+/// # Errors
+/// Protocol, when the proxy's descriptor cannot be; BadHandle, when the socket was closed meanwhile,
+/// for a launch that has ended.
+#[inline(never)]
+pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
+    let entry = net.entry(handle.slot());
+    let send = direction(net, d.send_ring, d.send_log2, d.published, d.released)?;
+    let recv = direction(net, d.recv_ring, d.recv_log2, d.consumed, d.landed)?;
+    if d.link.partner().is_some_and(|slot| slot >= net.context().sockets) {
+        return Err(Error::Protocol);
+    }
+    // A publisher finds whom to wake beside the words, and at the start of the other device's part.
+    let far = if d.link.is_far() {
+        let whole_lines =
+            [d.published, d.consumed, d.landed, d.released].iter().all(|word| in_line(net, *word));
+        match net.resolve(Place::new(d.published.region(), 0), size_of::<PartHeader>() as u64) {
+            Some(far) if whole_lines => far,
+            _ => return Err(Error::Protocol),
+        }
+    } else {
+        0
+    };
+    // Field by field: other groups may try the locks beside them.
+    // SAFETY: fields of the table's entry, which this thread opens; nobody else reads them yet.
+    unsafe {
+        plain::store(&raw mut (*entry).send, &send);
+        plain::store(&raw mut (*entry).recv, &recv);
+        plain::store(&raw mut (*entry).local, &d.local);
+        plain::store(&raw mut (*entry).peer, &d.peer);
+        (&raw mut (*entry).link).write_volatile(d.link);
+        (&raw mut (*entry).far).write_volatile(far);
+        (&raw mut (*entry).transport).write_volatile(d.transport);
+    }
+    self::receiver(entry).set(receiver.0);
+    if slots::turn_into(net, handle, Kind::Stream) { Ok(()) } else { Err(Error::BadHandle) }
+}
+
+/// Returns whether the whole line that a word lies in is inside its region.
+fn in_line(net: Net, word: Place) -> bool {
+    let line = size_of::<SocketLine>() as u64;
+    net.resolve(Place::new(word.region(), word.offset() / line * line), line).is_some()
+}
+
+fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Result<Direction> {
+    if log2 < MIN_RING_LOG2 as u32 || log2 > MAX_RING_LOG2 as u32 {
+        return Err(Error::Protocol);
+    }
+    let capacity = 1u64 << log2;
+    match (net.resolve(ring, capacity), net.resolve(mine, 8), net.resolve(theirs, 8)) {
+        (Some(base), Some(mine), Some(theirs)) if mine % 8 == 0 && theirs % 8 == 0 => {
+            Ok(Direction { base, capacity, mine, theirs, position: 0, seen: 0 })
+        }
+        _ => Err(Error::Protocol),
+    }
+}
+
+/// One half of a stream as the table has it, and who is at the other side. The handle was checked.
+#[inline(always)]
+pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, Link) {
+    let entry = net.entry(handle.slot());
+    let direction = match half {
+        // SAFETY: field address inside the table's entry.
+        Half::Send => unsafe { &raw const (*entry).send },
+        // SAFETY: as above.
+        Half::Recv => unsafe { &raw const (*entry).recv },
+    };
+    // SAFETY: the half belongs to the calling group, so nobody writes it now.
+    let direction = unsafe { plain::load(direction) };
+    // SAFETY: inside the entry; written when the stream was opened.
+    let link = unsafe { (&raw const (*entry).link).read_volatile() };
+    (direction, link)
+}
+
+/// Who is at the other side of a stream.
+pub(crate) fn link(net: Net, handle: Handle) -> Link {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the entry; written when the stream was opened.
+    unsafe { (&raw const (*entry).link).read_volatile() }
+}
+
+/// The other device's part of the arena that the stream lies in.
+pub(crate) fn far(net: Net, slot: u32) -> *mut PartHeader {
+    let entry = net.entry(slot);
+    // SAFETY: inside the entry; written when the stream was opened.
+    unsafe { (&raw const (*entry).far).read_volatile() as *mut PartHeader }
+}
+
+/// The options of a socket.
+#[inline(always)]
+pub(crate) fn options(net: Net, handle: Handle) -> Options {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry; written word by word.
+    unsafe { plain::load(&raw const (*entry).options) }
+}
+
+/// The word that keeps what was last announced of the receiving half.
+#[inline(always)]
+pub(crate) fn announced(entry: *mut Entry) -> Word {
+    // SAFETY: an aligned word inside the table's entry.
+    unsafe { Word::from_ptr(&raw mut (*entry).announced) }
+}
+
+/// The word that says which group announces what was consumed: a [`GroupId`].
+#[inline(always)]
+pub(crate) fn receiver(entry: *mut Entry) -> Word {
+    // SAFETY: an aligned word inside the table's entry.
+    unsafe { Word::from_ptr(&raw mut (*entry).receiver) }
+}
+
+/// Stores the options of a socket.
+pub(crate) fn set_options(net: Net, handle: Handle, options: &Options) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table; plain integers.
+    unsafe { plain::store(&raw mut (*entry).options, options) };
+}
+
+/// Stores the addresses of a bound socket.
+pub(crate) fn set_local(net: Net, handle: Handle, local: SockAddr) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table; plain integers.
+    unsafe { plain::store(&raw mut (*entry).local, &local) };
+}
+
+/// Keeps an error for SO_ERROR.
+pub(crate) fn set_error(net: Net, handle: Handle, error: Error) {
+    let entry = net.entry(handle.slot());
+    // SAFETY: inside the table; a plain integer.
+    unsafe { (&raw mut (*entry).error).write_volatile(error.errno() as u32) };
+}
+
+/// Keeps the words of a half, its own and the other end's as last believed, for the next call by
+/// handle, a later launch, or the C functions.
+#[inline(always)]
+pub(crate) fn store_positions(entry: *mut Entry, half: Half, position: StreamWord, seen: StreamWord) {
+    let (p, s) = match half {
+        // SAFETY: field addresses inside the table's entry.
+        Half::Send => unsafe { (&raw mut (*entry).send.position, &raw mut (*entry).send.seen) },
+        // SAFETY: as above.
+        Half::Recv => unsafe { (&raw mut (*entry).recv.position, &raw mut (*entry).recv.seen) },
+    };
+    // SAFETY: plain integers of the half that the calling group owns.
+    unsafe {
+        p.write(position.0);
+        s.write(seen.0);
+    }
+}
+
+/// The peer's address.
+pub(crate) fn peer(net: Net, handle: Handle) -> SockAddr {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry; written when the stream was opened.
+    unsafe { plain::load(&raw const (*entry).peer) }
+}
+
+/// The socket's own address.
+pub(crate) fn local(net: Net, handle: Handle) -> SockAddr {
+    let entry = net.entry(handle.slot());
+    // SAFETY: as above, or written at bind.
+    unsafe { plain::load(&raw const (*entry).local) }
+}
+
+/// What carries the stream: a [`gpunet_abi::options::TransportKind`] as a number.
+pub(crate) fn transport(net: Net, handle: Handle) -> u32 {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry; written when the stream was opened.
+    unsafe { (&raw const (*entry).transport).read_volatile() }
+}
+
+/// Stands for the error in the status word once SO_ERROR has told it; no errno.
+const STATUS_TOLD: u32 = u32::MAX;
+
+/// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is the
+/// status word's and stays there. By one lane.
+pub(crate) fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
+    let entry = net.entry(handle.slot());
+    // SAFETY: field address inside the table's entry.
+    let error = unsafe { &raw mut (*entry).error };
+    // SAFETY: a plain integer; of two groups that ask at once both may get it.
+    let found = match unsafe { error.read_volatile() } {
+        0 => status,
+        STATUS_TOLD => 0,
+        kept => kept,
+    };
+    // SAFETY: as above.
+    unsafe { error.write_volatile(if status == 0 { 0 } else { STATUS_TOLD }) };
+    found
+}

@@ -1,0 +1,42 @@
+//! File descriptors, and what to say when there are none left.
+//!
+//! A proxy takes them for its threads, its listeners and its streams. The limit belongs to the process that runs it.
+
+use gpunet_abi::Error;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use tokio::runtime::{Builder, Runtime};
+
+/// What to do about a failure, to be put behind it in a message: something if descriptors have run out, else nothing.
+#[must_use]
+pub fn hint(error: &io::Error) -> &'static str {
+    match crate::errno(error) {
+        Error::TooManyFiles => "; raise the limit of file descriptors (`ulimit -n`)",
+        _ => "",
+    }
+}
+
+/// Descriptors that a runtime takes: six with tokio 1.54, among them two for the signals of the whole process.
+const OF_A_RUNTIME: usize = 8;
+
+/// Makes a runtime for one thread.
+///
+/// # Errors
+/// The system's. (tokio's own builder panics where the descriptors for signals are missing.)
+pub fn runtime() -> io::Result<Runtime> {
+    let spare: Result<Vec<_>, _> = (0..OF_A_RUNTIME).map(|_| eventfd(0, EventfdFlags::CLOEXEC)).collect();
+    drop(spare?);
+    Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_descriptors_has_a_hint() {
+        let hint = |code| hint(&io::Error::from_raw_os_error(code));
+        assert!([libc::EMFILE, libc::ENFILE].into_iter().all(|code| hint(code).contains("`ulimit -n`")));
+        assert_eq!(hint(libc::EACCES), "");
+    }
+}

@@ -1,0 +1,124 @@
+//! Which launch numbers of an attachment are in use, and which closed sockets running launches still
+//! know.
+
+use gpunet_abi::Handle;
+use gpunet_abi::layout::LAUNCHES;
+use std::collections::HashSet;
+
+/// The launches of an attachment.
+#[derive(Debug, Default)]
+pub(crate) struct Launches {
+    /// A bit for each number in use.
+    used: u64,
+    /// Sockets that were closed for a launch that has ended, and a bit for each running launch that
+    /// knows them.
+    known: Vec<(Handle, u64)>,
+    /// Sockets without a bind or connect that their launch left for whoever comes.
+    kept: HashSet<Handle>,
+}
+
+impl Launches {
+    /// Takes a number; `None` when all are in use.
+    pub(crate) fn begin(&mut self) -> Option<u32> {
+        let launch = self.used.trailing_ones();
+        if launch >= LAUNCHES {
+            return None;
+        }
+        self.used |= 1 << launch;
+        Some(launch)
+    }
+
+    /// Gives a number back: its kernels have ended. Returns the sockets that no running launch knows any
+    /// more.
+    #[must_use]
+    pub(crate) fn end(&mut self, launch: u32) -> Vec<Handle> {
+        self.used &= !(1 << launch);
+        let mut free = Vec::new();
+        self.known.retain_mut(|(handle, users)| {
+            *users &= !(1 << launch);
+            if *users == 0 {
+                free.push(*handle);
+            }
+            *users != 0
+        });
+        free
+    }
+
+    /// Notes sockets that were closed for `launch`, which has ended, and which launches ever knew them.
+    /// Returns those that no other running launch knows.
+    #[must_use]
+    pub(crate) fn retire(&mut self, launch: u32, closed: &[Handle], users: &[u64]) -> Vec<Handle> {
+        let running = self.used & !(1 << launch);
+        let mut free = Vec::new();
+        for (&handle, &users) in closed.iter().zip(users) {
+            match users & running {
+                0 => free.push(handle),
+                users => self.known.push((handle, users)),
+            }
+        }
+        free
+    }
+
+    /// Of the sockets that a launch made and did not use, those that are its own; the others were kept
+    /// for whoever comes, by an earlier launch of that number. `fresh` are all there are at present.
+    pub(crate) fn own(&mut self, fresh: Vec<(Handle, u32)>, launch: u32) -> Vec<Handle> {
+        self.kept.retain(|kept| fresh.iter().any(|(handle, _)| handle == kept));
+        let of_launch =
+            fresh.into_iter().filter(|&(handle, by)| by == launch && !self.kept.contains(&handle));
+        of_launch.map(|(handle, _)| handle).collect()
+    }
+
+    /// Notes that a launch left sockets of that kind for whoever comes.
+    pub(crate) fn keep(&mut self, fresh: Vec<Handle>) {
+        self.kept.extend(fresh);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn socket(slot: u32) -> Handle {
+        Handle::new(slot, 1)
+    }
+
+    #[test]
+    fn sockets_that_nobody_else_knows_are_free_at_once() {
+        let mut launches = Launches::default();
+        let (a, b) = (launches.begin().unwrap(), launches.begin().unwrap());
+        let closed = [socket(1), socket(2)];
+        // The launch itself, and one that has ended long ago.
+        assert_eq!(launches.retire(a, &closed, &[1 << a, 1 << a | 1 << 40]), closed);
+        assert_eq!(launches.end(a), []);
+        assert_eq!(launches.end(b), []);
+    }
+
+    #[test]
+    fn sockets_that_others_know_are_free_when_the_last_of_them_has_ended() {
+        let mut launches = Launches::default();
+        let [a, b, c] = [0; 3].map(|_| launches.begin().unwrap());
+        let all = 1 << a | 1 << b | 1 << c;
+        assert_eq!(launches.retire(a, &[socket(1), socket(2)], &[all, 1 << a | 1 << c]), []);
+        assert_eq!(launches.end(a), []);
+        // The number is another launch's now, which knows nothing of them.
+        assert_eq!(launches.begin(), Some(a));
+        assert_eq!(launches.end(c), [socket(2)]);
+        assert_eq!(launches.end(a), []);
+        assert_eq!(launches.end(b), [socket(1)]);
+    }
+
+    #[test]
+    fn a_socket_that_was_kept_is_not_a_later_launch_s() {
+        let mut launches = Launches::default();
+        let a = launches.begin().unwrap();
+        let other = a + 1;
+        let fresh = vec![(socket(1), a), (socket(2), other)];
+        assert_eq!(launches.own(fresh.clone(), a), [socket(1)]);
+        launches.keep(vec![socket(1)]);
+        assert_eq!(launches.own(fresh, a), []);
+        // It was used meanwhile, and its slot taken anew.
+        let anew = Handle::new(1, 2);
+        assert_eq!(launches.own(vec![(anew, a)], a), [anew]);
+        assert!(launches.kept.is_empty());
+    }
+}

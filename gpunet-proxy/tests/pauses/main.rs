@@ -1,0 +1,105 @@
+//! Threads that pause, yield or stop for good at the moments when one agent hands something to another.
+//!
+//! `cargo test -p gpunet-proxy --features pauses --test pauses` plays the scenarios in turn, each with a
+//! seed of its own, for `GPUNET_PAUSES_SECONDS` (10). `GPUNET_PAUSES_SEED` begins with that seed;
+//! `GPUNET_PAUSES_ONLY` names one scenario. A failure names scenario and seed. The other suites run
+//! under pauses, too, when they are built with the feature and `GPUNET_PAUSES_SEED` is set.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod deaths;
+mod launches;
+mod proxies;
+mod silence;
+mod slots;
+mod streams;
+
+use gpunet_device::abi::hand_off::{Counts, Plan, start, stop};
+use std::time::{Duration, Instant};
+
+/// What a scenario draws from.
+struct Rng(u64);
+
+impl Rng {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn draw(&mut self) -> u64 {
+        // Xorshift64*.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        (self.draw() >> 33) % end
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// A scenario: its name, what may happen to its threads, and what they do.
+struct Scenario {
+    name: &'static str,
+    plan: fn(Plan) -> Plan,
+    play: fn(Rng),
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "slots", plan: |plan| plan, play: slots::play },
+    Scenario { name: "launches", plan: |plan| plan, play: launches::play },
+    Scenario { name: "silence", plan: silence::plan, play: silence::play },
+    Scenario { name: "streams", plan: |plan| plan, play: streams::play },
+    Scenario { name: "proxies", plan: |plan| plan, play: proxies::play },
+    Scenario { name: "deaths", plan: deaths::plan, play: deaths::play },
+];
+
+/// Plays a scenario by a seed; returns how often threads were at each hand-off.
+fn play(scenario: &'static Scenario, seed: u64) -> Vec<Counts> {
+    println!("pauses: {} by seed {seed}", scenario.name);
+    start((scenario.plan)(Plan::new(seed)));
+    support::bounded(move || (scenario.play)(Rng::new(seed)));
+    stop().to_vec()
+}
+
+#[test]
+fn nothing_is_lost_mixed_up_or_stuck_whoever_pauses() {
+    let setting = |name: &str| std::env::var(name).ok();
+    let seconds = setting("GPUNET_PAUSES_SECONDS").and_then(|text| text.parse().ok()).unwrap_or(10);
+    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let first: u64 = setting("GPUNET_PAUSES_SEED").and_then(|text| text.parse().ok()).unwrap_or_else(now);
+    let only = setting("GPUNET_PAUSES_ONLY");
+    let chosen =
+        || SCENARIOS.iter().filter(|scenario| only.as_ref().is_none_or(|only| only == scenario.name));
+    assert!(chosen().next().is_some(), "GPUNET_PAUSES_ONLY names no scenario");
+    let (began, limit) = (Instant::now(), Duration::from_secs(seconds));
+    let mut total = Counts::default();
+    let mut rounds = 0;
+    let mut reached = vec![false; gpunet_device::abi::hand_off::HAND_OFFS];
+    while rounds == 0 || began.elapsed() < limit {
+        for scenario in chosen() {
+            for (at, counts) in play(scenario, first + rounds).into_iter().enumerate() {
+                reached[at] |= counts.passed > 0;
+                total.passed += counts.passed;
+                total.paused += counts.paused;
+                total.died += counts.died;
+            }
+        }
+        rounds += 1;
+    }
+    let Counts { passed, paused, died } = total;
+    println!(
+        "{rounds} rounds from seed {first}: {passed} hand-offs, {paused} pauses, {died} threads stopped"
+    );
+    assert!(paused > 0, "nothing paused: this shows nothing");
+    assert!(
+        only.is_some() || reached.iter().all(|&reached| reached),
+        "some hand-off is never reached: {reached:?}"
+    );
+}

@@ -1,0 +1,22 @@
+//! Padding inside a parameter.
+//@ gpunet-build-ptx: read_every_byte::<K>`
+
+#![no_std]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
+
+use gpunet_device::{Group, Kernel, Net, kernel_entry};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct K(Net, Inner);
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Inner(u64, u64, u32);
+
+impl Kernel for K {
+    const ENTRY: &'static str = "k";
+
+    fn run<G: Group>(self, _: &G) {}
+}
+kernel_entry!(k, "k", K);

@@ -39,7 +39,7 @@ pub type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
 /// A listening socket of one transport.
 ///
 /// Where the transport leaves the handshake to the caller, clients come as requests
-/// ([`Listen::has_request`], [`Listen::answer`]), and the caller keeps the connections that come of
+/// ([`Listen::has_request`], [`Listen::answer`], [`Listen::refuse`]), and the caller keeps the connections that come of
 /// them. Elsewhere they come as connections ([`Listen::ready`], [`Listen::accept`]).
 pub trait Listen {
     /// Which transport it is.
@@ -64,11 +64,15 @@ pub trait Listen {
     /// completes when the client has completed the handshake: never, if it has stopped.
     ///
     /// # Errors
-    /// `WouldBlock` when none waits. `Unsupported` when the network card cannot register that dma-buf:
-    /// the client waits on, for other memory. With any other error it is refused.
+    /// `WouldBlock` when none waits. `Unsupported` when the network card cannot register that dma-buf;
+    /// else what the system or the card lacks. The client waits on: it can be answered later, with other
+    /// memory, or be refused ([`Listen::refuse`]).
     fn answer(&mut self, _memory: &verbs::Memory) -> io::Result<Opening> {
         Err(io::ErrorKind::WouldBlock.into())
     }
+
+    /// Refuses the client that has waited longest, if one waits.
+    fn refuse(&mut self) {}
 
     /// The descriptor that becomes readable when a client waits, where there is one.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;

@@ -91,8 +91,8 @@ impl Listener {
     ///
     /// # Errors
     /// BadHandle when the listener was closed; TooManySockets (EMFILE) when no socket slot is free; TimedOut;
-    /// WouldBlock; Canceled; NetworkDown. Of a call that does not wait, and over rc, also NoBuffers and
-    /// TooManyFiles (ENFILE): what is short.
+    /// WouldBlock; Canceled; NetworkDown. Of a call that does not wait also NoBuffers and TooManyFiles
+    /// (ENFILE): what is short.
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
         let options = table::options(self.net, self.handle);
         self.accept_with(g, Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))

@@ -6,6 +6,7 @@ use crate::embed::Inner;
 use crate::message::{Answer, Message, send_to};
 use crate::session::Session;
 use crate::token::{FinishPolicy, Finished};
+use crossbeam_channel::Receiver;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
 use std::sync::Arc;
@@ -27,15 +28,20 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Reaps what a launch left, and `fresh`, which only the device knows of.
-    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy, fresh: Vec<Handle>) -> Finished {
+    /// Reaps what a launch left, and `fresh`, which only the device knows of. A proxy that has stopped hangs
+    /// up.
+    pub(crate) fn finish_launch(
+        &self,
+        launch: u32,
+        policy: FinishPolicy,
+        fresh: Vec<Handle>,
+    ) -> Receiver<Finished> {
         match self {
             Self::Local { proxy, attached } => {
                 let (done, report) = crossbeam_channel::bounded(1);
                 let (device, done) = (attached.id, send_to(done));
                 let _ = proxy.messages.send(Message::FinishLaunch { device, launch, policy, fresh, done });
-                // A stopped proxy drops `done`.
-                report.recv_timeout(ANSWER).unwrap_or_default()
+                report
             }
             Self::Remote(session) => session.finish_launch(launch, policy, &fresh),
         }

@@ -22,7 +22,7 @@ use crate::plain::{bytes_of, from_bytes};
 use crate::shard;
 use crate::token::{FinishPolicy, Finished};
 use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgram};
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::memory::SharedMemory;
@@ -102,11 +102,16 @@ impl Session {
     }
 
     /// Reaps what a launch left; nothing was, as far as a daemon that is gone can tell.
-    pub(crate) fn finish_launch(&self, launch: u32, policy: FinishPolicy, fresh: &[Handle]) -> Finished {
+    pub(crate) fn finish_launch(
+        &self,
+        launch: u32,
+        policy: FinishPolicy,
+        fresh: &[Handle],
+    ) -> Receiver<Finished> {
         let (done, report) = crossbeam_channel::bounded(1);
         let (policy, fresh) = (policy.into(), wire::handles(fresh));
         self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch { call, launch, policy, fresh });
-        report.recv_timeout(ANSWER).unwrap_or_default()
+        report
     }
 
     pub(crate) fn abort_launch(&self, launch: u32) {

@@ -2,11 +2,14 @@
 
 use crate::attachment::{Attachment, Shared};
 use crate::launches::Launches;
+use crate::link::ANSWER;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::panic_record::PanicRecord;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// All launch numbers are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +32,8 @@ pub enum FinishPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishReport {
-    /// Sockets that the launch opened and did not close.
+    /// Sockets that the launch opened and did not close. Those that the proxy has told of, if it stands still
+    /// for more than ten seconds; it closes the others when it goes on, which the log says.
     pub left_open: usize,
 }
 
@@ -171,35 +175,85 @@ impl LaunchToken {
         if std::mem::replace(&mut self.finished, true) {
             return FinishReport::default();
         }
-        let (shared, launch) = (&*self.shared, self.launch);
-        // Those that only the device knows.
-        let mut fresh = match shared.table.fresh() {
+        let mut reap = Reap::new(self.shared.clone(), self.launch, policy);
+        if !reap.run(Some(ANSWER)) {
+            let left_open = reap.left_open;
+            tracing::warn!(
+                launch = self.launch,
+                "the proxy has not answered for {ANSWER:?}: the launch's sockets are closed when it does"
+            );
+            // Without a thread they stay out of use until the attachment is closed, and so does the number.
+            let _ =
+                std::thread::Builder::new().name("gpunet-finish".to_owned()).spawn(move || reap.run(None));
+            return FinishReport { left_open };
+        }
+        if reap.left_open > 0 {
+            // The next launch finds the slots that are free now.
+            self.shared.link.settle();
+        }
+        FinishReport { left_open: reap.left_open }
+    }
+}
+
+/// Closes or keeps what a launch left, part by part. The launch's number is in use until that is done: the
+/// proxy takes what a launch of that number opens for this one's.
+struct Reap {
+    shared: Arc<Shared>,
+    launch: u32,
+    policy: FinishPolicy,
+    /// Sockets that only the device knows, and that the proxy was not told of yet.
+    fresh: Vec<Handle>,
+    /// What it was told of, and where its answer comes.
+    asked: Option<(Vec<Handle>, Receiver<Finished>)>,
+    left_open: usize,
+}
+
+impl Reap {
+    fn new(shared: Arc<Shared>, launch: u32, policy: FinishPolicy) -> Self {
+        let fresh = match shared.table.fresh() {
             Ok(fresh) => shared.launches().own(fresh, launch),
             Err(error) => {
                 tracing::debug!(%error, "cannot read the device's socket table");
                 Vec::new()
             }
         };
-        let mut left_open = 0;
+        Self { shared, launch, policy, fresh, asked: None, left_open: 0 }
+    }
+
+    /// Goes on to the end, and waits for each answer as long as `limit`. Returns whether it came to the end.
+    fn run(&mut self, limit: Option<Duration>) -> bool {
         loop {
-            let rest = fresh.split_off(fresh.len().min(MOST_HANDLES));
-            let part = std::mem::replace(&mut fresh, rest);
-            let Finished { closed, kept, more } = shared.link.finish_launch(launch, policy, part.clone());
-            if policy == FinishPolicy::Keep {
-                shared.launches().keep(part);
+            let (part, answer) = self.asked.take().unwrap_or_else(|| self.ask());
+            let answered = match limit {
+                Some(limit) => answer.recv_timeout(limit),
+                None => answer.recv().map_err(RecvTimeoutError::from),
+            };
+            let finished = match answered {
+                Ok(finished) => finished,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.asked = Some((part, answer));
+                    return false;
+                }
+                // A proxy that is gone has nothing of it.
+                Err(RecvTimeoutError::Disconnected) => Finished::default(),
+            };
+            if self.policy == FinishPolicy::Keep {
+                self.shared.launches().keep(part);
             }
-            left_open += kept + closed.len();
-            shared.retire(launch, &closed);
-            if !more && fresh.is_empty() {
-                break;
+            self.left_open += finished.kept + finished.closed.len();
+            self.shared.retire(self.launch, &finished.closed);
+            if !finished.more && self.fresh.is_empty() {
+                self.shared.end_launch(self.launch);
+                return true;
             }
         }
-        shared.end_launch(launch);
-        if left_open > 0 {
-            // The next launch finds the slots that are free now.
-            shared.link.settle();
-        }
-        FinishReport { left_open }
+    }
+
+    fn ask(&mut self) -> (Vec<Handle>, Receiver<Finished>) {
+        let rest = self.fresh.split_off(self.fresh.len().min(MOST_HANDLES));
+        let part = std::mem::replace(&mut self.fresh, rest);
+        let answer = self.shared.link.finish_launch(self.launch, self.policy, part.clone());
+        (part, answer)
     }
 }
 

@@ -10,7 +10,7 @@ mod visibility;
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Opening, Transport};
 use crate::rc::{Config, Hello, Remote, Variant};
-use crate::verbs::{Depth, Keys, Link, Listening, Memory, RingMemory, Table, Verbs};
+use crate::verbs::{Depth, Keys, Link, Listening, Memory, Table, Verbs};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::io;
@@ -142,13 +142,10 @@ impl Listen for RcListening {
         let (local, peer) = (link.local(), link.peer());
         let (config, hello) = match prepare(&mut *link, memory, &self.settings) {
             Ok(prepared) => prepared,
-            // The caller may have other memory for it.
-            Err(error) if error.kind() == io::ErrorKind::Unsupported && is_dma_buf(memory) => {
+            Err(error) => {
                 self.request = Some((link, theirs));
                 return Err(error);
             }
-            // Dropping the link refuses the client.
-            Err(error) => return Err(error),
         };
         let accepting = link.accept(&hello.encode());
         Ok(Box::pin(async move {
@@ -157,14 +154,16 @@ impl Listen for RcListening {
         }))
     }
 
+    fn refuse(&mut self) {
+        self.read();
+        if let Some((link, _)) = self.request.take() {
+            link.reject();
+        }
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.listening.readiness())
     }
-}
-
-fn is_dma_buf(memory: &Memory) -> bool {
-    let is_dma_buf = |memory: &RingMemory| matches!(memory, RingMemory::DmaBuf { .. });
-    is_dma_buf(&memory.send_ring.memory) || is_dma_buf(&memory.recv_ring.memory)
 }
 
 /// Registers the memory and makes the queue pair; returns what this end is and says.

@@ -9,6 +9,7 @@ use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{Error, Handle, Listener, PollFd, PollSet, Stream, poll};
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const G: Solo = Solo::new(0, 1);
@@ -88,6 +89,39 @@ fn data_comes_before_the_error_that_followed_it() {
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(3));
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
+}
+
+/// Data and error come between the receiver's look at the word and its look at the status.
+#[test]
+fn data_comes_before_the_error_whenever_both_come() {
+    const ROUNDS: u32 = 4000;
+    let world = World::new();
+    let begun = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                while begun.load(Ordering::Acquire) < round {
+                    std::hint::spin_loop();
+                }
+                // The receiver is at another place of its wait each time.
+                (0..round % 100).for_each(|_| std::hint::spin_loop());
+                world.landed(1).publish(3);
+                world.status(1).publish(Status::open(GENERATION).with_error(Error::ConnectionReset).0);
+            }
+        });
+        let mut memory = [0; 8];
+        let wrong = (1..=ROUNDS).find(|&round| {
+            world.landed(1).publish(0);
+            world.status(1).publish(Status::open(GENERATION).0);
+            let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+            begun.store(round, Ordering::Release);
+            let found = [(); 2].map(|()| stream.recv(&G, buffer(&mut memory)));
+            found != [Ok(3), Err(Error::ConnectionReset)]
+        });
+        // The other thread ends in any case.
+        begun.store(ROUNDS, Ordering::Release);
+        assert_eq!(wrong, None, "a round in which the data was lost");
+    });
 }
 
 #[test]

@@ -103,19 +103,17 @@ impl Control {
                     device.give_rings(rings);
                     if rings.region == DEVICE && error.kind() == io::ErrorKind::Unsupported {
                         device.refuse_device_rings(&error);
-                        continue;
-                    }
-                    // The client is refused. This machine's fault: whoever waits learns it.
-                    let first = device.listener(slot).and_then(|listener| listener.waiters.front().copied());
-                    let errno = match Shortage::of(&error) {
-                        Some(_) => device.refused(format_args!("a connection at {addr} is refused"), &error),
-                        None => {
-                            device.accept_failed(addr, &error);
-                            crate::errno(&error)
+                    } else if let Some(shortage) = Shortage::of(&error) {
+                        device.warn(shortage, format_args!("connections at {addr} wait"), Some(&error));
+                        self.run_short(device_id, slot, at, shortage);
+                    } else {
+                        // This machine's fault: whoever waits learns it.
+                        device.accept_failed(addr, &error);
+                        let Some(listener) = device.listener(slot) else { return false };
+                        listener.backlogs[at].listen.refuse();
+                        if let Some(waiter) = listener.waiters.front().copied() {
+                            self.cancel(device_id, waiter.control, crate::errno(&error));
                         }
-                    };
-                    if let Some(waiter) = first {
-                        self.cancel(device_id, waiter.control, errno);
                     }
                 }
             }

@@ -9,6 +9,7 @@
 mod support;
 
 mod deaths;
+mod endings;
 mod launches;
 mod proxies;
 mod silence;
@@ -56,6 +57,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "launches", plan: |plan| plan, play: launches::play },
     Scenario { name: "silence", plan: silence::plan, play: silence::play },
     Scenario { name: "streams", plan: |plan| plan, play: streams::play },
+    Scenario { name: "endings", plan: endings::plan, play: endings::play },
     Scenario { name: "proxies", plan: |plan| plan, play: proxies::play },
     Scenario { name: "deaths", plan: deaths::plan, play: deaths::play },
 ];

@@ -5,7 +5,7 @@ use crate::raw_peer::{Stopped, stopped};
 use crate::support::client::std_addr;
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
-use gpunet_core::verbs::sim::{Fabric, Sim};
+use gpunet_core::verbs::sim::{Fabric, Settings, Sim};
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{Error, Handle, Listener, Net, Options, SockAddr, Stream, poll};
 use gpunet_proxy::Config;
@@ -15,7 +15,11 @@ use std::thread::JoinHandle;
 const SOON: i64 = 20_000_000;
 
 fn connecting(net: Net, addr: SockAddr) -> JoinHandle<Result<Handle, Error>> {
-    std::thread::spawn(move || Stream::connect_with(&SOLO, net, addr, RC).map(|stream| stream.handle()))
+    connecting_with(net, addr, RC)
+}
+
+fn connecting_with(net: Net, addr: SockAddr, options: Options) -> JoinHandle<Result<Handle, Error>> {
+    std::thread::spawn(move || Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle()))
 }
 
 fn accepting(net: Net, listener: Handle) -> JoinHandle<Result<Handle, Error>> {
@@ -60,6 +64,33 @@ fn a_stopped_client_holds_up_no_accept() {
         use_up(near, opened(b, server));
         drop(client);
         listener.close(&SOLO).expect("open");
+        hosts.end();
+    });
+}
+
+/// A client for which the card can register no memory waits with its accept, and is served when there is some.
+#[test]
+fn an_accept_waits_for_memory_that_the_card_can_register() {
+    const RING: u64 = 64 << 10;
+    bounded(|| {
+        // Enough for the rings of one connection and its table.
+        let fabric = Fabric::with(Settings { memory_limit: 3 * RING, ..Settings::new(103) });
+        let hosts = Hosts::new(fabric);
+        let other = Host::new(&hosts.fabric);
+        let (a, b, c) = (hosts.a.net(), hosts.b.net(), other.net());
+        let options = RC.with_rings(RING, RING);
+        let listener = listen(b, options);
+        let first = connecting_with(a, listener.local_addr(), options);
+        let far = listener.accept(&SOLO).expect("there is memory for one");
+        let second = connecting_with(c, listener.local_addr(), options);
+        let server = accepting(b, listener.handle());
+        hosts.b.world.expect_requests(1);
+        assert!(!is_ready(b, &listener, SOON));
+        assert!(!server.is_finished() && !second.is_finished());
+        use_up(opened(a, first), far);
+        use_up(opened(c, second), opened(b, server));
+        listener.close(&SOLO).expect("open");
+        other.end();
         hosts.end();
     });
 }

@@ -6,7 +6,7 @@ use crate::support::{Memory, SOLO};
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::snapshot::State;
 use gpunet_proxy::{Config, FinishPolicy, attach};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -55,6 +55,13 @@ fn finishes(thread: &std::thread::JoinHandle<()>) -> bool {
     thread.is_finished()
 }
 
+/// Waits until all threads of a child have stopped: one that runs on another processor goes on after kill(2) has returned.
+fn until_stopped(child: &std::process::Child) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a process");
+    let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child").expect("it has changed");
+    assert!(status.stopped(), "{status:?}");
+}
+
 /// A daemon that stands still for longer than the heartbeat (SIGSTOP, and SIGCONT after four seconds)
 /// ends the waits of its programs by ENETDOWN; and when it goes on, nothing is lost.
 #[test]
@@ -78,6 +85,7 @@ fn a_daemon_that_stood_still_swallows_no_connection_and_no_control_slot() {
         (0..ACCEPTS).map(|_| std::thread::spawn(move || listener.accept(&SOLO).err())).collect();
     until("all accepts wait", || attachment.usage().requests == ACCEPTS as usize);
     send(daemon.child.id(), Signal::STOP);
+    until_stopped(&daemon.child);
     let stopped = std::time::Instant::now();
     // The kernel takes it into the backlog.
     let mut client = std::net::TcpStream::connect(addr).expect("connected");
@@ -111,6 +119,38 @@ fn a_daemon_that_stood_still_swallows_no_connection_and_no_control_slot() {
     }
     assert_eq!(token.finish(FinishPolicy::Close).left_open, 0);
     until("everything is free", || attachment.usage().sockets == 0);
+    let report = attachment.close();
+    assert_eq!((report.undelivered, report.unfinished), (0, 0));
+    crate::parent::sane(&daemon);
+}
+
+/// A launch is finished while the daemon stands still, and nobody waits for that: its sockets are closed, and
+/// their slots free, when it goes on.
+#[test]
+fn a_finish_that_is_answered_late_frees_everything() {
+    let storm = Storm::new(1, false);
+    let daemon = Running::start(&mut gpunetd(&storm.dir));
+    let config = Config { sockets: 4, ..Config::small() };
+    let attachment =
+        attach(&storm.dir.join("d.sock"), config).expect("a daemon").attach_cpu().expect("attached");
+    let bind_all = |net: Net| {
+        for _ in 0..4 {
+            Listener::bind(&SOLO, net, SockAddr::v4([127, 0, 0, 1], 0)).expect("a free slot");
+        }
+    };
+    let token = attachment.token().expect("a number");
+    bind_all(token.net());
+    send(daemon.child.id(), Signal::STOP);
+    until_stopped(&daemon.child);
+    // It gives up after ten seconds.
+    assert_eq!(token.finish(FinishPolicy::Close).left_open, 0);
+    // The number is in use until the daemon has closed what has it.
+    let other = attachment.token().expect("another number");
+    send(daemon.child.id(), Signal::CONT);
+    until("everything is free", || attachment.usage().sockets == 0);
+    bind_all(other.net());
+    assert_eq!(other.finish(FinishPolicy::Close).left_open, 4);
+    until("everything is free again", || attachment.usage().sockets == 0);
     let report = attachment.close();
     assert_eq!((report.undelivered, report.unfinished), (0, 0));
     crate::parent::sane(&daemon);

@@ -85,10 +85,24 @@ impl Pool {
         drop(evicted);
         let domain = match found {
             Some(domain) => domain,
-            None => Domain::new(context, memory, slots, &self.counts)?,
+            None => match Domain::new(context, memory, slots, &self.counts) {
+                // What is kept for speed goes first.
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory && self.drop_idle(context) => {
+                    Domain::new(context, memory, slots, &self.counts)?
+                }
+                made => made?,
+            },
         };
         let serial = self.state().enter(memory.owner);
         Ok(Lease { pool: Arc::clone(self), serial, domain: Some(domain) })
+    }
+
+    /// Drops the idle domains of a device; returns whether there were any.
+    fn drop_idle(&self, context: &Arc<Context>) -> bool {
+        let device = context.as_ptr() as usize;
+        let idle = self.state().devices.get_mut(&device).map(|device| std::mem::take(&mut device.idle));
+        // Outside the lock: deregistering takes long.
+        idle.is_some_and(|idle| !idle.is_empty())
     }
 
     fn give_back(&self, serial: u64, domain: Domain) {

@@ -107,6 +107,14 @@ impl State {
         let table = Table::new(0);
         let bytes = send.len + recv.len + table.len() as u64;
         if registry.bytes.saturating_add(bytes) > self.settings.memory_limit {
+            // What is kept for speed goes first.
+            for domain in registry.free.drain(..) {
+                registry.live -= 1;
+                registry.bytes -= domain.bytes;
+                self.trash.push(domain);
+            }
+        }
+        if registry.bytes.saturating_add(bytes) > self.settings.memory_limit {
             let text = format!(
                 "cannot register {bytes} bytes: {} are, and the locked-memory limit (ulimit -l) is {}",
                 registry.bytes, self.settings.memory_limit

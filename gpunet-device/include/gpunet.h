@@ -3,7 +3,7 @@
  * Compile the kernels with relocatable device code and link them with gpunet's PTX
  * (gpunet-device/ptx/gpunet_device.ptx), at build time or at run time; then let the host bind the
  * attachment to the linked module, which sets its variable `gpunet_attachment`.
- * examples/gpunet_echo_client.cu is a complete kernel and shows both ways. The library's functions
+ * gpunet_echo_client.cu of the examples is a complete kernel and shows both ways. The library's functions
  * use up to 255 registers; for blocks of more than 256 threads compile its PTX with
  * `ptxas -maxrregcount=64` (or CU_JIT_MAX_REGISTERS).
  *

@@ -1,7 +1,7 @@
 //! `include/gpunet.h` against what it declares: the functions of the shipped PTX, and Linux's numbers.
 //!
 //! nvcc is not needed: both files are text. (That nvcc and NVRTC take the header is a matter for a
-//! machine that has them; see `examples/README.md`.)
+//! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
 
 use gpunet_device::posix::{options, socket};
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 type Failure = Box<dyn std::error::Error>;
 
 /// The library's functions, to be linked to every kernel that calls them.
-const GPUNET: &str = include_str!("../ptx/gpunet_device.ptx");
+const GPUNET: &str = include_str!("../../../gpunet-device/ptx/gpunet_device.ptx");
 const BLOCKS: u32 = 4;
 const THREADS: u32 = 128;
 const MESSAGES: i32 = 100;

@@ -1,5 +1,5 @@
 // Exercises the C functions on a GPU: two blocks of one kernel talk to each other. Each check that
-// fails leaves its line number; run by examples/cuda_echo_client.rs with --check.
+// fails leaves its line number; run by main.rs with --check.
 
 #include <gpunet.h>
 

@@ -5,7 +5,7 @@
 //! clones of an `Arc`. A child holds its parent ([`Function`] → [`Module`] → [`Device`] → [`Cuda`]; [`GpuBuffer`],
 //! [`Registration`] and [`Launch`] → [`Device`]), so nothing is released under a user, in whatever order handles drop.
 //!
-//! The bindings are this crate's own 56 declarations and not cudarc's: cudarc's dynamic loading panics where the library or a
+//! The bindings are this crate's own 60 declarations and not cudarc's: cudarc's dynamic loading panics where the library or a
 //! symbol is missing, and its result type is a Rust `enum`, for which an error code of a newer driver is undefined behaviour.
 //! A unit test compares every constant with cudarc's.
 //!
@@ -27,10 +27,11 @@
 //! | `cuMemGetHandleForAddressRange`: [`GpuBuffer::export_dmabuf`] | yes, (t) | a kernel-mode object for existing pages |
 //! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's book of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
-//! | `cuLaunchKernel`: [`Device::launch`] | yes, with a condition | the function is loaded before; the condition (local memory) stands at [`Device::launch`] |
+//! | `cuLaunchKernel`: [`Device::launch`] | yes, (t) | its code was loaded, and its local memory set aside, with its module; else [`LaunchError::LocalMemory`] |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context (the first two do on an H200); dropped handles are queued until no launch made through this device runs |
 //! | `cuMemUnmap` of shared memory | **deferred** | does not wait (5 ms on an H200), and so would take the memory from under a kernel that uses it |
-//! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle; they only hold the agent, never the data path |
+//! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle (the first does on an H200); they only hold the agent, never the data path |
+//! | `cuFuncLoad`, `cuCtxSetLimit` of the stack: part of [`Device::load_module`] | **no: before the launch** | the driver waits for running kernels to load code or to set local memory aside |
 //! | any synchronize | never called | |
 //!
 //! (t): `tests/cuda.rs` checks it, by making the call while a kernel occupies the whole GPU and waits for a host word. Two H200s with
@@ -38,7 +39,10 @@
 //! slower (an import takes 0.7 ms, a registration of 16 MiB 13 ms). 528 blocks that all poll a word in host memory do: an import takes 50 ms
 //! then, mostly for closing the descriptor, a registration 120 ms, and zeroing 64 MiB 350 ms.
 //!
-//! Module loading is made eager (see [`LazyLoading`]), so that no first launch loads code behind a waiting kernel.
+//! Module loading is made eager (see [`LazyLoading`]), and where that is not possible all kernels of a module are loaded with it, so
+//! that no first launch loads code behind a waiting kernel. Nor does one set local memory aside there: the stack limit of the
+//! context is raised to the largest stack of a module's kernels when it is loaded (0.3 ms). A context has 1 KiB per thread from the
+//! start; each KiB more takes 264 MiB of an H200, whose multiprocessors hold 270,336 threads, as it would at the first launch.
 //!
 //! The agent sees the launches made through its own [`Device`]. Kernels that a program launches in the same context by other
 //! means (cudarc, the runtime API) are invisible to it: a deferred release may then hold the agent until they end.

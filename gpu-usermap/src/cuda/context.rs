@@ -85,6 +85,12 @@ impl Context {
         launches.reap(driver)
     }
 
+    /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs: the driver would wait for it.
+    pub(super) fn set_local_memory_aside(&mut self, bytes: u32) {
+        let (driver, launches) = self.launching();
+        launches.set_local_memory_aside(driver, bytes);
+    }
+
     pub(super) fn defer(&mut self, release: Release) {
         self.deferred.push(release);
     }

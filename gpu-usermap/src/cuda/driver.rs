@@ -15,7 +15,9 @@ pub(super) use code::LinkLog;
 
 use super::error::CudaError;
 use super::library::DriverVersion;
-use super::raw::constants::{ERROR_NOT_READY, LOADING_MODE_LAZY, STREAM_NON_BLOCKING, SUCCESS};
+use super::raw::constants::{
+    ERROR_NOT_READY, LIMIT_STACK_SIZE, LOADING_MODE_LAZY, STREAM_NON_BLOCKING, SUCCESS,
+};
 use super::raw::{Api, CUdevice, CUresult, ContextHandle, StreamHandle};
 
 /// The driver's functions, wrapped.
@@ -156,6 +158,20 @@ impl Driver {
         // SAFETY: writes one int; without a current context it fails.
         self.check("cuCtxGetDevice", unsafe { (self.api.ctx_get_device)(&mut device) })?;
         Ok(device)
+    }
+
+    /// Returns how many bytes of stack each thread of the current context can have.
+    pub(super) fn stack_limit(&self) -> Result<usize, CudaError> {
+        let mut bytes = 0;
+        // SAFETY: writes one size.
+        self.check("cuCtxGetLimit", unsafe { (self.api.ctx_get_limit)(&mut bytes, LIMIT_STACK_SIZE) })?;
+        Ok(bytes)
+    }
+
+    /// Sets how many bytes of stack each thread of the current context can have, and sets the memory aside at once.
+    pub(super) fn set_stack_limit(&self, bytes: usize) -> Result<(), CudaError> {
+        // SAFETY: takes two numbers.
+        self.check("cuCtxSetLimit", unsafe { (self.api.ctx_set_limit)(LIMIT_STACK_SIZE, bytes) })
     }
 
     /// Returns the numerically lowest, which is the most urgent, stream priority.

@@ -10,8 +10,8 @@ const VARIABLE: &str = "CUDA_MODULE_LOADING";
 /// Tells how the driver loads a module's code.
 ///
 /// With lazy loading the first launch of a kernel may wait for the context to be idle: a deadlock when another kernel runs and
-/// waits for the host. This crate loads every [`Function`](super::Function) when it is looked up, so lazy loading is safe here as
-/// long as functions are looked up before launches; eager loading also covers code that others load.
+/// waits for the host. This crate loads all kernels of a [`Module`](super::Module) with it (with drivers before 12.4: when they are
+/// looked up), so lazy loading is safe here; eager loading also covers code that others load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LazyLoading {

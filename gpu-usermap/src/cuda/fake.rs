@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use driver::Fake;
 
-use super::{CoResidencyError, Device, Function, Launch, LaunchSpec, param};
+use super::{CoResidencyError, Device, Function, Launch, LaunchError, LaunchSpec, param};
 use crate::PinnedRegion;
 
 /// Far longer than the agent's longest sleep of 2 ms; only a failing test waits for it.
@@ -111,6 +111,53 @@ fn one_gpu_opened_twice_has_one_agent_and_reopens_after_its_end() {
     drop((one, two));
     assert!(fake.events().contains(&"release context"));
     drop(cuda.device(0).expect("a new one"));
+}
+
+#[test]
+fn a_kernel_with_a_larger_stack_starts_beside_one_that_runs() {
+    let fake = Fake::new();
+    let device = fake.cuda().device(0).expect("a device");
+    let module = device.load_module("ptx").expect("the driver takes any text");
+    let running = launch(&device, &module.function("kernel").expect("any name"), 1);
+    drop(launch(&device, &module.function("deep").expect("any name"), 1));
+    assert_eq!(fake.events(), Vec::<&str>::new(), "the driver would have waited");
+    assert_eq!(running.is_finished(), Ok(false));
+    fake.end_kernels();
+}
+
+#[test]
+fn a_kernel_for_whose_stack_there_is_no_room_is_refused_while_another_runs() {
+    let fake = Fake::before_12_4();
+    let device = fake.cuda().device(0).expect("a device");
+    let module = device.load_module("ptx").expect("the driver takes any text");
+    let running = launch(&device, &module.function("kernel").expect("any name"), 1);
+    let deep = module.function("deep").expect("any name");
+    // SAFETY: no kernel exists.
+    let refused = unsafe { device.launch(&[spec(&deep, 1)]) }.expect_err("no room");
+    assert!(
+        matches!(&refused, LaunchError::LocalMemory { kernel, needed: 3000, set_aside: 1024, .. } if kernel == "deep"),
+        "{refused}"
+    );
+    assert_eq!(fake.events(), Vec::<&str>::new(), "the driver would have waited");
+    fake.end_kernels();
+    assert_eq!(running.wait(), Ok(()));
+    drop(launch(&device, &deep, 1));
+    // Now there is room, also while it runs.
+    drop(launch(&device, &deep, 1));
+    assert_eq!(fake.events(), Vec::<&str>::new());
+    fake.end_kernels();
+}
+
+#[test]
+fn a_kernel_that_is_looked_up_before_has_room_for_its_stack() {
+    let fake = Fake::before_12_4();
+    let device = fake.cuda().device(0).expect("a device");
+    let module = device.load_module("ptx").expect("the driver takes any text");
+    let deep = module.function("deep").expect("any name");
+    drop(launch(&device, &module.function("kernel").expect("any name"), 1));
+    drop(launch(&device, &deep, 1));
+    assert_eq!(fake.events(), Vec::<&str>::new(), "the driver would have waited");
+    fake.end_kernels();
 }
 
 #[test]

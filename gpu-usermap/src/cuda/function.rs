@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::device::Device;
+use super::driver::Driver;
 use super::error::CudaError;
 use super::module::{Module, SymbolError, SymbolKind, c_name};
 use super::raw::constants::{
@@ -44,9 +45,8 @@ pub struct FunctionAttributes {
 }
 
 impl Module {
-    /// Looks a kernel up, and loads its code now if the driver would do that at the first launch.
-    ///
-    /// Look kernels up before one of them waits for the host: loading may wait for running kernels.
+    /// Looks a kernel up. Where the driver is older than 12.4, its code is loaded and its local memory set aside now, for which the
+    /// driver may wait for running kernels; newer ones have done that with the module.
     ///
     /// # Errors
     /// [`SymbolError`] if the module has no kernel of that name, or its code cannot be loaded.
@@ -67,21 +67,33 @@ impl Module {
 type Found = (FunctionHandle, FunctionAttributes);
 
 /// Runs on the agent while the caller holds the module.
-fn look_up(context: &Context, module: ModuleHandle, name: &CString) -> Result<Found, CudaError> {
+fn look_up(context: &mut Context, module: ModuleHandle, name: &CString) -> Result<Found, CudaError> {
     let driver = context.driver();
     // SAFETY: the caller holds the module.
     let handle = unsafe { driver.module_function(module, name) }?;
     // SAFETY: of that module.
-    unsafe { driver.function_load(handle) }?;
+    let local_bytes = unsafe { load_function(driver, handle) }?;
     // SAFETY: as above.
     let attribute = |number| unsafe { driver.function_attribute(handle, number) };
     let attributes = FunctionAttributes {
         registers: attribute(FUNC_NUM_REGS)?,
         max_threads_per_block: attribute(FUNC_MAX_THREADS_PER_BLOCK)?,
         static_shared_bytes: attribute(FUNC_SHARED_SIZE_BYTES)?,
-        local_bytes: attribute(FUNC_LOCAL_SIZE_BYTES)?,
+        local_bytes,
     };
+    context.set_local_memory_aside(local_bytes);
     Ok((handle, attributes))
+}
+
+/// Loads a kernel's code, if the driver has put that off, and returns its local memory in bytes per thread.
+///
+/// # Safety
+/// `function` belongs to a loaded module.
+pub(super) unsafe fn load_function(driver: &Driver, function: FunctionHandle) -> Result<u32, CudaError> {
+    // SAFETY: the caller's promise.
+    unsafe { driver.function_load(function) }?;
+    // SAFETY: as above.
+    unsafe { driver.function_attribute(function, FUNC_LOCAL_SIZE_BYTES) }
 }
 
 impl Function {

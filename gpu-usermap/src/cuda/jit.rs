@@ -8,6 +8,7 @@ use super::context::Context;
 use super::device::Device;
 use super::driver::LinkLog;
 use super::error::CudaError;
+use super::function::load_function;
 use super::module::Module;
 use super::raw::{LinkHandle, ModuleHandle};
 
@@ -37,7 +38,10 @@ pub enum LoadModuleError {
 impl Device {
     /// Assembles PTX text for this GPU and loads it.
     ///
-    /// Load modules and look up their functions before a kernel waits for the host: the driver may wait for it in turn.
+    /// Load modules before a kernel waits for the host: the driver may wait for it in turn. All that the first launch of each of
+    /// the module's kernels needs is done here as well (its code is loaded, and local memory is set aside for the largest stack
+    /// among them), so that each can be launched beside a running kernel. Drivers before 12.4 do that when a
+    /// [`Function`](super::Function) is looked up: there look up all of them, too, before a kernel waits for the host.
     ///
     /// # Errors
     /// [`LoadModuleError::Refused`] carries the assembler's log.
@@ -60,6 +64,9 @@ impl Device {
             let mut log = LinkLog::new();
             // SAFETY: NUL-terminated PTX text that outlives the call.
             let loaded = unsafe { context.driver().module_load(ptx.as_ptr().cast(), threads, &mut log) };
+            if let Ok(module) = loaded {
+                load_all(context, module);
+            }
             loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text(), source })
         })??;
         Ok(Module::new(self.clone(), handle))
@@ -127,7 +134,29 @@ fn link_and_load(
     if let Err(error) = unsafe { driver.link_destroy(link) } {
         tracing::debug!(%error, "a linker was not destroyed");
     }
+    if let Ok(module) = loaded {
+        load_all(context, module);
+    }
     loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text() + &load_log.into_text(), source })
+}
+
+/// Does now for all kernels of a new module what the driver would do at the first launch of each, and would wait for running
+/// kernels to do: it loads their code, and sets their local memory aside.
+fn load_all(context: &mut Context, module: ModuleHandle) {
+    // SAFETY: just loaded; nobody else knows it yet.
+    let functions = unsafe { context.driver().module_functions(module) };
+    let most = functions.and_then(|functions| {
+        functions.into_iter().try_fold(0, |most, function| {
+            // SAFETY: of that module.
+            let local_bytes = unsafe { load_function(context.driver(), function) }?;
+            Ok(local_bytes.max(most))
+        })
+    });
+    match most {
+        Ok(local_bytes) => context.set_local_memory_aside(local_bytes),
+        // The lookup of a kernel that cannot be loaded tells its user.
+        Err(error) => tracing::debug!(%error, "not all kernels of a module were loaded with it"),
+    }
 }
 
 fn linked_image(

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::device::Device;
 use super::error::CudaError;
 use super::function::{Function, occupancy};
-use super::launches::{Failed, Outcome, Prepared};
+use super::launches::{Failed, Outcome, Prepared, Reason};
 use super::residency::sms_needed;
 
 pub use check::LaunchError;
@@ -74,9 +74,10 @@ impl Device {
     /// [`check_co_resident`](Self::check_co_resident) with the same slice first.
     ///
     /// # Beside a running kernel
-    /// A launch beside a kernel that waits for the host is safe if it needs no more local memory per thread
-    /// ([`FunctionAttributes::local_bytes`](super::FunctionAttributes::local_bytes)) than an earlier launch: else the driver waits for the
-    /// running kernel in order to enlarge that memory. Within one call the largest need is launched first for that reason.
+    /// The driver waits for running kernels when it has to set more local memory aside
+    /// ([`FunctionAttributes::local_bytes`](super::FunctionAttributes::local_bytes)). It does not have to for a kernel whose module was
+    /// loaded while none ran: see [`load_module`](Self::load_module). Another one with a larger stack than all before is refused
+    /// with [`LaunchError::LocalMemory`] while a launch of this device runs. Within one call the largest need is launched first.
     /// At most 8 streams progress independently unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) is set before the program starts.
     ///
     /// # Errors
@@ -101,10 +102,17 @@ impl Device {
         let failed = match started {
             Ok(Ok(())) => return Ok(Launch { device: self.clone(), outcome }),
             Ok(Err(failed)) => failed,
-            Err(source) => Failed { index: 0, started: 0, source },
+            Err(source) => Failed::at(0, source),
         };
-        let kernel = specs[failed.index].function.name().to_owned();
-        Err(LaunchError::Cuda { index: failed.index, kernel, started: failed.started, source: failed.source })
+        let Failed { index, started, reason } = failed;
+        let function = &specs[index].function;
+        let (kernel, needed) = (function.name().to_owned(), function.attributes().local_bytes);
+        Err(match reason {
+            Reason::LocalMemory { set_aside } => {
+                LaunchError::LocalMemory { index, kernel, needed, set_aside }
+            }
+            Reason::Cuda(source) => LaunchError::Cuda { index, kernel, started, source },
+        })
     }
 }
 
@@ -126,7 +134,7 @@ fn filled(context: &Context, kernels: &[Prepared], sms: u32) -> Result<u32, Fail
     let mut taken: u64 = 0;
     for (index, kernel) in kernels.iter().enumerate() {
         let per_sm = occupancy(context, kernel.function, kernel.threads, kernel.shared_bytes)
-            .map_err(|source| Failed { index, started: 0, source })?;
+            .map_err(|source| Failed::at(index, source))?;
         taken = taken.saturating_add(sms_needed(kernel.blocks, per_sm).unwrap_or(u64::MAX));
     }
     Ok(u32::try_from(taken).unwrap_or(sms).min(sms))

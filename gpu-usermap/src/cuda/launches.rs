@@ -41,20 +41,53 @@ struct Running {
 pub(super) struct Failed {
     pub(super) index: usize,
     pub(super) started: usize,
-    pub(super) source: CudaError,
+    pub(super) reason: Reason,
+}
+
+/// Why a kernel was not launched.
+pub(super) enum Reason {
+    /// It needs more local memory per thread than the `set_aside` bytes, and others run.
+    LocalMemory { set_aside: u32 },
+    /// The driver refused.
+    Cuda(CudaError),
+}
+
+impl Failed {
+    /// The driver refused before anything was started.
+    pub(super) fn at(index: usize, source: CudaError) -> Self {
+        Self { index, started: 0, reason: Reason::Cuda(source) }
+    }
 }
 
 /// All launches of one device.
 pub(super) struct Launches {
     running: Vec<Running>,
     idle_streams: Vec<StreamHandle>,
+    /// Local memory that the driver has set aside, in bytes per thread: a kernel that needs more makes it wait for all that run.
+    local_bytes: u32,
 }
 
 impl Launches {
     pub(super) fn open(driver: &Driver) -> Result<Self, CudaError> {
         let idle_streams =
             (0..STREAMS_IN_ADVANCE).map(|_| driver.stream_create(0)).collect::<Result<_, _>>()?;
-        Ok(Self { running: Vec::new(), idle_streams })
+        Ok(Self { running: Vec::new(), idle_streams, local_bytes: stack_limit(driver) })
+    }
+
+    /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs.
+    pub(super) fn set_local_memory_aside(&mut self, driver: &Driver, bytes: u32) {
+        if bytes <= self.local_bytes || self.reap(driver) > 0 {
+            return;
+        }
+        // Others who use the context may have raised it; what they count on is not lowered.
+        self.local_bytes = self.local_bytes.max(stack_limit(driver));
+        if bytes <= self.local_bytes {
+            return;
+        }
+        match driver.set_stack_limit(bytes as usize) {
+            Ok(()) => self.local_bytes = bytes,
+            Err(error) => tracing::debug!(%error, bytes, "local memory was not set aside"),
+        }
     }
 
     /// Launches each kernel on a stream of its own. `sms` is how many multiprocessors they fill together.
@@ -72,8 +105,15 @@ impl Launches {
         // A kernel that needs more local memory than any before makes the driver enlarge it, which waits for running
         // kernels: so the largest need goes first, when none of the group runs yet.
         order.sort_by_key(|&index| std::cmp::Reverse(kernels[index].local_bytes));
+        if let Some(&index) = order.first()
+            && kernels[index].local_bytes > self.local_bytes
+            && self.reap(driver) > 0
+        {
+            let reason = Reason::LocalMemory { set_aside: self.local_bytes };
+            return Err(Failed { index, started: 0, reason });
+        }
         while self.idle_streams.len() < kernels.len() {
-            let stream = driver.stream_create(0).map_err(|source| Failed { index: 0, started: 0, source })?;
+            let stream = driver.stream_create(0).map_err(|source| Failed::at(0, source))?;
             self.idle_streams.push(stream);
         }
 
@@ -97,10 +137,13 @@ impl Launches {
                 )
             };
             match launched {
-                Ok(()) => used.push(stream),
+                Ok(()) => {
+                    used.push(stream);
+                    self.local_bytes = self.local_bytes.max(kernel.local_bytes);
+                }
                 Err(source) => {
                     self.idle_streams.push(stream);
-                    failed = Some(Failed { index, started: used.len(), source });
+                    failed = Some(Failed { index, started: used.len(), reason: Reason::Cuda(source) });
                     break;
                 }
             }
@@ -146,4 +189,9 @@ impl Launches {
         // SAFETY: idle streams of our own, gone afterwards.
         self.idle_streams.into_iter().map(|stream| unsafe { driver.stream_destroy(stream) }).collect()
     }
+}
+
+/// Returns how many bytes of stack each thread can have; 0 where the driver does not say.
+fn stack_limit(driver: &Driver) -> u32 {
+    driver.stack_limit().map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
 }

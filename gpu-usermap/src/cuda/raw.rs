@@ -110,6 +110,8 @@ api! {
         primary_ctx_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);
         ctx_set_current = c"cuCtxSetCurrent"(ContextHandle);
         ctx_get_device = c"cuCtxGetDevice"(*mut CUdevice);
+        ctx_get_limit = c"cuCtxGetLimit"(*mut usize, c_uint);
+        ctx_set_limit = c"cuCtxSetLimit"(c_uint, usize);
         ctx_get_stream_priority_range = c"cuCtxGetStreamPriorityRange"(*mut c_int, *mut c_int);
         mem_alloc = c"cuMemAlloc_v2"(*mut CUdeviceptr, usize);
         mem_free = c"cuMemFree_v2"(CUdeviceptr);
@@ -160,6 +162,8 @@ api! {
         module_get_loading_mode = c"cuModuleGetLoadingMode"(*mut c_uint);
         // 12.4
         func_load = c"cuFuncLoad"(FunctionHandle);
+        module_get_function_count = c"cuModuleGetFunctionCount"(*mut c_uint, ModuleHandle);
+        module_enumerate_functions = c"cuModuleEnumerateFunctions"(*mut FunctionHandle, c_uint, ModuleHandle);
         func_get_param_info = c"cuFuncGetParamInfo"(FunctionHandle, usize, *mut usize, *mut usize);
     }
 }

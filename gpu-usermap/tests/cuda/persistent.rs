@@ -84,6 +84,28 @@ fn loading_code_beside_a_small_waiting_kernel_is_measured() {
 }
 
 #[test]
+fn a_kernel_with_a_larger_stack_runs_beside_one_that_waits() {
+    on_gpu!(device);
+    let module = kernels(&device);
+    let wait = module.function("wait_for_host").expect("it");
+    let (words, out) = (Words::new(&device), device.alloc(4).expect("memory"));
+    let launch = start_waiting(&wait, 1, 32, &words.registration);
+    let deep = promptly("function", || module.function("deep")).expect("it");
+    assert!(deep.attributes().local_bytes >= 3000, "{:?}", deep.attributes());
+    let params = vec![u64_param(out.ptr()), u32_param(7)];
+    // SAFETY: one thread writes 4 bytes of 4.
+    let second =
+        promptly("launch", || unsafe { device.launch(&[spec(&deep, 1, 1, params)]) }).expect("a launch");
+    assert_eq!(second.wait_timeout(KERNEL_LIMIT / 2), Ok(true), "it waits for the first");
+    assert_eq!(launch.is_finished(), Ok(false));
+    words.stop();
+    assert_eq!(launch.wait_timeout(KERNEL_LIMIT), Ok(true));
+    let mut bytes = [0; 4];
+    device.read(&out, 0, &mut bytes).expect("a read");
+    assert_eq!(u32::from_ne_bytes(bytes), 7);
+}
+
+#[test]
 fn two_kernels_of_one_launch_run_at_the_same_time() {
     on_gpu!(device);
     let wait = kernels(&device).function("wait_for_host").expect("it");

@@ -100,6 +100,29 @@ impl Driver {
         Ok(function)
     }
 
+    /// Returns all kernels of a module; none where the driver cannot tell (before 12.4).
+    ///
+    /// # Safety
+    /// `module` is loaded.
+    pub(in crate::cuda) unsafe fn module_functions(
+        &self,
+        module: ModuleHandle,
+    ) -> Result<Vec<FunctionHandle>, CudaError> {
+        let (Some(count), Some(enumerate)) =
+            (self.api.module_get_function_count, self.api.module_enumerate_functions)
+        else {
+            return Ok(Vec::new());
+        };
+        let mut number: c_uint = 0;
+        // SAFETY: the caller's promise; writes one number.
+        self.check("cuModuleGetFunctionCount", unsafe { count(&mut number, module) })?;
+        let mut functions = vec![FunctionHandle::NULL; number as usize];
+        // SAFETY: the caller's promise; writes at most `number` handles, for which there is room.
+        let code = unsafe { enumerate(functions.as_mut_ptr(), number, module) };
+        self.check("cuModuleEnumerateFunctions", code)?;
+        Ok(functions)
+    }
+
     /// # Safety
     /// `module` is loaded.
     pub(in crate::cuda) unsafe fn module_global(

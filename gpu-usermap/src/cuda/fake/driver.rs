@@ -1,12 +1,12 @@
 //! The stand-in's functions. C functions carry no state, so it is static, and tests take turns.
 
 use std::collections::HashSet;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cuda::driver::Driver;
-use crate::cuda::raw::constants::{ERROR_NOT_READY, SUCCESS};
+use crate::cuda::raw::constants::{ERROR_NOT_READY, FUNC_LOCAL_SIZE_BYTES, LIMIT_STACK_SIZE, SUCCESS};
 use crate::cuda::raw::{
     Api, CUdevice, CUdeviceptr, CUresult, ContextHandle, FunctionHandle, ModuleHandle, StreamHandle,
 };
@@ -34,6 +34,13 @@ static LACKING: AtomicI32 = AtomicI32::new(NOTHING);
 const NOTHING: c_int = -1;
 static FAULT: AtomicU32 = AtomicU32::new(SUCCESS);
 
+/// Stack of a thread: what each has from the start, and what all kernels but `deep` need.
+const STACK_BYTES: c_int = 1024;
+static STACK_LIMIT: AtomicUsize = AtomicUsize::new(STACK_BYTES as usize);
+/// The kernel `deep`, of every module, which needs a larger stack.
+const DEEP: FunctionHandle = FunctionHandle(std::ptr::without_provenance_mut(usize::MAX));
+const DEEP_BYTES: c_int = 3000;
+
 fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -50,16 +57,27 @@ impl Fake {
     }
 
     pub(super) fn of_version(version: DriverVersion) -> Self {
+        Self::over(api(), version)
+    }
+
+    /// One that cannot say which kernels a module has.
+    pub(super) fn before_12_4() -> Self {
+        let api = Api { module_get_function_count: None, module_enumerate_functions: None, ..api() };
+        Self::over(api, DriverVersion::new(12, 3))
+    }
+
+    fn over(api: Api, version: DriverVersion) -> Self {
         let turn = (!MINE.replace(true)).then(|| lock(&TURN));
         if turn.is_some() {
             lock(&EVENTS).clear();
             lock(&BUSY_STREAMS).take();
             FAULT.store(SUCCESS, Ordering::SeqCst);
+            STACK_LIMIT.store(STACK_BYTES as usize, Ordering::SeqCst);
             LACKING.store(NOTHING, Ordering::SeqCst);
             sharing::fail(None);
             sharing::import_other_memory(false);
         }
-        Self { cuda: Cuda::over(Driver::new(api()), version), turn }
+        Self { cuda: Cuda::over(Driver::new(api), version), turn }
     }
 
     pub(super) fn cuda(&self) -> &Cuda {
@@ -129,7 +147,11 @@ fn api() -> Api {
         module_load_data,
         module_unload,
         module_get_function,
+        module_get_function_count: Some(module_get_function_count),
+        module_enumerate_functions: Some(module_enumerate_functions),
         func_get_attribute,
+        ctx_get_limit,
+        ctx_set_limit,
         occupancy,
         launch_kernel,
         link_create,
@@ -162,7 +184,7 @@ unsafe extern "C" fn device_get(device: *mut CUdevice, ordinal: c_int) -> CUresu
     put(device, ordinal)
 }
 
-unsafe extern "C" fn device_get_name(_: *mut std::ffi::c_char, _: c_int, _: CUdevice) -> CUresult {
+unsafe extern "C" fn device_get_name(_: *mut c_char, _: c_int, _: CUdevice) -> CUresult {
     SUCCESS
 }
 
@@ -276,13 +298,46 @@ unsafe extern "C" fn module_unload(_: ModuleHandle) -> CUresult {
 unsafe extern "C" fn module_get_function(
     function: *mut FunctionHandle,
     _: ModuleHandle,
-    _: *const std::ffi::c_char,
+    name: *const c_char,
 ) -> CUresult {
-    put(function, FunctionHandle(handle()))
+    // SAFETY: `driver` passes a NUL-terminated name.
+    let deep = unsafe { CStr::from_ptr(name) } == c"deep";
+    put(function, if deep { DEEP } else { FunctionHandle(handle()) })
 }
 
-unsafe extern "C" fn func_get_attribute(value: *mut c_int, _: c_uint, _: FunctionHandle) -> CUresult {
-    put(value, 1024)
+unsafe extern "C" fn module_get_function_count(count: *mut c_uint, _: ModuleHandle) -> CUresult {
+    put(count, 2)
+}
+
+unsafe extern "C" fn module_enumerate_functions(
+    functions: *mut FunctionHandle,
+    room: c_uint,
+    _: ModuleHandle,
+) -> CUresult {
+    assert_eq!(room, 2);
+    put(functions, FunctionHandle(handle()));
+    // SAFETY: there is room for two (checked).
+    put(unsafe { functions.add(1) }, DEEP)
+}
+
+unsafe extern "C" fn func_get_attribute(
+    value: *mut c_int,
+    attribute: c_uint,
+    function: FunctionHandle,
+) -> CUresult {
+    let deep = attribute == FUNC_LOCAL_SIZE_BYTES && function == DEEP;
+    put(value, if deep { DEEP_BYTES } else { STACK_BYTES })
+}
+
+unsafe extern "C" fn ctx_get_limit(bytes: *mut usize, limit: c_uint) -> CUresult {
+    assert_eq!(limit, LIMIT_STACK_SIZE);
+    put(bytes, STACK_LIMIT.load(Ordering::SeqCst))
+}
+
+unsafe extern "C" fn ctx_set_limit(limit: c_uint, bytes: usize) -> CUresult {
+    assert_eq!(limit, LIMIT_STACK_SIZE);
+    STACK_LIMIT.store(bytes, Ordering::SeqCst);
+    if lock(&BUSY_STREAMS).is_some() { event("wait for kernels") } else { SUCCESS }
 }
 
 unsafe extern "C" fn occupancy(blocks: *mut c_int, _: FunctionHandle, _: c_int, _: usize) -> CUresult {
@@ -290,7 +345,7 @@ unsafe extern "C" fn occupancy(blocks: *mut c_int, _: FunctionHandle, _: c_int, 
 }
 
 unsafe extern "C" fn launch_kernel(
-    _: FunctionHandle,
+    function: FunctionHandle,
     _: c_uint,
     _: c_uint,
     _: c_uint,
@@ -302,6 +357,12 @@ unsafe extern "C" fn launch_kernel(
     _: *mut *mut c_void,
     _: *mut *mut c_void,
 ) -> CUresult {
+    if function == DEEP {
+        let before = STACK_LIMIT.fetch_max(DEEP_BYTES as usize, Ordering::SeqCst);
+        if before < DEEP_BYTES as usize && lock(&BUSY_STREAMS).is_some() {
+            event("wait for kernels");
+        }
+    }
     lock(&BUSY_STREAMS).get_or_insert_default().insert(stream.0.addr());
     SUCCESS
 }

@@ -69,6 +69,21 @@ pub enum LaunchError {
         /// The given size.
         given: usize,
     },
+    /// The driver would wait for the kernels that run, which may be waiting for the host.
+    #[error(
+        "kernel {index} (`{kernel}`) needs {needed} bytes of local memory per thread, {set_aside} are set aside, and CUDA can set \
+         more aside only while no kernel runs: load its module (before CUDA 12.4 look the kernel up, too) before the first launch"
+    )]
+    LocalMemory {
+        /// Which spec.
+        index: usize,
+        /// The kernel's name.
+        kernel: String,
+        /// What it needs, in bytes per thread.
+        needed: u32,
+        /// What there is, in bytes per thread.
+        set_aside: u32,
+    },
     /// The driver refused.
     #[error("kernel {index} (`{kernel}`; {started} others of the call run already): {source}")]
     Cuda {

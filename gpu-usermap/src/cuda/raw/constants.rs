@@ -33,6 +33,8 @@ pub(crate) const FLUSH_TO_ALL_DEVICES: c_uint = 200;
 
 pub(crate) const LOADING_MODE_LAZY: c_uint = 2;
 
+pub(crate) const LIMIT_STACK_SIZE: c_uint = 0;
+
 pub(crate) const JIT_THREADS_PER_BLOCK: c_uint = 1;
 pub(crate) const JIT_ERROR_LOG_BUFFER: c_uint = 5;
 pub(crate) const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
@@ -124,6 +126,11 @@ mod tests {
         assert_eq!(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, Handle::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0);
         assert_eq!(LOCATION_TYPE_DEVICE, Location::CU_MEM_LOCATION_TYPE_DEVICE as u32);
         assert_eq!(ACCESS_READ_WRITE, Access::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32);
+    }
+
+    #[test]
+    fn limits_are_those_of_cuda_h() {
+        assert_eq!(LIMIT_STACK_SIZE, sys::CUlimit::CU_LIMIT_STACK_SIZE as u32);
     }
 
     #[test]

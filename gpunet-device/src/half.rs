@@ -83,18 +83,16 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
 
 /// Says everywhere that this end gives a half up, because the other end wrote what cannot be. By one
 /// lane.
+///
+/// It finds the ring's end in the table: were it given the caller's by its address, each lane would keep the
+/// half in local memory and not in registers, for what never happens.
 #[cold]
 #[inline(never)]
-pub(crate) fn give_up(
-    net: Net,
-    handle: Handle,
-    half: Half,
-    end: RingEnd,
-    word: StreamWord,
-    seen: StreamWord,
-) {
+pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, seen: StreamWord) {
     table::set_error(net, handle, Error::Protocol);
     table::store_positions(net.entry(handle.slot()), half, word, seen);
+    let (direction, link) = table::half(net, handle, half);
+    let end = ring_end(&direction, link);
     end.publish(word);
     notify(net, handle.slot(), end, half);
 }

@@ -190,8 +190,7 @@ impl RecvHalf {
         }
         self.consumer.fail();
         if g.is_leader() {
-            let (end, word, seen) = (self.consumer.end(), self.consumer.word(), self.consumer.landed());
-            give_up(self.net, self.handle, Half::Recv, end, word, seen);
+            give_up(self.net, self.handle, Half::Recv, self.consumer.word(), self.consumer.landed());
         }
         Err(Error::Protocol)
     }

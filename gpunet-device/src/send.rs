@@ -295,8 +295,7 @@ impl SendHalf {
         }
         self.producer.fail();
         if g.is_leader() {
-            let (end, word, seen) = (self.producer.end(), self.producer.word(), self.producer.released());
-            give_up(self.net, self.handle, Half::Send, end, word, seen);
+            give_up(self.net, self.handle, Half::Send, self.producer.word(), self.producer.released());
         }
         Err(Error::Protocol)
     }

@@ -274,26 +274,9 @@ impl Stream {
     ///
     /// # Errors
     /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] says whether it is still open.
-    #[inline(never)]
-    pub fn close<G: Group>(mut self, g: &G) -> Result<()> {
-        g.sync();
-        let (net, handle) = (self.send.net, self.handle());
-        let mut closing = None;
-        // One lane decides for all: another group may be closing it just now, or changing its options. And
-        // the handle is dead before the other end hears of it: who waits is not told of an end that it
-        // answers with.
-        let says_end = by_leader(g, || {
-            closing = Some(Closing::begin(net, handle, Kind::Stream)?);
-            // A close that resets (SO_LINGER 0) does not say the end of the stream before.
-            Ok(u64::from(table::options(net, handle).linger_ms != 0))
-        })?;
-        if says_end != 0 {
-            self.send.shutdown(g);
-            self.recv.shutdown(g);
-        }
-        let (sent, consumed) = (self.send.position(), self.recv.position());
-        by_leader(g, || closing.map_or(Ok(0), |closing| closing.post(sent, consumed)))?;
-        Ok(())
+    #[inline(always)]
+    pub fn close<G: Group>(self, g: &G) -> Result<()> {
+        close_stream(g, self.send.net, self.handle())
     }
 
     /// The other end's address.
@@ -438,6 +421,35 @@ impl Closing {
         (request.send_position, request.recv_position) = (sent, consumed);
         self.claim.post_close(&request, self.handle).map(|_| 0)
     }
+}
+
+/// [`Stream::close`], of the stream as the table has it, where each call leaves it. All lanes.
+///
+/// It takes no [`Stream`]: a value whose address is passed on is kept in local memory all its life, and not in
+/// registers, and each call then waits for it (0.6 us of 1.9 for 64 bytes between two blocks of an H200).
+///
+/// # Errors
+/// As [`Stream::close`].
+#[inline(never)]
+pub(crate) fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
+    g.sync();
+    let mut closing = None;
+    // One lane decides for all: another group may be closing it just now, or changing its options. And
+    // the handle is dead before the other end hears of it: who waits is not told of an end that it
+    // answers with.
+    let says_end = by_leader(g, || {
+        closing = Some(Closing::begin(net, handle, Kind::Stream)?);
+        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
+        Ok(u64::from(table::options(net, handle).linger_ms != 0))
+    })?;
+    let mut stream = Stream::load(net, handle);
+    if says_end != 0 {
+        stream.send.shutdown(g);
+        stream.recv.shutdown(g);
+    }
+    let (sent, consumed) = (stream.send.position(), stream.recv.position());
+    by_leader(g, || closing.map_or(Ok(0), |closing| closing.post(sent, consumed)))?;
+    Ok(())
 }
 
 /// Closes what is no stream. By one lane.

@@ -203,9 +203,10 @@ struct Wait {
 
 fn wait_for(wait: &Wait, timeout: Timeout) -> Result<Option<StreamWord>> {
     if timeout == Timeout::NonBlocking {
-        // One who asks again and again must hear of cancel, too.
-        let over = WaitGuard::new(wait.net, Deadline::NEVER).check();
-        return wait.poll().or_else(|| wait.poll_status()).unwrap_or(over.and(Err(Error::WouldBlock)));
+        // One who asks again and again must hear of cancel, too; who gets something does not wait for that look.
+        return wait.poll().or_else(|| wait.poll_status()).unwrap_or_else(|| {
+            WaitGuard::new(wait.net, Deadline::NEVER).check().and(Err(Error::WouldBlock))
+        });
     }
     let mut guard = WaitGuard::new(wait.net, timeout.deadline());
     let link = wait.end.link;

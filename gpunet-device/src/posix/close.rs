@@ -5,7 +5,7 @@ use super::handle;
 use super::opening::{give, take};
 use crate::outcome::by_leader;
 use crate::slots::Half;
-use crate::{Group, Listener, Net, Stream, slots, stream};
+use crate::{Group, Listener, Net, slots, stream};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Result};
 
@@ -35,7 +35,7 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
                 }
             };
             // The entry is not this group's any more once it is closed: nothing is given back then.
-            Stream::load(net, handle).close(g).inspect_err(|_| {
+            stream::close_stream(g, net, handle).inspect_err(|_| {
                 if by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).is_ok() {
                     send.give(g);
                     recv.give(g);

@@ -10,7 +10,7 @@ mod data;
 mod names;
 mod single;
 
-use crate::group::ThreadBlock;
+use crate::group::SoleBlock;
 use crate::{Group, Net, posix};
 use gpunet_abi::{Error, Result};
 
@@ -22,10 +22,10 @@ pub static mut gpunet_attachment: u64 = 0;
 
 /// The block that calls.
 #[inline(always)]
-fn block() -> ThreadBlock {
+fn block() -> SoleBlock {
     // SAFETY: all threads of the block make the call, and the value of an earlier call is not used any
     // more.
-    unsafe { ThreadBlock::sole() }
+    unsafe { SoleBlock::current() }
 }
 
 /// Runs a call with the module's attachment, by the group `g`.

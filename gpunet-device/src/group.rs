@@ -3,7 +3,7 @@
 #[cfg(target_arch = "nvptx64")]
 pub mod nvptx;
 #[cfg(target_arch = "nvptx64")]
-pub use nvptx::{Thread, ThreadBlock, Warp};
+pub use nvptx::{SoleBlock, Thread, ThreadBlock, Warp};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod lanes;

@@ -5,7 +5,7 @@ use crate::slots::{self, Half};
 use crate::wait::{Deadline, WaitGuard};
 use crate::{Group, Net, platform, table};
 use core::mem::offset_of;
-use gpunet_abi::entry::{Direction, GroupId, lock};
+use gpunet_abi::entry::{Direction, Entry, GroupId, lock};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
@@ -140,7 +140,7 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
         return;
     }
     if is_ours() && slots::kind_of(net, handle).is_ok() {
-        announce(net, handle.slot(), &ring_end(&recv, link), now, before);
+        announce(net, handle.slot(), entry, ring_end(&recv, link), now, before);
     }
     slots::unlock(net, handle.slot(), Half::Recv);
 }
@@ -148,9 +148,9 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
 /// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes who waits
 /// for it. By one lane.
 #[inline(always)]
-pub(crate) fn announce(net: Net, slot: u32, end: &RingEnd, word: StreamWord, before: u64) {
+pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);
     mirror(net, slot, Half::Recv, end.link, before, word.position());
-    table::announced(net.entry(slot)).set(word.position());
-    notify(net, slot, *end, Half::Recv);
+    table::announced(entry).set(word.position());
+    notify(net, slot, end, Half::Recv);
 }

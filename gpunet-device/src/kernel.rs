@@ -122,7 +122,7 @@ macro_rules! kernel_entry {
         #[unsafe(export_name = $name)]
         pub unsafe extern "ptx-kernel" fn $function(kernel: $kernel) {
             // SAFETY: the one value of the kernel, made by all threads of each block.
-            let block = unsafe { $crate::group::ThreadBlock::sole() };
+            let block = unsafe { $crate::group::SoleBlock::current() };
             $crate::Kernel::run(kernel, &block);
         }
     };

@@ -139,39 +139,33 @@ impl RecvHalf {
         Ok(span.len())
     }
 
-    /// What a receive finds by what is known already: bytes (true), the end of the stream (false), or an
-    /// error; `None` when it has to wait. An error comes before an end.
-    #[inline(always)]
-    fn known(&self) -> Option<Result<bool>> {
-        if self.consumer.failed() {
-            Some(Err(Error::Protocol))
-        } else if self.consumer.available() > 0 {
-            Some(Ok(true))
-        } else if self.consumer.finished() {
-            Some(Ok(false))
-        } else if self.consumer.broken() {
-            Some(Err(Error::ConnectionReset))
-        } else if self.consumer.ended() {
-            Some(Ok(false))
-        } else {
-            None
-        }
-    }
-
     /// Makes sure that bytes are available; false at the end of the stream. All lanes.
     #[inline(always)]
     fn await_data<G: Group>(&mut self, g: &G, timeout: Timeout) -> Result<bool> {
-        if let Some(known) = self.known() {
+        if self.consumer.available() == 0 && self.consumer.is_open() {
+            let word = if g.is_leader() { self.await_landed(timeout) } else { 0 };
+            match awaited(g.broadcast(word))? {
+                Some(word) => self.accept(g, word)?,
+                None => self.consumer.end_here(),
+            }
+        } else {
             // Lanes may still read what an earlier call put into the buffer.
             g.sync();
-            return known;
         }
-        let word = if g.is_leader() { self.await_landed(timeout) } else { 0 };
-        match awaited(g.broadcast(word))? {
-            Some(word) => self.accept(g, word)?,
-            None => self.consumer.end_here(),
+        if self.consumer.available() > 0 { Ok(true) } else { self.ended().map(|()| false) }
+    }
+
+    /// Says how the stream has ended, when no byte is available: in good order (a shutdown of this half is
+    /// that, too), or by an error.
+    #[inline(always)]
+    fn ended(&self) -> Result<()> {
+        if self.consumer.failed() {
+            Err(Error::Protocol)
+        } else if self.consumer.broken() && !self.consumer.finished() {
+            Err(Error::ConnectionReset)
+        } else {
+            Ok(())
         }
-        self.known().unwrap_or(Ok(false))
     }
 
     /// If some bytes are known but fewer than `len`, looks for more: before a peek, which would else show
@@ -218,7 +212,7 @@ impl RecvHalf {
     #[inline(always)]
     fn announce(&mut self) {
         let (slot, end) = (self.handle.slot(), self.consumer.end());
-        half::announce(self.net, slot, &end, self.consumer.word(), self.announced);
+        half::announce(self.net, slot, self.entry, end, self.consumer.word(), self.announced);
         self.announced = self.consumer.position();
     }
 

@@ -219,13 +219,10 @@ impl SendHalf {
     /// Says why nothing can be sent any more, by what is known already.
     #[inline(always)]
     fn check(&self) -> Result<()> {
-        if self.producer.failed() {
-            return Err(Error::Protocol);
+        if self.producer.is_open() {
+            return Ok(());
         }
-        if self.producer.finished() || self.producer.reader_left() {
-            return Err(Error::BrokenPipe);
-        }
-        Ok(())
+        Err(if self.producer.failed() { Error::Protocol } else { Error::BrokenPipe })
     }
 
     /// Publishes `len` bytes that the lanes have written. Begins with a barrier.

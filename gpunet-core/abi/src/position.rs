@@ -66,6 +66,13 @@ impl StreamWord {
         self.0 & MASK
     }
 
+    /// Returns the word without its position: END and ERR, where they stand.
+    #[must_use]
+    #[inline(always)]
+    pub const fn marks(self) -> u64 {
+        self.0 & (END | ERR)
+    }
+
     /// Returns whether the position is final, in good order or not: ask [`StreamWord::err`] first.
     #[must_use]
     #[inline(always)]
@@ -132,20 +139,30 @@ pub enum Violation {
 #[inline(always)]
 pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamWord, Violation> {
     let (from, to) = (last.position(), next.position());
+    // One branch: all lanes of a GPU's group decide this for each message, and a branch costs them about as
+    // much as all of these operations.
+    let keeps_end = !last.end() | ((to == from) & (next.marks() & last.marks() == last.marks()));
+    if next.is_well_formed() & keeps_end & (to >= from) & (to <= limit) {
+        Ok(next)
+    } else {
+        Err(violation(last, next, limit))
+    }
+}
+
+/// What is wrong with a word that [`advance`] refuses.
+#[cold]
+#[inline(never)]
+fn violation(last: StreamWord, next: StreamWord, limit: u64) -> Violation {
+    let (from, to) = (last.position(), next.position());
     if !next.is_well_formed() {
-        return Err(Violation::Malformed { word: next.0 });
+        Violation::Malformed { word: next.0 }
+    } else if last.end() {
+        Violation::MovedAfterEnd { end: from, to }
+    } else if to < from {
+        Violation::Regressed { from, to }
+    } else {
+        Violation::OutOfRange { limit, to }
     }
-    let kept = next.0 & last.0 & (END | ERR) == last.0 & (END | ERR);
-    if last.end() && (to != from || !kept) {
-        return Err(Violation::MovedAfterEnd { end: from, to });
-    }
-    if to < from {
-        return Err(Violation::Regressed { from, to });
-    }
-    if to > limit {
-        return Err(Violation::OutOfRange { limit, to });
-    }
-    Ok(next)
 }
 
 #[cfg(test)]

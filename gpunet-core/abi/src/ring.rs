@@ -9,7 +9,7 @@
 //! every word the other agent wrote. All lanes of a group hold the same value: one lane looks and
 //! announces, all lanes `accept` what it saw and `advance` together.
 
-use crate::position::{StreamWord, Violation, advance};
+use crate::position::{END, ERR, StreamWord, Violation, advance};
 use crate::{Link, RingSpan, Word, near};
 
 /// Where a ring and its two words lie, in the caller's address space.
@@ -62,8 +62,8 @@ pub struct Producer {
     position: u64,
     /// The other end's word as last believed.
     released: StreamWord,
-    finished: bool,
-    failed: bool,
+    /// END and ERR of this end's own word.
+    marks: u64,
 }
 
 impl Producer {
@@ -76,8 +76,7 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const unsafe fn new(end: RingEnd, position: StreamWord, released: StreamWord) -> Self {
-        let (finished, failed) = (position.end(), position.err());
-        Self { end, position: position.position(), released, finished, failed }
+        Self { end, position: position.position(), released, marks: position.marks() }
     }
 
     /// Where the ring and its words lie.
@@ -109,7 +108,14 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const fn free(&self) -> u64 {
-        if self.finished { 0 } else { self.end.capacity - (self.position - self.released.position()) }
+        if self.finished() { 0 } else { self.end.capacity - (self.position - self.released.position()) }
+    }
+
+    /// Returns whether more can be sent, as far as both ends have said: neither has ended.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        (self.marks | self.released.0) & END == 0
     }
 
     /// Returns whether the reader wants no more (END in `consumed`, with or without ERR).
@@ -123,7 +129,7 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const fn finished(&self) -> bool {
-        self.finished
+        self.marks != 0
     }
 
     /// Bytes sent so far.
@@ -164,7 +170,7 @@ impl Producer {
     /// Marks the stream's end (SHUT_WR): the position is frozen. All lanes.
     #[inline(always)]
     pub const fn finish(&mut self) {
-        self.finished = true;
+        self.marks |= END;
     }
 
     /// Publishes the position. One lane, after the group's barrier.
@@ -176,21 +182,21 @@ impl Producer {
     /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
-        (self.finished, self.failed) = (true, true);
+        self.marks = END | ERR;
     }
 
     /// Returns whether [`Producer::fail`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn failed(&self) -> bool {
-        self.failed
+        self.marks & ERR != 0
     }
 
     /// The word that [`Producer::announce`] publishes.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
-        word(self.position, self.finished, self.failed)
+        StreamWord(StreamWord::at(self.position).0 | self.marks)
     }
 }
 
@@ -209,8 +215,8 @@ pub struct Consumer {
     position: u64,
     /// The other end's word as last believed.
     landed: StreamWord,
-    finished: bool,
-    failed: bool,
+    /// END and ERR of this end's own word.
+    marks: u64,
 }
 
 impl Consumer {
@@ -222,8 +228,7 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const unsafe fn new(end: RingEnd, position: StreamWord, landed: StreamWord) -> Self {
-        let (finished, failed) = (position.end(), position.err());
-        Self { end, position: position.position(), landed, finished, failed }
+        Self { end, position: position.position(), landed, marks: position.marks() }
     }
 
     /// Where the ring and its words lie.
@@ -262,7 +267,14 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn available(&self) -> u64 {
-        if self.finished { 0 } else { self.landed.position() - self.position }
+        if self.finished() { 0 } else { self.landed.position() - self.position }
+    }
+
+    /// Returns whether more can land, as far as both ends have said: neither has ended.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        (self.marks | self.landed.0) & END == 0
     }
 
     /// Returns whether the sender finished in good order: after the available bytes comes end of
@@ -319,9 +331,9 @@ impl Consumer {
     /// frozen. All lanes.
     #[inline(always)]
     pub const fn finish(&mut self) {
-        if !self.finished {
+        if !self.finished() {
             self.position = self.landed.position();
-            self.finished = true;
+            self.marks = END;
         }
     }
 
@@ -329,7 +341,7 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn finished(&self) -> bool {
-        self.finished
+        self.marks != 0
     }
 
     /// Publishes the position. One lane, after the group's barrier.
@@ -341,29 +353,20 @@ impl Consumer {
     /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
-        (self.finished, self.failed) = (true, true);
+        self.marks = END | ERR;
     }
 
     /// Returns whether [`Consumer::fail`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn failed(&self) -> bool {
-        self.failed
+        self.marks & ERR != 0
     }
 
     /// The word that [`Consumer::announce`] publishes.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
-        word(self.position, self.finished, self.failed)
-    }
-}
-
-const fn word(position: u64, finished: bool, failed: bool) -> StreamWord {
-    let word = StreamWord::at(position);
-    match (finished, failed) {
-        (_, true) => word.with_err(),
-        (true, false) => word.with_end(),
-        (false, false) => word,
+        StreamWord(StreamWord::at(self.position).0 | self.marks)
     }
 }

@@ -63,15 +63,52 @@ fn block_count() -> u32 {
 }
 
 /// All threads of a block. Ranks are linearised over x, y, z; hardware barrier 0.
+pub type ThreadBlock = Block<Shared>;
+
+/// All threads of a block, as the one value of it that is used: what a kernel is given. It needs a barrier less
+/// for each broadcast and sum than a [`ThreadBlock`].
+#[doc(hidden)]
+pub type SoleBlock = Block<InTurns>;
+
+/// All threads of a block, whose broadcasts and sums use parts of the scratch memory as `S` says.
 #[derive(Debug)]
-pub struct ThreadBlock {
+pub struct Block<S> {
     rank: u32,
+    scratch: S,
+}
+
+/// Chooses the part of the scratch memory for the next broadcast or sum: one that no lane reads any more.
+pub trait Scratch {
+    /// Returns its number.
+    fn next(&self, sync: impl FnOnce()) -> usize;
+}
+
+/// One part for all values of a block, with a barrier before each use.
+#[derive(Debug)]
+pub struct Shared;
+
+impl Scratch for Shared {
+    #[inline(always)]
+    fn next(&self, sync: impl FnOnce()) -> usize {
+        sync();
+        2
+    }
+}
+
+/// Two parts in turns: lanes that still read one would not have passed the barrier of the other's turn.
+#[derive(Debug)]
+pub struct InTurns {
     turn: Cell<u32>,
 }
 
-/// The turn of a value that shares its scratch memory with others: it does not change, and a barrier
-/// comes before each use.
-const SHARED_TURN: u32 = 2;
+impl Scratch for InTurns {
+    #[inline(always)]
+    fn next(&self, _sync: impl FnOnce()) -> usize {
+        let turn = self.turn.get();
+        self.turn.set(turn ^ 1);
+        turn as usize
+    }
+}
 
 impl ThreadBlock {
     /// The calling thread's block, however many values of it there are. A kernel is given one that
@@ -82,39 +119,27 @@ impl ThreadBlock {
     #[inline(always)]
     #[must_use]
     pub fn current() -> Self {
-        Self { rank: block_rank(), turn: Cell::new(SHARED_TURN) }
+        Self { rank: block_rank(), scratch: Shared }
     }
+}
 
+impl SoleBlock {
     /// The calling thread's block, for who makes one value at a time: a kernel's entry, a C function.
     /// Begins with a barrier.
     ///
     /// # Safety
     /// All threads of the block call it, and of the values that this function makes only the last one
     /// of a block is used.
-    #[doc(hidden)]
     #[inline(always)]
     #[must_use]
-    pub unsafe fn sole() -> Self {
-        let block = Self { rank: block_rank(), turn: Cell::new(0) };
+    pub unsafe fn current() -> Self {
+        let block = Self { rank: block_rank(), scratch: InTurns { turn: Cell::new(0) } };
         block.sync();
         block
     }
-
-    /// Which part of the scratch memory the next broadcast or sum uses. Lanes that still read that part
-    /// would not have passed a barrier that lies before this one's write.
-    #[inline(always)]
-    fn next_turn(&self) -> usize {
-        let turn = self.turn.get();
-        if turn == SHARED_TURN {
-            self.sync();
-        } else {
-            self.turn.set(turn ^ 1);
-        }
-        turn as usize
-    }
 }
 
-impl Group for ThreadBlock {
+impl<S: Scratch> Group for Block<S> {
     type Warp = Warp;
     type Thread = Thread;
 
@@ -142,10 +167,10 @@ impl Group for ThreadBlock {
     }
     #[inline(always)]
     fn broadcast(&self, value: u64) -> u64 {
-        let slot = scratch().cast::<u64>().wrapping_add(self.next_turn());
+        let slot = scratch().cast::<u64>().wrapping_add(self.scratch.next(|| self.sync()));
         if self.is_leader() {
             // SAFETY: one of the three broadcast values in shared memory, which no lane reads any more
-            // (`next_turn`).
+            // (`Scratch`).
             unsafe { slot.write_volatile(value) };
         }
         self.sync();
@@ -156,7 +181,7 @@ impl Group for ThreadBlock {
     fn sum(&self, value: u32) -> u32 {
         let warps = block_size().div_ceil(32);
         let partial = self.warp().sum(value);
-        let slots = scratch().wrapping_add(32 + 128 * self.next_turn()).cast::<u32>();
+        let slots = scratch().wrapping_add(32 + 128 * self.scratch.next(|| self.sync())).cast::<u32>();
         if crate::platform::opaque(self.rank % 32 == 0) {
             // SAFETY: this warp's partial sum, one of at most 32, in this turn's part.
             unsafe { slots.wrapping_add((self.rank / 32) as usize).write_volatile(partial) };

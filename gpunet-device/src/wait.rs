@@ -87,16 +87,17 @@ pub(crate) struct WaitGuard {
     ignore_cancel: bool,
     rounds: u32,
     deadline: Deadline,
+    /// The clock at the last check; before the first one, later than it can be.
     last_check: u64,
     last_beat: u64,
     silent_ns: u64,
 }
 
 impl WaitGuard {
-    /// Begins a wait.
+    /// Begins a wait. It does not look at the clock yet: most waits are over before the first check.
     #[inline(always)]
     pub(crate) fn new(net: Net, deadline: Deadline) -> Self {
-        let last_check = platform::now_ns();
+        let last_check = u64::MAX;
         Self { net, ignore_cancel: false, rounds: 0, deadline, last_check, last_beat: 0, silent_ns: 0 }
     }
 
@@ -146,7 +147,7 @@ impl WaitGuard {
         if now >= self.deadline.0 { Err(Error::TimedOut) } else { Ok(()) }
     }
 
-    /// Nanoseconds until the deadline.
+    /// Nanoseconds from the last check until the deadline; 0 before the first one.
     #[inline(always)]
     pub(crate) fn remaining_ns(&self) -> u64 {
         self.deadline.0.saturating_sub(self.last_check)
@@ -167,16 +168,30 @@ pub(crate) fn await_word(
     seen: StreamWord,
     timeout: Timeout,
 ) -> u64 {
-    match wait_for(&Wait { net, handle, half, end, seen }, timeout) {
-        Ok(Some(word)) => word.0,
-        Ok(None) => NO_WORD,
-        Err(error) => NO_WORD | error.errno() as u32 as u64,
+    let wait = Wait { net, handle, half, end, seen };
+    // What is there already is not waited for.
+    if let Some(found) = wait.poll() {
+        return found;
+    }
+    match timeout {
+        Timeout::NonBlocking => wait.poll_status().unwrap_or_else(|| {
+            // One who asks again and again must hear of cancel, too.
+            let over = WaitGuard::new(net, Deadline::NEVER).check();
+            failed(over.err().unwrap_or(Error::WouldBlock))
+        }),
+        Timeout::Ns(_) => wait_for(&wait, timeout.deadline()).unwrap_or_else(failed),
     }
 }
 
 /// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that no
 /// word says.
 const NO_WORD: u64 = 1 << 63;
+
+/// Packs why a wait ended.
+#[inline(always)]
+fn failed(error: Error) -> u64 {
+    NO_WORD | error.errno() as u32 as u64
+}
 
 /// What a wait found: a word; or `None`, when the status says that nothing more will land. All lanes.
 ///
@@ -201,14 +216,9 @@ struct Wait {
     seen: StreamWord,
 }
 
-fn wait_for(wait: &Wait, timeout: Timeout) -> Result<Option<StreamWord>> {
-    if timeout == Timeout::NonBlocking {
-        // One who asks again and again must hear of cancel, too; who gets something does not wait for that look.
-        return wait.poll().or_else(|| wait.poll_status()).unwrap_or_else(|| {
-            WaitGuard::new(wait.net, Deadline::NEVER).check().and(Err(Error::WouldBlock))
-        });
-    }
-    let mut guard = WaitGuard::new(wait.net, timeout.deadline());
+#[inline(always)]
+fn wait_for(wait: &Wait, deadline: Deadline) -> Result<u64> {
+    let mut guard = WaitGuard::new(wait.net, deadline);
     let link = wait.end.link;
     let park = match wait.half {
         half if link.is_far() => far_park(wait.end.theirs, half),
@@ -217,12 +227,12 @@ fn wait_for(wait: &Wait, timeout: Timeout) -> Result<Option<StreamWord>> {
     };
     let mut shown = !link.is_direct();
     loop {
-        if let Some(result) = wait.poll() {
-            return result;
+        if let Some(found) = wait.poll() {
+            return Ok(found);
         }
         if guard.is_due() {
-            if let Some(result) = wait.poll_status() {
-                return result;
+            if let Some(found) = wait.poll_status() {
+                return Ok(found);
             }
             // Another group may have closed it.
             slots::kind_of(wait.net, wait.handle)?;
@@ -241,12 +251,17 @@ fn wait_for(wait: &Wait, timeout: Timeout) -> Result<Option<StreamWord>> {
 }
 
 impl Wait {
-    /// What the other end says, if it is something new. An end is told only while the handle is good: it may
-    /// be the answer to a close.
+    /// What the other end says, if it is something new, packed. An end is told only while the handle is
+    /// good: it may be the answer to a close.
     #[inline(always)]
-    fn poll(&self) -> Option<Result<Option<StreamWord>>> {
+    fn poll(&self) -> Option<u64> {
         let word = self.poll_word()?;
-        Some(if word.end() { self.check_open().map(|()| Some(word)) } else { Ok(Some(word)) })
+        if word.end()
+            && let Err(closed) = self.check_open()
+        {
+            return Some(failed(closed));
+        }
+        Some(word.0)
     }
 
     /// Checks that nobody has closed the stream: another group, or the proxy for a launch that has ended,
@@ -279,24 +294,24 @@ impl Wait {
             .filter(|status| status.error().is_some() || status.has(flag))
     }
 
-    /// What the status means for this half, if anything: what landed before it comes first.
-    fn poll_status(&self) -> Option<Result<Option<StreamWord>>> {
+    /// What the status means for this half, if anything, packed: what landed before it comes first.
+    fn poll_status(&self) -> Option<u64> {
         let status = self.end_status()?;
         // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
         // before it is visible to the look that follows.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
         if self.half == Half::Recv
-            && let Some(result) = self.poll()
+            && let Some(found) = self.poll()
         {
-            return Some(result);
+            return Some(found);
         }
         if let Err(closed) = self.check_open() {
-            return Some(Err(closed));
+            return Some(failed(closed));
         }
         Some(match (status.error(), self.half) {
-            (Some(error), _) => Err(error),
-            (None, Half::Send) => Err(Error::BrokenPipe),
-            (None, Half::Recv) => Ok(None),
+            (Some(error), _) => failed(error),
+            (None, Half::Send) => failed(Error::BrokenPipe),
+            (None, Half::Recv) => NO_WORD,
         })
     }
 }

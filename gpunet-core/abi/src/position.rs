@@ -149,9 +149,9 @@ pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamW
     }
 }
 
-/// What is wrong with a word that [`advance`] refuses.
-#[cold]
-#[inline(never)]
+/// What is wrong with a word that [`advance`] refuses. Inline: a kernel does not ask, and a call would have its
+/// lanes keep what they know in local memory.
+#[inline(always)]
 fn violation(last: StreamWord, next: StreamWord, limit: u64) -> Violation {
     let (from, to) = (last.position(), next.position());
     if !next.is_well_formed() {

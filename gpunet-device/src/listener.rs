@@ -47,7 +47,7 @@ impl Listener {
     ) -> Result<Self> {
         let raw = by_leader(g, || {
             // As connect; the receive timeout is accept's, and says nothing of how soon a busy proxy answers.
-            let timeout = Timeout::Ns(options.send_timeout_ns);
+            let timeout = Timeout::ns(options.send_timeout_ns);
             let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
                 let mut request = request::new(net, Op::Bind, handle);
                 (request.flags, request.backlog) = (Request::LISTEN, backlog);
@@ -103,7 +103,7 @@ impl Listener {
     /// # Errors
     /// As [`Listener::accept`].
     pub fn accept_timeout<G: Group>(&self, g: &G, timeout_ns: u64) -> Result<Stream> {
-        self.accept_with(g, Timeout::Ns(timeout_ns))
+        self.accept_with(g, Timeout::ns(timeout_ns))
     }
 
     /// As [`Listener::accept`], without waiting.
@@ -111,31 +111,36 @@ impl Listener {
     /// # Errors
     /// As [`Listener::accept`]; WouldBlock when no connection waits.
     pub fn try_accept<G: Group>(&self, g: &G) -> Result<Stream> {
-        self.accept_with(g, Timeout::NonBlocking)
+        self.accept_with(g, Timeout::NON_BLOCKING)
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
+        Stream::of(self.net, self.accept_handle(g, timeout)?)
+    }
+
+    /// Accepts; returns the raw handle of the stream that is in the table now. All lanes.
+    #[inline(never)]
+    fn accept_handle<G: Group>(&self, g: &G, timeout: Timeout) -> Result<u64> {
         let (net, listener) = (self.net, self.handle);
-        let raw = by_leader(g, || {
+        by_leader(g, || {
             if slots::kind_of(net, listener)? != Kind::Listener {
                 return Err(Error::InvalidArgument);
             }
             // No request just to hear that nobody is there.
-            if timeout == Timeout::NonBlocking && net.ready(listener.slot()).observe() == 0 {
+            if timeout == Timeout::NON_BLOCKING && net.ready(listener.slot()).observe() == 0 {
                 return Err(Error::WouldBlock);
             }
             let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
             let (handle, reply) = request::open(net, g.index(), &options, timeout, |target| {
                 let mut request = request::new(net, Op::Accept, listener);
                 (request.target, request.target_generation) = (target.slot(), target.generation());
-                request.flags = if timeout == Timeout::NonBlocking { Request::NO_WAIT } else { 0 };
+                request.flags = if timeout == Timeout::NON_BLOCKING { Request::NO_WAIT } else { 0 };
                 request
             })?;
             table::open(net, handle, &reply.descriptor, slots::Caller::of(g).id(net))?;
             Ok(handle.raw() as u64)
-        })?;
-        Stream::of(net, raw)
+        })
     }
 
     /// The address it listens at, with the port that was got.

@@ -11,7 +11,7 @@ use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
+use gpunet_abi::{Error, Handle, Link, Options, Result, RingSpan};
 
 /// The receiving half of a stream. One group uses it at a time.
 #[derive(Debug)]
@@ -34,12 +34,19 @@ impl RecvHalf {
     /// The half as the table has it. All lanes.
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle, timeout: Timeout) -> Self {
-        let (d, link) = table::half(net, handle, Half::Recv);
+        let entry = net.entry(handle.slot());
+        Self::load_at(net, handle, entry, table::link_of(entry), timeout)
+    }
+
+    /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
+    #[inline(always)]
+    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, timeout: Timeout) -> Self {
+        let d = table::direction_of(entry, Half::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let announced = table::announced(net.entry(handle.slot())).peek();
-        Self { net, handle, consumer, timeout, announced, entry: net.entry(handle.slot()) }
+        let announced = table::announced(entry).peek();
+        Self { net, handle, consumer, timeout, announced, entry }
     }
 
     /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -86,7 +93,7 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`]; WouldBlock when nothing has come.
     #[inline(always)]
     pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
-        self.recv_with(g, buffer, Timeout::NonBlocking, false)
+        self.recv_with(g, buffer, Timeout::NON_BLOCKING, false)
     }
 
     /// As [`RecvHalf::recv`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -95,7 +102,7 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`].
     #[inline(always)]
     pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
-        self.recv_with(g, buffer, Timeout::Ns(timeout_ns), false)
+        self.recv_with(g, buffer, Timeout::ns(timeout_ns), false)
     }
 
     /// Fills the whole buffer, waiting as often as needed; returns fewer bytes only when the stream

@@ -300,7 +300,7 @@ pub(crate) fn open(
     // First the control slot, which may have to be waited for; then the socket slot; then posting,
     // which cannot fail: so no slot is ever lost. One deadline for both waits.
     let deadline = timeout.deadline();
-    let claim = Claim::for_opening(net, start, timeout != Timeout::NonBlocking, deadline)?;
+    let claim = Claim::for_opening(net, start, timeout != Timeout::NON_BLOCKING, deadline)?;
     let handle = match slots::take(net, options) {
         Ok(handle) => handle,
         Err(error) => {

@@ -11,7 +11,7 @@ use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan};
+use gpunet_abi::{Error, Handle, Link, Options, Result, RingSpan};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
@@ -42,11 +42,18 @@ impl SendHalf {
     /// The half as the table has it. All lanes.
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle, timeout: Timeout) -> Self {
-        let (d, link) = table::half(net, handle, Half::Send);
+        let entry = net.entry(handle.slot());
+        Self::load_at(net, handle, entry, table::link_of(entry), timeout)
+    }
+
+    /// As [`SendHalf::load`], of the entry of that handle. All lanes.
+    #[inline(always)]
+    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, timeout: Timeout) -> Self {
+        let d = table::direction_of(entry, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        Self { net, handle, producer, timeout, entry: net.entry(handle.slot()) }
+        Self { net, handle, producer, timeout, entry }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -95,7 +102,7 @@ impl SendHalf {
     /// As [`SendHalf::send`]; WouldBlock when the ring is full.
     #[inline(always)]
     pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send_with(g, source.into(), Timeout::NonBlocking)
+        self.send_with(g, source.into(), Timeout::NON_BLOCKING)
     }
 
     /// As [`SendHalf::send`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -109,7 +116,7 @@ impl SendHalf {
         source: impl Into<Source>,
         timeout_ns: u64,
     ) -> Result<usize> {
-        self.send_with(g, source.into(), Timeout::Ns(timeout_ns))
+        self.send_with(g, source.into(), Timeout::ns(timeout_ns))
     }
 
     /// Sends all bytes, waiting as often as needed (on a non-blocking stream too).
@@ -187,7 +194,7 @@ impl SendHalf {
     fn await_space<G: Group>(&mut self, g: &G, want: u64, timeout: Timeout) -> Result<()> {
         if self.producer.free() < want {
             // Space that is there already is not waited for.
-            let timeout = if self.producer.free() == 0 { timeout } else { Timeout::NonBlocking };
+            let timeout = if self.producer.free() == 0 { timeout } else { Timeout::NON_BLOCKING };
             match self.refresh(g, timeout) {
                 Err(Error::WouldBlock) if self.producer.free() > 0 => {}
                 refreshed => refreshed?,

@@ -60,19 +60,9 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::connect`]; InvalidArgument for options that cannot be.
-    #[inline(never)]
+    #[inline(always)]
     pub fn connect_with<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Self> {
-        let timeout = Timeout::Ns(options.send_timeout_ns);
-        let raw = by_leader(g, || {
-            let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
-                let mut request = request::new(net, Op::Connect, handle);
-                (request.options, request.address) = (options, addr);
-                request
-            })?;
-            table::open(net, handle, &reply.descriptor, Caller::of(g).id(net))?;
-            Ok(handle.raw() as u64)
-        })?;
-        Self::of(net, raw)
+        Self::of(net, connect_handle(g, net, addr, options)?)
     }
 
     /// As [`Stream::connect`], giving up after `timeout_ns` nanoseconds (0: without limit).
@@ -97,6 +87,7 @@ impl Stream {
     }
 
     /// The stream in the table under a handle that the leader has just opened. After a barrier.
+    #[inline(always)]
     pub(crate) fn of(net: Net, raw: u64) -> Result<Self> {
         match Handle::from_raw(raw as i32) {
             Some(handle) => Ok(Self::load(net, handle)),
@@ -104,12 +95,15 @@ impl Stream {
         }
     }
 
-    #[inline(never)]
+    /// The stream as the table has it. Inline, so that what its halves have in common is one value in one
+    /// register of each lane. All lanes.
+    #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
-        let options = table::options(net, handle);
+        let (entry, options) = (net.entry(handle.slot()), table::options(net, handle));
+        let link = table::link_of(entry);
         Self {
-            send: SendHalf::load(net, handle, SendHalf::timeout_of(&options)),
-            recv: RecvHalf::load(net, handle, RecvHalf::timeout_of(&options)),
+            send: SendHalf::load_at(net, handle, entry, link, SendHalf::timeout_of(&options)),
+            recv: RecvHalf::load_at(net, handle, entry, link, RecvHalf::timeout_of(&options)),
         }
     }
 
@@ -343,7 +337,7 @@ impl Stream {
     pub fn out_queue<G: Group>(&mut self, g: &G) -> Result<u64> {
         let (net, handle) = (self.send.net, self.handle());
         by_leader(g, || {
-            if table::link(net, handle).is_direct() {
+            if table::link_of(net.entry(handle.slot())).is_direct() {
                 // What the other end has not consumed.
                 let word = self.send.producer.look();
                 return Ok(self.send.position().saturating_sub(word.position()));
@@ -353,6 +347,24 @@ impl Stream {
             request::call(net, &request, handle).map(|reply| reply.value)
         })
     }
+}
+
+/// Connects; returns the raw handle of the stream that is in the table now. All lanes.
+///
+/// # Errors
+/// As [`Stream::connect_with`].
+#[inline(never)]
+fn connect_handle<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<u64> {
+    by_leader(g, || {
+        let timeout = Timeout::ns(options.send_timeout_ns);
+        let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
+            let mut request = request::new(net, Op::Connect, handle);
+            (request.options, request.address) = (options, addr);
+            request
+        })?;
+        table::open(net, handle, &reply.descriptor, Caller::of(g).id(net))?;
+        Ok(handle.raw() as u64)
+    })
 }
 
 /// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the

@@ -74,6 +74,12 @@ fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Re
 #[inline(always)]
 pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, Link) {
     let entry = net.entry(handle.slot());
+    (direction_of(entry, half), link_of(entry))
+}
+
+/// One half of a stream as its entry has it. The handle was checked.
+#[inline(always)]
+pub(crate) fn direction_of(entry: *mut Entry, half: Half) -> Direction {
     let direction = match half {
         // SAFETY: field address inside the table's entry.
         Half::Send => unsafe { &raw const (*entry).send },
@@ -81,15 +87,12 @@ pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, Link) {
         Half::Recv => unsafe { &raw const (*entry).recv },
     };
     // SAFETY: the half belongs to the calling group, so nobody writes it now.
-    let direction = unsafe { plain::load(direction) };
-    // SAFETY: inside the entry; written when the stream was opened.
-    let link = unsafe { (&raw const (*entry).link).read_volatile() };
-    (direction, link)
+    unsafe { plain::load(direction) }
 }
 
 /// Who is at the other side of a stream.
-pub(crate) fn link(net: Net, handle: Handle) -> Link {
-    let entry = net.entry(handle.slot());
+#[inline(always)]
+pub(crate) fn link_of(entry: *mut Entry) -> Link {
     // SAFETY: inside the entry; written when the stream was opened.
     unsafe { (&raw const (*entry).link).read_volatile() }
 }

@@ -8,59 +8,62 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Error, Handle, Result, Status};
 
-/// How long a call may wait.
+/// How long a call may wait, in one word: every lane of a group has it in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timeout {
-    /// Not at all: EAGAIN.
-    NonBlocking,
-    /// That many nanoseconds; 0 means without limit.
-    Ns(u64),
-}
+pub(crate) struct Timeout(u64);
 
 impl Timeout {
+    /// Not at all: EAGAIN.
+    pub(crate) const NON_BLOCKING: Self = Self(1 << 62);
+    /// Without limit.
+    pub(crate) const NEVER: Self = Self(0);
+
+    /// That many nanoseconds; 0 means without limit, and so do more than 146 years.
+    #[inline(always)]
+    pub(crate) const fn ns(ns: u64) -> Self {
+        if ns < Self::NON_BLOCKING.0 { Self(ns) } else { Self::NEVER }
+    }
+
     /// The timeout of a socket: non-blocking, or its timeout option.
     #[inline(always)]
     pub(crate) const fn of(nonblocking: bool, timeout_ns: u64) -> Self {
-        if nonblocking { Self::NonBlocking } else { Self::Ns(timeout_ns) }
+        if nonblocking { Self::NON_BLOCKING } else { Self::ns(timeout_ns) }
     }
 
-    /// The timeout in one word, for a broadcast: limits beyond 146 years are none.
+    /// The timeout as a word, for a broadcast.
     #[inline(always)]
     pub(crate) const fn packed(self) -> u64 {
-        match self {
-            Self::NonBlocking => NON_BLOCKING,
-            Self::Ns(ns) if ns < NON_BLOCKING => ns,
-            Self::Ns(_) => 0,
-        }
+        self.0
     }
 
     /// What [`Timeout::packed`] packed.
     #[inline(always)]
     pub(crate) const fn unpacked(word: u64) -> Self {
-        if word == NON_BLOCKING { Self::NonBlocking } else { Self::Ns(word) }
+        Self(word)
+    }
+
+    /// Returns whether a call does not wait.
+    #[inline(always)]
+    pub(crate) const fn is_non_blocking(self) -> bool {
+        self.0 == Self::NON_BLOCKING.0
     }
 
     /// The same for a call that waits on a non-blocking socket, too.
     #[inline(always)]
     pub(crate) const fn or_forever(self) -> Self {
-        match self {
-            Self::NonBlocking => Self::Ns(0),
-            limited @ Self::Ns(_) => limited,
-        }
+        if self.is_non_blocking() { Self::NEVER } else { self }
     }
 
     /// When a wait that begins now ends.
     #[inline(always)]
     pub(crate) fn deadline(self) -> Deadline {
-        match self {
-            Self::NonBlocking | Self::Ns(0) => Deadline::NEVER,
-            Self::Ns(ns) => Deadline::after(ns),
+        if self.is_non_blocking() || self.0 == Self::NEVER.0 {
+            Deadline::NEVER
+        } else {
+            Deadline::after(self.0)
         }
     }
 }
-
-/// A packed [`Timeout::NonBlocking`].
-const NON_BLOCKING: u64 = 1 << 62;
 
 /// A moment of the device's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,14 +176,14 @@ pub(crate) fn await_word(
     if let Some(found) = wait.poll() {
         return found;
     }
-    match timeout {
-        Timeout::NonBlocking => wait.poll_status().unwrap_or_else(|| {
+    if timeout.is_non_blocking() {
+        return wait.poll_status().unwrap_or_else(|| {
             // One who asks again and again must hear of cancel, too.
             let over = WaitGuard::new(net, Deadline::NEVER).check();
             failed(over.err().unwrap_or(Error::WouldBlock))
-        }),
-        Timeout::Ns(_) => wait_for(&wait, timeout.deadline()).unwrap_or_else(failed),
+        });
     }
+    wait_for(&wait, timeout.deadline()).unwrap_or_else(failed)
 }
 
 /// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that no

@@ -66,6 +66,13 @@ impl StreamWord {
         self.0 & MASK
     }
 
+    /// Returns the same word `len` bytes further: fewer than remain until a position would wrap.
+    #[must_use]
+    #[inline(always)]
+    pub const fn moved_by(self, len: u64) -> Self {
+        Self(self.0 + len)
+    }
+
     /// Returns the word without its position: END and ERR, where they stand.
     #[must_use]
     #[inline(always)]

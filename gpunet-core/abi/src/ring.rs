@@ -9,7 +9,7 @@
 //! every word the other agent wrote. All lanes of a group hold the same value: one lane looks and
 //! announces, all lanes `accept` what it saw and `advance` together.
 
-use crate::position::{END, ERR, StreamWord, Violation, advance};
+use crate::position::{StreamWord, Violation, advance};
 use crate::{Link, RingSpan, Word, near};
 
 /// Where a ring and its two words lie, in the caller's address space.
@@ -59,24 +59,23 @@ impl RingEnd {
 #[derive(Debug)]
 pub struct Producer {
     end: RingEnd,
-    position: u64,
+    /// This end's own word, as it stands once it is announced.
+    word: StreamWord,
     /// The other end's word as last believed.
     released: StreamWord,
-    /// END and ERR of this end's own word.
-    marks: u64,
 }
 
 impl Producer {
-    /// Makes the sending end, with the words of both ends as this end knew them last: `position` is
-    /// its own, `released` the other end's.
+    /// Makes the sending end, with the words of both ends as this end knew them last: `word` is its
+    /// own, `released` the other end's.
     ///
     /// # Safety
     /// The ring and both words stay mapped while the value is used; nobody else writes `end.mine`
     /// or the ring's free bytes.
     #[inline(always)]
     #[must_use]
-    pub const unsafe fn new(end: RingEnd, position: StreamWord, released: StreamWord) -> Self {
-        Self { end, position: position.position(), released, marks: position.marks() }
+    pub const unsafe fn new(end: RingEnd, word: StreamWord, released: StreamWord) -> Self {
+        Self { end, word, released }
     }
 
     /// Where the ring and its words lie.
@@ -100,7 +99,7 @@ impl Producer {
     /// were never published.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
-        self.released = advance(self.released, seen, self.position)?;
+        self.released = advance(self.released, seen, self.position())?;
         Ok(())
     }
 
@@ -108,14 +107,14 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const fn free(&self) -> u64 {
-        if self.finished() { 0 } else { self.end.capacity - (self.position - self.released.position()) }
+        if self.finished() { 0 } else { self.end.capacity - (self.position() - self.released.position()) }
     }
 
     /// Returns whether more can be sent, as far as both ends have said: neither has ended.
     #[inline(always)]
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        (self.marks | self.released.0) & END == 0
+        !StreamWord(self.word.0 | self.released.0).end()
     }
 
     /// Returns whether the reader wants no more (END in `consumed`, with or without ERR).
@@ -129,14 +128,14 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const fn finished(&self) -> bool {
-        self.marks != 0
+        self.word.end()
     }
 
     /// Bytes sent so far.
     #[inline(always)]
     #[must_use]
     pub const fn position(&self) -> u64 {
-        self.position
+        self.word.position()
     }
 
     /// The other end's word, by what was accepted so far: bytes it has consumed.
@@ -157,20 +156,20 @@ impl Producer {
     #[inline(always)]
     pub fn span(&self, len: u64) -> RingSpan {
         let free = self.free();
-        RingSpan::new(self.end.base, self.end.capacity, self.position, if len < free { len } else { free })
+        RingSpan::new(self.end.base, self.end.capacity, self.position(), if len < free { len } else { free })
     }
 
     /// Moves past `len` written bytes (at most what is free). All lanes; nothing is published yet.
     #[inline(always)]
     pub fn advance(&mut self, len: u64) {
         let free = self.free();
-        self.position += if len < free { len } else { free };
+        self.word = self.word.moved_by(if len < free { len } else { free });
     }
 
     /// Marks the stream's end (SHUT_WR): the position is frozen. All lanes.
     #[inline(always)]
     pub const fn finish(&mut self) {
-        self.marks |= END;
+        self.word = self.word.with_end();
     }
 
     /// Publishes the position. One lane, after the group's barrier.
@@ -182,21 +181,21 @@ impl Producer {
     /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
-        self.marks = END | ERR;
+        self.word = self.word.with_err();
     }
 
     /// Returns whether [`Producer::fail`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn failed(&self) -> bool {
-        self.marks & ERR != 0
+        self.word.err()
     }
 
     /// The word that [`Producer::announce`] publishes.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
-        StreamWord(StreamWord::at(self.position).0 | self.marks)
+        self.word
     }
 }
 
@@ -212,23 +211,22 @@ impl Producer {
 #[derive(Debug)]
 pub struct Consumer {
     end: RingEnd,
-    position: u64,
+    /// This end's own word, as it stands once it is announced.
+    word: StreamWord,
     /// The other end's word as last believed.
     landed: StreamWord,
-    /// END and ERR of this end's own word.
-    marks: u64,
 }
 
 impl Consumer {
-    /// Makes the receiving end, with the words of both ends as this end knew them last: `position` is
-    /// its own, `landed` the other end's.
+    /// Makes the receiving end, with the words of both ends as this end knew them last: `word` is its
+    /// own, `landed` the other end's.
     ///
     /// # Safety
     /// As [`Producer::new`], for `end.mine` and the ring's filled bytes.
     #[inline(always)]
     #[must_use]
-    pub const unsafe fn new(end: RingEnd, position: StreamWord, landed: StreamWord) -> Self {
-        Self { end, position: position.position(), landed, marks: position.marks() }
+    pub const unsafe fn new(end: RingEnd, word: StreamWord, landed: StreamWord) -> Self {
+        Self { end, word, landed }
     }
 
     /// Where the ring and its words lie.
@@ -252,7 +250,7 @@ impl Consumer {
     /// than the ring holds.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
-        self.landed = advance(self.landed, seen, self.position + self.end.capacity)?;
+        self.landed = advance(self.landed, seen, self.position() + self.end.capacity)?;
         Ok(())
     }
 
@@ -267,14 +265,14 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn available(&self) -> u64 {
-        if self.finished() { 0 } else { self.landed.position() - self.position }
+        if self.finished() { 0 } else { self.landed.position() - self.position() }
     }
 
     /// Returns whether more can land, as far as both ends have said: neither has ended.
     #[inline(always)]
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        (self.marks | self.landed.0) & END == 0
+        !StreamWord(self.word.0 | self.landed.0).end()
     }
 
     /// Returns whether the sender finished in good order: after the available bytes comes end of
@@ -296,7 +294,7 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn position(&self) -> u64 {
-        self.position
+        self.word.position()
     }
 
     /// The other end's word, by what was accepted so far: bytes that have landed.
@@ -317,14 +315,14 @@ impl Consumer {
     #[inline(always)]
     pub fn span(&self, len: u64) -> RingSpan {
         let have = self.available();
-        RingSpan::new(self.end.base, self.end.capacity, self.position, if len < have { len } else { have })
+        RingSpan::new(self.end.base, self.end.capacity, self.position(), if len < have { len } else { have })
     }
 
     /// Moves past `len` read bytes (at most what is available). All lanes; nothing is published yet.
     #[inline(always)]
     pub fn advance(&mut self, len: u64) {
         let have = self.available();
-        self.position += if len < have { len } else { have };
+        self.word = self.word.moved_by(if len < have { len } else { have });
     }
 
     /// Marks that no more is wanted (SHUT_RD): what has landed counts as read, and the position is
@@ -332,8 +330,7 @@ impl Consumer {
     #[inline(always)]
     pub const fn finish(&mut self) {
         if !self.finished() {
-            self.position = self.landed.position();
-            self.marks = END;
+            self.word = StreamWord::at(self.landed.position()).with_end();
         }
     }
 
@@ -341,7 +338,7 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn finished(&self) -> bool {
-        self.marks != 0
+        self.word.end()
     }
 
     /// Publishes the position. One lane, after the group's barrier.
@@ -353,20 +350,20 @@ impl Consumer {
     /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
-        self.marks = END | ERR;
+        self.word = self.word.with_err();
     }
 
     /// Returns whether [`Consumer::fail`] was called.
     #[inline(always)]
     #[must_use]
     pub const fn failed(&self) -> bool {
-        self.marks & ERR != 0
+        self.word.err()
     }
 
     /// The word that [`Consumer::announce`] publishes.
     #[inline(always)]
     #[must_use]
     pub const fn word(&self) -> StreamWord {
-        StreamWord(StreamWord::at(self.position).0 | self.marks)
+        self.word
     }
 }

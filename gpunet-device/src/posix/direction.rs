@@ -42,7 +42,7 @@ impl Taken {
     #[inline(always)]
     pub(crate) fn finish<G: Group>(self, g: &G, result: Result<i64>) -> Result<i64> {
         let result = match result {
-            Err(Error::TimedOut) if self.timeout != Timeout::Ns(0) => by_leader(g, || {
+            Err(Error::TimedOut) if self.timeout != Timeout::NEVER => by_leader(g, || {
                 let status = self.net.status(self.handle.slot(), self.handle.generation());
                 match status.and_then(gpunet_abi::Status::error) {
                     Some(Error::TimedOut) => Err(Error::TimedOut),

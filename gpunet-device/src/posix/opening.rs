@@ -47,7 +47,7 @@ pub(super) fn turn(
     limit_ns: u64,
     done: impl FnOnce(&Reply) -> Result<()>,
 ) -> Result<u64> {
-    let deadline = Timeout::Ns(limit_ns).deadline();
+    let deadline = Timeout::ns(limit_ns).deadline();
     let claim = Claim::for_opening(net, handle.slot(), true, deadline)?;
     if let Err(error) = take(net, handle, from) {
         claim.release();

@@ -23,7 +23,7 @@ pub const MSG_MORE: i32 = 0x8000;
 /// How long a call with these flags may wait on a socket with that timeout.
 #[inline(always)]
 pub(super) const fn timeout(flags: i32, socket: Timeout) -> Timeout {
-    if flags & MSG_DONTWAIT != 0 { Timeout::NonBlocking } else { socket }
+    if flags & MSG_DONTWAIT != 0 { Timeout::NON_BLOCKING } else { socket }
 }
 
 /// Sends bytes; partial sends are normal unless MSG_WAITALL is given.

@@ -11,7 +11,7 @@ use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Error, Handle, Link, Options, Result, RingSpan};
+use gpunet_abi::{Error, Handle, Link, Result, RingSpan};
 
 /// The receiving half of a stream. One group uses it at a time.
 #[derive(Debug)]
@@ -19,7 +19,6 @@ pub struct RecvHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     pub(crate) consumer: Consumer,
-    timeout: Timeout,
     /// The last position that was announced, as the leader knows it; other lanes may have an older
     /// one, with which they would only announce sooner. Announcing costs a system-scope release, so
     /// it is done when a quarter of the ring is consumed, and when a wait begins. It cannot
@@ -33,20 +32,20 @@ pub struct RecvHalf {
 impl RecvHalf {
     /// The half as the table has it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle, timeout: Timeout) -> Self {
+    pub(crate) fn load(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
-        Self::load_at(net, handle, entry, table::link_of(entry), timeout)
+        Self::load_at(net, handle, entry, table::link_of(entry))
     }
 
     /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
-    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, timeout: Timeout) -> Self {
+    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
         let d = table::direction_of(entry, Half::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         let announced = table::announced(entry).peek();
-        Self { net, handle, consumer, timeout, announced, entry }
+        Self { net, handle, consumer, announced, entry }
     }
 
     /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -60,15 +59,7 @@ impl RecvHalf {
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Recv)?;
-        Ok(Self::load(net, handle, Self::timeout_of(&table::options(net, handle))))
-    }
-
-    pub(crate) const fn timeout_of(options: &Options) -> Timeout {
-        Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
-    }
-
-    pub(crate) fn set_timeout(&mut self, options: &Options) {
-        self.timeout = Self::timeout_of(options);
+        Ok(Self::load(net, handle))
     }
 
     /// Receives up to `buffer.len()` bytes; returns how many, and 0 at the end of the stream.
@@ -84,7 +75,7 @@ impl RecvHalf {
     /// an error is received first.
     #[inline(always)]
     pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
-        self.recv_with(g, buffer, self.timeout, false)
+        self.recv_with(g, buffer, Timeout::SOCKET, false)
     }
 
     /// As [`RecvHalf::recv`], without waiting.
@@ -112,7 +103,7 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`]; some bytes may have been received then.
     #[inline(always)]
     pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
-        let timeout = self.timeout.or_forever();
+        let timeout = Timeout::SOCKET_BLOCKING;
         let mut have = 0;
         while have < buffer.len() {
             match self.recv_with(g, buffer.skip(have), timeout, false)? {
@@ -247,7 +238,7 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`].
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.look_for_more(g, len as u64)?;
-        self.await_data(g, self.timeout)?;
+        self.await_data(g, Timeout::SOCKET)?;
         Ok(self.consumer.span(len as u64))
     }
 

@@ -11,7 +11,7 @@ use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Link, Options, Result, RingSpan};
+use gpunet_abi::{Error, Handle, Link, Result, RingSpan};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
@@ -33,7 +33,6 @@ pub struct SendHalf {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     pub(crate) producer: Producer,
-    timeout: Timeout,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
 }
@@ -41,19 +40,19 @@ pub struct SendHalf {
 impl SendHalf {
     /// The half as the table has it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle, timeout: Timeout) -> Self {
+    pub(crate) fn load(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
-        Self::load_at(net, handle, entry, table::link_of(entry), timeout)
+        Self::load_at(net, handle, entry, table::link_of(entry))
     }
 
     /// As [`SendHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
-    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, timeout: Timeout) -> Self {
+    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
         let d = table::direction_of(entry, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        Self { net, handle, producer, timeout, entry }
+        Self { net, handle, producer, entry }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -67,15 +66,7 @@ impl SendHalf {
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Send)?;
-        Ok(Self::load(net, handle, Self::timeout_of(&table::options(net, handle))))
-    }
-
-    pub(crate) const fn timeout_of(options: &Options) -> Timeout {
-        Timeout::of(options.has(Options::NONBLOCK), options.send_timeout_ns)
-    }
-
-    pub(crate) fn set_timeout(&mut self, options: &Options) {
-        self.timeout = Self::timeout_of(options);
+        Ok(Self::load(net, handle))
     }
 
     /// Sends bytes: copies them into the ring and publishes. Returns how many.
@@ -93,7 +84,7 @@ impl SendHalf {
     /// WouldBlock; BadHandle; Canceled; NetworkDown; Protocol.
     #[inline(always)]
     pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send_with(g, source.into(), self.timeout)
+        self.send_with(g, source.into(), Timeout::SOCKET)
     }
 
     /// As [`SendHalf::send`], without waiting.
@@ -126,7 +117,7 @@ impl SendHalf {
     #[inline(always)]
     pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
         let mut rest = source.into();
-        let timeout = self.timeout.or_forever();
+        let timeout = Timeout::SOCKET_BLOCKING;
         while rest.len > 0 {
             let n = self.send_with(g, rest, timeout)?;
             rest = rest.skip(n);
@@ -319,7 +310,7 @@ impl SendHalf {
             return Err(Error::InvalidArgument);
         }
         self.check()?;
-        self.await_space(g, len as u64, self.timeout)?;
+        self.await_space(g, len as u64, Timeout::SOCKET)?;
         Ok(self.producer.span(len as u64))
     }
 

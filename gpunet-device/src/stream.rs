@@ -99,11 +99,11 @@ impl Stream {
     /// register of each lane. All lanes.
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
-        let (entry, options) = (net.entry(handle.slot()), table::options(net, handle));
+        let entry = net.entry(handle.slot());
         let link = table::link_of(entry);
         Self {
-            send: SendHalf::load_at(net, handle, entry, link, SendHalf::timeout_of(&options)),
-            recv: RecvHalf::load_at(net, handle, entry, link, RecvHalf::timeout_of(&options)),
+            send: SendHalf::load_at(net, handle, entry, link),
+            recv: RecvHalf::load_at(net, handle, entry, link),
         }
     }
 
@@ -322,8 +322,6 @@ impl Stream {
             table::set_options(self.send.net, self.handle(), &options);
         }
         g.sync();
-        self.send.set_timeout(&options);
-        self.recv.set_timeout(&options);
     }
 
     /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ). The other end of a peer stream acknowledges by

@@ -6,9 +6,9 @@ use crate::{Net, platform, table};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
-use gpunet_abi::{Error, Handle, Result, Status};
+use gpunet_abi::{Error, Handle, Options, Result, Status};
 
-/// How long a call may wait, in one word: every lane of a group has it in registers.
+/// How long a call may wait, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timeout(u64);
 
@@ -17,11 +17,33 @@ impl Timeout {
     pub(crate) const NON_BLOCKING: Self = Self(1 << 62);
     /// Without limit.
     pub(crate) const NEVER: Self = Self(0);
+    /// As the options of the socket say when the wait begins. Lanes need not know them.
+    pub(crate) const SOCKET: Self = Self(1 << 61);
+    /// The same, but a call on a non-blocking socket waits, too: without limit.
+    pub(crate) const SOCKET_BLOCKING: Self = Self(Self::SOCKET.0 + 1);
 
-    /// That many nanoseconds; 0 means without limit, and so do more than 146 years.
+    /// That many nanoseconds; 0 means without limit, and so do more than 73 years.
     #[inline(always)]
     pub(crate) const fn ns(ns: u64) -> Self {
-        if ns < Self::NON_BLOCKING.0 { Self(ns) } else { Self::NEVER }
+        if ns < Self::SOCKET.0 { Self(ns) } else { Self::NEVER }
+    }
+
+    /// The timeout of a half of a socket with these options.
+    pub(crate) const fn of_half(half: Half, options: &Options) -> Self {
+        let ns = match half {
+            Half::Send => options.send_timeout_ns,
+            Half::Recv => options.recv_timeout_ns,
+        };
+        Self::of(options.has(Options::NONBLOCK), ns)
+    }
+
+    /// What the socket's options make of it. By one lane.
+    fn resolve(self, net: Net, handle: Handle, half: Half) -> Self {
+        if self != Self::SOCKET && self != Self::SOCKET_BLOCKING {
+            return self;
+        }
+        let timeout = Self::of_half(half, &table::options(net, handle));
+        if self == Self::SOCKET_BLOCKING && timeout.is_non_blocking() { Self::NEVER } else { timeout }
     }
 
     /// The timeout of a socket: non-blocking, or its timeout option.
@@ -46,12 +68,6 @@ impl Timeout {
     #[inline(always)]
     pub(crate) const fn is_non_blocking(self) -> bool {
         self.0 == Self::NON_BLOCKING.0
-    }
-
-    /// The same for a call that waits on a non-blocking socket, too.
-    #[inline(always)]
-    pub(crate) const fn or_forever(self) -> Self {
-        if self.is_non_blocking() { Self::NEVER } else { self }
     }
 
     /// When a wait that begins now ends.
@@ -176,6 +192,7 @@ pub(crate) fn await_word(
     if let Some(found) = wait.poll() {
         return found;
     }
+    let timeout = timeout.resolve(net, handle, half);
     if timeout.is_non_blocking() {
         return wait.poll_status().unwrap_or_else(|| {
             // One who asks again and again must hear of cancel, too.

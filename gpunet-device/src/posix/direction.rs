@@ -3,8 +3,6 @@
 use super::{handle, unless};
 use crate::half::become_receiver;
 use crate::outcome::by_leader;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
 use crate::slots::{self, Caller, Half};
 use crate::wait::{Deadline, Timeout, WaitGuard};
 use crate::{Group, Net, platform, table};
@@ -82,11 +80,7 @@ fn take(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
     // It may have been closed, and even taken anew, between the two looks.
     slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
     let options = table::options(net, handle);
-    let timeout = match half {
-        Half::Send => SendHalf::timeout_of(&options),
-        Half::Recv => RecvHalf::timeout_of(&options),
-    };
-    Ok(timeout.packed())
+    Ok(Timeout::of_half(half, &options).packed())
 }
 
 /// Locks a direction for a call by handle. By one lane.

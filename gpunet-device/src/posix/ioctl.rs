@@ -30,7 +30,7 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
     let found = match request {
         FIONREAD => {
             let taken = Taken::take(g, net, socket, Half::Recv)?;
-            let found = RecvHalf::load(net, taken.handle, taken.timeout).available(g);
+            let found = RecvHalf::load(net, taken.handle).available(g);
             taken.give(g);
             found? as u64
         }

@@ -37,7 +37,7 @@ pub unsafe fn recv<G: Group>(
     }
     let taken = Taken::take(g, net, socket, Half::Recv)?;
     let timeout = timeout(flags, taken.timeout);
-    let mut half = RecvHalf::load(net, taken.handle, timeout);
+    let mut half = RecvHalf::load(net, taken.handle);
     // SAFETY: the caller's contract.
     let buffer = unsafe { Buffer::from_raw_parts(data, len) };
     let peek = flags & MSG_PEEK != 0;

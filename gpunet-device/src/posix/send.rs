@@ -54,7 +54,7 @@ pub unsafe fn send<G: Group>(
     }
     let taken = Taken::take(g, net, socket, Half::Send)?;
     let timeout = timeout(flags, taken.timeout);
-    let mut half = SendHalf::load(net, taken.handle, timeout);
+    let mut half = SendHalf::load(net, taken.handle);
     // SAFETY: readable by the caller's contract; a source is only read.
     let mut rest = Source::from(unsafe { Buffer::from_raw_parts(data.cast_mut(), len) });
     let mut sent = 0;

@@ -28,12 +28,12 @@ pub fn shutdown<G: Group>(g: &G, net: Net, socket: i32, how: i32) -> Result<i64>
     }
     if how != SHUT_RD {
         let taken = Taken::take(g, net, socket, Half::Send)?;
-        SendHalf::load(net, taken.handle, taken.timeout).shutdown(g);
+        SendHalf::load(net, taken.handle).shutdown(g);
         taken.give(g);
     }
     if how != SHUT_WR {
         let taken = Taken::take(g, net, socket, Half::Recv)?;
-        RecvHalf::load(net, taken.handle, taken.timeout).shutdown(g);
+        RecvHalf::load(net, taken.handle).shutdown(g);
         taken.give(g);
     }
     Ok(0)

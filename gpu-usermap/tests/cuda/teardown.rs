@@ -7,7 +7,7 @@ use cudarc::driver::CudaContext;
 use gpu_usermap::cuda::{Device, GpuBuffer};
 
 use crate::child::{Child, OWNERS, SHARED, receive_fd, send_fd};
-use crate::support::{HAMMERED, Hammer, KERNEL_LIMIT, Words, on_gpu, other_gpu};
+use crate::support::{HAMMERED, Hammer, KERNEL_LIMIT, Words, kernels, on_gpu, other_gpu};
 
 /// Both GPUs, or the one: the place of the other process.
 fn places(device: &Device) -> Vec<u32> {
@@ -107,6 +107,8 @@ fn dropped_memory_stays_mapped_until_the_kernel_that_uses_it_ends() {
     let owner = other_gpu(&device);
     let context = CudaContext::new(owner.ordinal() as usize).expect("cudarc's context");
     let free = || context.mem_get_info().expect("the sizes").0;
+    // To load them sets memory aside for their stacks, which stays with the context.
+    drop(kernels(&device));
     let (len, before) = (256 << 20, free());
     let shared = owner.alloc_shareable(len).expect("memory");
     let imported = device.import(shared.export().expect("a descriptor"), len).expect("a mapping");

@@ -231,9 +231,12 @@ mod tests {
 
     #[test]
     fn a_state_says_kind_generation_and_launch() {
-        for (kind, generation, launch) in
-            [(Kind::Fresh, 1, 0), (Kind::Stream, MAX_GENERATION, LAUNCHES - 1), (Kind::Listener, 77, 5)]
-        {
+        for (kind, generation, launch) in [
+            (Kind::Fresh, 1, 0),
+            (Kind::Bound, 2, 1),
+            (Kind::Stream, MAX_GENERATION, LAUNCHES - 1),
+            (Kind::Listener, 77, 5),
+        ] {
             let state = SlotState::new(kind, generation, launch);
             assert_eq!((state.kind(), state.generation(), state.launch()), (kind, generation, launch));
             assert_eq!(state.open(generation), Some(kind));

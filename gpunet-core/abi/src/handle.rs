@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn handles_are_positive_and_come_apart_again() {
-        for (slot, generation) in [(0, 1), (65535, MAX_GENERATION), (7, 12)] {
+        for (slot, generation) in [(0, 1), (MAX_SOCKETS - 1, MAX_GENERATION), (65535, 9), (7, 12)] {
             let handle = Handle::new(slot, generation);
             assert!(handle.raw() > 0);
             assert_eq!(Handle::from_raw(handle.raw()), Some(handle));

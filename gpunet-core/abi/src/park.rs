@@ -103,3 +103,23 @@ impl ParkFlag for SharedFlag {
         fence(Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn who_waits_sleeps_with_its_flag_set() {
+        let mut word = 0;
+        // SAFETY: a word of this test.
+        let flag = unsafe { SharedFlag::from_ptr(&raw mut word) };
+        assert!(!must_wake(&flag));
+        let slept = Cell::new(0);
+        park(&flag, || false, || slept.set(slept.get() + u32::from(must_wake(&flag))));
+        assert_eq!(slept.get(), 1, "it sleeps, and whoever publishes then has to wake it");
+        park(&flag, || true, || slept.set(2));
+        assert_eq!(slept.get(), 1, "what has changed is not waited for");
+        assert!(!must_wake(&flag), "nobody sleeps any more");
+    }
+}

@@ -36,3 +36,19 @@ impl Place {
         self.0 & ((1 << 56) - 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_region_and_an_offset() {
+        for (region, offset) in
+            [(SHARED, 0), (DEVICE, 64), (255, (1 << 56) - 1), (FIRST_ARENA, 0x1234_5678_9abc)]
+        {
+            let place = Place::new(region, offset);
+            assert_eq!((place.region(), place.offset()), (region, offset));
+        }
+        assert_eq!(Place::new(3, 1 << 56).region(), 3, "an offset that is too large names no other region");
+    }
+}

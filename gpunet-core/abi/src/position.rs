@@ -187,6 +187,9 @@ mod tests {
     fn marks_and_position_do_not_mix() {
         let word = StreamWord::at(12345).with_end();
         assert_eq!((word.position(), word.end(), word.err()), (12345, true, false));
+        assert_eq!(StreamWord::at(u64::MAX).0, MASK);
+        assert_eq!((word.marks(), word.with_err().marks(), StreamWord::at(7).marks()), (END, END | ERR, 0));
+        assert_eq!((word.with_end(), word.with_err().with_err()), (word, word.with_err()));
         let failed = StreamWord::at(1).with_err();
         assert_eq!((failed.position(), failed.end(), failed.err()), (1, true, true));
         assert!(word.is_well_formed() && failed.is_well_formed());
@@ -211,6 +214,8 @@ mod tests {
         let moved = advance(end, StreamWord::at(11).with_end(), 99);
         assert!(matches!(moved, Err(Violation::MovedAfterEnd { .. })));
         assert!(matches!(advance(end, last, 99), Err(Violation::MovedAfterEnd { .. })));
+        // Beyond the limit and not gone back.
+        assert!(matches!(advance(last, last, 9), Err(Violation::OutOfRange { limit: 9, to: 10 })));
         for word in [ERR | 10, SIGN | 10, SIGN | END | 10, u64::MAX] {
             assert!(
                 matches!(advance(last, StreamWord(word), 99), Err(Violation::Malformed { .. })),

@@ -61,3 +61,27 @@ impl Status {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read_back() {
+        let open = Status::open(0x7ffe);
+        assert_eq!((open.generation(), open.is_set(), open.error()), (0x7ffe, false, None));
+        assert!(!open.has(Status::EOF) && !open.has(Status::NO_SEND));
+
+        let ended = open.with(Status::EOF);
+        assert!(ended.is_set() && ended.has(Status::EOF) && !ended.has(Status::NO_SEND));
+        let both = ended.with(Status::NO_SEND);
+        assert!(both.has(Status::EOF) && both.has(Status::NO_SEND));
+        assert_eq!(both.with(Status::EOF), both, "said twice");
+
+        let failed = both.with_error(Error::ConnectionReset);
+        assert_eq!((failed.generation(), failed.error()), (0x7ffe, Some(Error::ConnectionReset)));
+        assert!(failed.has(Status::EOF) && failed.has(Status::NO_SEND) && failed.is_set());
+        assert_eq!(failed.with_error(Error::TimedOut).error(), Some(Error::TimedOut), "the last one counts");
+        assert!(open.with_error(Error::BadHandle).is_set());
+    }
+}

@@ -82,3 +82,20 @@ impl Word {
         self.atomic().store(value, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_holds_what_was_stored_last() {
+        let mut memory = 7;
+        // SAFETY: a word of this test.
+        let word = unsafe { Word::from_ptr(&raw mut memory) };
+        assert_eq!((word.observe(), word.peek()), (7, 7));
+        word.publish(8);
+        assert_eq!((word.observe(), word.peek()), (8, 8));
+        word.set(9);
+        assert_eq!((word.observe(), word.peek()), (9, 9));
+    }
+}

@@ -49,6 +49,9 @@ proptest! {
         let mut model = VecDeque::new();
         let mut next = 0u8;
         let mut wants_no_more = None;
+        // What each end knows: bytes sent, consumed, seen to be released, seen to have landed.
+        let (mut sent, mut taken, mut announced, mut released, mut landed) = (0, 0, 0, 0, 0);
+        let (mut ended, mut left, mut says_left, mut sees_end) = (false, false, false, false);
         for step in steps {
             match step {
                 // The position is frozen, and of what lands after it nothing can be read.
@@ -60,17 +63,25 @@ proptest! {
                 Step::SenderEnds => {
                     producer.finish();
                     producer.announce();
+                    ended = true;
                     prop_assert_eq!(producer.free(), 0);
                 }
                 Step::ReceiverEnds => {
+                    if !says_left {
+                        // What has landed and was not read counts as read.
+                        taken = landed;
+                    }
                     consumer.finish();
                     consumer.announce();
+                    (announced, says_left) = (taken, true);
                     prop_assert_eq!(consumer.available(), 0);
                     wants_no_more.get_or_insert(consumer.position());
                 }
                 Step::Send(len) => {
                     let span = producer.span(len);
-                    prop_assert!(span.len() as u64 <= producer.free());
+                    let free = if ended { 0 } else { CAPACITY - (sent - released) };
+                    prop_assert_eq!((span.len() as u64, span.is_empty()), (len.min(free), len.min(free) == 0));
+                    sent += span.len() as u64;
                     for piece in span.pieces() {
                         for i in 0..piece.len {
                             // SAFETY: the span is free ring memory of this test.
@@ -84,6 +95,8 @@ proptest! {
                 }
                 Step::Receive(len) => {
                     let span = consumer.span(len);
+                    prop_assert_eq!(span.len() as u64, len.min(landed - taken));
+                    taken += span.len() as u64;
                     for piece in span.pieces() {
                         for i in 0..piece.len {
                             // SAFETY: the span is filled ring memory of this test.
@@ -93,13 +106,30 @@ proptest! {
                     }
                     consumer.advance(span.len() as u64);
                 }
-                Step::SenderLooks => { let seen = producer.look(); prop_assert_eq!(producer.accept(seen), Ok(())); }
-                Step::ReceiverLooks => { let seen = consumer.look(); prop_assert_eq!(consumer.accept(seen), Ok(())); }
-                Step::ReceiverAnnounces => consumer.announce(),
+                Step::SenderLooks => {
+                    let seen = producer.look();
+                    prop_assert_eq!(producer.accept(seen), Ok(()));
+                    (released, left) = (announced, says_left);
+                }
+                Step::ReceiverLooks => {
+                    let seen = consumer.look();
+                    prop_assert_eq!(consumer.accept(seen), Ok(()));
+                    (landed, sees_end) = (sent, ended);
+                }
+                Step::ReceiverAnnounces => {
+                    consumer.announce();
+                    announced = taken;
+                }
             }
-            prop_assert!(producer.free() <= CAPACITY && consumer.available() <= CAPACITY);
-            prop_assert!(!consumer.ended() || producer.finished());
-            prop_assert!(!producer.reader_left() || consumer.finished());
+            prop_assert_eq!((producer.position(), consumer.position()), (sent, taken));
+            prop_assert_eq!((producer.capacity(), consumer.capacity()), (CAPACITY, CAPACITY));
+            prop_assert_eq!(producer.free(), if ended { 0 } else { CAPACITY - (sent - released) });
+            prop_assert_eq!(consumer.available(), if says_left { 0 } else { landed - taken });
+            prop_assert_eq!((producer.finished(), consumer.finished()), (ended, says_left));
+            prop_assert_eq!((producer.reader_left(), consumer.ended()), (left, sees_end));
+            prop_assert_eq!(producer.is_open(), !ended && !left);
+            prop_assert_eq!(consumer.is_open(), !says_left && !sees_end);
+            prop_assert!(!producer.failed() && !consumer.failed() && !consumer.broken());
         }
     }
 
@@ -131,4 +161,67 @@ proptest! {
             }
         }
     }
+}
+
+/// Words of both ends and a ring, on the heap.
+fn ends() -> (Producer, Consumer, Box<([u64; 2], [u8; CAPACITY as usize])>) {
+    let mut memory = Box::new(([0u64; 2], [0u8; CAPACITY as usize]));
+    let (first, base) = (memory.0.as_mut_ptr(), memory.1.as_mut_ptr());
+    // SAFETY: two words on the heap, kept by the caller while it uses the ends.
+    let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
+    let end =
+        |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::DRIVEN };
+    // SAFETY: as above; each end writes its own word only.
+    let producer = unsafe { Producer::new(end(word(0), word(1)), StreamWord(0), StreamWord(0)) };
+    // SAFETY: as above.
+    let consumer = unsafe { Consumer::new(end(word(1), word(0)), StreamWord(0), StreamWord(0)) };
+    (producer, consumer, memory)
+}
+
+#[test]
+fn an_end_that_gives_up_says_so_and_moves_no_more() {
+    let (mut producer, mut consumer, _memory) = ends();
+    producer.advance(10);
+    producer.fail();
+    producer.announce();
+    assert!(producer.failed() && producer.finished() && !producer.is_open());
+    assert_eq!((producer.free(), producer.position()), (0, 10));
+    assert_eq!(consumer.accept(consumer.look()), Ok(()));
+    assert!(consumer.broken() && !consumer.ended() && !consumer.is_open(), "{:?}", consumer.landed());
+    assert_eq!(consumer.available(), 10, "what came before comes first");
+
+    let (mut producer, mut consumer, _memory) = ends();
+    consumer.fail();
+    consumer.announce();
+    assert!(consumer.failed() && consumer.finished() && !consumer.is_open());
+    assert_eq!(consumer.available(), 0);
+    assert_eq!(producer.accept(producer.look()), Ok(()));
+    assert!(producer.reader_left() && !producer.is_open() && !producer.failed() && !producer.finished());
+}
+
+#[test]
+fn a_stream_whose_writer_is_gone_ends_where_it_is() {
+    let (mut producer, mut consumer, _memory) = ends();
+    producer.advance(10);
+    producer.announce();
+    assert_eq!(consumer.accept(consumer.look()), Ok(()));
+    consumer.end_here();
+    assert!(consumer.ended() && !consumer.is_open() && !consumer.broken() && !consumer.finished());
+    assert_eq!(consumer.available(), 10);
+}
+
+#[test]
+fn an_end_goes_on_where_its_words_say() {
+    let (producer, consumer, _memory) = ends();
+    let (position, seen) = (StreamWord::at(30).with_end(), StreamWord::at(20));
+    // SAFETY: the first ends are used no more.
+    let again = unsafe { Producer::new(producer.end(), position, seen) };
+    assert_eq!(
+        (again.word(), again.released(), again.finished(), again.failed()),
+        (position, seen, true, false)
+    );
+    // SAFETY: as above.
+    let again = unsafe { Consumer::new(consumer.end(), seen.with_err(), StreamWord::at(40)) };
+    assert_eq!((again.word(), again.landed()), (seen.with_err(), StreamWord::at(40)));
+    assert!(again.finished() && again.failed());
 }

@@ -321,3 +321,17 @@ pub(crate) fn open(
 pub(crate) fn new(net: Net, op: Op, handle: Handle) -> Request {
     Request::new(op, handle.slot(), handle.generation(), net.context().launch)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::for_waiting;
+
+    #[test]
+    fn an_eighth_of_the_control_slots_is_kept_for_what_is_answered_at_once() {
+        for (controls, waiting) in
+            [(0, 0), (1, 1), (2, 2), (3, 2), (8, 7), (15, 14), (16, 14), (64, 56), (100, 88)]
+        {
+            assert_eq!(for_waiting(controls), waiting, "of {controls}");
+        }
+    }
+}

@@ -27,6 +27,7 @@ fn only_what_is_asked_for_is_told() {
     assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
     assert_eq!(fds.map(|fd| fd.revents), [0, 0, POLLOUT, POLLNVAL, 0]);
     let mut fds = [fd(a, POLLIN)];
+    assert_eq!((set(&mut fds).len(), set(&mut fds).is_empty(), set(&mut []).is_empty()), (1, false, true));
     assert_eq!(poll(&G, world.net(), set(&mut fds), 2_000_000), Ok(0));
 }
 
@@ -56,6 +57,7 @@ fn a_sleeping_poller_is_woken_by_its_peer() {
         let began = Instant::now();
         let mut fds = [fd(b.raw(), POLLIN)];
         assert_eq!(poll(&G, net, set(&mut fds), -1), Ok(1));
+        assert_eq!(world.pollers(), 0, "nobody sleeps any more");
         // Not only by the end of its own longest sleep.
         assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
     });

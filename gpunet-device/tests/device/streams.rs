@@ -105,6 +105,9 @@ fn little_that_is_consumed_is_announced_when_a_wait_begins() {
     let mut memory = [0; 1024];
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Ok(1024));
     assert_eq!(world.consumed(5).observe(), 3 + 1024);
+    // It counts from what was announced last.
+    assert_eq!(stream.recv(&G, buffer(&mut memory[..7])), Ok(7));
+    assert_eq!(world.consumed(5).observe(), 3 + 1024);
 }
 
 #[test]

@@ -109,6 +109,11 @@ impl World {
         self.word(offset_of!(SharedHeader, cancel) as u64 + 3 * 8)
     }
 
+    /// How many blocks say that they sleep in a poll.
+    pub fn pollers(&self) -> u32 {
+        self.word(offset_of!(SharedHeader, pollers) as u64).observe() as u32
+    }
+
     pub fn epoch(&self) -> Word {
         self.word(offset_of!(SharedHeader, epoch) as u64)
     }

@@ -163,10 +163,16 @@ proptest! {
     }
 }
 
-/// Words of both ends and a ring, on the heap.
-fn ends() -> (Producer, Consumer, Box<([u64; 2], [u8; CAPACITY as usize])>) {
-    let mut memory = Box::new(([0u64; 2], [0u8; CAPACITY as usize]));
-    let (first, base) = (memory.0.as_mut_ptr(), memory.1.as_mut_ptr());
+/// Words of both ends and a ring.
+struct Memory {
+    words: [u64; 2],
+    ring: [u8; CAPACITY as usize],
+}
+
+/// Both ends, and their memory on the heap.
+fn ends() -> (Producer, Consumer, Box<Memory>) {
+    let mut memory = Box::new(Memory { words: [0; 2], ring: [0; CAPACITY as usize] });
+    let (first, base) = (memory.words.as_mut_ptr(), memory.ring.as_mut_ptr());
     // SAFETY: two words on the heap, kept by the caller while it uses the ends.
     let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
     let end =

@@ -166,6 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_told_is_known_afterwards() {
+        let mut send = SendFlow::new(16);
+        send.finish();
+        assert!(send.wants_shutdown(), "the device is gone, and nothing is left to send");
+        assert!(!send.is_shut());
+        send.handle_shutdown();
+        assert!(send.is_shut());
+
+        let mut recv = RecvFlow::new(16);
+        assert_eq!(recv.handle_received(10), StreamWord::at(10));
+        recv.handle_consumed(StreamWord::at(4)).unwrap();
+        assert_eq!((recv.landed(), recv.consumed()), ((10, 6), 4));
+    }
+
+    #[test]
     fn memory_in_use_is_not_space() {
         let mut flow = SendFlow::new(16);
         flow.handle_published(StreamWord::at(16)).unwrap();

@@ -163,6 +163,27 @@ mod tests {
         assert_eq!(Hello::decode(&other), Err(BadHello::Area));
     }
 
+    #[test]
+    fn a_table_of_two_entries_ends_inside_the_address_space() {
+        for (last, fits) in [(0xdf, true), (0xe0, false)] {
+            let mut other = RSTREAM;
+            other[8..16].fill(0xff);
+            other[15] = last;
+            // 32 bytes from there, or one beyond the last address.
+            assert_eq!(Hello::decode(&other).is_ok(), fits, "{last:x}");
+        }
+    }
+
+    #[test]
+    fn a_block_of_another_program_says_nothing() {
+        for (magic, version) in [(*b"else", BLOCK_VERSION), (MAGIC, 0)] {
+            let mut other = RSTREAM;
+            other[40..44].copy_from_slice(&magic);
+            (other[44], other[45]) = (version, 1);
+            assert_eq!(Hello::decode(&other).unwrap().gpunet, None, "{magic:?}, version {version}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_one_end_says_the_other_reads(

@@ -84,6 +84,8 @@ mod tests {
             (Message::Credits(0x180), 0x8000_0180),
             (Message::Disconnect, 0xe000_0000),
             (Message::Shutdown, 0xe000_0002),
+            (Message::Reset, 0xe000_0003),
+            (Message::Ignored { counted: false }, 0xe000_0001),
         ] {
             assert_eq!(message.encode(), bits);
             assert_eq!(Message::decode(bits), Ok(message));

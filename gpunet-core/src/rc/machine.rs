@@ -219,12 +219,13 @@ impl Machine {
     /// Notes that the oldest request in the send queue has failed.
     pub fn handle_send_failed(&mut self, failure: Failure) {
         let Some(failed) = self.in_flight.pop_front() else { return };
-        self.control_in_flight -= u32::from(failed.control);
         // When both ends disconnect at once, one of the messages finds no queue pair any more. Data is
         // another matter, unless the peer has said that it takes no more.
         if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
             self.handle_failure(failure);
         }
+        // Nothing is posted after this, so the count of control messages is not read again.
+        debug_assert!(self.has_stopped());
     }
 
     /// Notes that the peer's host lives.
@@ -302,10 +303,15 @@ impl Machine {
         self.peer_shut && self.shutdown == Ending::Sent
     }
 
+    /// Nothing is posted any more: the connection has failed, or either end has said its last.
+    fn has_stopped(&self) -> bool {
+        self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended()
+    }
+
     /// Says whether an offer would be taken, in part at least.
     #[must_use]
     pub fn may_send(&self) -> bool {
-        self.failure.is_none() && !self.peer_gone && self.has_slot() && self.sender.may_send()
+        !self.has_stopped() && self.has_slot() && self.sender.may_send()
     }
 
     /// Since when requests are under way without a sign of life; `None` if none are.
@@ -318,8 +324,8 @@ impl Machine {
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         // What is under way fails by itself if the peer's host does not answer.
-        let idle = self.in_flight.is_empty() && self.failure.is_none() && !self.peer_gone;
-        (idle && !self.is_over() && !self.has_ended()).then(|| self.alive_at.saturating_add(self.keepalive))
+        let idle = self.in_flight.is_empty() && !self.has_stopped();
+        idle.then(|| self.alive_at.saturating_add(self.keepalive))
     }
 
     /// Position behind the last byte posted.

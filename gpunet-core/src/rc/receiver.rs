@@ -123,14 +123,8 @@ impl Receiver {
         self.areas < AREAS && self.next_area() > 0
     }
 
-    /// Says whether [`Receiver::grant`] would give anything: an area, or credits because half of them
-    /// are used up.
-    #[must_use]
-    pub const fn wants_grant(&self) -> bool {
-        self.wants_area() || self.messages + self.depth as u64 - self.limit >= self.half()
-    }
-
-    /// The next update, if one is due. The caller sends it.
+    /// The next update, if one is due: an area, or credits because half of them are used up. The caller
+    /// sends it.
     pub fn grant(&mut self, with_area: bool) -> Option<Grant> {
         let area = if with_area && self.wants_area() { Some(self.take_area()) } else { None };
         if area.is_none() && self.messages + u64::from(self.depth) - self.limit < self.half() {
@@ -201,6 +195,19 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_a_small_ring_and_64_kib_of_a_large_one_are_worth_granting() {
+        for (ring, worth) in [(1 << 16, 1 << 14), (1 << 18, 1 << 16), (1 << 20, 1 << 16)] {
+            let mut r = receiver(ring);
+            r.handle_data(worth).unwrap();
+            r.handle_consumed(u64::from(worth) - 1);
+            assert!(!r.wants_area());
+            r.handle_consumed(u64::from(worth));
+            let area = Remote { address: 0x1000, rkey: 9, len: worth };
+            assert_eq!(r.grant(true).unwrap().area, Some((1, area)));
+        }
+    }
+
+    #[test]
     fn an_area_ends_with_the_ring() {
         let mut r = receiver(4096);
         r.handle_data(4000).unwrap();
@@ -234,7 +241,7 @@ mod tests {
         for _ in 0..3 {
             r.handle_data(1).unwrap();
         }
-        assert!(!r.wants_grant());
+        assert_eq!(r.grant(false), None);
         r.handle_data(1).unwrap();
         assert_eq!(r.grant(false), Some(Grant { limit: 12, area: None }));
         assert_eq!(r.grant(false), None);

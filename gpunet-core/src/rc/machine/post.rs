@@ -15,7 +15,7 @@ impl Machine {
             self.in_flight.push_back(entry);
             return Some(Op::Send { message });
         }
-        if self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended() {
+        if self.has_stopped() {
             return None;
         }
         self.poll_control()
@@ -26,7 +26,7 @@ impl Machine {
 
     /// Grants and credits.
     fn poll_control(&mut self) -> Option<Op> {
-        if self.peer_shut || !self.receiver.wants_grant() {
+        if self.peer_shut {
             return None;
         }
         let room = CONTROL_LIMIT - self.control_in_flight;

@@ -23,6 +23,50 @@ fn bytes_go_out_and_come_in_as_the_transport_allows() {
 }
 
 #[test]
+fn the_transport_is_ready_until_it_has_nothing() {
+    let mut c = open();
+    c.handle_recv_blocked();
+    c.handle_ready(true, false);
+    assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
+    c.handle_ready(false, false);
+    assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
+}
+
+#[test]
+fn what_moved_and_what_waits_is_counted_in_each_direction() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    c.handle_sent(4);
+    c.handle_received(9);
+    c.handle_consumed(StreamWord::at(2)).unwrap();
+    assert_eq!(c.counts(), Counts { sent: 4, unsent: 6, received: 9, unread: 7 });
+    assert_eq!((c.unsent(), c.consumed()), (6, 2));
+}
+
+#[test]
+fn each_direction_ends_by_itself() {
+    let mut c = open();
+    assert_eq!(c.ended(), (false, false));
+    let mut silent = Connection { ..c };
+    silent.handle_eof();
+    assert_eq!(silent.ended(), (false, true));
+    c.handle_published(StreamWord::at(0).with_end()).unwrap();
+    c.handle_shutdown(0);
+    assert_eq!(c.ended(), (true, false));
+}
+
+#[test]
+fn what_nobody_will_read_is_discarded() {
+    let mut c = open();
+    assert!(!c.discards());
+    c.handle_consumed(StreamWord::at(0).with_end()).unwrap();
+    assert!(c.discards(), "the device reads no more");
+    let mut c = open();
+    c.handle_close(0, 1000);
+    assert!(c.discards(), "the device has closed");
+}
+
+#[test]
 fn close_flushes_shuts_down_drains_and_ends() {
     let mut c = open();
     c.handle_published(StreamWord::at(10).with_end()).unwrap();
@@ -55,6 +99,15 @@ fn linger_zero_resets_at_once() {
     c.handle_published(StreamWord::at(3)).unwrap();
     c.handle_close(0, 0);
     assert_eq!(c.poll_action(0), Action::Finish(Outcome { unsent: 3, reset: true }));
+}
+
+#[test]
+fn linger_zero_does_not_wait_for_the_peer_after_a_half_close() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(0).with_end()).unwrap();
+    c.handle_shutdown(0);
+    c.handle_close(0, 0);
+    assert_eq!(c.poll_action(0), Action::Finish(Outcome { unsent: 0, reset: true }));
 }
 
 #[test]
@@ -101,6 +154,18 @@ fn what_the_peer_sent_before_a_failed_send_is_received_before_the_error() {
     assert_eq!(c.pending_error(), Some(Error::ConnectionReset));
     assert_eq!(c.handle_error(Error::ConnectionReset), Some(Error::ConnectionReset));
     assert_eq!((c.pending_error(), c.poll_action(0)), (None, Action::Idle));
+}
+
+#[test]
+fn nothing_is_sent_after_a_failed_send_whoever_ends_the_stream() {
+    let mut closed = open();
+    closed.handle_published(StreamWord::at(10)).unwrap();
+    assert_eq!(closed.handle_send_error(Error::ConnectionReset), None);
+    let mut gone = Connection { ..closed };
+    closed.handle_close(0, 1000);
+    assert_eq!(closed.poll_action(0), Action::Finish(Outcome { unsent: 10, reset: true }));
+    gone.handle_gone(0, 1000);
+    assert_eq!(gone.poll_action(0), Action::Finish(Outcome { unsent: 10, reset: true }));
 }
 
 #[test]
@@ -160,6 +225,17 @@ fn what_a_gone_device_sent_to_a_peer_that_does_not_read_is_lost_after_the_bound(
     assert_eq!(c.poll_action(1000), Action::Settle);
     c.handle_unacknowledged(1000, 4);
     assert_eq!(c.poll_action(1000), Action::Finish(Outcome { unsent: 6, reset: true }));
+}
+
+#[test]
+fn what_the_peer_sends_to_a_gone_device_is_discarded_between_two_questions() {
+    let mut c = open();
+    c.handle_gone(0, 1_000_000_000);
+    assert_eq!(c.poll_action(0), Action::Settle);
+    c.handle_unacknowledged(0, 5);
+    assert_eq!(c.poll_action(1), Action::Discard);
+    c.handle_recv_blocked();
+    assert_eq!(c.poll_action(1), Action::Idle);
 }
 
 #[test]

@@ -335,3 +335,20 @@ impl Wait {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_of_nanoseconds_stands_for_something_else() {
+        let marks = [Timeout::NON_BLOCKING, Timeout::SOCKET, Timeout::SOCKET_BLOCKING];
+        let first = Timeout::SOCKET.0;
+        for ns in [1, first - 1, first, first + 1, Timeout::NON_BLOCKING.0, u64::MAX] {
+            assert!(!marks.contains(&Timeout::ns(ns)), "{ns}");
+        }
+        assert_ne!(Timeout::SOCKET, Timeout::SOCKET_BLOCKING);
+        assert_eq!(Timeout::ns(first - 1).packed(), first - 1);
+        assert_eq!(Timeout::ns(first), Timeout::NEVER);
+    }
+}

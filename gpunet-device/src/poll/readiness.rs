@@ -118,6 +118,10 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpunet_abi::context::Context;
+    use gpunet_abi::entry::{Entry, SlotState};
+    use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
+    use gpunet_abi::{Link, MAGIC, Options, VERSION};
 
     const ALL: i16 = POLLIN | POLLOUT;
 
@@ -168,5 +172,96 @@ mod tests {
         let over =
             Ends { sent: StreamWord::at(100).with_end(), landed: StreamWord::at(50).with_end(), ..idle() };
         assert_eq!(over.revents(0), POLLHUP);
+    }
+
+    #[test]
+    fn each_sign_of_the_end_is_enough() {
+        let status = |flag| Some(Status::open(1).with(flag));
+        for ended in [
+            Ends { landed: StreamWord::at(50).with_end(), ..idle() },
+            Ends { received: StreamWord::at(50).with_end(), ..idle() },
+            Ends { status: status(Status::EOF), ..idle() },
+        ] {
+            assert_eq!(ended.revents(ALL | POLLRDHUP), POLLIN | POLLOUT | POLLRDHUP);
+        }
+        // Where nothing more can be sent, the send that says so does not wait.
+        let full = || Ends { sent: StreamWord::at(100 + 4096), ..idle() };
+        for left in [
+            Ends { released: StreamWord::at(100).with_end(), ..full() },
+            Ends { sent: full().sent.with_end(), ..full() },
+            Ends { status: status(Status::NO_SEND), ..full() },
+        ] {
+            assert_eq!(left.revents(ALL), POLLOUT);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_of_received_bytes_is_no_failure() {
+        let full = Ends { landed: StreamWord::at(50 + 4096), ..idle() };
+        assert_eq!(full.revents(POLLIN), POLLIN);
+        assert_eq!(Ends { landed: StreamWord::at(51 + 4096), ..idle() }.revents(0), POLLERR);
+    }
+
+    #[test]
+    fn what_the_other_end_or_the_proxy_has_ended_is_over() {
+        assert!(!idle().are_over());
+        assert!(Ends { landed: StreamWord::at(50).with_end(), ..idle() }.are_over());
+        assert!(Ends { released: StreamWord::at(100).with_end(), ..idle() }.are_over());
+        assert!(Ends { status: Some(Status::open(1).with(Status::EOF)), ..idle() }.are_over());
+    }
+
+    #[repr(C, align(4096))]
+    #[derive(Clone)]
+    struct Page([u8; 4096]);
+
+    /// Examines a socket of that kind and link for which there is data, or space.
+    fn examine_one(kind: Kind, link: Link, all: bool) -> Option<i16> {
+        let geometry = Geometry::new(1, 1, 1, 0, 0);
+        let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
+        let [mut shared, mut device] =
+            [shared_layout.len, device_layout.len].map(|len| vec![Page([0; 4096]); len as usize / 4096]);
+        let mut words = [7u64, 0];
+        let context = Context {
+            magic: MAGIC,
+            version: VERSION,
+            launch: 0,
+            sockets: 1,
+            controls: 1,
+            shards: 1,
+            shared: shared.as_mut_ptr() as u64,
+            device: device.as_mut_ptr() as u64,
+            shared_layout,
+            device_layout,
+            heartbeat_timeout_ns: 0,
+            doorbells: [-1; 16],
+        };
+        // SAFETY: the context and both regions outlive the call.
+        let net = unsafe { Net::from_raw(&raw const context as u64) };
+        let mut entry = Entry::fresh(Options::DEFAULT);
+        entry.link = link;
+        (entry.recv.theirs, entry.recv.capacity) = (&raw mut words[0] as u64, 4096);
+        (entry.send.theirs, entry.send.capacity) = (&raw mut words[1] as u64, 4096);
+        // SAFETY: the entry of slot 0, which nobody else uses.
+        unsafe { net.entry(0).write(entry) };
+        // SAFETY: its state, likewise.
+        unsafe { net.state(0).write(SlotState::new(kind, 1, 0).0) };
+        net.ready(0).set(1);
+        let fd = PollFd { handle: Handle::new(0, 1).raw(), events: ALL, revents: 0 };
+        examine(net, fd, all).map(|found| found.revents)
+    }
+
+    #[test]
+    fn between_two_epochs_only_direct_streams_are_examined() {
+        let direct = Link::near(0);
+        for (kind, link, found) in [
+            (Kind::Stream, direct, POLLIN | POLLOUT),
+            (Kind::Stream, Link::DRIVEN, POLLIN | POLLOUT),
+            (Kind::Listener, Link::DRIVEN, POLLIN),
+            (Kind::Fresh, Link::DRIVEN, POLLOUT | POLLHUP),
+        ] {
+            assert_eq!(examine_one(kind, link, true), Some(found), "{kind:?}");
+            let then = if link == direct { Some(found) } else { None };
+            assert_eq!(examine_one(kind, link, false), then, "{kind:?} between two epochs");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Requests to the proxy, which the test plays.
 
-use crate::world::{CONTROLS, World, buffer};
+use crate::world::{CONTROLS, LAUNCH, World, buffer};
 use gpunet_device::abi::control::{Descriptor, Op, Reply, Request};
 use gpunet_device::abi::place::{Place, SHARED};
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
+use gpunet_device::{Error, Listener, Net, Options, SendHalf, SockAddr, Stream};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const G: Solo = Solo::new(0, 1);
 const ADDR: SockAddr = SockAddr::v4([10, 0, 0, 1], 99);
@@ -51,6 +52,7 @@ fn a_connect_opens_the_slot_that_it_named() {
     assert_eq!((connect.op, connect.slot, connect.generation, connect.launch), (Op::Connect as u32, 9, 1, 3));
     assert_eq!((connect.address, connect.options.linger_ms), (ADDR, 5));
     assert_eq!((close.op, close.slot, close.send_position), (Op::Close as u32, 9, 5));
+    assert_eq!(world.users(9).load(Ordering::SeqCst), 1 << LAUNCH, "it is noted who took the slot");
     // The stream's end was told before the close.
     assert!(gpunet_device::abi::position::StreamWord(world.published(9).observe()).end());
 }
@@ -264,14 +266,14 @@ fn the_two_waits_of_a_connect_share_its_limit() {
 #[test]
 fn a_socket_that_the_host_retires_is_dead_for_every_call() {
     use gpunet_device::abi::entry::SlotState;
-    use gpunet_device::{RecvHalf, SendHalf, posix};
+    use gpunet_device::{RecvHalf, posix};
     let world = World::new();
     let net = world.net();
     let handle = world.open_driven(3);
     // It is noted who used it.
-    assert_eq!(world.users(3), 0);
+    assert_eq!(world.users(3).load(Ordering::SeqCst), 0);
     let mut kept = Stream::from_handle(&G, net, handle).unwrap();
-    assert_eq!(world.users(3), 1 << crate::world::LAUNCH);
+    assert_eq!(world.users(3).load(Ordering::SeqCst), 1 << LAUNCH);
     world.set_state(3, SlotState::retired(handle.generation()));
     let bad = Some(Error::BadHandle);
     assert_eq!(Stream::from_handle(&G, net, handle).err(), bad);
@@ -307,4 +309,75 @@ fn a_close_that_finds_no_proxy_can_be_made_again() {
         against(&world, vec![Some(Reply::new(0, 0))], move |net| posix::close::close(&G, net, socket));
     assert_eq!(closed, Ok(0));
     assert_eq!(posix::close::close(&G, net, socket).err(), Some(Error::BadHandle));
+}
+
+#[test]
+fn a_proxy_that_sleeps_is_rung_for_a_request_and_when_that_is_given_up() {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    let world = World::new();
+    world.give_slots(&[1]);
+    let (mut rung, doorbell) = std::os::unix::net::UnixStream::pair().unwrap();
+    world.sleep_until(doorbell.as_raw_fd());
+    let net = world.net();
+    std::thread::scope(|scope| {
+        let connect = scope.spawn(move || Stream::connect_timeout(&G, net, ADDR, 5_000_000).err());
+        rung.read_exact(&mut [0; 8]).unwrap();
+        let posted = world.next_request(&mut [0; 4]);
+        rung.read_exact(&mut [0; 8]).unwrap();
+        assert!(world.is_abandoned(&posted));
+        world.reply(&posted, failed(Error::Canceled).unwrap());
+        assert_eq!(connect.join().unwrap(), Some(Error::TimedOut));
+    });
+}
+
+/// There are more groups than control slots.
+#[test]
+fn a_group_of_any_number_finds_a_control_slot() {
+    let world = World::new();
+    world.give_slots(&[1, 2]);
+    let refused = [(); 2].map(|()| failed(Error::ConnectionRefused)).to_vec();
+    let (errors, _) = against(&world, refused, |net| {
+        [CONTROLS, 1000].map(|index| Stream::connect(&Solo::new(index, index + 1), net, ADDR).err())
+    });
+    assert_eq!(errors, [Some(Error::ConnectionRefused); 2]);
+}
+
+/// Groups of one launch that find a stream at the same moment note the launch, and neither takes the note back.
+#[test]
+fn groups_that_begin_to_use_a_stream_together_are_noted() {
+    const ROUNDS: u32 = 20_000;
+    let world = World::new();
+    let (net, handle) = (world.net(), world.open_driven(3));
+    let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+    let find = || SendHalf::from_handle(&G, net, handle).unwrap();
+    let wait_for = |rounds: &AtomicU32, round| {
+        let mut spins = 0;
+        while rounds.load(Ordering::Acquire) < round {
+            spins += 1;
+            // Both begin at once only where both run.
+            if spins < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                wait_for(&begun, round);
+                find();
+                ended.store(round, Ordering::Release);
+            }
+        });
+        let lost = (1..=ROUNDS).find(|&round| {
+            world.users(3).store(0, Ordering::SeqCst);
+            begun.store(round, Ordering::Release);
+            // The other thread is at another place of its call each time.
+            (0..round % 32).for_each(|_| std::hint::spin_loop());
+            find();
+            wait_for(&ended, round);
+            world.users(3).load(Ordering::SeqCst) != 1 << LAUNCH
+        });
+        // The other thread ends in any case.
+        begun.store(ROUNDS, Ordering::Release);
+        assert_eq!(lost, None, "a round after which the launch is not noted");
+    });
 }

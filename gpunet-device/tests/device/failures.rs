@@ -2,9 +2,10 @@
 
 use crate::world::{GENERATION, World, buffer};
 use gpunet_device::abi::Status;
-use gpunet_device::abi::entry::SlotState;
+use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::{HEARTBEAT_DOWN, SocketLine};
 use gpunet_device::abi::position::StreamWord;
+use gpunet_device::cpu::watch::Sleeper;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{Error, Handle, Listener, PollFd, PollSet, Stream, poll};
@@ -166,6 +167,7 @@ fn the_end_of_a_stream_that_was_closed_is_a_dead_handle() {
         // SAFETY: the entry outlives the call.
         let set = unsafe { PollSet::from_raw_parts(poll_set.as_mut_ptr(), 1) };
         assert_eq!((poll(&G, world.net(), set, -1), set.get(0).revents), (Ok(1), POLLNVAL));
+        assert_eq!(stream.peek(&G, 1), Err(Error::BadHandle));
         assert_eq!(stream.try_recv(&G, buffer(&mut byte)), Err(Error::BadHandle));
         assert_eq!(stream.recv(&G, buffer(&mut byte)), Err(Error::BadHandle));
         assert_eq!(stream.try_send(&G, b"x"), Err(Error::BadHandle));
@@ -202,6 +204,24 @@ fn a_heartbeat_that_stands_still_ends_waits() {
     assert!(began.elapsed() >= Duration::from_millis(140));
 }
 
+/// A wait counts the silence from its own first look, and from each beat.
+#[test]
+fn a_heartbeat_that_goes_on_is_in_time_whatever_the_limit() {
+    let world = World::with_heartbeat_timeout(0);
+    let mut waiter = Sleeper::new(world.net());
+    let the_clock_moves = || {
+        let before = gpunet_device::now_ns();
+        while gpunet_device::now_ns() == before {}
+    };
+    for beat in 1..10 {
+        world.heartbeat().publish(beat);
+        the_clock_moves();
+        assert_eq!(waiter.look(), Ok(()), "beat {beat}");
+    }
+    the_clock_moves();
+    assert_eq!(waiter.look(), Err(Error::NetworkDown));
+}
+
 #[test]
 fn cancel_ends_waits_but_not_what_has_come() {
     let world = World::new();
@@ -214,4 +234,17 @@ fn cancel_ends_waits_but_not_what_has_come() {
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::Canceled));
     assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::Canceled));
     assert_eq!(Stream::connect(&G, world.net(), gpunet_device::SockAddr::NONE).err(), Some(Error::Canceled));
+}
+
+/// A group that announces has the half for one store; one that receives may have it for long, and announces itself.
+#[test]
+fn who_finds_a_stream_waits_for_a_group_that_announces_and_for_no_other() {
+    let world = World::new();
+    let handle = world.open_driven(1);
+    // A wait ends at once.
+    world.cancel().publish(1);
+    for (held, found) in [(lock::ANNOUNCE, Some(Error::Canceled)), (lock::CALL, None), (lock::FREE, None)] {
+        world.recv_lock(1).store(held, Ordering::SeqCst);
+        assert_eq!(Stream::from_handle(&G, world.net(), handle).err(), found);
+    }
 }

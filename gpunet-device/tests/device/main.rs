@@ -6,6 +6,7 @@
 mod control;
 mod failures;
 mod lanes;
+mod opening;
 mod polling;
 mod posix;
 mod streams;

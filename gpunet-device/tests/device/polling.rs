@@ -189,3 +189,58 @@ fn a_poll_ends_when_a_handle_is_closed() {
         }
     });
 }
+
+#[test]
+fn a_listener_is_readable_while_a_connection_waits() {
+    let world = World::new();
+    let listener = world.open_listener(3);
+    let mut fds = [fd(listener.raw(), POLLIN | POLLOUT)];
+    assert_eq!((poll(&G, world.net(), set(&mut fds), 0), fds[0].revents), (Ok(0), 0));
+    world.landed(3).publish(2);
+    assert_eq!((poll(&G, world.net(), set(&mut fds), 0), fds[0].revents), (Ok(1), POLLIN));
+    let mut fds = [fd(listener.raw(), POLLOUT)];
+    assert_eq!((poll(&G, world.net(), set(&mut fds), 0), fds[0].revents), (Ok(0), 0));
+}
+
+#[test]
+fn a_socket_that_is_not_open_yet_hangs_up_as_linux_has_it() {
+    let world = World::new();
+    let fresh = world.open_fresh(3).raw();
+    let mut fds = [fd(fresh, POLLIN | POLLOUT), fd(fresh, POLLIN)];
+    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
+    assert_eq!(fds.map(|fd| fd.revents), [POLLOUT | POLLHUP, POLLHUP]);
+}
+
+#[test]
+fn what_can_be_no_handle_is_told_and_a_negative_one_passed_over() {
+    let world = World::new();
+    let mut fds = [fd(0, POLLIN), fd(5, POLLIN), fd(-1, POLLIN), fd(i32::MIN, POLLIN)];
+    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
+    assert_eq!(fds.map(|fd| fd.revents), [POLLNVAL, POLLNVAL, 0, 0]);
+}
+
+#[test]
+fn past_its_end_a_set_is_empty_and_stays_so() {
+    let mut fds = [fd(7, POLLIN), fd(8, POLLIN), fd(9, POLLIN)];
+    let first = set(&mut fds[..2]);
+    assert_eq!((first.len(), first.get(1)), (2, fd(8, POLLIN)));
+    assert_eq!(first.get(2), PollFd { handle: -1, events: 0, revents: 0 });
+    first.set(1, fd(1, POLLOUT));
+    first.set(2, fd(2, POLLOUT));
+    assert_eq!(fds, [fd(7, POLLIN), fd(1, POLLOUT), fd(9, POLLIN)]);
+}
+
+/// Only a GPU's poll relies on the epoch alone: the proxy moves it on for a CPU's where somebody is counted.
+#[test]
+fn a_poll_of_a_cpu_finds_what_no_epoch_tells() {
+    let world = World::new();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    std::thread::scope(|scope| {
+        let polls = scope.spawn(move || poll(&G, net, set(&mut [fd(handle.raw(), POLLIN)]), -1));
+        while world.pollers() == 0 {
+            std::thread::yield_now();
+        }
+        world.landed(5).publish(1);
+        assert_eq!(polls.join().unwrap(), Ok(1));
+    });
+}

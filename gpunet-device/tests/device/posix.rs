@@ -1,16 +1,19 @@
 //! The C functions' inside: handles, flags, negative errno.
 
-use crate::world::{World, pattern};
+use crate::world::{GENERATION, World, buffer, pattern};
+use gpunet_device::abi::Status;
 use gpunet_device::abi::control::{Op, Reply};
+use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::group::Solo;
 use gpunet_device::posix::options::{
-    self, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
+    self, SO_ERROR, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use gpunet_device::posix::send::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL};
 use gpunet_device::posix::{
     bind, close, connect, ioctl, name, recv, returned, send, shutdown, sockaddr, socket,
 };
-use gpunet_device::{Error, Net, Options, SockAddr};
+use gpunet_device::{Error, Net, Options, SockAddr, Stream};
+use std::mem::offset_of;
 
 const G: Solo = Solo::new(0, 1);
 
@@ -124,6 +127,62 @@ fn options_names_and_queues_are_linux_s() {
     // SAFETY: as above.
     unsafe { name::name(&G, net, a.raw(), name::End::Peer, addr.as_mut_ptr(), &raw mut len) }.unwrap();
     assert_eq!((len, &addr[..8]), (16, &[2, 0, 7, 208, 127, 0, 0, 1][..]));
+}
+
+/// What the proxy says stays in its status word, so the device remembers that it was told.
+#[test]
+fn each_error_of_a_socket_is_told_once() {
+    let world = World::new();
+    let net = world.net();
+    let handle = world.open_driven(1).raw();
+    let error = || i32::from_le_bytes(get::<4>(net, handle, (SOL_SOCKET, SO_ERROR)));
+    assert_eq!((error(), error()), (0, 0));
+    // The device's own: the other end wrote what cannot be.
+    world.landed(1).publish(5000);
+    assert_eq!(recv_bytes(net, handle, &mut [0; 8], 0), Err(Error::Protocol));
+    assert_eq!((error(), error()), (Error::Protocol.errno(), 0));
+    world.status(1).publish(Status::open(GENERATION).with_error(Error::ConnectionReset).0);
+    assert_eq!((error(), error(), error()), (Error::ConnectionReset.errno(), 0, 0));
+}
+
+#[test]
+fn a_whole_buffer_is_waited_for_where_calls_do_not_wait() {
+    let world = World::new();
+    let net = world.net();
+    let handle = world.open_driven(1);
+    ioctl::nonblocking(&G, net, handle.raw(), true).unwrap();
+    let mut stream = Stream::from_handle(&G, net, handle).unwrap();
+    assert_eq!(stream.recv(&G, buffer(&mut [0; 8])), Err(Error::WouldBlock));
+    while stream.send(&G, buffer(&mut [7; 4096])).is_ok() {}
+    assert_eq!(stream.send(&G, b"x"), Err(Error::WouldBlock));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(move || {
+            let mut stream = Stream::from_handle(&G, net, handle).unwrap();
+            let received = stream.recv_exact(&G, buffer(&mut [0; 8]));
+            (received, stream.send_all(&G, b"x"))
+        });
+        world.await_receiver(1);
+        world.landed(1).publish(8);
+        world.await_sender(1);
+        world.line(1, offset_of!(SocketLine, released)).publish(1);
+        assert_eq!(waits.join().unwrap(), (Ok(8), Ok(())));
+    });
+}
+
+#[test]
+fn a_whole_buffer_is_waited_for_as_long_as_the_socket_says() {
+    let world = World::new();
+    let net = world.net();
+    let handle = world.open_driven(1);
+    let timeval = [0i64, 2000];
+    for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
+        // SAFETY: sixteen bytes of this stack.
+        unsafe { options::set(&G, net, handle.raw(), SOL_SOCKET, option, timeval.as_ptr().cast(), 16) }
+            .unwrap();
+    }
+    let mut stream = Stream::from_handle(&G, net, handle).unwrap();
+    assert_eq!(stream.recv_exact(&G, buffer(&mut [0; 8])), Err(Error::TimedOut));
+    assert_eq!(stream.send_all(&G, buffer(&mut [7; 5000])), Err(Error::TimedOut));
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! Bytes through rings.
 
 use crate::world::{World, buffer, pattern};
+use gpunet_device::abi::Word;
+use gpunet_device::abi::entry::SlotState;
+use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::group::Solo;
 use gpunet_device::posix::send::MSG_PEEK;
 use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream, posix};
+use std::mem::offset_of;
 
 const G: Solo = Solo::new(0, 1);
 
@@ -244,4 +248,93 @@ fn a_peek_shows_what_has_come_since_the_last_one() {
     sender.shutdown(&G, Shutdown::Write);
     reader.release(&G, 7);
     assert_eq!(reader.peek(&G, 16).map(|span| span.len()), Ok(0));
+}
+
+#[test]
+fn a_peek_of_what_is_known_looks_no_further() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    world.landed(1).publish(3);
+    assert_eq!(stream.peek(&G, 3).map(|span| span.len()), Ok(3));
+    // What cannot be is not seen before somebody wants more.
+    world.landed(1).publish(9999);
+    assert_eq!(stream.peek(&G, 3).map(|span| span.len()), Ok(3));
+    assert_eq!(stream.peek(&G, 4), Err(Error::Protocol));
+}
+
+#[test]
+fn a_full_buffer_is_returned_whatever_becomes_of_the_handle() {
+    let world = World::new();
+    let handle = world.open_driven(1);
+    let mut stream = Stream::from_handle(&G, world.net(), handle).unwrap();
+    world.landed(1).publish(8);
+    world.set_state(1, SlotState::retired(handle.generation()));
+    assert_eq!(stream.recv_exact(&G, buffer(&mut [0; 8])), Ok(8));
+    assert_eq!(stream.recv_exact(&G, buffer(&mut [0; 8])), Err(Error::BadHandle));
+}
+
+#[test]
+fn each_half_says_how_far_it_is() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    world.landed(1).publish(300);
+    assert_eq!(stream.recv_exact(&G, buffer(&mut [0; 200])), Ok(200));
+    stream.send_all(&G, b"1234567").unwrap();
+    assert_eq!((stream.receiver().position(), stream.sender().position()), (200, 7));
+}
+
+/// The proxy does not scan the words of direct streams; a group that waits has time to show them.
+#[test]
+fn the_proxy_is_shown_how_far_a_direct_stream_is_whose_groups_wait() {
+    let world = World::new();
+    let net = world.net();
+    let (a, b) = world.open_pair(0, 1);
+    let shown = |word: Word, position| {
+        while word.observe() != position {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let sends = scope.spawn(move || {
+            let mut stream = Stream::from_handle(&G, net, a).unwrap();
+            assert_eq!(stream.send(&G, buffer(&mut [7; 5000])), Ok(4096));
+            stream.send(&G, b"x")
+        });
+        shown(world.published(0), 4096);
+        let mut stream = Stream::from_handle(&G, net, b).unwrap();
+        assert_eq!(stream.recv_exact(&G, buffer(&mut [0; 4096])), Ok(4096));
+        assert_eq!(sends.join().unwrap(), Ok(1));
+        let receives =
+            scope.spawn(move || Stream::from_handle(&G, net, b).unwrap().recv_exact(&G, buffer(&mut [0; 9])));
+        shown(world.consumed(1), 4097);
+        Stream::from_handle(&G, net, a).unwrap().send_all(&G, b"12345678").unwrap();
+        assert_eq!(receives.join().unwrap(), Ok(9));
+    });
+}
+
+/// Each on the flag that whoever moves the bytes looks at.
+#[test]
+fn groups_sleep_on_the_flags_of_their_own_slot() {
+    let world = World::new();
+    let net = world.net();
+    for handle in [world.open_driven(5), world.open_pair(0, 1).0] {
+        let slot = handle.slot();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(move || {
+                let mut stream = Stream::from_handle(&G, net, handle).unwrap();
+                let received = stream.recv(&G, buffer(&mut [0; 8]));
+                while stream.try_send(&G, buffer(&mut [7; 4096])).is_ok() {}
+                (received, stream.send(&G, b"x"))
+            });
+            let publish = |word: Word, direct: Word, position| {
+                let word = if slot == 5 { word } else { direct };
+                word.publish(position);
+            };
+            world.await_receiver(slot);
+            publish(world.landed(5), world.own_published(1), 3);
+            world.await_sender(slot);
+            publish(world.line(5, offset_of!(SocketLine, released)), world.own_consumed(1), 1);
+            assert_eq!(waits.join().unwrap(), (Ok(3), Ok(1)));
+        });
+    }
 }

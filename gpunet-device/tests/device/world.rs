@@ -1,6 +1,7 @@
 //! An attachment's two regions on the heap, and what the proxy would write into them.
 
 use gpunet_device::abi::Link;
+use gpunet_device::abi::arena::{PartHeader, PartLayout, Region};
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
 use gpunet_device::abi::entry::{Direction, Entry, Kind, OwnWords, SlotState};
@@ -38,6 +39,50 @@ unsafe impl Sync for World {}
 
 fn pages(len: u64) -> Vec<Page> {
     vec![Page([0; 512]); len as usize / 4096]
+}
+
+/// How the parts of arenas are laid out: one stream in each.
+pub const PART: PartLayout = PartLayout::new(4096);
+
+/// One attachment's part of an arena.
+pub struct Part(Vec<Page>);
+
+impl Part {
+    pub fn new() -> Self {
+        Self(pages(PART.len))
+    }
+
+    /// The first `len` bytes of the part as a region of a device.
+    pub fn region(&self, len: u64, flags: u64) -> Region {
+        Region::new(self.0.as_ptr() as u64, len, Region::VALID | flags)
+    }
+
+    fn flag(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: a word of the part, which everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr((self.0.as_ptr() as u64 + offset) as *mut u32) }
+    }
+
+    /// Waits until a block sleeps in a poll that this part's bell ends.
+    pub fn await_poller(&self) {
+        await_set(self.flag(offset_of!(PartHeader, pollers) as u64));
+    }
+
+    /// Waits until a block sleeps until something lands in this part.
+    pub fn await_receiver(&self) {
+        await_set(self.flag(PART.line(PART.rings) + offset_of!(SocketLine, recv_park) as u64));
+    }
+
+    /// Waits until a block sleeps until there is space in the other part.
+    pub fn await_sender(&self) {
+        await_set(self.flag(PART.line(PART.rings) + offset_of!(SocketLine, send_park) as u64));
+    }
+}
+
+/// Waits until a flag is set.
+fn await_set(flag: &AtomicU32) {
+    while flag.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
 }
 
 impl World {
@@ -109,6 +154,31 @@ impl World {
         self.word(offset_of!(SharedHeader, cancel) as u64 + 3 * 8)
     }
 
+    fn flag(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: a word of the region, which everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr((self.shared.as_ptr() as u64 + offset) as *mut u32) }
+    }
+
+    /// Says that the proxy's data thread sleeps, and is woken by eight bytes written to `doorbell`.
+    pub fn sleep_until(&self, doorbell: i32) {
+        let context = (self.device.as_ptr() as u64 + self.own.contexts) as *mut Context;
+        // SAFETY: the world's context; no kernel uses it yet.
+        unsafe { (&raw mut (*context).doorbells[0]).write(doorbell) };
+        self.flag(offset_of!(SharedHeader, sleeping) as u64).store(1, Ordering::SeqCst);
+    }
+
+    /// Waits until a block sleeps until something lands in a slot's ring.
+    pub fn await_receiver(&self, slot: u32) {
+        let line = self.layout.lines + u64::from(slot) * 64;
+        await_set(self.flag(line + offset_of!(SocketLine, recv_park) as u64));
+    }
+
+    /// Waits until a block sleeps until there is space in a slot's ring.
+    pub fn await_sender(&self, slot: u32) {
+        let line = self.layout.lines + u64::from(slot) * 64;
+        await_set(self.flag(line + offset_of!(SocketLine, send_park) as u64));
+    }
+
     /// How many blocks say that they sleep in a poll.
     pub fn pollers(&self) -> u32 {
         self.word(offset_of!(SharedHeader, pollers) as u64).observe() as u32
@@ -152,11 +222,17 @@ impl World {
         self.state(slot).store(state.0, Ordering::SeqCst);
     }
 
-    /// The launches that know the socket in a slot.
-    pub fn users(&self, slot: u32) -> u64 {
+    /// The launches that know the socket in a slot: a bit for each.
+    pub fn users(&self, slot: u32) -> &AtomicU64 {
         let at = self.device.as_ptr() as u64 + self.own.users + u64::from(slot) * 8;
         // SAFETY: a word of the table of users, which everybody accesses atomically.
-        unsafe { AtomicU64::from_ptr(at as *mut u64) }.load(Ordering::SeqCst)
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
+    /// Who has the receiving half of a slot: a value of [`gpunet_device::abi::entry::lock`].
+    pub fn recv_lock(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: a field of the slot's entry, which everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).recv_lock) }
     }
 
     /// The words a slot writes as one end of a direct stream: (published, consumed), in the device
@@ -196,7 +272,7 @@ impl World {
     }
 
     /// Where those of one end of a direct stream lie.
-    fn direct(&self, slot: u32, partner: u32) -> Descriptor {
+    pub fn direct(&self, slot: u32, partner: u32) -> Descriptor {
         let (lower, upper) = self.ring(slot.min(partner));
         let (send, recv) = if slot < partner { (lower, upper) } else { (upper, lower) };
         Descriptor {
@@ -210,6 +286,43 @@ impl World {
             released: Place::new(DEVICE, self.own_words(partner).1),
             ..self.driven(slot)
         }
+    }
+
+    /// Where those of a stream to another attachment lie: `near` and `far` are the numbers of the regions of
+    /// this device's part of the arena and of the other's.
+    pub fn remote(&self, slot: u32, [near, far]: [u8; 2]) -> Descriptor {
+        let (ring, line) = (PART.rings, PART.line(PART.rings));
+        let (landed, released) = (offset_of!(SocketLine, landed), offset_of!(SocketLine, released));
+        Descriptor {
+            transport: 2,
+            link: Link::REMOTE,
+            send_ring: Place::new(far, ring),
+            recv_ring: Place::new(near, ring),
+            published: Place::new(far, line + landed as u64),
+            consumed: Place::new(far, line + released as u64),
+            landed: Place::new(near, line + landed as u64),
+            released: Place::new(near, line + released as u64),
+            ..self.driven(slot)
+        }
+    }
+
+    /// Enters a region in the device's table, as the attachment's agent does.
+    pub fn add_region(&self, number: u8, region: Region) {
+        let at = self.own.regions + u64::from(number) * size_of::<Region>() as u64;
+        // SAFETY: an entry of the table; no kernel uses the region yet.
+        unsafe { ((self.device.as_ptr() as u64 + at) as *mut Region).write_volatile(region) };
+    }
+
+    /// A listener in `slot`.
+    pub fn open_listener(&self, slot: u32) -> Handle {
+        self.set_state(slot, SlotState::new(Kind::Listener, GENERATION, LAUNCH));
+        Handle::new(slot, GENERATION)
+    }
+
+    /// A socket in `slot` that neither listens nor is connected.
+    pub fn open_fresh(&self, slot: u32) -> Handle {
+        self.set_state(slot, SlotState::new(Kind::Fresh, GENERATION, LAUNCH));
+        Handle::new(slot, GENERATION)
     }
 
     /// Enters an open stream in the device's table.

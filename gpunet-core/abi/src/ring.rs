@@ -18,7 +18,7 @@ use crate::{Link, RingSpan, Word, near};
 pub struct RingEnd {
     /// First byte of the ring.
     pub base: *mut u8,
-    /// Bytes in the ring, a power of two.
+    /// Bytes in the ring, a power of two, at most 2^31.
     pub capacity: u64,
     /// The word this end writes: `published` of a producer, `consumed` of a consumer.
     pub mine: Word,
@@ -45,6 +45,12 @@ impl RingEnd {
             self.mine.publish(word.0);
         }
     }
+}
+
+/// The bytes from one position of a ring to a later one: at most its capacity, and so 32 bits of both tell.
+#[inline(always)]
+const fn distance(from: StreamWord, to: StreamWord) -> u64 {
+    (to.0 as u32).wrapping_sub(from.0 as u32) as u64
 }
 
 /// The sending end of a ring.
@@ -107,7 +113,7 @@ impl Producer {
     #[inline(always)]
     #[must_use]
     pub const fn free(&self) -> u64 {
-        if self.finished() { 0 } else { self.end.capacity - (self.position() - self.released.position()) }
+        if self.finished() { 0 } else { self.end.capacity - distance(self.released, self.word) }
     }
 
     /// Returns whether more can be sent, as far as both ends have said: neither has ended.
@@ -265,7 +271,7 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub const fn available(&self) -> u64 {
-        if self.finished() { 0 } else { self.landed.position() - self.position() }
+        if self.finished() { 0 } else { distance(self.word, self.landed) }
     }
 
     /// Returns whether more can land, as far as both ends have said: neither has ended.

@@ -10,7 +10,7 @@ mod data;
 mod names;
 mod single;
 
-use crate::group::SoleBlock;
+use crate::group::ThreadBlock;
 use crate::{Group, Net, posix};
 use gpunet_abi::{Error, Result};
 
@@ -20,12 +20,12 @@ use gpunet_abi::{Error, Result};
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_attachment: u64 = 0;
 
-/// The block that calls.
+/// The block that calls, after a barrier: the leader sees what all lanes have written, as an address.
 #[inline(always)]
-fn block() -> SoleBlock {
-    // SAFETY: all threads of the block make the call, and the value of an earlier call is not used any
-    // more.
-    unsafe { SoleBlock::current() }
+fn block() -> ThreadBlock {
+    let block = ThreadBlock::current();
+    block.sync();
+    block
 }
 
 /// Runs a call with the module's attachment, by the group `g`.

@@ -12,6 +12,7 @@ mod edges;
 
 use crate::Group;
 use crate::platform;
+use chunks::{Aligned, Shifted, copy_rows, copy_tiles};
 use gpunet_abi::RingSpan;
 
 /// Loads a lane has under way before it stores. On an H200 eight fill PCIe from one block in the
@@ -24,6 +25,7 @@ pub const IN_FLIGHT_OF_FEW: usize = 16;
 /// Lanes up to which [`IN_FLIGHT_OF_FEW`] counts. A shifted chunk takes two loads, of which the
 /// second mostly finds what the first has fetched: there twice as many lanes are few.
 pub const FEW_LANES: usize = 256;
+
 /// Bytes of a chunk.
 const CHUNK: usize = 16;
 /// Lanes of a warp.
@@ -32,7 +34,7 @@ const WARP: usize = 32;
 /// Copies `len` bytes from `src` to `dst` by lane `lane` of `lanes`; all lanes together copy all.
 ///
 /// No barrier inside: the bytes are there for the group after its next one. One function for all
-/// groups, kept out of line: a call costs nothing beside a copy, and kernels stay small.
+/// groups, kept out of line, and kernels stay small.
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else writes
@@ -43,32 +45,100 @@ pub unsafe fn copy(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usi
     if lanes == 1 && unsafe { platform::copy_alone(dst, src, len) } {
         return;
     }
-    // SAFETY: the caller's contract.
-    unsafe { copy_part(lane as usize, lanes as usize, dst, src, len) };
+    if len <= lanes as usize * CHUNK {
+        // SAFETY: the caller's contract.
+        unsafe { copy_part(lane, lanes, dst, src, len, copy_small) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { copy_large(lane, lanes, dst, src, len) };
+    }
 }
 
-/// One lane's part of a copy.
+/// As [`copy`], of more than a few chunks of each lane, for which it takes many registers.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_large(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { copy_part(lane, lanes, dst, src, len, copy_chunks) };
+}
+
+/// Makes [`copy_large`] a function that anybody might call, so that the assembler holds it to the calling convention,
+/// by which it saves what it uses of its caller's registers. The assembler would else have every kernel keep what
+/// it needs after a call of [`copy`] in those few registers that this function leaves alone, or in local memory: in
+/// blocks of 512 lanes that was most of a stream's state, in calls that copy in line, too (a message of 64 KiB took
+/// 7.0 us between two blocks of an H200 and takes 5.5).
+#[used]
+static BY_CONVENTION: unsafe fn(u32, u32, *mut u8, *const u8, usize) = copy_large;
+
+/// One lane's part of a copy, whose chunks `copy_chunks` copies.
 ///
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
-unsafe fn copy_part(lane: usize, lanes: usize, dst: *mut u8, src: *const u8, len: usize) {
+unsafe fn copy_part(
+    lane: u32,
+    lanes: u32,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    copy_chunks: unsafe fn(u32, u32, *mut u8, *const u8, Plan),
+) {
     let plan = Plan::new(dst as usize, src as usize, len);
     let edges = edges::Edges { dst, src, head: plan.head, rest: plan.head + plan.chunks * CHUNK, len };
     // SAFETY: the caller's contract; the edges lie inside both ranges.
-    let first = unsafe { edges.load(lane) };
+    let first = unsafe { edges.load(lane as usize) };
     let (to, from) = (dst.wrapping_add(plan.head), src.wrapping_add(plan.head));
-    // SAFETY: the plan's chunks lie inside both ranges, `to` is aligned, and so is `from` unless
-    // there is a shift.
+    // SAFETY: the plan's chunks lie inside both ranges.
+    unsafe { copy_chunks(lane, lanes, to, from.wrapping_sub(plan.shift), plan) };
+    // SAFETY: as for the load.
+    unsafe { edges.store(lane as usize, lanes as usize, first) };
+}
+
+/// Copies the chunks of a plan, with few registers.
+///
+/// # Safety
+/// `dst` is writable for the plan's chunks, and `src` readable for them, and for one more where there is a shift; both
+/// are aligned.
+#[inline(always)]
+unsafe fn copy_small(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, plan: Plan) {
+    // SAFETY: the caller's contract.
     unsafe {
         if plan.shift == 0 {
-            chunks::copy_aligned(lane, lanes, to, from, plan.chunks);
+            copy_rows::<_, 1>(Aligned, lane, lanes, dst, src, plan.chunks, true);
         } else {
-            chunks::copy_shifted(lane, lanes, to, from.wrapping_sub(plan.shift), plan.chunks, plan.shift);
+            copy_rows::<_, 1>(Shifted(plan.shift), lane, lanes, dst, src, plan.chunks, true);
         }
     }
-    // SAFETY: as for the load.
-    unsafe { edges.store(lane, lanes, first) };
+}
+
+/// As [`copy_small`], with as much under way as a group of that size needs: more in smaller ones.
+///
+/// # Safety
+/// As [`copy_small`].
+#[inline(always)]
+unsafe fn copy_chunks(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, plan: Plan) {
+    let size = lanes as usize;
+    // SAFETY: the caller's contract.
+    unsafe {
+        if plan.shift == 0 {
+            copy_rows::<_, IN_FLIGHT_OF_FEW>(Aligned, lane, lanes, dst, src, plan.chunks, size <= FEW_LANES);
+        } else {
+            // A shifted chunk takes two loads, of which the second mostly finds what the first has fetched: here twice
+            // as many lanes are few.
+            let few = size <= 2 * FEW_LANES;
+            copy_rows::<_, { IN_FLIGHT_OF_FEW / 2 }>(
+                Shifted(plan.shift),
+                lane,
+                lanes,
+                dst,
+                src,
+                plan.chunks,
+                few,
+            );
+        }
+    }
 }
 
 /// What of a copy goes by chunks.
@@ -107,24 +177,36 @@ impl Plan {
 /// As [`copy`].
 #[inline(always)]
 unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usize) {
-    let aligned = (dst as usize | src as usize | len).is_multiple_of(CHUNK);
-    if aligned && lanes > 1 {
-        if len <= lanes as usize * CHUNK {
-            // Most messages of a request-response protocol are such.
-            let at = lane as usize * CHUNK;
-            if at < len {
-                // SAFETY: an aligned chunk inside both ranges.
-                let chunk = unsafe { platform::load_chunk(src.wrapping_add(at)) };
-                // SAFETY: as above.
-                unsafe { platform::store_chunk(dst.wrapping_add(at), chunk) };
+    // SAFETY: the caller's contract.
+    if lanes == 1 && unsafe { platform::copy_alone(dst, src, len) } {
+        return;
+    }
+    if (dst as usize | src as usize | len).is_multiple_of(CHUNK) {
+        let row = lanes as usize * CHUNK;
+        let (at, next) = (lane as usize * CHUNK, lane as usize * CHUNK + row);
+        if len <= 2 * row {
+            // Most messages of a request-response protocol are such, and are still in the first-level cache where a
+            // kernel has just written them.
+            let (to, from) = (dst.wrapping_add(at), src.wrapping_add(at));
+            // SAFETY: aligned chunks inside both ranges.
+            unsafe {
+                if next < len {
+                    let (one, other) =
+                        (platform::load_chunk(from), platform::load_chunk(from.wrapping_add(row)));
+                    platform::store_chunk(to, one);
+                    platform::store_chunk(to.wrapping_add(row), other);
+                } else if at < len {
+                    platform::store_chunk(to, platform::load_chunk(from));
+                }
             }
             return;
         }
         // Few lanes want more on its way at a time than fits beside a kernel's own registers.
-        let many = lanes as usize > FEW_LANES || len < lanes as usize * CHUNK * IN_FLIGHT_OF_FEW;
-        if many && (lanes as usize).is_multiple_of(WARP) {
-            // SAFETY: the caller's contract; both are aligned, and `len` is a number of chunks.
-            unsafe { chunks::copy_plain(lane as usize, lanes as usize, dst, src, len / CHUNK) };
+        let many = lanes as usize > FEW_LANES || len < row * IN_FLIGHT_OF_FEW;
+        if len < row * IN_FLIGHT || many && (lanes as usize).is_multiple_of(WARP) {
+            // SAFETY: the caller's contract; both are aligned, `len` is a number of chunks, and what is less than a
+            // tile is copied by rows, whatever the lanes.
+            unsafe { copy_tiles::<_, IN_FLIGHT>(Aligned, lane, lanes, dst, src, len / CHUNK) };
             return;
         }
     }
@@ -148,6 +230,7 @@ pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
 /// As [`copy_into_ring`].
 #[inline(always)]
 pub(crate) unsafe fn copy_into_ring_by(lane: u32, lanes: u32, span: RingSpan, src: *const u8) {
+    let (lane, lanes) = (platform::opaque_u32(lane), platform::opaque_u32(lanes));
     if lane >= lanes {
         return;
     }
@@ -165,7 +248,17 @@ pub(crate) unsafe fn copy_into_ring_by(lane: u32, lanes: u32, span: RingSpan, sr
 /// `dst` is writable for `span.len()` bytes, and the span is the caller's to read (peeked).
 #[inline(always)]
 pub unsafe fn copy_out_of_ring<G: Group>(g: &G, dst: *mut u8, span: RingSpan) {
-    let (lane, lanes) = (g.rank(), g.size());
+    // SAFETY: the caller's contract.
+    unsafe { copy_out_of_ring_by(g.rank(), g.size(), dst, span) };
+}
+
+/// As [`copy_out_of_ring`], by lane `lane` of `lanes`.
+///
+/// # Safety
+/// As [`copy_out_of_ring`].
+#[inline(always)]
+pub(crate) unsafe fn copy_out_of_ring_by(lane: u32, lanes: u32, dst: *mut u8, span: RingSpan) {
+    let (lane, lanes) = (platform::opaque_u32(lane), platform::opaque_u32(lanes));
     // SAFETY: the caller's contract.
     unsafe { copy_piece(lane, lanes, dst, span.first.ptr, span.first.len) };
     if span.second.len > 0 {

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "nvptx64")]
 pub mod nvptx;
 #[cfg(target_arch = "nvptx64")]
-pub use nvptx::{SoleBlock, Thread, ThreadBlock, Warp};
+pub use nvptx::{Thread, ThreadBlock, Warp};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod lanes;
@@ -11,6 +11,54 @@ pub mod lanes;
 pub mod solo;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {lanes::Lanes, solo::Solo};
+
+/// A lane of a group: what a call asks for again and again, once. A kernel's group may lie in memory, from where its
+/// answers are loaded again after each barrier.
+#[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
+pub struct Lane {
+    rank: u32,
+    size: u32,
+}
+
+impl Lane {
+    /// The calling lane of a group.
+    #[inline(always)]
+    #[must_use]
+    pub fn of<G: Group>(g: &G) -> Self {
+        Self { rank: g.rank(), size: g.size() }
+    }
+
+    /// Its number, from 0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rank(self) -> u32 {
+        self.rank
+    }
+
+    /// How many lanes there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn size(self) -> u32 {
+        self.size
+    }
+
+    /// Says whether this is lane 0, in a way the optimiser cannot see through: it would otherwise
+    /// thread the test through the following barriers and duplicate them.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_leader(self) -> bool {
+        crate::platform::opaque(self.rank == 0)
+    }
+
+    /// Says whether this is the last lane, as opaquely. It does the leader's bookkeeping: the leader's
+    /// next release would wait for the stores (0.1 us a call on an H200).
+    #[inline(always)]
+    #[must_use]
+    pub fn is_last(self) -> bool {
+        crate::platform::opaque(self.rank + 1 == self.size)
+    }
+}
 
 /// Threads that make every call together, in the sense of CUDA's cooperative groups.
 ///
@@ -38,15 +86,24 @@ pub trait Group {
     fn broadcast(&self, value: u64) -> u64;
     /// Gives every lane the sum of all lanes' values. Also a [`Group::sync`].
     fn sum(&self, value: u32) -> u32;
+    /// As [`Group::broadcast`], with one barrier where that needs two: between two of these calls with the same `PLACE`
+    /// (0 or 1), whoever makes them, the group meets at least once more, by whatever call. So a call on a socket meets
+    /// once more after its last use of either.
+    #[doc(hidden)]
+    fn broadcast_once<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {
+        let _ = lane;
+        self.broadcast(value)
+    }
+    /// As [`Group::sum`], with one barrier where that needs two: between two of these calls the group meets at least
+    /// once more.
+    #[doc(hidden)]
+    fn sum_once(&self, value: u32) -> u32 {
+        self.sum(value)
+    }
     /// Says whether this is lane 0, in a way the optimiser cannot see through: it would otherwise
     /// thread the test through the following barriers and duplicate them.
     fn is_leader(&self) -> bool {
         crate::platform::opaque(self.rank() == 0)
-    }
-    /// Says whether this is the last lane, as opaquely. It does the leader's bookkeeping: the leader's
-    /// next release would wait for the stores (0.1 us a call on an H200).
-    fn is_last(&self) -> bool {
-        crate::platform::opaque(self.rank() + 1 == self.size())
     }
     /// This lane's warp.
     fn warp(&self) -> Self::Warp;

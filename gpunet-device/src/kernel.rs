@@ -121,9 +121,7 @@ macro_rules! kernel_entry {
         #[allow(improper_ctypes_definitions)]
         #[unsafe(export_name = $name)]
         pub unsafe extern "ptx-kernel" fn $function(kernel: $kernel) {
-            // SAFETY: the one value of the kernel, made by all threads of each block.
-            let block = unsafe { $crate::group::SoleBlock::current() };
-            $crate::Kernel::run(kernel, &block);
+            $crate::Kernel::run(kernel, &$crate::group::ThreadBlock::current());
         }
     };
 }

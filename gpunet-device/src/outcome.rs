@@ -1,5 +1,6 @@
 //! A leader's result in one 64-bit word, to be broadcast to its group.
 
+use crate::group::Lane;
 use gpunet_abi::{Error, Result};
 
 /// Marks an error: bit 63 of a stream word is 0, and handles have 31 bits, so no value has it.
@@ -31,4 +32,18 @@ pub(crate) fn unpack(word: u64) -> Result<u64> {
 pub(crate) fn by_leader<G: crate::Group>(g: &G, body: impl FnOnce() -> Result<u64>) -> Result<u64> {
     let word = if g.is_leader() { pack(body()) } else { 0 };
     unpack(g.broadcast(word))
+}
+
+/// As [`by_leader`], by [`crate::Group::broadcast_once`].
+///
+/// # Errors
+/// The leader's.
+#[inline(always)]
+pub(crate) fn by_leader_once<G: crate::Group, const PLACE: u32>(
+    g: &G,
+    lane: Lane,
+    body: impl FnOnce() -> Result<u64>,
+) -> Result<u64> {
+    let word = if lane.is_leader() { pack(body()) } else { 0 };
+    unpack(g.broadcast_once::<PLACE>(lane, word))
 }

@@ -2,8 +2,9 @@
 
 mod readiness;
 
+use crate::group::Lane;
 use crate::half::announce_consumed;
-use crate::outcome::by_leader;
+use crate::outcome::by_leader_once;
 use crate::wait::{Deadline, WaitGuard};
 use crate::{Group, Net, platform, slots};
 use gpunet_abi::entry::Kind;
@@ -119,12 +120,13 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Res
     let mut epoch = None;
     let mut direct = 0;
     let mut announced = false;
+    let lane = Lane::of(g);
     loop {
         // One word says whether any proxy-driven socket changed; it is read before the sockets are,
         // so a change during the scan leads to another. Sockets of direct streams have their words
         // in this device's memory, where looking is cheap, and are read every time, as are the states
         // of all handles.
-        let now = g.broadcast(if g.is_leader() { net.epoch().observe() } else { 0 });
+        let now = g.broadcast_once::<0>(lane, if lane.is_leader() { net.epoch().observe() } else { 0 });
         let all = platform::MAY_SLEEP || epoch != Some(now);
         epoch = Some(now);
         let scan = scan(g, net, set, all);
@@ -140,11 +142,10 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Res
             announce(g, net, set);
         }
         // One lane rests for all, and tells them why it woke.
-        let woke = by_leader(g, || rest.take(now, direct > 0, only_look).map(|()| 0));
-        match woke {
-            Ok(_) => {}
-            Err(Error::TimedOut) => return Ok(0),
-            Err(error) => return Err(error),
+        let woke = by_leader_once::<G, 1>(g, lane, || rest.take(now, direct > 0, only_look).map(|()| 0));
+        if let Err(error) = woke {
+            g.sync();
+            return if error == Error::TimedOut { Ok(0) } else { Err(error) };
         }
     }
 }
@@ -176,7 +177,7 @@ fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> Scan {
         }
         index += g.size() as usize;
     }
-    Scan { ready: g.sum(scan.ready), ..scan }
+    Scan { ready: g.sum_once(scan.ready), ..scan }
 }
 
 /// Announces what the calling group has received from the sockets of a set, lanes side by side.

@@ -1,6 +1,7 @@
 //! The receiving half of a stream.
 
-use crate::copy::copy_out_of_ring;
+use crate::copy::copy_out_of_ring_by;
+use crate::group::Lane;
 use crate::half::{self, check_handle, give_up, ring_end};
 use crate::outcome::by_leader;
 use crate::slots::Half;
@@ -125,32 +126,38 @@ impl RecvHalf {
         if buffer.is_empty() {
             return check_handle(g, self.net, self.handle);
         }
-        if !self.await_data(g, timeout)? {
+        let lane = Lane::of(g);
+        if !self.await_data(g, lane, timeout)? {
             return Ok(0);
         }
         let span = self.consumer.span(buffer.len() as u64);
         // SAFETY: the span is what has landed, and the buffer is writable by its constructor's
         // contract.
-        unsafe { copy_out_of_ring(g, buffer.as_ptr(), span) };
+        unsafe { copy_out_of_ring_by(lane.rank(), lane.size(), buffer.as_ptr(), span) };
         hand_off::at(HandOff::Copied);
-        self.pop(g, if keep { 0 } else { span.len() as u64 });
+        self.pop(g, lane, if keep { 0 } else { span.len() as u64 });
         Ok(span.len())
     }
 
-    /// Makes sure that bytes are available; false at the end of the stream. All lanes.
+    /// Makes sure that bytes are available; false at the end of the stream. All lanes, which meet at least once more
+    /// when there are some ([`Group::broadcast_once`]).
     #[inline(always)]
-    fn await_data<G: Group>(&mut self, g: &G, timeout: Timeout) -> Result<bool> {
+    fn await_data<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout) -> Result<bool> {
         if self.consumer.available() == 0 && self.consumer.is_open() {
-            let word = if g.is_leader() { self.await_landed(timeout) } else { 0 };
-            match awaited(g.broadcast(word))? {
-                Some(word) => self.accept(g, word)?,
+            let word = if lane.is_leader() { self.await_landed(timeout) } else { 0 };
+            match awaited(g.broadcast_once::<0>(lane, word)).inspect_err(|_| g.sync())? {
+                Some(word) => self.accept(g, lane, word)?,
                 None => self.consumer.end_here(),
             }
         } else {
             // Lanes may still read what an earlier call put into the buffer.
             g.sync();
         }
-        if self.consumer.available() > 0 { Ok(true) } else { self.ended().map(|()| false) }
+        if self.consumer.available() > 0 {
+            return Ok(true);
+        }
+        g.sync();
+        self.ended().map(|()| false)
     }
 
     /// Says how the stream has ended, when no byte is available: in good order (a shutdown of this half is
@@ -176,28 +183,29 @@ impl RecvHalf {
 
     /// Believes a word of the other end that the leader has observed. All lanes.
     #[inline(always)]
-    fn accept<G: Group>(&mut self, g: &G, word: StreamWord) -> Result<()> {
+    fn accept<G: Group>(&mut self, g: &G, lane: Lane, word: StreamWord) -> Result<()> {
         if self.consumer.accept(word).is_ok() {
             return Ok(());
         }
         self.consumer.fail();
-        if g.is_leader() {
+        if lane.is_leader() {
             give_up(self.net, self.handle, Half::Recv, self.consumer.word(), self.consumer.landed());
         }
+        g.sync();
         Err(Error::Protocol)
     }
 
     /// Moves past `len` bytes that all lanes have read. Begins with a barrier.
     #[inline(always)]
-    fn pop<G: Group>(&mut self, g: &G, len: u64) {
+    fn pop<G: Group>(&mut self, g: &G, lane: Lane, len: u64) {
         // All lanes have read the ring before the sender may learn that it is free, and every lane
         // sees the whole buffer.
         g.sync();
         self.consumer.advance(len);
-        if g.is_last() {
+        if lane.is_last() {
             self.keep();
         }
-        if g.is_leader() && self.consumer.position() - self.announced >= self.consumer.capacity() / 4 {
+        if lane.is_leader() && self.consumer.position() - self.announced >= self.consumer.capacity() / 4 {
             self.announce();
         }
     }
@@ -238,7 +246,10 @@ impl RecvHalf {
     /// As [`RecvHalf::recv`].
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.look_for_more(g, len as u64)?;
-        self.await_data(g, Timeout::SOCKET)?;
+        if self.await_data(g, Lane::of(g), Timeout::SOCKET)? {
+            // What a receive has after its copy.
+            g.sync();
+        }
         Ok(self.consumer.span(len as u64))
     }
 
@@ -247,7 +258,7 @@ impl RecvHalf {
     /// # Cooperation
     /// All lanes call it, each after its own reads.
     pub fn release<G: Group>(&mut self, g: &G, len: usize) {
-        self.pop(g, len as u64);
+        self.pop(g, Lane::of(g), len as u64);
     }
 
     /// Wants no more (SHUT_RD): receives return 0, and what still comes is thrown away.
@@ -293,7 +304,7 @@ impl RecvHalf {
             return Ok(());
         }
         let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0))?);
-        self.accept(g, word)
+        self.accept(g, Lane::of(g), word)
     }
 
     /// Bytes received so far.

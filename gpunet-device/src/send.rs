@@ -2,6 +2,7 @@
 
 use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
+use crate::group::Lane;
 use crate::half::{check_handle, give_up, mirror, notify, ring_end};
 use crate::slots::Half;
 use crate::stream::check_stream;
@@ -133,35 +134,48 @@ impl SendHalf {
         if source.len == 0 {
             return check_handle(g, self.net, self.handle);
         }
+        let lane = Lane::of(g);
         let most = self.publish_most(source.len);
-        self.await_space(g, piece(source.len, most), timeout)?;
-        let (mut sent, mut lane, mut lanes) = (0, g.rank(), g.size());
+        self.await_space(g, lane, piece(source.len, most), timeout)?;
+        let (mut sent, mut spared, mut odd) = (0, 0, false);
         loop {
             let span = self.producer.span(piece(source.len - sent, most));
             // SAFETY: the span is free space of this half's ring, and `source` is readable by its
             // constructor's contract.
-            unsafe { copy_into_ring_by(lane, lanes, span, source.ptr.wrapping_add(sent)) };
+            unsafe {
+                copy_into_ring_by(
+                    lane.rank().wrapping_sub(spared),
+                    lane.size() - spared,
+                    span,
+                    source.ptr.wrapping_add(sent),
+                )
+            };
             hand_off::at(HandOff::Copied);
             sent += span.len();
             if sent == source.len {
-                self.push(g, span.len() as u64);
+                self.push(g, lane, span.len() as u64);
                 return Ok(sent);
             }
             // One barrier for both: all lanes have written the piece, and all learn what is free for the next.
-            let word = if g.is_leader() {
+            let word = if lane.is_leader() {
                 self.poll_released(span.len(), piece(source.len - sent, most)).0
             } else {
                 0
             };
-            let word = StreamWord(g.broadcast(word));
-            self.publish(g, span.len() as u64);
+            odd = !odd;
+            let word =
+                if odd { g.broadcast_once::<1>(lane, word) } else { g.broadcast_once::<0>(lane, word) };
+            let word = StreamWord(word);
+            self.publish(lane, span.len() as u64);
             // A word that cannot be ends this call, and the next one says why. What is free already is
             // taken; more would have to be waited for.
-            if self.accept(g, word).is_err() || self.producer.reader_left() || self.producer.free() == 0 {
+            if self.accept(g, lane, word).is_err() || self.producer.reader_left() || self.producer.free() == 0
+            {
+                g.sync();
                 return Ok(sent);
             }
-            if platform::RELEASE_WAITS && g.size() >= SPARES_LEADER {
-                (lane, lanes) = (g.rank().wrapping_sub(WARP), g.size() - WARP);
+            if platform::RELEASE_WAITS && lane.size() >= SPARES_LEADER {
+                spared = WARP;
             }
         }
     }
@@ -177,20 +191,22 @@ impl SendHalf {
         }
     }
 
-    /// Makes sure that there is free space, and looks for `want` bytes of it. All lanes.
+    /// Makes sure that there is free space, and looks for `want` bytes of it. All lanes, which meet at least once more
+    /// when there is some ([`Group::broadcast_once`]).
     ///
     /// # Errors
     /// As [`SendHalf::send`].
     #[inline(always)]
-    fn await_space<G: Group>(&mut self, g: &G, want: u64, timeout: Timeout) -> Result<()> {
+    fn await_space<G: Group>(&mut self, g: &G, lane: Lane, want: u64, timeout: Timeout) -> Result<()> {
         if self.producer.free() < want {
             // Space that is there already is not waited for.
             let timeout = if self.producer.free() == 0 { timeout } else { Timeout::NON_BLOCKING };
-            match self.refresh(g, timeout) {
+            match self.refresh(g, lane, timeout) {
                 Err(Error::WouldBlock) if self.producer.free() > 0 => {}
                 refreshed => refreshed?,
             }
             if self.producer.free() == 0 || self.producer.reader_left() {
+                g.sync();
                 return Err(Error::BrokenPipe);
             }
         }
@@ -200,6 +216,9 @@ impl SendHalf {
     /// Bytes that a call for `len` bytes publishes at a time.
     #[inline(always)]
     fn publish_most(&self, len: usize) -> u64 {
+        if len as u64 <= PUBLISH_CHUNK {
+            return PUBLISH_CHUNK;
+        }
         let (link, capacity) = (self.producer.end().link, self.producer.capacity());
         // A single message arrives sooner in more pieces, of which the other end copies one meanwhile.
         let share = if len as u64 >= capacity { capacity / 2 } else { capacity / 4 };
@@ -225,17 +244,17 @@ impl SendHalf {
 
     /// Publishes `len` bytes that the lanes have written. Begins with a barrier.
     #[inline(always)]
-    fn push<G: Group>(&mut self, g: &G, len: u64) {
+    fn push<G: Group>(&mut self, g: &G, lane: Lane, len: u64) {
         g.sync();
-        self.publish(g, len);
+        self.publish(lane, len);
     }
 
     /// As [`Self::push`], after a barrier: it and the leader's release store together publish what all lanes wrote.
     #[inline(always)]
-    fn publish<G: Group>(&mut self, g: &G, len: u64) {
+    fn publish(&mut self, lane: Lane, len: u64) {
         let before = self.producer.position();
         self.producer.advance(len);
-        if g.is_leader() {
+        if lane.is_leader() {
             self.announce();
             mirror(
                 self.net,
@@ -246,7 +265,7 @@ impl SendHalf {
                 self.producer.position(),
             );
         }
-        if g.is_last() {
+        if lane.is_last() {
             self.keep();
         }
     }
@@ -266,10 +285,10 @@ impl SendHalf {
 
     /// Looks for free space, waiting for it if `timeout` says so. All lanes.
     #[inline(always)]
-    fn refresh<G: Group>(&mut self, g: &G, timeout: Timeout) -> Result<()> {
-        let word = if g.is_leader() { self.await_released(timeout) } else { 0 };
-        match awaited(g.broadcast(word))? {
-            Some(word) => self.accept(g, word),
+    fn refresh<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout) -> Result<()> {
+        let word = if lane.is_leader() { self.await_released(timeout) } else { 0 };
+        match awaited(g.broadcast_once::<0>(lane, word)).inspect_err(|_| g.sync())? {
+            Some(word) => self.accept(g, lane, word),
             // Said of what is received only.
             None => Ok(()),
         }
@@ -284,14 +303,15 @@ impl SendHalf {
 
     /// Believes a word of the other end that the leader has observed. All lanes.
     #[inline(always)]
-    fn accept<G: Group>(&mut self, g: &G, word: StreamWord) -> Result<()> {
+    fn accept<G: Group>(&mut self, g: &G, lane: Lane, word: StreamWord) -> Result<()> {
         if self.producer.accept(word).is_ok() {
             return Ok(());
         }
         self.producer.fail();
-        if g.is_leader() {
+        if lane.is_leader() {
             give_up(self.net, self.handle, Half::Send, self.producer.word(), self.producer.released());
         }
+        g.sync();
         Err(Error::Protocol)
     }
 
@@ -310,7 +330,9 @@ impl SendHalf {
             return Err(Error::InvalidArgument);
         }
         self.check()?;
-        self.await_space(g, len as u64, Timeout::SOCKET)?;
+        self.await_space(g, Lane::of(g), len as u64, Timeout::SOCKET)?;
+        // What a send has after its copy.
+        g.sync();
         Ok(self.producer.span(len as u64))
     }
 
@@ -321,7 +343,7 @@ impl SendHalf {
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
         // A shutdown in between has ended the stream: the reservation is void.
         if !self.producer.finished() {
-            self.push(g, len as u64);
+            self.push(g, Lane::of(g), len as u64);
         }
     }
 
@@ -332,7 +354,7 @@ impl SendHalf {
     pub fn shutdown<G: Group>(&mut self, g: &G) {
         if !self.producer.finished() {
             self.producer.finish();
-            self.push(g, 0);
+            self.push(g, Lane::of(g), 0);
         }
     }
 

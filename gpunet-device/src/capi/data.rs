@@ -1,7 +1,7 @@
 //! Sending and receiving by a block, a warp or a thread; and gpoll.
 
-use super::{block, call, int};
-use crate::group::{Thread, Warp};
+use super::{call, int};
+use crate::group::{Thread, ThreadBlock, Warp};
 use crate::posix;
 use crate::posix::send::MSG_DONTWAIT;
 use crate::{PollFd, PollSet, poll};
@@ -34,8 +34,8 @@ macro_rules! data {
     };
 }
 
-data!(gsend, grecv, block(), 0);
-data!(gsend_nb, grecv_nb, block(), MSG_DONTWAIT);
+data!(gsend, grecv, ThreadBlock::current(), 0);
+data!(gsend_nb, grecv_nb, ThreadBlock::current(), MSG_DONTWAIT);
 data!(gsend_warp, grecv_warp, Warp::current(), 0);
 data!(gsend_thread, grecv_thread, Thread, 0);
 
@@ -45,7 +45,7 @@ data!(gsend_thread, grecv_thread, Thread, 0);
 /// `fds` are `count` entries that only this block uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpoll(fds: *mut PollFd, count: u64, timeout_ns: i64) -> i32 {
-    int(&block(), |g, net| {
+    int(&ThreadBlock::current(), |g, net| {
         posix::unless(!fds.is_null() || count == 0, posix::errno::FAULT)?;
         // SAFETY: the caller's contract.
         let set = unsafe { PollSet::from_raw_parts(fds, count as usize) };

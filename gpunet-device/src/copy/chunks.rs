@@ -1,142 +1,159 @@
 //! The body of a copy: aligned chunks of the destination.
 
-use super::{CHUNK, FEW_LANES, IN_FLIGHT, IN_FLIGHT_OF_FEW, WARP};
+use super::{CHUNK, WARP};
 use crate::platform::{self, Chunk};
 
-/// Calls `$pass` for this lane's chunks, as many at a time as there are.
-macro_rules! in_flight {
-    ($lane:expr, $lanes:expr, $chunks:expr, $pass:ident, $few:expr, $most_of_few:expr, $most:expr, $args:tt) => {{
-        let mut at = $lane;
-        while $lanes <= $few && at + ($most_of_few - 1) * $lanes < $chunks {
-            in_flight!(@call $pass, $most_of_few, at, $args);
-            at += $most_of_few * $lanes;
-        }
-        while at + ($most - 1) * $lanes < $chunks {
-            in_flight!(@call $pass, $most, at, $args);
-            at += $most * $lanes;
-        }
-        if $most > 4 && at + 3 * $lanes < $chunks {
-            in_flight!(@call $pass, 4, at, $args);
-            at += 4 * $lanes;
-        }
-        if at + $lanes < $chunks {
-            in_flight!(@call $pass, 2, at, $args);
-            at += 2 * $lanes;
-        }
-        if at < $chunks {
-            in_flight!(@call $pass, 1, at, $args);
-        }
-    }};
-    (@call $pass:ident, $n:expr, $at:ident, ($($arg:expr),*)) => {
-        // SAFETY: chunk `at + (n - 1) * lanes` is below `chunks`; the rest is the caller's contract.
-        unsafe { $pass::<{ $n }>($at, $($arg),*) }
-    };
+/// How a lane copies chunks.
+pub(super) trait Pass: Copy {
+    /// Copies `N` chunks that lie `step` bytes apart: all loads, then all stores.
+    ///
+    /// # Safety
+    /// `dst` is writable for those chunks and aligned; `src` is readable as the implementation says.
+    unsafe fn pass<const N: usize>(self, dst: *mut u8, src: *const u8, step: u32);
 }
 
-/// Copies `chunks` chunks, both sides aligned.
-///
-/// # Safety
-/// `src` is readable and `dst` writable for so many chunks; both are 16-byte aligned.
-#[inline(always)]
-pub(super) unsafe fn copy_aligned(lane: usize, lanes: usize, dst: *mut u8, src: *const u8, chunks: usize) {
-    in_flight!(lane, lanes, chunks, aligned, FEW_LANES, IN_FLIGHT_OF_FEW, IN_FLIGHT, (lanes, dst, src));
+/// Both sides are aligned.
+#[derive(Clone, Copy)]
+pub(super) struct Aligned;
+
+impl Pass for Aligned {
+    #[inline(always)]
+    unsafe fn pass<const N: usize>(self, dst: *mut u8, src: *const u8, step: u32) {
+        let mut loaded: [Chunk; N] = [[0; 2]; N];
+        let mut i = 0;
+        while i < N {
+            // SAFETY: the caller's contract: an aligned chunk of the source.
+            loaded[i] = unsafe { platform::load_chunk_once(src.wrapping_add(i * step as usize)) };
+            i += 1;
+        }
+        let mut i = 0;
+        while i < N {
+            // SAFETY: the caller's contract.
+            unsafe { platform::store_chunk(dst.wrapping_add(i * step as usize), loaded[i]) };
+            i += 1;
+        }
+    }
 }
 
-/// As [`copy_aligned`], by whole warps, with [`IN_FLIGHT`] for groups of all sizes: less code, to be inlined.
+/// The source's chunks begin so many bytes (1 to 15) past an aligned one, which `src` points to. Each takes two
+/// loads: one aligned chunk more than is written has to be readable.
+#[derive(Clone, Copy)]
+pub(super) struct Shifted(pub(super) usize);
+
+impl Pass for Shifted {
+    #[inline(always)]
+    unsafe fn pass<const N: usize>(self, dst: *mut u8, src: *const u8, step: u32) {
+        let mut low: [Chunk; N] = [[0; 2]; N];
+        let mut high: [Chunk; N] = [[0; 2]; N];
+        let mut i = 0;
+        while i < N {
+            let from = src.wrapping_add(i * step as usize);
+            // SAFETY: the caller's contract.
+            low[i] = unsafe { platform::load_chunk(from) };
+            // SAFETY: the caller's contract: one chunk more than is written.
+            high[i] = unsafe { platform::load_chunk(from.wrapping_add(CHUNK)) };
+            i += 1;
+        }
+        let mut i = 0;
+        while i < N {
+            let chunk = join(low[i], high[i], self.0);
+            // SAFETY: the caller's contract.
+            unsafe { platform::store_chunk(dst.wrapping_add(i * step as usize), chunk) };
+            i += 1;
+        }
+    }
+}
+
+/// Copies `chunks` chunks by tiles of `N` chunks of each lane, then by rows.
 ///
-/// Warps take tiles in turn, [`IN_FLIGHT`] chunks of each lane, and a warp's part of a tile is contiguous. So a
-/// lane's chunks lie at fixed distances from one address; with an address for each of them a lane of a large block
-/// runs out of registers, and its stores wait for each other.
+/// A warp's part of a tile is contiguous. So a lane's chunks lie at fixed distances from one address; with an address
+/// for each of them a lane of a large block runs out of registers, and its stores wait for each other. What is less
+/// than a tile any number of lanes may copy.
 ///
 /// # Safety
-/// As [`copy_aligned`]; `lanes` is a multiple of [`WARP`].
+/// `dst` is writable for so many chunks and `src` readable as the pass says; `lanes` is a multiple of [`WARP`], or
+/// there are fewer chunks than a tile has.
 #[inline(always)]
-pub(super) unsafe fn copy_plain(lane: usize, lanes: usize, dst: *mut u8, src: *const u8, chunks: usize) {
-    let (tile, first) = (lanes * IN_FLIGHT, (lane / WARP) * WARP * IN_FLIGHT + lane % WARP);
-    let (mut to, mut from) = (dst.wrapping_add(first * CHUNK), src.wrapping_add(first * CHUNK));
-    let mut done = 0;
-    while done + tile <= chunks {
+pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
+    pass: P,
+    lane: u32,
+    lanes: u32,
+    dst: *mut u8,
+    src: *const u8,
+    chunks: usize,
+) {
+    let (lane, tile) = (lane as usize, lanes as usize * N);
+    // Where this lane's warp begins in a row. In a tile of `N` rows it begins so many times later.
+    let (warp, place) = (lane / WARP * WARP * CHUNK, lane % WARP * CHUNK);
+    let first = warp * N + place;
+    let (mut to, mut from, mut left) = (dst.wrapping_add(first), src.wrapping_add(first), chunks);
+    while left >= tile {
         // SAFETY: this warp's part of the tile, which lies inside both ranges.
-        unsafe { aligned::<IN_FLIGHT>(0, WARP, to, from) };
+        unsafe { pass.pass::<N>(to, from, (WARP * CHUNK) as u32) };
         to = to.wrapping_add(tile * CHUNK);
         from = from.wrapping_add(tile * CHUNK);
-        done += tile;
+        left -= tile;
     }
-    in_flight!(done + lane, lanes, chunks, aligned, 0, 1, 4, (lanes, dst, src));
+    let back = first - warp - place;
+    // SAFETY: the caller's contract, for what is left: this lane's own chunk of the next row comes first.
+    unsafe {
+        copy_rows_from::<P, 4>(pass, lane, lanes, to.wrapping_sub(back), from.wrapping_sub(back), left, true);
+    }
 }
 
-/// Copies `chunks` chunks to `dst` from `shift` bytes past `base`. Each takes two loads, so half as
-/// many are under way.
+/// Copies `chunks` chunks by rows, a chunk of each lane: `ROWS` (a power of two, at most 16) at a time, or half as
+/// many unless there are few lanes, then fewer.
 ///
 /// # Safety
-/// `dst` is writable for so many chunks and `base` readable for one more; both are 16-byte aligned.
-/// `shift` is 1 to 15.
+/// `dst` is writable for so many chunks and `src` readable as the pass says.
 #[inline(always)]
-pub(super) unsafe fn copy_shifted(
-    lane: usize,
-    lanes: usize,
+pub(super) unsafe fn copy_rows<P: Pass, const ROWS: usize>(
+    pass: P,
+    lane: u32,
+    lanes: u32,
     dst: *mut u8,
-    base: *const u8,
+    src: *const u8,
     chunks: usize,
-    shift: usize,
+    few: bool,
 ) {
-    in_flight!(
-        lane,
-        lanes,
-        chunks,
-        shifted,
-        2 * FEW_LANES,
-        IN_FLIGHT_OF_FEW / 2,
-        IN_FLIGHT / 2,
-        (lanes, dst, base, shift)
-    );
+    let at = lane as usize * CHUNK;
+    let (to, from) = (dst.wrapping_add(at), src.wrapping_add(at));
+    // SAFETY: the caller's contract.
+    unsafe { copy_rows_from::<P, ROWS>(pass, lane as usize, lanes, to, from, chunks, few) };
 }
 
-/// Copies the chunks `at`, `at + lanes` and so on, `N` of them.
+/// As [`copy_rows`], from this lane's own chunk of the first row.
 ///
 /// # Safety
-/// As [`copy_aligned`], for those chunks.
+/// As [`copy_rows`].
 #[inline(always)]
-unsafe fn aligned<const N: usize>(at: usize, lanes: usize, dst: *mut u8, src: *const u8) {
-    let mut loaded: [Chunk; N] = [[0; 2]; N];
-    let mut i = 0;
-    while i < N {
-        // SAFETY: the caller's contract.
-        loaded[i] = unsafe { platform::load_chunk_once(src.wrapping_add((at + i * lanes) * CHUNK)) };
-        i += 1;
+unsafe fn copy_rows_from<P: Pass, const ROWS: usize>(
+    pass: P,
+    lane: usize,
+    lanes: u32,
+    mut to: *mut u8,
+    mut from: *const u8,
+    chunks: usize,
+    few: bool,
+) {
+    let (lanes, step) = (lanes as usize, lanes * CHUNK as u32);
+    let mut at = lane;
+    macro_rules! rows {
+        ($n:literal) => {
+            while ROWS >= $n && (ROWS > $n || few) && at + ($n - 1) * lanes < chunks {
+                // SAFETY: the last of them is below `chunks`; the rest is the caller's contract.
+                unsafe { pass.pass::<$n>(to, from, step) };
+                to = to.wrapping_add($n * step as usize);
+                from = from.wrapping_add($n * step as usize);
+                at += $n * lanes;
+            }
+        };
     }
-    let mut i = 0;
-    while i < N {
-        // SAFETY: the caller's contract.
-        unsafe { platform::store_chunk(dst.wrapping_add((at + i * lanes) * CHUNK), loaded[i]) };
-        i += 1;
-    }
-}
-
-/// As [`aligned`], each chunk from two of the source.
-///
-/// # Safety
-/// As [`copy_shifted`], for those chunks.
-#[inline(always)]
-unsafe fn shifted<const N: usize>(at: usize, lanes: usize, dst: *mut u8, base: *const u8, shift: usize) {
-    let mut low: [Chunk; N] = [[0; 2]; N];
-    let mut high: [Chunk; N] = [[0; 2]; N];
-    let mut i = 0;
-    while i < N {
-        let from = base.wrapping_add((at + i * lanes) * CHUNK);
-        // SAFETY: the caller's contract.
-        low[i] = unsafe { platform::load_chunk(from) };
-        // SAFETY: the caller's contract: one chunk more than is written.
-        high[i] = unsafe { platform::load_chunk(from.wrapping_add(CHUNK)) };
-        i += 1;
-    }
-    let mut i = 0;
-    while i < N {
-        let chunk = join(low[i], high[i], shift);
-        // SAFETY: the caller's contract.
-        unsafe { platform::store_chunk(dst.wrapping_add((at + i * lanes) * CHUNK), chunk) };
-        i += 1;
-    }
+    rows!(16);
+    rows!(8);
+    rows!(4);
+    rows!(2);
+    rows!(1);
 }
 
 /// The sixteen bytes that begin `shift` (1 to 15) bytes into `low` and go on in `high`.

@@ -11,7 +11,11 @@ const GUARD: usize = 32;
 fn check(lanes: u32, dst_off: usize, src_off: usize, len: usize) {
     // SAFETY: `check_by` gives ranges inside their vectors.
     check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {
-        copy_part(lane as usize, lanes as usize, dst, src, len);
+        copy_part(lane, lanes, dst, src, len, copy_chunks);
+    });
+    // SAFETY: as above.
+    check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {
+        copy_part(lane, lanes, dst, src, len, copy_small);
     });
     // SAFETY: as above.
     check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {

@@ -1,6 +1,6 @@
 //! CPU threads that form a group, with a real barrier: for tests of what lanes do together.
 
-use super::{Group, Solo};
+use super::{Group, Lane, Solo};
 use crate::cpu;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -29,9 +29,20 @@ struct Meeting {
     poisoned: Arc<AtomicBool>,
 }
 
+/// What the lanes of a group met for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    #[default]
+    Any,
+    BroadcastOnce(u32),
+    SumOnce,
+}
+
 #[derive(Debug, Default)]
 struct State {
     arrived: u32,
+    /// Of the last complete meeting.
+    purpose: Purpose,
     turn: u64,
     value: u64,
     sum: u64,
@@ -46,15 +57,18 @@ impl Meeting {
         Arc::new(Self { size, state, wake, poisoned: poisoned.clone() })
     }
 
-    fn meet(&self, value: Option<u64>, add: u64) -> (u64, u64) {
+    /// # Panics
+    /// On two meetings in a row for the same purpose that need another between them.
+    fn meet(&self, purpose: Purpose, value: Option<u64>, add: u64) -> (u64, u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(purpose == Purpose::Any || purpose != state.purpose, "{purpose:?} twice in a row");
         let turn = state.turn;
         state.arrived += 1;
         state.value = value.unwrap_or(state.value);
         state.sum += add;
         if state.arrived == self.size {
             state.result = (state.value, state.sum);
-            (state.arrived, state.sum, state.turn) = (0, 0, turn + 1);
+            (state.arrived, state.sum, state.turn, state.purpose) = (0, 0, turn + 1, purpose);
             self.wake.notify_all();
             return state.result;
         }
@@ -127,13 +141,19 @@ impl Group for Lanes {
         self.count
     }
     fn sync(&self) {
-        self.shared.meet(None, 0);
+        self.shared.meet(Purpose::Any, None, 0);
     }
     fn broadcast(&self, value: u64) -> u64 {
-        self.shared.meet((self.rank == 0).then_some(value), 0).0
+        self.shared.meet(Purpose::Any, (self.rank == 0).then_some(value), 0).0
+    }
+    fn broadcast_once<const PLACE: u32>(&self, _lane: Lane, value: u64) -> u64 {
+        self.shared.meet(Purpose::BroadcastOnce(PLACE), (self.rank == 0).then_some(value), 0).0
     }
     fn sum(&self, value: u32) -> u32 {
-        self.shared.meet(None, u64::from(value)).1 as u32
+        self.shared.meet(Purpose::Any, None, u64::from(value)).1 as u32
+    }
+    fn sum_once(&self, value: u32) -> u32 {
+        self.shared.meet(Purpose::SumOnce, None, u64::from(value)).1 as u32
     }
     fn warp(&self) -> Self {
         let warps = self.size.div_ceil(WARP);
@@ -191,6 +211,22 @@ mod tests {
             }
             assert_eq!(lane.thread().index(), lane.rank());
         });
+    }
+
+    #[test]
+    fn a_place_is_not_used_again_before_the_lanes_have_met() {
+        let twice = |between: fn(&Lanes)| {
+            std::panic::catch_unwind(|| {
+                run(4, |lane| {
+                    lane.broadcast_once::<0>(Lane::of(lane), 1);
+                    between(lane);
+                    lane.broadcast_once::<0>(Lane::of(lane), 2);
+                });
+            })
+        };
+        assert!(twice(Group::sync).is_ok());
+        assert!(twice(|lane| _ = lane.broadcast_once::<1>(Lane::of(lane), 3)).is_ok());
+        assert!(twice(|_| {}).is_err());
     }
 
     #[test]

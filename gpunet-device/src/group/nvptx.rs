@@ -4,24 +4,30 @@
 //! copy a barrier into both arms of a branch, and an aligned barrier in divergent code is
 //! undefined. Warp operations carry an explicit member mask for the same reason.
 
-use super::Group;
+use super::{Group, Lane};
 use core::arch::{asm, global_asm};
-use core::cell::Cell;
 
-// Shared memory for broadcasts and sums of whole blocks: two of each, used in turns by the value that the
-// kernel's entry makes, and one more for all others.
-// Bytes 0-23: broadcast values; bytes 32-415: one partial sum per warp, three times.
-global_asm!(".shared .align 16 .b8 gpunet_scratch[416];");
+// Shared memory for broadcasts and sums of whole blocks.
+// Bytes 0-23: broadcast values, one of each place of `broadcast_once` and one of `broadcast`; bytes 32-287: one partial
+// sum per warp, of `sum_once` and of `sum`.
+global_asm!(".shared .align 16 .b8 gpunet_scratch[288];");
 
+/// The scratch memory, as an address in shared memory.
 #[inline(always)]
-fn scratch() -> *mut u8 {
-    let p: u64;
-    // SAFETY: takes the generic address of the module's shared variable.
+fn scratch() -> u32 {
+    let p: u32;
+    // SAFETY: takes the address of the module's shared variable.
     unsafe {
-        asm!("cvta.shared.u64 {p}, gpunet_scratch;", p = out(reg64) p, options(pure, nomem, nostack, preserves_flags));
-    }
-    p as *mut u8
+        asm!("mov.u32 {p}, gpunet_scratch;", p = out(reg32) p, options(pure, nomem, nostack, preserves_flags))
+    };
+    p
 }
+
+/// Where the value of a [`Group::broadcast`] lies, after the two places of [`Group::broadcast_once`].
+const BROADCAST: u32 = 2;
+/// Where the sums of [`Group::sum_once`] and of [`Group::sum`] lie.
+const SUM_ONCE: u32 = 32;
+const SUM: u32 = SUM_ONCE + 128;
 
 macro_rules! special {
     ($name:ident, $register:literal) => {
@@ -63,83 +69,65 @@ fn block_count() -> u32 {
 }
 
 /// All threads of a block. Ranks are linearised over x, y, z; hardware barrier 0.
-pub type ThreadBlock = Block<Shared>;
-
-/// All threads of a block, as the one value of it that is used: what a kernel is given. It needs a barrier less
-/// for each broadcast and sum than a [`ThreadBlock`].
-#[doc(hidden)]
-pub type SoleBlock = Block<InTurns>;
-
-/// All threads of a block, whose broadcasts and sums use parts of the scratch memory as `S` says.
-#[derive(Debug)]
-pub struct Block<S> {
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadBlock {
+    /// Computed once: to read three special registers takes longer than a load.
     rank: u32,
-    scratch: S,
-}
-
-/// Chooses the part of the scratch memory for the next broadcast or sum: one that no lane reads any more.
-pub trait Scratch {
-    /// Returns its number.
-    fn next(&self, sync: impl FnOnce()) -> usize;
-}
-
-/// One part for all values of a block, with a barrier before each use.
-#[derive(Debug)]
-pub struct Shared;
-
-impl Scratch for Shared {
-    #[inline(always)]
-    fn next(&self, sync: impl FnOnce()) -> usize {
-        sync();
-        2
-    }
-}
-
-/// Two parts in turns: lanes that still read one would not have passed the barrier of the other's turn.
-#[derive(Debug)]
-pub struct InTurns {
-    turn: Cell<u32>,
-}
-
-impl Scratch for InTurns {
-    #[inline(always)]
-    fn next(&self, _sync: impl FnOnce()) -> usize {
-        let turn = self.turn.get();
-        self.turn.set(turn ^ 1);
-        turn as usize
-    }
 }
 
 impl ThreadBlock {
-    /// The calling thread's block, however many values of it there are. A kernel is given one that
-    /// needs a barrier less for each broadcast.
-    ///
-    /// # Cooperation
-    /// All threads of the block call it.
+    /// The calling thread's block, however many values of it there are.
     #[inline(always)]
     #[must_use]
     pub fn current() -> Self {
-        Self { rank: block_rank(), scratch: Shared }
+        Self { rank: block_rank() }
     }
-}
 
-impl SoleBlock {
-    /// The calling thread's block, for who makes one value at a time: a kernel's entry, a C function.
-    /// Begins with a barrier.
-    ///
-    /// # Safety
-    /// All threads of the block call it, and of the values that this function makes only the last one
-    /// of a block is used.
+    /// Gives every lane the leader's value, by a place of the scratch memory that no lane reads any more.
     #[inline(always)]
-    #[must_use]
-    pub unsafe fn current() -> Self {
-        let block = Self { rank: block_rank(), scratch: InTurns { turn: Cell::new(0) } };
-        block.sync();
-        block
+    fn broadcast_by<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {
+        if lane.is_leader() {
+            // SAFETY: one of the three broadcast values in shared memory, which no lane reads any more.
+            unsafe {
+                asm!("st.volatile.shared.u64 [gpunet_scratch+{at}], {v};", at = const 8 * PLACE, v = in(reg64) value, options(nostack));
+            }
+        }
+        self.sync();
+        let value: u64;
+        // SAFETY: as above; written before the barrier.
+        unsafe {
+            asm!("ld.volatile.shared.u64 {v}, [gpunet_scratch+{at}];", at = const 8 * PLACE, v = out(reg64) value, options(nostack));
+        }
+        value
+    }
+
+    /// Gives every lane the sum, by the partial sums at `offset` of the scratch memory, which no lane reads any more.
+    #[inline(always)]
+    fn sum_by(&self, value: u32, offset: u32) -> u32 {
+        let rank = self.rank();
+        let (partial, at) = (self.warp().sum(value), scratch() + offset);
+        if crate::platform::opaque(rank % 32 == 0) {
+            let own = at + rank / 32 * 4;
+            // SAFETY: this warp's partial sum, one of at most 32.
+            unsafe {
+                asm!("st.volatile.shared.u32 [{a}], {v};", a = in(reg32) own, v = in(reg32) partial, options(nostack))
+            };
+        }
+        self.sync();
+        let mut sum = 0;
+        for warp in 0..self.size().div_ceil(32) {
+            let part: u32;
+            // SAFETY: written by that warp before the barrier.
+            unsafe {
+                asm!("ld.volatile.shared.u32 {v}, [{a}];", a = in(reg32) at + warp * 4, v = out(reg32) part, options(nostack));
+            }
+            sum += part;
+        }
+        sum
     }
 }
 
-impl<S: Scratch> Group for Block<S> {
+impl Group for ThreadBlock {
     type Warp = Warp;
     type Thread = Thread;
 
@@ -167,32 +155,21 @@ impl<S: Scratch> Group for Block<S> {
     }
     #[inline(always)]
     fn broadcast(&self, value: u64) -> u64 {
-        let slot = scratch().cast::<u64>().wrapping_add(self.scratch.next(|| self.sync()));
-        if self.is_leader() {
-            // SAFETY: one of the three broadcast values in shared memory, which no lane reads any more
-            // (`Scratch`).
-            unsafe { slot.write_volatile(value) };
-        }
         self.sync();
-        // SAFETY: as above; written before the barrier.
-        unsafe { slot.read_volatile() }
+        self.broadcast_by::<BROADCAST>(Lane::of(self), value)
+    }
+    #[inline(always)]
+    fn broadcast_once<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {
+        self.broadcast_by::<PLACE>(lane, value)
     }
     #[inline(always)]
     fn sum(&self, value: u32) -> u32 {
-        let warps = block_size().div_ceil(32);
-        let partial = self.warp().sum(value);
-        let slots = scratch().wrapping_add(32 + 128 * self.scratch.next(|| self.sync())).cast::<u32>();
-        if crate::platform::opaque(self.rank % 32 == 0) {
-            // SAFETY: this warp's partial sum, one of at most 32, in this turn's part.
-            unsafe { slots.wrapping_add((self.rank / 32) as usize).write_volatile(partial) };
-        }
         self.sync();
-        let mut sum = 0;
-        for warp in 0..warps {
-            // SAFETY: written by that warp before the barrier.
-            sum += unsafe { slots.wrapping_add(warp as usize).read_volatile() };
-        }
-        sum
+        self.sum_by(value, SUM)
+    }
+    #[inline(always)]
+    fn sum_once(&self, value: u32) -> u32 {
+        self.sum_by(value, SUM_ONCE)
     }
     #[inline(always)]
     fn warp(&self) -> Warp {

@@ -185,3 +185,13 @@ pub(crate) fn opaque(value: bool) -> bool {
     unsafe { asm!("/* opaque {x} */", x = inout(reg32) x, options(nomem, nostack, preserves_flags)) };
     x != 0
 }
+
+/// Hides where a number comes from, so that what is computed from it is computed where it is used and not kept in
+/// registers from before a loop.
+#[inline(always)]
+pub(crate) fn opaque_u32(value: u32) -> u32 {
+    let mut x = value;
+    // SAFETY: an empty statement that claims to change a register.
+    unsafe { asm!("/* opaque {x} */", x = inout(reg32) x, options(nomem, nostack, preserves_flags)) };
+    x
+}

@@ -1,8 +1,9 @@
 //! One direction of a stream, taken for one call.
 
 use super::{handle, unless};
+use crate::group::Lane;
 use crate::half::become_receiver;
-use crate::outcome::by_leader;
+use crate::outcome::{by_leader, by_leader_once};
 use crate::slots::{self, Caller, Half};
 use crate::wait::{Deadline, Timeout, WaitGuard};
 use crate::{Group, Net, platform, table};
@@ -28,7 +29,8 @@ impl Taken {
     #[inline(always)]
     pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Half) -> Result<Self> {
         let handle = handle(socket)?;
-        let timeout = by_leader(g, || take(net, handle, half, Caller::of(g)))?;
+        let timeout = by_leader_once::<G, 1>(g, Lane::of(g), || take(net, handle, half, Caller::of(g)))
+            .inspect_err(|_| g.sync())?;
         Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout) })
     }
 

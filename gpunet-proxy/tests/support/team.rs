@@ -1,7 +1,7 @@
 //! One lane or many: the same test body for every kind of group.
 
 use gpunet_device::Group;
-use gpunet_device::group::{Lanes, Solo};
+use gpunet_device::group::{Lane as LaneOf, Lanes, Solo};
 use std::fmt::Debug;
 
 /// A lane of a group of any size.
@@ -65,6 +65,18 @@ impl Group for Team {
         match self {
             Self::Solo(solo) => solo.broadcast(value),
             Self::Lane(lane) => lane.broadcast(value),
+        }
+    }
+    fn broadcast_once<const PLACE: u32>(&self, at: LaneOf, value: u64) -> u64 {
+        match self {
+            Self::Solo(solo) => solo.broadcast_once::<PLACE>(at, value),
+            Self::Lane(lane) => lane.broadcast_once::<PLACE>(at, value),
+        }
+    }
+    fn sum_once(&self, value: u32) -> u32 {
+        match self {
+            Self::Solo(solo) => solo.sum_once(value),
+            Self::Lane(lane) => lane.sum_once(value),
         }
     }
     fn sum(&self, value: u32) -> u32 {

@@ -120,18 +120,21 @@ impl Shard {
         busy |= self.pump();
         self.expire();
         self.was_busy = busy || !self.ready.is_empty();
+        let polled = self.devices.values().any(|device| device.attached.polled);
+        if !self.was_busy
+            && let Some(limit) = self.idle.sleep_for(Instant::now(), polled)
+        {
+            self.was_busy = self.sleep(limit);
+        }
         if self.was_busy {
             self.idle.active(Instant::now());
-            return;
-        }
-        let polled = self.devices.values().any(|device| device.attached.polled);
-        if let Some(limit) = self.idle.sleep_for(Instant::now(), polled) {
-            self.sleep(limit);
         }
     }
 
-    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed.
-    fn sleep(&mut self, limit: Duration) {
+    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed: returns whether one
+    /// has. It counts as activity: of a GPU that asks for one thing after the other the thread would else find each
+    /// request at the end of the longest sleep.
+    fn sleep(&mut self, limit: Duration) -> bool {
         let now = self.now();
         let until_deadline =
             self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
@@ -143,10 +146,12 @@ impl Shard {
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
-        if !self.scan(Extent::Whole, Extent::Whole) && self.setup.commands.is_empty() {
+        let found = self.scan(Extent::Whole, Extent::Whole);
+        if !found && self.setup.commands.is_empty() {
             self.poll_network(limit);
         }
         flags.iter().for_each(|flag| flag.store(false));
+        found
     }
 
     fn take_commands(&mut self) -> bool {
@@ -406,4 +411,59 @@ impl Shard {
 /// Reads a stream word.
 fn observe(words: WordArray, slot: u32) -> StreamWord {
     StreamWord(words.get(slot as usize).observe())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attached::{ClientInfo, Inbox, Totals};
+    use crate::config::Config;
+
+    fn gpu(config: &Config) -> Arc<Attached> {
+        let geometry = config.geometry(0);
+        Arc::new(Attached {
+            id: 1,
+            memory: crate::attachment::shared_memory(geometry).unwrap(),
+            polled: true,
+            shareable: false,
+            agent: Box::new(|_| {}),
+            card: None,
+            totals: Totals::default(),
+            inbox: Inbox::new(geometry.controls),
+            doorbells: Arc::new([]),
+            account: None,
+            client: ClientInfo::own("cpu"),
+            since: Instant::now(),
+            _quota: None,
+        })
+    }
+
+    #[test]
+    fn a_request_that_is_found_before_a_sleep_keeps_the_thread_awake() {
+        let (control, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        let (_commands, receiver) = crossbeam_channel::unbounded();
+        let mut shard = Shard::new(ShardSetup {
+            index: 0,
+            shards: 1,
+            spin: Duration::ZERO,
+            latency: Duration::from_millis(5),
+            commands: receiver,
+            control,
+            bell: Arc::new(new_bell().unwrap()),
+            pulse: Arc::default(),
+        })
+        .unwrap();
+        let attached = gpu(&Config::default());
+        shard.attach(attached.clone());
+        shard.turn();
+        assert!(!shard.was_busy);
+        // A turn looks at a few requests, of which this is none; before it sleeps it looks at all.
+        let last = attached.memory.geometry().controls as usize - 1;
+        attached.memory.request_words().get(last).publish(1);
+        shard.turn();
+        assert!(
+            matches!(requests.try_recv(), Ok(Message::Request { control, .. }) if control as usize == last)
+        );
+        assert!(shard.was_busy);
+    }
 }

@@ -27,6 +27,8 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
     match Kind::from_raw(kind as u32) {
         Kind::Stream => {
             let send = Taken::take(g, net, socket, Half::Send)?;
+            // The lanes meet between the two: both use the same place of a broadcast.
+            g.sync();
             let recv = match Taken::take(g, net, socket, Half::Recv) {
                 Ok(recv) => recv,
                 Err(error) => {

@@ -22,7 +22,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes a direction of the stream that a C program names. All lanes.
+    /// Takes a direction of the stream that a C program names. All lanes, which meet before the next call of this
+    /// function ([`Group::broadcast_once`]).
     ///
     /// # Errors
     /// BadHandle; NotConnected; Busy when another group has the direction.

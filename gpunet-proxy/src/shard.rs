@@ -263,7 +263,6 @@ impl Shard {
             self.pollable.push_back((device_id, slot, stream.generation));
         }
         device.insert(slot as usize, stream);
-        device.attached.totals.open();
         self.enqueue(device_id, slot);
     }
 

@@ -211,6 +211,8 @@ impl Control {
             transport: opened.kind,
         });
         device.attached.memory.open_line(slot, generation);
+        // Here and not by the data thread: who has the reply finds the stream counted.
+        device.attached.totals.open();
         let mut reply = Reply::new(0, 0);
         reply.descriptor = device.driven_descriptor(slot, rings, &opened);
         let span = device.enter_span(slot, opened.kind, (opened.local, opened.peer));

@@ -187,3 +187,21 @@ fn a_listener_ends_with_its_attachment_whatever_else_was_open() {
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     });
 }
+
+/// Who has a stream finds it counted, however late its data thread takes it.
+#[test]
+fn a_stream_is_counted_before_a_kernel_has_it() {
+    bounded(|| {
+        let world = World::new();
+        let listener = listen(world.net(), TCP);
+        for opened in 1..=200 {
+            let peer = client(listener.local_addr());
+            let stream = listener.accept(&SOLO).expect("accepted");
+            assert_eq!(world.attachment().stats().opened, opened);
+            stream.close(&SOLO).expect("closed");
+            drop(peer);
+        }
+        listener.close(&SOLO).expect("closed");
+        world.end();
+    });
+}

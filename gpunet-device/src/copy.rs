@@ -22,7 +22,7 @@ pub const IN_FLIGHT: usize = 8;
 /// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much on its way at a time) and
 /// 44 with eight; and a thread of a still larger block has no registers for sixteen.
 pub const IN_FLIGHT_OF_FEW: usize = 16;
-/// Lanes up to which [`IN_FLIGHT_OF_FEW`] counts. A shifted chunk takes two loads, of which the
+/// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads, of which the
 /// second mostly finds what the first has fetched: there twice as many lanes are few.
 pub const FEW_LANES: usize = 256;
 
@@ -33,8 +33,8 @@ const WARP: usize = 32;
 
 /// Copies `len` bytes from `src` to `dst` by lane `lane` of `lanes`; all lanes together copy all.
 ///
-/// No barrier inside: the bytes are there for the group after its next one. One function for all
-/// groups, kept out of line, and kernels stay small.
+/// It has no barrier: the group sees the bytes after its next one. All groups call one function, which is kept out
+/// of line so that kernels stay small.
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else writes
@@ -125,8 +125,6 @@ unsafe fn copy_chunks(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, plan:
         if plan.shift == 0 {
             copy_rows::<_, IN_FLIGHT_OF_FEW>(Aligned, lane, lanes, dst, src, plan.chunks, size <= FEW_LANES);
         } else {
-            // A shifted chunk takes two loads, of which the second mostly finds what the first has fetched: here twice
-            // as many lanes are few.
             let few = size <= 2 * FEW_LANES;
             copy_rows::<_, { IN_FLIGHT_OF_FEW / 2 }>(
                 Shifted(plan.shift),

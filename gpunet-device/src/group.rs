@@ -43,16 +43,16 @@ impl Lane {
         self.size
     }
 
-    /// Says whether this is lane 0, in a way the optimiser cannot see through: it would otherwise
-    /// thread the test through the following barriers and duplicate them.
+    /// Returns whether this is lane 0. The optimiser cannot see through the test: it would otherwise move the test
+    /// across the barriers that follow, and duplicate them.
     #[inline(always)]
     #[must_use]
     pub fn is_leader(self) -> bool {
         crate::platform::opaque(self.rank == 0)
     }
 
-    /// Says whether this is the last lane, as opaquely. It does the leader's bookkeeping: the leader's
-    /// next release would wait for the stores (0.1 us a call on an H200).
+    /// Returns whether this is the last lane; the optimiser cannot see through this test either. The last lane does
+    /// the leader's bookkeeping: the leader's next release would wait for the stores (0.1 us a call on an H200).
     #[inline(always)]
     #[must_use]
     pub fn is_last(self) -> bool {
@@ -100,8 +100,8 @@ pub trait Group {
     fn sum_once(&self, value: u32) -> u32 {
         self.sum(value)
     }
-    /// Says whether this is lane 0, in a way the optimiser cannot see through: it would otherwise
-    /// thread the test through the following barriers and duplicate them.
+    /// Returns whether this is lane 0. The optimiser cannot see through the test: it would otherwise move the test
+    /// across the barriers that follow, and duplicate them.
     fn is_leader(&self) -> bool {
         crate::platform::opaque(self.rank() == 0)
     }

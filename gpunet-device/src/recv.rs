@@ -247,7 +247,7 @@ impl RecvHalf {
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.look_for_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), Timeout::SOCKET)? {
-            // What a receive has after its copy.
+            // A receive meets after its copy; this call has none.
             g.sync();
         }
         Ok(self.consumer.span(len as u64))

@@ -331,7 +331,7 @@ impl SendHalf {
         }
         self.check()?;
         self.await_space(g, Lane::of(g), len as u64, Timeout::SOCKET)?;
-        // What a send has after its copy.
+        // A send meets after its copy; this call has none.
         g.sync();
         Ok(self.producer.span(len as u64))
     }

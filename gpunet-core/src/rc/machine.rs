@@ -303,7 +303,7 @@ impl Machine {
         self.peer_shut && self.shutdown == Ending::Sent
     }
 
-    /// Nothing is posted any more: the connection has failed, or either end has said its last.
+    /// Returns whether nothing is posted any more: the connection has failed, or one end has sent its last message.
     fn has_stopped(&self) -> bool {
         self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended()
     }

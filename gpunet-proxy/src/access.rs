@@ -12,6 +12,8 @@ mod ports;
 pub use account::{Account, Accounts, Held};
 pub use ports::{BadPorts, Ports};
 
+pub(crate) use peer::{accepts_descriptors, set_accepts_descriptors};
+
 use nix::unistd::{Gid, Group, Uid, User};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

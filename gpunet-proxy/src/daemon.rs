@@ -8,7 +8,8 @@
 //! threads).
 //!
 //! Nothing that comes from a client is believed. Every frame is bounded, and what it names is checked
-//! here or by the control plane; what is wrong closes that connection and no other. A client that
+//! here or by the control plane; what is wrong closes that connection and no other. Descriptors of a
+//! client are taken and closed on threads of its user (`user_work`). A client that
 //! floods is read no faster than it is served. One that does not read is not read either, and what is
 //! kept for it is bounded by its requests without an answer; it is not cut for that alone, since a
 //! program that is stopped for a while looks the same. A connection that ends without a detach is a
@@ -18,7 +19,7 @@ mod admit;
 mod outbox;
 mod session;
 
-use crate::access::{Access, Accounts};
+use crate::access::{Access, Accounts, set_accepts_descriptors};
 use crate::config::Config;
 use crate::descriptors::{self, hint};
 use crate::embed::SNAPSHOT;
@@ -26,21 +27,26 @@ use crate::embed::{self, EmbedError, Inner};
 use crate::readiness::watch;
 use crate::session::Connection;
 use crate::snapshot::Snapshot;
+use crate::user_work::UserWork;
 use crate::wire::{self, ToDaemon, ToProgram, Want};
 use rustix::net::{SocketFlags, accept_with};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// Connections of one user that have not attached (yet), at most: a program needs one at a time.
 const VISITORS: usize = 64;
+/// How often the sessions' thread shows that it lives.
+const PULSE: Duration = Duration::from_millis(250);
 /// How long to wait before the next accept when descriptors have run out.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -62,7 +68,6 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Daemon {
     desk: Arc<Desk>,
-    started: Instant,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,6 +89,8 @@ enum Order {
     Serve(u64),
     /// Close everything in good order.
     Drain,
+    /// End at once.
+    Stop,
 }
 
 /// What the sessions share.
@@ -94,6 +101,10 @@ struct Desk {
     orders: watch::Sender<Order>,
     /// By user: connections that have not attached.
     visitors: Mutex<HashMap<u32, usize>>,
+    work: Arc<UserWork>,
+    started: Instant,
+    /// When the sessions' thread last showed that it lives: milliseconds after the start.
+    pulse: AtomicU64,
     drained: Mutex<Drained>,
 }
 
@@ -104,6 +115,10 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
+    fn age_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
     /// Counts what an attachment lost when the daemon drained.
     fn count(&self, undelivered: u64, unfinished: u64) {
         let mut drained = lock(&self.drained);
@@ -125,6 +140,8 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     if kind.map_err(|errno| StartError::Listener(errno.into()))? != rustix::net::SocketType::SEQPACKET {
         return Err(StartError::Listener(io::ErrorKind::InvalidInput.into()));
     }
+    // Before Linux 6.16 this is not possible: see `ClientSocket`.
+    let _ = set_accepts_descriptors(listener.as_fd(), false);
     let proxy = embed::start(config)?;
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let desk = Arc::new(Desk {
@@ -133,6 +150,9 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
         access: Mutex::new(access),
         orders: watch::Sender::new(Order::Serve(0)),
         visitors: Mutex::default(),
+        work: Arc::default(),
+        started: Instant::now(),
+        pulse: AtomicU64::new(0),
         drained: Mutex::default(),
     });
     let listener = {
@@ -143,7 +163,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let serve = move || runtime.block_on(tokio::task::LocalSet::new().run_until(serve(serving, listener)));
     let thread = std::thread::Builder::new().name("gpunet-sessions".to_owned()).spawn(serve);
     let thread = Some(thread.map_err(StartError::Thread)?);
-    Ok(Daemon { desk, started: Instant::now(), thread })
+    Ok(Daemon { desk, thread })
 }
 
 impl Daemon {
@@ -151,7 +171,7 @@ impl Daemon {
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         let mut snapshot = self.desk.proxy.snapshot()?;
-        snapshot.uptime_ms = self.started.elapsed().as_millis() as u64;
+        snapshot.uptime_ms = self.desk.age_ms();
         Some(snapshot)
     }
 
@@ -165,11 +185,14 @@ impl Daemon {
         });
     }
 
-    /// Says whether all its threads take turns.
+    /// Returns whether all its threads take turns.
     #[must_use]
     pub fn is_alive(&self) -> bool {
+        let bound = self.desk.proxy.config.heartbeat.max(4 * PULSE);
         let serves = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        serves && self.desk.proxy.heart.beats(self.desk.proxy.config.heartbeat)
+        // Ordering: Relaxed; nothing else is read after it.
+        let silent_ms = self.desk.age_ms().saturating_sub(self.desk.pulse.load(Ordering::Relaxed));
+        serves && silent_ms < bound.as_millis() as u64 && self.desk.proxy.heart.beats(bound)
     }
 
     /// Takes no more attachments, ends those that are there, and stops. Their devices report ENETDOWN
@@ -202,8 +225,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.desk.proxy.stop();
-        // The sessions find nothing to wait for.
-        self.desk.orders.send_replace(Order::Drain);
+        self.desk.orders.send_replace(Order::Stop);
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by the thread itself.
             let _ = thread.join();
@@ -216,16 +238,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sessions' thread: accepts until the daemon drains, and waits for the sessions.
+/// The sessions' thread: accepts until the daemon drains, and waits for the sessions unless it stops.
 async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
     let mut orders = desk.orders.subscribe();
     let mut sessions = JoinSet::new();
+    let mut pulse = tokio::time::interval(PULSE);
+    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accept = listener.async_io(tokio::io::Interest::READABLE, |fd| Ok(accept_with(fd, flags)?));
         tokio::select! {
             accepted = accept => match accepted {
-                Ok(socket) => drop(sessions.spawn_local(session::serve(desk.clone(), socket))),
+                // Who may not come is turned away here, and takes no more than a moment.
+                Ok(socket) => {
+                    if let Some(visit) = session::Visit::enter(&desk, socket) {
+                        sessions.spawn_local(session::serve(desk.clone(), visit));
+                    }
+                }
                 Err(error) => {
                     if error.kind() != io::ErrorKind::ConnectionAborted {
                         tracing::warn!(%error, "cannot accept a program; see `ulimit -n`");
@@ -234,11 +263,21 @@ async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
                 }
             },
             Some(_) = sessions.join_next() => {}
-            _ = orders.wait_for(|order| *order == Order::Drain) => break,
+            // Ordering: Relaxed; a sign of life orders nothing.
+            _ = pulse.tick() => desk.pulse.store(desk.age_ms(), Ordering::Relaxed),
+            () = ending(&mut orders) => break,
         }
     }
     drop(listener);
-    while sessions.join_next().await.is_some() {}
+    tokio::select! {
+        _ = orders.wait_for(|order| *order == Order::Stop) => {}
+        () = async { while sessions.join_next().await.is_some() {} } => {}
+    }
+}
+
+/// Returns once the daemon drains or stops.
+async fn ending(orders: &mut watch::Receiver<Order>) {
+    let _ = orders.wait_for(|order| matches!(order, Order::Drain | Order::Stop)).await;
 }
 
 /// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that its

@@ -20,6 +20,7 @@ pub mod access;
 mod agent;
 mod attached;
 mod attachment;
+mod client_socket;
 pub mod config;
 mod control;
 mod cpus;
@@ -47,6 +48,7 @@ mod shard;
 pub mod snapshot;
 mod socket_table;
 mod token;
+mod user_work;
 mod wire;
 
 pub use attached::{Stats, Usage};

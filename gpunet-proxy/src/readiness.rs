@@ -1,5 +1,6 @@
 //! Waiting for a descriptor to become readable, in tokio.
 
+use crate::client_socket::ClientSocket;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// Registers a socket that other threads may shut down, for both directions.
-pub(crate) fn watch_shared(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: as above: the Arc keeps the descriptor open for as long as the AsyncFd lives.
+/// Registers a client's socket that other threads may shut down, for both directions.
+pub(crate) fn watch_shared(fd: Arc<ClientSocket>) -> io::Result<AsyncFd<Arc<ClientSocket>>> {
+    // SAFETY: as above: the Arc keeps the descriptor, which does not change, open for as long as the AsyncFd lives.
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }

@@ -289,6 +289,7 @@ impl Session {
             // Said once, or not to this kind of connection.
             ToProgram::Refused { .. }
             | ToProgram::Ready(_)
+            | ToProgram::SendCard
             | ToProgram::Welcome { .. }
             | ToProgram::Detached { .. }
             | ToProgram::Snapshot { .. } => tracing::warn!("the daemon said something out of turn"),

@@ -9,9 +9,14 @@
 //! Hello { magic, version, want }  -->
 //!                                 <--      Refused { errno, reason }, or
 //!                                 <--      Ready (probe, admin), or
+//!                                 <--      SendCard (attach, with device memory that a network card reaches)
+//! Card + dma-buf                  -->
 //!                                 <--      Welcome + region, doorbells (attach)
 //! ToDaemon ...                    <->      ToProgram ...
 //! ```
+//!
+//! A daemon takes descriptors only of those that it has let attach and whose device has memory of its own
+//! (SO_PASSRIGHTS, where the kernel has it).
 //!
 //! A hello begins with eight bytes that every version has (magic and version, little-endian), and so
 //! does the first answer, so that two programs that do not fit can say so. Files: `frames` (what is
@@ -23,7 +28,7 @@ mod packet;
 
 pub(crate) use check::{is_dma_buf, is_gpu_export};
 pub(crate) use frames::*;
-pub(crate) use packet::{Packet, recv, send};
+pub(crate) use packet::{Incoming, Packet, recv, recv_plain, send};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,7 +41,7 @@ pub(crate) type Sent = Arc<dyn AsFd + Send + Sync>;
 /// The first four bytes of a connection, in both directions.
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"gpnd");
 /// The version of everything below. It changes when a frame does, and with the ABI of regions.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// No frame is longer.
 pub(crate) const MAX_FRAME: usize = 64 * 1024;
 

@@ -1,7 +1,8 @@
-//! What the kernel knows of the other end of a Unix socket.
+//! What the kernel knows of the other end of a Unix socket, and what it lets that end send.
 //!
-//! The one place of [`super`] with unsafe code: rustix has no SO_PEERGROUPS, and its SO_PEERCRED takes
-//! the process for a number other than 0, which a process of a foreign namespace does not have.
+//! The one place of [`super`] with unsafe code: rustix has no SO_PEERGROUPS and no SO_PASSRIGHTS, and its
+//! SO_PEERCRED takes the process for a number other than 0, which a process of a foreign namespace does
+//! not have.
 
 use super::Credentials;
 use std::io;
@@ -29,6 +30,40 @@ pub(super) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     };
     groups.truncate(count);
     Ok(Credentials { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, groups })
+}
+
+/// Whether the other end may send descriptors. Linux 6.16 and later; include/uapi/asm-generic/socket.h.
+const SO_PASSRIGHTS: i32 = 83;
+
+/// Returns whether the other end of a Unix socket may send descriptors.
+///
+/// # Errors
+/// Before Linux 6.16 it always may, and this is an error.
+pub(crate) fn accepts_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut on = [0u32];
+    option(socket, SO_PASSRIGHTS, &mut on)?;
+    Ok(on != [0])
+}
+
+/// Sets whether the other end of a Unix socket may send descriptors, from now on. Connections get it from their
+/// listener when they are made.
+///
+/// # Errors
+/// As [`accepts_descriptors`].
+pub(crate) fn set_accepts_descriptors(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let on = libc::c_int::from(on);
+    let len = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `on`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            std::ptr::from_ref(&on).cast(),
+            len,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Plain data that any bytes make.

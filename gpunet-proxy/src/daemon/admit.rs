@@ -6,11 +6,11 @@ use crate::access::{Account, Credentials, Limits};
 use crate::attached::{Attached, CardMemory, ClientInfo, Inbox, Quota, Totals, printable};
 use crate::attachment::{AttachError, doorbells, shared_memory};
 use crate::config::Config;
-use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish, is_dma_buf};
+use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
 use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -67,14 +67,14 @@ impl Desk {
         who: &Credentials,
         limits: Limits,
         wish: Wish,
-        fds: Vec<OwnedFd>,
+        dmabuf: Option<OwnedFd>,
         outbox: &Outbox,
     ) -> Result<Admitted, Refusal> {
         if self.proxy.messages.is_closed() {
             return Err(Refusal::new(Error::NetworkDown, "its proxy has stopped"));
         }
         let geometry = self.geometry(&wish)?;
-        let card = card(&wish, &geometry, fds)?;
+        let card = card(&wish, &geometry, dmabuf)?;
         let (polled, shareable, device) = match wish.device {
             DeviceIs::Cpu => (false, false, "cpu".to_owned()),
             DeviceIs::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
@@ -137,16 +137,12 @@ impl Desk {
 }
 
 /// How a network card reaches the client's device, if what it says can be.
-fn card(wish: &Wish, geometry: &Geometry, fds: Vec<OwnedFd>) -> Result<Option<CardMemory>, Refusal> {
-    let wrong = |what: &str| Refusal::new(Error::InvalidArgument, what);
-    let (Some(card), Some(fd)) = (wish.card, fds.into_iter().next()) else { return Ok(None) };
+fn card(wish: &Wish, geometry: &Geometry, dmabuf: Option<OwnedFd>) -> Result<Option<CardMemory>, Refusal> {
+    let (Some(card), Some(fd)) = (wish.card, dmabuf) else { return Ok(None) };
     let needed = DeviceLayout::new(geometry).len;
     let ends = [card.address.checked_add(card.len), card.offset.checked_add(card.len)];
     if geometry.device_rings == 0 || card.len < needed || ends.contains(&None) {
-        return Err(wrong("the device's memory is not what its sizes say"));
-    }
-    if !is_dma_buf(fd.as_fd()) {
-        return Err(wrong("the descriptor of the device's memory is no dma-buf"));
+        return Err(Refusal::new(Error::InvalidArgument, "the device's memory is not what its sizes say"));
     }
     let fd = Arc::new(fd);
     // The descriptor keeps the memory itself; the proxy maps none of it.

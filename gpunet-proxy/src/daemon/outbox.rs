@@ -1,8 +1,8 @@
 //! What a client is to be told, from whatever thread.
 
 use crate::agent::{AgentLink, FromAgent, ToAgent};
+use crate::client_socket::ClientSocket;
 use crate::wire::{AgentAnswer, AgentRequest, Sent, ToProgram, is_gpu_export};
-use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -20,12 +20,12 @@ pub(super) struct Out {
 #[derive(Clone)]
 pub(super) struct Outbox {
     queue: mpsc::Sender<Out>,
-    socket: Arc<OwnedFd>,
+    socket: Arc<ClientSocket>,
 }
 
 impl Outbox {
     /// A queue of so many frames for the client behind `socket`.
-    pub(super) fn new(socket: Arc<OwnedFd>, len: usize) -> (Self, mpsc::Receiver<Out>) {
+    pub(super) fn new(socket: Arc<ClientSocket>, len: usize) -> (Self, mpsc::Receiver<Out>) {
         let (queue, frames) = mpsc::channel(len);
         (Self { queue, socket }, frames)
     }
@@ -34,7 +34,7 @@ impl Outbox {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(Out { frame, fds }) {
             tracing::warn!("a client does not read what it is told: cut");
             // The session reads the end of it.
-            let _ = shutdown(&self.socket, Shutdown::Both);
+            self.socket.shut_down();
         }
     }
 }

@@ -4,26 +4,27 @@
 mod greeting;
 mod leave;
 
-pub(super) use greeting::serve;
+pub(super) use greeting::{Visit, serve};
 
 use leave::Leave;
 
 use super::admit::Refusal;
 use super::outbox::{Asked, Out, Outbox};
-use super::{Desk, Order, lock};
+use super::{Desk, Order, ending, lock};
 use crate::access::{Account, Credentials};
-use crate::attached::Usage;
+use crate::attached::{Stats, Usage};
+use crate::client_socket::ClientSocket;
 use crate::host::ask::FIRST;
 use crate::message::{Done, Message};
 use crate::plain::{bytes_of, from_bytes};
 use crate::token::{Finished, MOST_HANDLES};
-use crate::wire::{self, BadFrame, Frame, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
+use crate::user_work::UserWork;
+use crate::wire::{self, BadFrame, Frame, Incoming, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::{Error, Handle};
-use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -56,17 +57,39 @@ enum Cut {
     Breach(&'static str),
 }
 
+/// What a client's agent was not asked for.
+const UNASKED: Cut = Cut::Breach("an answer of its agent that cannot be");
+
 /// A connection.
 struct Wire {
-    socket: AsyncFd<Arc<OwnedFd>>,
+    socket: AsyncFd<Arc<ClientSocket>>,
     buffer: Box<[u8]>,
+    work: Arc<UserWork>,
+    uid: u32,
 }
 
 impl Wire {
     /// The next packet; `None` at the end.
-    async fn recv(&mut self) -> io::Result<Option<Packet>> {
+    async fn recv(&mut self) -> io::Result<Option<Incoming>> {
         let buffer = &mut self.buffer;
-        self.socket.async_io(Interest::READABLE, |socket| wire::recv(socket.as_fd(), buffer)).await
+        self.socket.async_io(Interest::READABLE, |socket| wire::recv_plain(socket.as_fd(), buffer)).await
+    }
+
+    /// Takes the packet with descriptors that is the next one, and has `check` done with it, both on a thread of its
+    /// user.
+    async fn take<T: Send + 'static>(
+        &self,
+        check: impl FnOnce(Packet) -> Result<T, Cut> + Send + 'static,
+    ) -> Result<T, Cut> {
+        if !self.socket.get_ref().takes_descriptors() {
+            return Err(Cut::Breach("a descriptor that it was not asked for"));
+        }
+        let socket = self.socket.get_ref().clone();
+        let taken = self.work.run(self.uid, move || {
+            let packet = wire::recv(socket.as_fd(), &mut vec![0; MAX_FRAME])?;
+            packet.ok_or(Cut::Breach("no frame")).and_then(check)
+        });
+        taken.await.unwrap_or(Err(Cut::Breach("no thread for what it sends")))
     }
 
     async fn send(&self, bytes: &[u8], fds: &[Sent]) -> io::Result<()> {
@@ -126,18 +149,13 @@ struct Session {
 
 /// What comes next for a session.
 enum Next {
-    Read(io::Result<Option<Packet>>),
+    Read(io::Result<Option<Incoming>>),
     Write(Option<Out>),
     Order,
-    Done,
 }
 
 impl Session {
     async fn run(mut self, mut orders: watch::Receiver<Order>) {
-        // It may have changed since somebody looked last.
-        if *orders.borrow_and_update() == Order::Drain {
-            return self.drain().await;
-        }
         loop {
             let next = tokio::select! {
                 packet = self.wire.recv() => Next::Read(packet),
@@ -145,25 +163,28 @@ impl Session {
                 _ = orders.changed() => Next::Order,
             };
             let handled = match next {
-                Next::Read(Ok(Some(packet))) => match self.handle(packet).await {
-                    Ok(false) => Ok(()),
-                    Ok(true) => return self.detach().await,
-                    Err(cut) => Err(cut),
+                Next::Read(Ok(Some(packet))) => tokio::select! {
+                    handled = self.handle(packet) => match handled {
+                        Ok(false) => Ok(()),
+                        Ok(true) => return self.detach(orders).await,
+                        Err(cut) => Err(cut),
+                    },
+                    () = ending(&mut orders) => return self.drain().await,
                 },
                 Next::Read(Ok(None)) => return self.gone(&"it has ended").await,
                 Next::Read(Err(error)) => Err(error.into()),
                 Next::Write(Some(out)) => tokio::select! {
                     sent = self.write(out) => sent.map_err(Cut::from),
                     // Whether it reads or not.
-                    _ = orders.wait_for(|order| *order == Order::Drain) => return self.drain().await,
+                    () = ending(&mut orders) => return self.drain().await,
                 },
                 // The session has a sender itself.
-                Next::Write(None) | Next::Done => Ok(()),
-                Next::Order if *orders.borrow_and_update() == Order::Drain => return self.drain().await,
-                Next::Order => {
+                Next::Write(None) => Ok(()),
+                Next::Order if matches!(*orders.borrow_and_update(), Order::Serve(_)) => {
                     self.follow_rules();
                     Ok(())
                 }
+                Next::Order => return self.drain().await,
             };
             if let Err(cut) = handled {
                 return self.gone(&cut).await;
@@ -205,9 +226,12 @@ impl Session {
         }
     }
 
-    /// Does what the client says; says whether it wants to end.
-    async fn handle(&mut self, packet: Packet) -> Result<bool, Cut> {
-        let (frame, fds) = wire::decode::<ToDaemon>(packet)?;
+    /// Does what the client says; returns whether it wants to end.
+    async fn handle(&mut self, packet: Incoming) -> Result<bool, Cut> {
+        let Incoming::Plain(packet) = packet else {
+            return self.take_memory().await.map(|()| false);
+        };
+        let (frame, _) = wire::decode::<ToDaemon>(packet)?;
         let (device, outbox) = (self.left.attached.id, self.outbox.clone());
         let message = match frame {
             ToDaemon::Ask { number, request } => {
@@ -269,17 +293,29 @@ impl Session {
                 Message::Usage { device, done: Box::new(move |_| resetting.store(false, Ordering::Relaxed)) }
             }
             ToDaemon::Agent(answer) => {
-                let answer = self
-                    .asked
-                    .check(answer, fds)
-                    .ok_or(Cut::Breach("an answer of its agent that cannot be"))?;
+                let answer = self.asked.check(answer, Vec::new()).ok_or(UNASKED)?;
                 Message::Agent { device, answer }
             }
             ToDaemon::Detach => return Ok(true),
             ToDaemon::Snapshot => return Err(Cut::Breach("only an admin looks")),
+            // One without its descriptor is no frame.
+            ToDaemon::Card => return Err(UNASKED),
         };
         let _ = self.desk.proxy.messages.send(message);
         Ok(false)
+    }
+
+    /// Takes the memory that the client's agent provides.
+    async fn take_memory(&self) -> Result<(), Cut> {
+        let asked = self.asked.clone();
+        let check = move |packet| {
+            let (frame, fds) = wire::decode::<ToDaemon>(packet)?;
+            let ToDaemon::Agent(answer) = frame else { return Err(UNASKED) };
+            asked.check(answer, fds).ok_or(UNASKED)
+        };
+        let answer = self.wire.take(check).await?;
+        let _ = self.desk.proxy.messages.send(Message::Agent { device: self.left.attached.id, answer });
+        Ok(())
     }
 
     async fn enter_call(&mut self, call: u32) -> Result<(), Cut> {
@@ -292,35 +328,42 @@ impl Session {
     }
 
     /// The client wants to end: closes everything in good order, and tells it.
-    async fn detach(mut self) {
-        let done = self.left.detach(Error::Canceled);
-        tokio::pin!(done);
+    async fn detach(mut self, mut orders: watch::Receiver<Order>) {
+        let before = self.left.attached.totals.snapshot();
+        let mut done = self.left.detach(Error::Canceled);
+        tokio::select! {
+            _ = &mut done => {
+                tracing::info!(id = self.left.attached.id, pid = self.who.pid, "detached");
+                self.say_goodbye().await;
+            }
+            // Also while the client does not read.
+            () = ending(&mut orders) => self.finish_drain(before, done).await,
+            () = self.serve_agent() => self.gone(&"it ended while it was detached").await,
+        }
+    }
+
+    /// Passes on what the client's agent is asked and answers, until the client is gone. Nothing else is of interest.
+    async fn serve_agent(&mut self) {
         loop {
-            let next = tokio::select! {
-                _ = &mut done => Next::Done,
-                packet = self.wire.recv() => Next::Read(packet),
-                out = self.frames.recv() => Next::Write(out),
-            };
-            match next {
-                Next::Done => break,
-                Next::Write(Some(out)) => {
+            tokio::select! {
+                packet = self.wire.recv() => match packet {
+                    Ok(Some(packet)) => {
+                        if let Incoming::Plain(packet) = packet
+                            && let Ok((ToDaemon::Agent(answer), _)) = wire::decode(packet)
+                            && let Some(answer) = self.asked.check(answer, Vec::new())
+                        {
+                            let device = self.left.attached.id;
+                            let _ = self.desk.proxy.messages.send(Message::Agent { device, answer });
+                        }
+                    }
+                    Ok(None) | Err(_) => return,
+                },
+                Some(out) = self.frames.recv() => {
                     // A client that is gone is read to be so.
                     let _ = self.write(out).await;
                 }
-                // Its agent may still have to answer; nothing else is of interest.
-                Next::Read(Ok(Some(packet))) => {
-                    if let Ok((ToDaemon::Agent(answer), fds)) = wire::decode(packet)
-                        && let Some(answer) = self.asked.check(answer, fds)
-                    {
-                        let device = self.left.attached.id;
-                        let _ = self.desk.proxy.messages.send(Message::Agent { device, answer });
-                    }
-                }
-                _ => return self.gone(&"it ended while it was detached").await,
             }
         }
-        tracing::info!(id = self.left.attached.id, pid = self.who.pid, "detached");
-        self.say_goodbye().await;
     }
 
     /// Forgets the attachment, and then tells the client: what it had is its to take again.
@@ -334,8 +377,13 @@ impl Session {
     /// The daemon wants to end.
     async fn drain(mut self) {
         let before = self.left.attached.totals.snapshot();
+        let done = self.left.detach(Error::NetworkDown);
+        self.finish_drain(before, done).await;
+    }
+
+    async fn finish_drain(mut self, before: Stats, done: oneshot::Receiver<()>) {
         self.left.silence();
-        let _ = self.left.detach(Error::NetworkDown).await;
+        let _ = done.await;
         let after = self.left.attached.totals.snapshot();
         self.desk.count(after.undelivered - before.undelivered, after.opened.saturating_sub(after.closed));
         self.say_goodbye().await;
@@ -346,7 +394,7 @@ impl Session {
         let client = &self.left.attached.client;
         tracing::info!(id = self.left.attached.id, pid = client.pid, command = client.command, %why, "gone");
         // From here on the client, if it lives, is on its own.
-        let _ = shutdown(self.wire.socket.get_ref(), Shutdown::Both);
+        self.wire.socket.get_ref().shut_down();
         self.left.leave_alone();
         let _ = self.left.gone().await;
         self.left.forget().await;

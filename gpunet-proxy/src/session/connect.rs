@@ -1,7 +1,7 @@
 //! The first frames of a connection to a daemon.
 
 use crate::config::BadConfig;
-use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToProgram, Want};
+use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram, Want};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
@@ -96,29 +96,42 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, says what is wanted, and waits for the answer.
-    pub(crate) fn open(path: &Path, want: &Want, fds: &[BorrowedFd<'_>]) -> Result<Self, DaemonError> {
-        let at = || path.to_owned();
-        let silent = |source| DaemonError::Silent { path: at(), source };
+    /// Connects, says what is wanted, and waits for the answer. `card` is the dma-buf of an attachment that has one.
+    pub(crate) fn open(path: &Path, want: &Want, card: Option<BorrowedFd<'_>>) -> Result<Self, DaemonError> {
         let socket = reach(path)?;
-        let sent = wire::send(socket.as_fd(), &wire::encode_first(want), fds);
-        // Who refuses unheard may have said why.
-        let packet = next(&socket, PATIENCE).map_err(|error| silent(sent.err().unwrap_or(error)))?;
-        match wire::decode_first::<ToProgram>(packet) {
-            Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
-            Ok((answer, fds)) => Ok(Self { socket, answer, fds }),
-            Err(BadFrame::Version(daemon)) => Err(DaemonError::Version { daemon, program: PROTOCOL }),
-            Err(error) => Err(DaemonError::Strange { path: at(), what: error.to_string() }),
+        let (mut answer, mut fds) = ask(path, &socket, &wire::encode_first(want), &[])?;
+        if let (ToProgram::SendCard, Some(card)) = (&answer, card) {
+            (answer, fds) = ask(path, &socket, &wire::encode(&ToDaemon::Card), &[card])?;
         }
+        Ok(Self { socket, answer, fds })
     }
 
     /// Connects for something that is answered with what the daemon is.
     pub(crate) fn ready(path: &Path, want: &Want) -> Result<(OwnedFd, DaemonIs), DaemonError> {
-        let connection = Self::open(path, want, &[])?;
+        let connection = Self::open(path, want, None)?;
         match connection.answer {
             ToProgram::Ready(daemon) => Ok((connection.socket, daemon)),
             other => Err(DaemonError::Strange { path: path.to_owned(), what: format!("it said {other:?}") }),
         }
+    }
+}
+
+/// Says something, and waits for a first answer.
+fn ask(
+    path: &Path,
+    socket: &OwnedFd,
+    frame: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<(ToProgram, Vec<OwnedFd>), DaemonError> {
+    let sent = wire::send(socket.as_fd(), frame, fds);
+    let silent = |source| DaemonError::Silent { path: path.to_owned(), source };
+    // Who refuses unheard may have said why.
+    let packet = next(socket, PATIENCE).map_err(|error| silent(sent.err().unwrap_or(error)))?;
+    match wire::decode_first::<ToProgram>(packet) {
+        Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
+        Ok(answer) => Ok(answer),
+        Err(BadFrame::Version(daemon)) => Err(DaemonError::Version { daemon, program: PROTOCOL }),
+        Err(error) => Err(DaemonError::Strange { path: path.to_owned(), what: error.to_string() }),
     }
 }
 

@@ -145,8 +145,7 @@ impl Remote {
             command: own_command(),
             card: card_is,
         };
-        let fds: Vec<_> = card_fd.into_iter().collect();
-        let connection = Connection::open(&self.info.path, &Want::Attach(wish), &fds)?;
+        let connection = Connection::open(&self.info.path, &Want::Attach(wish), card_fd)?;
         let Welcome { socket, memory, doorbells, daemon } = self.welcome(connection, &geometry)?;
         let heartbeat = Duration::from_millis(daemon.heartbeat_ms);
         let prepared = Prepared::new(device, memory, Arc::new(own), doorbells, heartbeat)?;

@@ -36,7 +36,7 @@ pub(crate) struct Wish {
     pub(crate) device: DeviceIs,
     /// What the program is called; for people.
     pub(crate) command: String,
-    /// The device's own memory as a network card reaches it; its dma-buf travels with the frame.
+    /// The device's own memory as a network card reaches it; its dma-buf follows when the daemon asks for it.
     pub(crate) card: Option<CardIs>,
 }
 
@@ -92,6 +92,8 @@ pub(crate) enum ToDaemon {
     Agent(AgentAnswer),
     /// For connections of the admin kind.
     Snapshot,
+    /// The answer to [`ToProgram::SendCard`], with the dma-buf.
+    Card,
 }
 
 /// [`FinishPolicy`] on its way.
@@ -167,6 +169,8 @@ pub(crate) enum ToProgram {
         piece: Vec<u8>,
         last: bool,
     },
+    /// To who attaches with memory that a network card reaches: where is it?
+    SendCard,
 }
 
 /// What a daemon says of itself.
@@ -250,16 +254,13 @@ pub(crate) fn from_handles(raw: &[i32]) -> Vec<Handle> {
 
 impl Frame for Want {
     fn descriptors(&self) -> usize {
-        match self {
-            Self::Attach(wish) => usize::from(wish.card.is_some()),
-            Self::Probe | Self::Admin => 0,
-        }
+        0
     }
 }
 
 impl Frame for ToDaemon {
     fn descriptors(&self) -> usize {
-        usize::from(matches!(self, Self::Agent(AgentAnswer::Provided { .. })))
+        usize::from(matches!(self, Self::Card | Self::Agent(AgentAnswer::Provided { .. })))
     }
 }
 

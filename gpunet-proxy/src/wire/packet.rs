@@ -5,7 +5,7 @@ use gpunet_abi::layout::SHARDS;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
@@ -46,18 +46,24 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// WouldBlock, while there is none. InvalidData, for one that is longer than a frame or has more
 /// descriptors than any frame, or than this process may have.
 pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Packet>> {
+    Ok(match recv_once(socket, buffer)? {
+        // The kernel looks for a packet, and then whether the other side has closed: a packet that came in between, its
+        // last one, is still there.
+        None => match recv_once(socket, buffer) {
+            // That was a packet of no bytes, and no frame: whoever sends one is through.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            last => last?,
+        },
+        packet => packet,
+    })
+}
+
+fn recv_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Packet>> {
     debug_assert!(buffer.len() >= MAX_FRAME);
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut next = || {
-        rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags))
-    };
-    let got = match next() {
-        // It closed without having read everything. That is told once, and before what it had said.
-        Err(Errno::CONNRESET) => next()?,
-        got => got?,
-    };
+    let got = without_reset(|| recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags))?;
     let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -67,6 +73,48 @@ pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Opti
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet longer than any frame"));
     }
-    // A packet of no bytes is no frame either: whoever sends one is through.
-    Ok((got.bytes > 0).then(|| Packet { bytes: buffer[..got.bytes].to_vec(), fds }))
+    Ok((got.bytes > 0 || !fds.is_empty()).then(|| Packet { bytes: buffer[..got.bytes].to_vec(), fds }))
+}
+
+/// A packet from somebody who may be hostile.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// Without descriptors.
+    Plain(Packet),
+    /// With descriptors: it stays in the queue. Whoever takes it ([`recv`]) or closes the socket may be the last to
+    /// close a descriptor, and that can take as long as its sender likes: a TCP socket may linger for hours.
+    WithDescriptors,
+}
+
+/// Receives a packet as [`recv`] does, but leaves one with descriptors where it is.
+///
+/// # Errors
+/// As [`recv`].
+pub(crate) fn recv_plain(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Incoming>> {
+    let mut look = || {
+        let (mut none, flags) = (RecvAncillaryBuffer::new(&mut []), RecvFlags::DONTWAIT | RecvFlags::PEEK);
+        // A look gets copies of the descriptors. Without space for them the kernel closes those copies, which are never
+        // the last, and says that there were some.
+        without_reset(|| recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut none, flags))
+    };
+    let mut seen = look()?;
+    if seen.bytes == 0 {
+        // As in `recv`.
+        seen = look()?;
+    }
+    if seen.flags.contains(ReturnFlags::CTRUNC) {
+        return Ok(Some(Incoming::WithDescriptors));
+    }
+    // A packet of no bytes stays where it is, too: what is behind it is not looked at.
+    if seen.bytes == 0 { Ok(None) } else { Ok(recv_once(socket, buffer)?.map(Incoming::Plain)) }
+}
+
+/// Receives. That the other side closed without having read everything is told once, and before what it had said: this
+/// is not of interest.
+fn without_reset(mut receive: impl FnMut() -> Result<RecvMsg, Errno>) -> Result<RecvMsg, Errno> {
+    let mut receive = || rustix::io::retry_on_intr(&mut receive);
+    match receive() {
+        Err(Errno::CONNRESET) => receive(),
+        got => got,
+    }
 }

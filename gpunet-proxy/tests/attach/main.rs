@@ -9,6 +9,7 @@ mod support;
 mod arenas;
 mod death;
 mod fuzz;
+mod hostile;
 mod limits;
 mod no_way;
 mod raw;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub const MAGIC: &[u8; 4] = b"gpnd";
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 #[derive(Clone, Debug, Serialize)]
 #[allow(dead_code, reason = "the order is the protocol")]
@@ -55,6 +55,7 @@ pub enum ToDaemon {
     Detach,
     Agent(AgentAnswer),
     Snapshot,
+    Card,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -74,6 +75,13 @@ pub enum First {
     Refused { errno: i32, reason: String },
     Ready { pid: u32 },
     Welcome { pid: u32 },
+    Finished,
+    UsageIs,
+    Reply,
+    Detached,
+    Agent,
+    Snapshot,
+    SendCard,
 }
 
 /// A wish that is granted.

@@ -32,12 +32,12 @@ fn another_version_is_refused_with_both_numbers() {
         let good = served();
         let raw = Raw::connect(&good.0.path);
         let mut other = hello(&Want::Probe);
-        other[4] = 3;
+        other[4] = 4;
         other.extend([1, 2, 3]);
         raw.send(&other);
         let Some(First::Refused { errno, reason }) = raw.first() else { panic!("not refused") };
         assert_eq!(errno, 93, "EPROTONOSUPPORT");
-        assert!(reason.contains("version 2 ") && reason.contains("this program 3"), "{reason}");
+        assert!(reason.contains("version 3 ") && reason.contains("this program 4"), "{reason}");
         raw.expect_closed();
         undisturbed(good);
     });
@@ -55,7 +55,7 @@ fn a_daemon_of_another_version_is_told_from_one_that_is_none() {
                 rustix::net::send(&socket, &answer, rustix::net::SendFlags::empty()).expect("sent");
             });
             match (attach(&path, small()).unwrap_err(), version) {
-                (DaemonError::Version { daemon, program: 2 }, Some(version)) => assert_eq!(daemon, version),
+                (DaemonError::Version { daemon, program: 3 }, Some(version)) => assert_eq!(daemon, version),
                 (DaemonError::Strange { .. }, None) => {}
                 (error, _) => panic!("{error}"),
             }
@@ -188,35 +188,60 @@ fn descriptors_are_counted_and_looked_at() {
         let good = served();
         let null = std::fs::File::open("/dev/null").expect("/dev/null");
         let path = good.0.path.clone();
+        let null = || std::os::fd::AsFd::as_fd(&null);
+        // Where the kernel can, it refuses them already.
+        let send = |raw: &Raw, bytes: &[u8], count: usize| {
+            let sent = raw.send_with(bytes, &vec![null(); count]);
+            let refused = sent.as_ref().err().and_then(std::io::Error::raw_os_error);
+            assert!(sent.is_ok() || refused == Some(1), "{sent:?}");
+            sent.is_ok()
+        };
         for count in [1, 2, 17, 18, 40] {
-            let fds: Vec<_> = (0..count).map(|_| std::os::fd::AsFd::as_fd(&null)).collect();
             let raw = Raw::connect(&path);
-            raw.send_with(&hello(&Want::Attach(wish())), &fds).expect("sent");
-            raw.expect_closed();
+            if send(&raw, &hello(&Want::Attach(wish())), count) {
+                raw.expect_closed();
+            }
             let raw = Raw::attached(&path);
-            raw.send_with(&bytes(&ToDaemon::Usage { call: 1 }), &fds).expect("sent");
+            if send(&raw, &bytes(&ToDaemon::Usage { call: 1 }), count) {
+                raw.expect_closed();
+            }
+        }
+        let raw = Raw::attached(&path);
+        if send(&raw, &bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 })), 1) {
             raw.expect_closed();
         }
-        // One that should have one and has none.
+        drop(raw);
+        // Of a GPU descriptors are taken: as many as there should be, and of what was asked.
+        let gpu = || Device::Cuda { name: "a GPU".into(), uuid: [0; 16], shareable: true };
+        let provided = bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 }));
+        for (frame, counts) in [(&provided, 0..4), (&bytes(&ToDaemon::Usage { call: 1 }), 1..3)] {
+            for count in counts {
+                let raw = Raw::connect(&path);
+                raw.send(&hello(&Want::Attach(Wish { device: gpu(), ..wish() })));
+                assert!(matches!(raw.first(), Some(First::Welcome { .. })));
+                assert!(send(&raw, frame, count));
+                raw.expect_closed();
+            }
+        }
+        // The memory for a network card: none, too many, nothing else, and what is no dma-buf.
         let card = Wish { card: Some((1 << 40, 0, 1 << 30)), device_rings: 1 << 16, ..wish() };
-        let raw = Raw::connect(&path);
-        raw.send(&hello(&Want::Attach(card.clone())));
-        raw.expect_closed();
-        let raw = Raw::attached(&path);
-        raw.send(&bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 })));
-        raw.expect_closed();
-        // One that is not what it should be: no dma-buf, no memory of a GPU.
-        for device in [Device::Cpu, Device::Cuda { name: "a GPU".into(), uuid: [0; 16], shareable: true }] {
-            let raw = Raw::connect(&path);
-            let wish = Wish { device, ..card.clone() };
-            raw.send_with(&hello(&Want::Attach(wish)), &[std::os::fd::AsFd::as_fd(&null)]).expect("sent");
+        for device in [Device::Cpu, gpu()] {
+            let asked = || {
+                let raw = Raw::connect(&path);
+                raw.send(&hello(&Want::Attach(Wish { device: device.clone(), ..card.clone() })));
+                assert!(matches!(raw.first(), Some(First::SendCard)));
+                raw
+            };
+            for (frame, count) in [(ToDaemon::Card, 0), (ToDaemon::Card, 2), (ToDaemon::ResetAll, 1)] {
+                let raw = asked();
+                assert!(send(&raw, &bytes(&frame), count));
+                raw.expect_closed();
+            }
+            let raw = asked();
+            assert!(send(&raw, &bytes(&ToDaemon::Card), 1));
             let Some(First::Refused { errno: 22, reason }) = raw.first() else { panic!("not refused") };
             assert!(reason.contains("dma-buf"), "{reason}");
         }
-        let raw = Raw::attached(&path);
-        let provided = bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 }));
-        raw.send_with(&provided, &[std::os::fd::AsFd::as_fd(&null)]).expect("sent");
-        raw.expect_closed();
         undisturbed(good);
     });
 }

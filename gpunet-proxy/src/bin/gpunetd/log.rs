@@ -12,8 +12,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter as LayerFilter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Events a second from one place in the code; errors always pass. Twenty are enough to see what is
-/// going on, and a client that provokes warnings cannot fill a disk.
+/// Events a second from one place in the code. Twenty are enough to see what is going on, and a client that
+/// provokes them, errors included, cannot fill a disk.
 const PER_SECOND: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -55,9 +55,6 @@ struct Place {
 impl Limiter {
     /// May this event be said?
     fn passes(&self, metadata: &'static Metadata<'static>, now: Instant) -> bool {
-        if *metadata.level() == Level::ERROR {
-            return true;
-        }
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Place { metadata, since: now, said: 0, suppressed: 0 };
         let place = places.entry(metadata.callsite()).or_insert_with(fresh);
@@ -86,6 +83,7 @@ impl Limiter {
             let (file, line) = (metadata.file().unwrap_or("?"), metadata.line().unwrap_or(0));
             // At the level of what it stands for.
             match *metadata.level() {
+                Level::ERROR => tracing::error!("{count} more suppressed of {file}:{line}"),
                 Level::WARN => tracing::warn!("{count} more suppressed of {file}:{line}"),
                 Level::INFO => tracing::info!("{count} more suppressed of {file}:{line}"),
                 _ => tracing::debug!("{count} more suppressed of {file}:{line}"),

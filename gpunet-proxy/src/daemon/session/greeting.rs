@@ -1,41 +1,72 @@
 //! How a connection begins: who is it, and what does it want?
 
 use super::leave::Leave;
-use super::{Cut, HELLO, LAST_WORDS, MARGIN, PIECE, Session, Wire, answer_to, pace};
+use super::{Cut, HELLO, LAST_WORDS, MARGIN, PIECE, Session, UNASKED, Wire, answer_to, pace};
 use crate::access::Credentials;
+use crate::client_socket::ClientSocket;
 use crate::daemon::admit::{Admitted, Refusal};
 use crate::daemon::outbox::Outbox;
-use crate::daemon::{Desk, Order, VISITORS, lock};
+use crate::daemon::{Desk, Order, VISITORS, ending, lock};
 use crate::message::Message;
 use crate::readiness::watch_shared;
 use crate::snapshot::{Snapshot, Totals};
-use crate::wire::{self, BadFrame, MAX_FRAME, Sent, ToDaemon, ToProgram, Want};
+use crate::wire::{
+    self, BadFrame, DeviceIs, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram, Want, is_dma_buf,
+};
+use gpunet_abi::Error;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-/// Counts a connection among its user's visitors.
-struct Visitor {
+/// A connection that has not attached: counted among its user's until it is dropped.
+pub(in crate::daemon) struct Visit {
+    who: Credentials,
+    socket: Arc<ClientSocket>,
+    _count: Count,
+}
+
+struct Count {
     desk: Arc<Desk>,
     uid: u32,
 }
 
-impl Visitor {
-    fn enter(desk: &Arc<Desk>, uid: u32) -> Option<Self> {
-        let mut visitors = lock(&desk.visitors);
-        let count = visitors.entry(uid).or_default();
-        *count += 1;
-        let fits = *count <= VISITORS;
-        drop(visitors);
-        let visitor = Self { desk: desk.clone(), uid };
-        fits.then_some(visitor)
+impl Visit {
+    /// Takes in a connection, unless its user has too many.
+    pub(in crate::daemon) fn enter(desk: &Arc<Desk>, socket: OwnedFd) -> Option<Self> {
+        let who = match Credentials::of_peer(&socket) {
+            Ok(who) => who,
+            Err(error) => {
+                tracing::warn!(%error, "a connection from nobody");
+                return None;
+            }
+        };
+        let socket = ClientSocket::new(socket, who.uid, desk.work.clone());
+        let Some(_count) = Count::enter(desk, who.uid) else {
+            tracing::warn!(uid = who.uid, "more connections without an attachment than a user may have");
+            return None;
+        };
+        Some(Self { who, socket: Arc::new(socket), _count })
     }
 }
 
-impl Drop for Visitor {
+impl Count {
+    fn enter(desk: &Arc<Desk>, uid: u32) -> Option<Self> {
+        // Those that are still being closed are connections, too.
+        let closing = desk.work.waiting(uid);
+        let mut visitors = lock(&desk.visitors);
+        let count = visitors.entry(uid).or_default();
+        *count += 1;
+        let fits = *count + closing <= VISITORS;
+        drop(visitors);
+        let count = Self { desk: desk.clone(), uid };
+        fits.then_some(count)
+    }
+}
+
+impl Drop for Count {
     fn drop(&mut self) {
         let mut visitors = lock(&self.desk.visitors);
         if let Some(count) = visitors.get_mut(&self.uid) {
@@ -48,43 +79,40 @@ impl Drop for Visitor {
 }
 
 /// Serves a connection until it ends.
-pub(in crate::daemon) async fn serve(desk: Arc<Desk>, socket: OwnedFd) {
-    let socket = Arc::new(socket);
-    let who = match Credentials::of_peer(&socket) {
-        Ok(who) => who,
-        Err(error) => return tracing::warn!(%error, "a connection from nobody"),
-    };
-    let Some(visitor) = Visitor::enter(&desk, who.uid) else {
-        return tracing::warn!(uid = who.uid, "more connections without an attachment than a user may have");
-    };
-    let wire = match watch_shared(socket.clone()) {
-        Ok(socket) => Wire { socket, buffer: vec![0; MAX_FRAME].into() },
-        Err(error) => return tracing::warn!(%error, "cannot watch a connection"),
-    };
+pub(in crate::daemon) async fn serve(desk: Arc<Desk>, visit: Visit) {
+    let (pid, uid) = (visit.who.pid, visit.who.uid);
     let mut orders = desk.orders.subscribe();
+    let greeted = greet(&desk, visit, orders.clone());
     let ended = tokio::select! {
-        ended = greet(&desk, wire, socket, &who, visitor) => ended,
-        _ = orders.wait_for(|order| *order == Order::Drain) => return,
+        ended = greeted => ended,
+        () = ending(&mut orders) => return,
     };
     match ended {
         Ok(None) => {}
-        Ok(Some(session)) => session.run(orders).await,
-        Err(cut) => tracing::warn!(pid = who.pid, uid = who.uid, %cut, "a connection that is none"),
+        Ok(Some((session, orders))) => session.run(orders).await,
+        Err(cut) => tracing::warn!(pid, uid, %cut, "a connection that is none"),
     }
 }
 
-/// Hears what a client wants; returns the session of one that has attached.
+/// Hears what a client wants; returns the session of one that has attached, and the orders that it has not followed.
 async fn greet(
     desk: &Arc<Desk>,
-    mut wire: Wire,
-    socket: Arc<OwnedFd>,
-    who: &Credentials,
-    visitor: Visitor,
-) -> Result<Option<Session>, Cut> {
-    let Ok(packet) = timeout(HELLO, wire.recv()).await else { return Err(Cut::Breach("no hello")) };
-    let Some(packet) = packet? else { return Ok(None) };
-    let (want, fds) = match wire::decode_first::<Want>(packet) {
-        Ok(said) => said,
+    visit: Visit,
+    mut orders: watch::Receiver<Order>,
+) -> Result<Option<(Session, watch::Receiver<Order>)>, Cut> {
+    let Visit { who, socket, _count: visitor } = visit;
+    let buffer = vec![0; MAX_FRAME].into();
+    let (work, uid) = (desk.work.clone(), who.uid);
+    let mut wire = Wire { socket: watch_shared(socket.clone())?, buffer, work, uid };
+    let packet = match timeout(HELLO, wire.recv()).await {
+        Ok(Ok(Some(Incoming::Plain(packet)))) => packet,
+        Ok(Ok(Some(Incoming::WithDescriptors))) => return Err(UNASKED),
+        Ok(Ok(None)) => return Ok(None),
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => return Err(Cut::Breach("no hello")),
+    };
+    let want = match wire::decode_first::<Want>(packet) {
+        Ok((want, _)) => want,
         Err(BadFrame::Version(program)) => {
             let daemon = wire::PROTOCOL;
             let reason = format!(
@@ -96,10 +124,13 @@ async fn greet(
         }
         Err(error) => return Err(error.into()),
     };
-    let limits = match desk.limits(who) {
+    let refused = |refusal: &Refusal| {
+        tracing::info!(pid = who.pid, uid = who.uid, reason = refusal.reason, "refused");
+    };
+    let limits = match desk.limits(&who) {
         Ok(limits) => limits,
         Err(refusal) => {
-            tracing::info!(pid = who.pid, uid = who.uid, reason = refusal.reason, "refused");
+            refused(&refusal);
             wire.refuse(refusal).await;
             return Ok(None);
         }
@@ -113,15 +144,28 @@ async fn greet(
         Want::Admin => show(desk, wire, who.uid, limits.admin).await.map(|()| None),
         Want::Attach(wish) => {
             let unanswered = 2 * wish.sockets.min(1 << 16) as usize + MARGIN;
-            let (outbox, frames) = Outbox::new(socket, unanswered + MARGIN);
-            let admitted = match desk.admit(who, limits, wish, fds, &outbox).await {
+            let (outbox, frames) = Outbox::new(socket.clone(), unanswered + MARGIN);
+            let has_memory = matches!(wish.device, DeviceIs::Cuda { .. }) || wish.card.is_some();
+            if has_memory {
+                socket.take_descriptors();
+            }
+            let admitted = match wish.card {
+                Some(_) => ask_for_card(&mut wire).await?.map(Some),
+                None => Ok(None),
+            };
+            let admitted = match admitted {
+                Ok(dmabuf) => desk.admit(&who, limits, wish, dmabuf, &outbox).await,
+                Err(refusal) => Err(refusal),
+            };
+            let admitted = match admitted {
                 Ok(admitted) => admitted,
                 Err(refusal) => {
-                    tracing::info!(pid = who.pid, uid = who.uid, reason = refusal.reason, "refused");
+                    refused(&refusal);
                     wire.refuse(refusal).await;
                     return Ok(None);
                 }
             };
+            // From here on it counts as an attachment.
             drop(visitor);
             let Admitted { attached, asked, account, welcome } = admitted;
             let mut fds: Vec<Sent> = vec![attached.memory.region().clone()];
@@ -153,14 +197,36 @@ async fn greet(
                 wire,
                 frames,
             };
+            // The limits may have changed since it was asked whether it may attach.
+            orders.borrow_and_update();
+            session.follow_rules();
             let welcome = wire::encode_first(&welcome);
             if !matches!(timeout(LAST_WORDS, session.wire.send(&welcome, &fds)).await, Ok(Ok(()))) {
                 session.gone(&"it did not take its welcome").await;
                 return Ok(None);
             }
-            Ok(Some(session))
+            Ok(Some((session, orders)))
         }
     }
+}
+
+/// Asks for the memory of a client's device that a network card reaches.
+async fn ask_for_card(wire: &mut Wire) -> Result<Result<OwnedFd, Refusal>, Cut> {
+    wire.send(&wire::encode_first(&ToProgram::SendCard), &[]).await?;
+    match timeout(HELLO, wire.recv()).await {
+        Ok(Ok(Some(Incoming::WithDescriptors))) => {}
+        Ok(Err(error)) => return Err(error.into()),
+        Ok(Ok(_)) => return Err(Cut::Breach("no memory of its device")),
+        Err(_) => return Err(Cut::Breach("no memory of its device, in time")),
+    }
+    let check = |packet| {
+        let (frame, fds) = wire::decode::<ToDaemon>(packet)?;
+        let (ToDaemon::Card, Some(fd)) = (frame, fds.into_iter().next()) else { return Err(UNASKED) };
+        let none =
+            || Refusal::new(Error::InvalidArgument, "the descriptor of the device's memory is no dma-buf");
+        Ok(if is_dma_buf(fd.as_fd()) { Ok(fd) } else { Err(none()) })
+    };
+    wire.take(check).await
 }
 
 /// Tells an admin what the proxy holds, as often as it asks.
@@ -168,6 +234,7 @@ async fn show(desk: &Desk, mut wire: Wire, uid: u32, admin: bool) -> Result<(), 
     wire.send(&wire::encode_first(&ToProgram::Ready(desk.introduction())), &[]).await?;
     let mut paced = Instant::now();
     while let Some(packet) = wire.recv().await? {
+        let Incoming::Plain(packet) = packet else { return Err(UNASKED) };
         let (ToDaemon::Snapshot, _) = wire::decode::<ToDaemon>(packet)? else {
             return Err(Cut::Breach("an admin only looks"));
         };

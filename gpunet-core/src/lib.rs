@@ -13,6 +13,7 @@ pub mod connection;
 pub mod flow;
 #[allow(unsafe_code)]
 pub mod futex;
+pub mod line;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod rc;

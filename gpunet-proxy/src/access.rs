@@ -65,7 +65,7 @@ pub struct Limits {
     /// Memory registered with network cards, which the system locks, bytes. Default 4 GiB: all the
     /// ring memory. Beyond it: ENOBUFS.
     pub registered_memory: u64,
-    /// Connects a second, of any transport; a second's worth may come at once. Default 10,000: more
+    /// Connects of any transport, and binds, a second; a second's worth may come at once. Default 10,000: more
     /// than a program that means it makes, few enough that the control thread serves others too.
     /// Beyond it: EAGAIN.
     pub connects_per_second: u32,

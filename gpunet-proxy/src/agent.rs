@@ -6,6 +6,7 @@
 //! same process; under a daemon it is the client's session thread, and requests and answers travel over
 //! the session's socket, descriptors with them.
 
+use crate::control_queue::ControlSender;
 use crate::device_memory::DeviceMemory;
 use crate::message::Message;
 use crossbeam_channel::Sender;
@@ -17,7 +18,6 @@ use gpunet_core::memory::SharedMemory;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::mpsc::UnboundedSender;
 
 /// How the control plane reaches an attachment's agent. Never blocks; to an agent that is gone it does
 /// nothing, since its attachment is about to be forgotten.
@@ -77,11 +77,7 @@ pub(crate) enum FromAgent {
 
 /// The agent of an attachment of this process: a thread that is started by the first request and ends
 /// with the link, when the attachment is forgotten.
-pub(crate) fn embedded_agent(
-    device: u32,
-    agent: SharedAgent,
-    answers: UnboundedSender<Message>,
-) -> AgentLink {
+pub(crate) fn embedded_agent(device: u32, agent: SharedAgent, answers: ControlSender) -> AgentLink {
     let thread = Mutex::new(AgentThread::Idle(agent));
     Box::new(move |request| {
         // A panic in here is a failed start, which leaves `Ended`.
@@ -108,7 +104,7 @@ enum AgentThread {
 }
 
 impl AgentThread {
-    fn start(&mut self, device: u32, answers: &UnboundedSender<Message>) {
+    fn start(&mut self, device: u32, answers: &ControlSender) {
         *self = match std::mem::replace(self, Self::Ended) {
             Self::Idle(agent) => {
                 let (requests, inbox) = crossbeam_channel::unbounded();

@@ -27,6 +27,7 @@ mod stream;
 
 use crate::attached::Usage;
 use crate::config::Config;
+use crate::control_queue::{ControlReceiver, ControlSender};
 use crate::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crate::shard;
@@ -43,7 +44,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// How the control plane reaches a data thread.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl ShardLink {
 pub(crate) struct Control {
     devices: BTreeMap<u32, Device>,
     shards: Vec<ShardLink>,
-    messages: UnboundedSender<Message>,
+    messages: ControlSender,
     routes: Routes,
     /// Where connects and listeners of all attachments meet.
     peer: Peer,
@@ -79,7 +79,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(shards: Vec<ShardLink>, messages: UnboundedSender<Message>, config: &Config) -> Self {
+    pub(crate) fn new(shards: Vec<ShardLink>, messages: ControlSender, config: &Config) -> Self {
         let routes = Routes::new(config);
         Self {
             devices: BTreeMap::new(),
@@ -97,9 +97,10 @@ impl Control {
     }
 
     /// Runs until told to stop.
-    pub(crate) async fn run(mut self, mut inbox: UnboundedReceiver<Message>, pulse: Arc<Pulse>) {
+    pub(crate) async fn run(mut self, mut inbox: ControlReceiver, pulse: Arc<Pulse>) {
         let _guard = PulseGuard(pulse.clone());
-        while let Some(message) = inbox.recv().await {
+        loop {
+            let message = inbox.recv().await;
             hand_off::at(HandOff::MessageTaken);
             match message {
                 Message::Stop => return,
@@ -134,6 +135,7 @@ impl Control {
             Message::Handshake { device, listener, number, rings, result } => {
                 self.handle_handshake(device, listener, number, rings, result);
             }
+            Message::Refuse { device, tickets } => self.refuse(device, tickets),
             Message::ListenerReady { device, slot, generation } => {
                 self.handle_listener_ready(device, slot, generation);
             }

@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::config::{BadConfig, Config};
 use crate::control::{Control, ShardLink};
+use crate::control_queue::{ControlSender, control_queue};
 use crate::cpus;
 use crate::descriptors::{self, hint};
 use crate::message::{Command, Message, send_to};
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
 
 /// How long an answer to [`Proxy::snapshot`] may take.
 pub(crate) const SNAPSHOT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub(crate) enum Side {
 /// The proxy's threads and how to reach them.
 pub(crate) struct Inner {
     pub(crate) config: Config,
-    pub(crate) messages: UnboundedSender<Message>,
+    pub(crate) messages: ControlSender,
     pub(crate) shards: Vec<ShardLink>,
     pub(crate) heart: Arc<Heart>,
     next_id: AtomicU32,
@@ -91,7 +91,7 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
 pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
     config.check()?;
     let start = |what| move |source| EmbedError::Start { what, source };
-    let (messages, inbox) = tokio::sync::mpsc::unbounded_channel();
+    let (messages, inbox) = control_queue();
     let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..config.data_threads {
         let (commands, receiver) = crossbeam_channel::unbounded();

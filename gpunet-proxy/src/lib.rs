@@ -23,6 +23,7 @@ mod attachment;
 mod client_socket;
 pub mod config;
 mod control;
+mod control_queue;
 mod cpus;
 pub mod daemon;
 pub mod descriptors;

@@ -10,6 +10,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
 use gpunet_core::memory::PartMemory;
+use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
 use std::sync::Arc;
@@ -131,6 +132,8 @@ pub(crate) enum Message {
     /// The handshake with a client of that listener (slot and generation) ended, and nothing uses its
     /// rings any more unless it succeeded.
     Handshake { device: u32, listener: (u32, u32), number: u64, rings: Rings, result: io::Result<Opened> },
+    /// Refuse what waited in the backlog of a listener that this attachment has closed.
+    Refuse { device: u32, tickets: Vec<Ticket> },
     /// A listener's descriptor became readable.
     ListenerReady { device: u32, slot: u32, generation: u32 },
     /// A data thread is done with a stream.
@@ -168,4 +171,40 @@ pub(crate) enum Message {
     Ping,
     /// End the thread.
     Stop,
+}
+
+/// In place of an attachment: people who look. Their questions wait for each other, and for a turn.
+const PEOPLE: u32 = u32::MAX;
+
+impl Message {
+    /// Whose turn it takes; `None` for what goes first.
+    pub(crate) const fn attachment(&self) -> Option<u32> {
+        match self {
+            Self::Request { device, .. }
+            | Self::Grown { device, .. }
+            | Self::Ask { device, .. }
+            | Self::Abandon { device, .. }
+            | Self::Attempted { device, .. }
+            | Self::Handshake { device, .. }
+            | Self::Refuse { device, .. }
+            | Self::ListenerReady { device, .. }
+            | Self::Finished { device, .. }
+            | Self::OutQueue { device, .. }
+            | Self::Agent { device, .. }
+            | Self::FinishLaunch { device, .. }
+            | Self::AbortLaunch { device, .. }
+            | Self::Release { device, .. }
+            | Self::ResetAll { device }
+            | Self::Usage { device, .. }
+            | Self::Detach { device, .. }
+            | Self::Gone { device, .. }
+            | Self::DetachTimeout { device } => Some(*device),
+            Self::Snapshot { .. } => Some(PEOPLE),
+            Self::Attach(_)
+            | Self::ArenaParts { .. }
+            | Self::ArenaTimeout { .. }
+            | Self::Ping
+            | Self::Stop => None,
+        }
+    }
 }

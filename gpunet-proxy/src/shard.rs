@@ -11,6 +11,7 @@ mod stream;
 pub(crate) use stream::errno;
 
 use crate::attached::Attached;
+use crate::control_queue::ControlSender;
 use crate::message::{Command, Message, OpenStream};
 use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
@@ -26,7 +27,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::{Pumped, Stream};
-use tokio::sync::mpsc::UnboundedSender;
 
 /// In the key of a stream (device and slot): it is the stream's second descriptor. Slots have 16 bits.
 const SECOND: u64 = 1 << 31;
@@ -44,7 +44,7 @@ pub(crate) struct ShardSetup {
     pub(crate) spin: Duration,
     pub(crate) latency: Duration,
     pub(crate) commands: Receiver<Command>,
-    pub(crate) control: UnboundedSender<Message>,
+    pub(crate) control: ControlSender,
     pub(crate) bell: Arc<OwnedFd>,
     pub(crate) pulse: Arc<Pulse>,
 }
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_found_before_a_sleep_keeps_the_thread_awake() {
-        let (control, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        let (control, mut requests) = crate::control_queue::control_queue();
         let (_commands, receiver) = crossbeam_channel::unbounded();
         let mut shard = Shard::new(ShardSetup {
             index: 0,
@@ -461,7 +461,7 @@ mod tests {
         attached.memory.request_words().get(last).publish(1);
         shard.turn();
         assert!(
-            matches!(requests.try_recv(), Ok(Message::Request { control, .. }) if control as usize == last)
+            matches!(requests.try_recv(), Some(Message::Request { control, .. }) if control as usize == last)
         );
         assert!(shard.was_busy);
     }

@@ -5,10 +5,11 @@
 //! plane); the device code does the rest.
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
+use crate::line::{Line, Place};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
@@ -23,28 +24,30 @@ pub struct Ticket {
     pub slot: u32,
     /// Its generation.
     pub generation: u32,
+    /// The number of its request.
+    pub control: u32,
 }
 
-/// A connect that waits in a listener's backlog.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    ticket: Ticket,
-}
-
+/// A listener's backlog.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: Line<Ticket>,
     backlog: usize,
     /// [::] without IPV6_V6ONLY: IPv4 addresses of this host mean it too.
     dual: bool,
 }
 
-type Listeners = Rc<RefCell<HashMap<SocketAddr, Queue>>>;
+#[derive(Debug, Default)]
+struct Meeting {
+    listeners: HashMap<SocketAddr, Queue>,
+    /// Where the connects wait.
+    places: HashMap<Ticket, (SocketAddr, Place)>,
+}
 
 /// The peer transport of a proxy: all its attachments meet here.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    listeners: Listeners,
+    meeting: Rc<RefCell<Meeting>>,
 }
 
 impl Peer {
@@ -57,7 +60,7 @@ impl Peer {
     /// The listener that a connect to `to` means: that exact address, or the wildcard of its port
     /// when the address is one of this host's.
     fn find(&self, to: SocketAddr) -> Option<SocketAddr> {
-        let listeners = self.listeners.borrow();
+        let listeners = &self.meeting.borrow().listeners;
         if listeners.contains_key(&to) {
             return Some(to);
         }
@@ -69,29 +72,26 @@ impl Peer {
         (listeners.contains_key(&wildcard) && is_local(to.ip())).then_some(wildcard)
     }
 
-    /// Takes a connect out of the backlog it waits in; says whether it was there.
+    /// Takes a connect out of the backlog it waits in; returns whether it was there.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
-        let mut found = false;
-        for queue in self.listeners.borrow_mut().values_mut() {
-            let before = queue.waiting.len();
-            queue.waiting.retain(|w| w.ticket != ticket);
-            found |= queue.waiting.len() != before;
-        }
-        found
+        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        let Some((addr, place)) = places.remove(&ticket) else { return false };
+        listeners.get_mut(&addr).is_some_and(|queue| queue.waiting.remove(place).is_some())
     }
 
     /// Puts a connect that was accepted back where it was: at the head of the backlog at `addr`.
     pub fn put_back(&self, addr: SocketAddr, ticket: Ticket) {
-        if let Some(queue) = self.listeners.borrow_mut().get_mut(&addr) {
-            queue.waiting.push_front(Waiting { ticket });
+        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        if let Some(queue) = listeners.get_mut(&addr) {
+            places.insert(ticket, (addr, queue.waiting.push_front(ticket)));
         }
     }
 
     /// The connects that wait at `addr`; used when its listener closes.
     #[must_use]
     pub fn waiting_at(&self, addr: SocketAddr) -> Vec<Ticket> {
-        let listeners = self.listeners.borrow();
-        listeners.get(&addr).map(|q| q.waiting.iter().map(|w| w.ticket).collect()).unwrap_or_default()
+        let queue = &self.meeting.borrow().listeners;
+        queue.get(&addr).map(|queue| queue.waiting.iter().copied().collect()).unwrap_or_default()
     }
 
     /// The address of the listener whose backlog a connect to `to` would join.
@@ -107,25 +107,25 @@ impl Transport for Peer {
     }
 
     fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
-        let mut listeners = self.listeners.borrow_mut();
+        let listeners = &mut self.meeting.borrow_mut().listeners;
         if listeners.contains_key(&bound.addr) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let dual =
             bound.addr.is_ipv6() && bound.addr.ip().is_unspecified() && !bound.options.has(Options::V6ONLY);
-        let queue = Queue { waiting: VecDeque::new(), backlog: backlog.max(1) as usize, dual };
+        let queue = Queue { waiting: Line::default(), backlog: backlog.max(1) as usize, dual };
         listeners.insert(bound.addr, queue);
-        Ok(Box::new(PeerListening { addr: bound.addr, listeners: self.listeners.clone() }))
+        Ok(Box::new(PeerListening { addr: bound.addr, meeting: self.meeting.clone() }))
     }
 
     fn connect(&self, request: Connect) -> Connecting {
         let Some(addr) = self.find(request.to) else {
             return Connecting::Elsewhere(request);
         };
-        let mut listeners = self.listeners.borrow_mut();
+        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
         match listeners.get_mut(&addr) {
             Some(queue) if queue.waiting.len() < queue.backlog => {
-                queue.waiting.push_back(Waiting { ticket: request.ticket });
+                places.insert(request.ticket, (addr, queue.waiting.push_back(request.ticket)));
                 Connecting::Queued
             }
             // A full backlog refuses, as Linux does for Unix-domain sockets.
@@ -136,7 +136,7 @@ impl Transport for Peer {
 
 struct PeerListening {
     addr: SocketAddr,
-    listeners: Listeners,
+    meeting: Rc<RefCell<Meeting>>,
 }
 
 impl Listen for PeerListening {
@@ -145,13 +145,15 @@ impl Listen for PeerListening {
     }
 
     fn accept(&mut self) -> io::Result<Accepted> {
-        let mut listeners = self.listeners.borrow_mut();
+        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
         let waiting = listeners.get_mut(&self.addr).and_then(|queue| queue.waiting.pop_front());
-        waiting.map(|w| Accepted::Direct(w.ticket)).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        let ticket = waiting.ok_or(io::ErrorKind::WouldBlock)?;
+        places.remove(&ticket);
+        Ok(Accepted::Direct(ticket))
     }
 
     fn ready(&mut self) -> u64 {
-        self.listeners.borrow().get(&self.addr).map_or(0, |queue| queue.waiting.len() as u64)
+        self.meeting.borrow().listeners.get(&self.addr).map_or(0, |queue| queue.waiting.len() as u64)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -161,7 +163,10 @@ impl Listen for PeerListening {
 
 impl Drop for PeerListening {
     fn drop(&mut self) {
-        self.listeners.borrow_mut().remove(&self.addr);
+        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        for ticket in listeners.remove(&self.addr).iter().flat_map(|queue| queue.waiting.iter()) {
+            places.remove(ticket);
+        }
     }
 }
 
@@ -175,14 +180,12 @@ mod tests {
     use super::*;
     use crate::transport::tcp;
 
+    fn ticket(slot: u32) -> Ticket {
+        Ticket { device: 1, slot, generation: 1, control: 7 }
+    }
+
     fn wish(to: SocketAddr, slot: u32) -> Connect {
-        Connect {
-            to,
-            from: None,
-            options: Options::DEFAULT,
-            ticket: Ticket { device: 1, slot, generation: 1 },
-            memory: None,
-        }
+        Connect { to, from: None, options: Options::DEFAULT, ticket: ticket(slot), memory: None }
     }
 
     #[test]
@@ -196,11 +199,13 @@ mod tests {
             assert!(matches!(peer.connect(wish(addr, slot)), Connecting::Queued));
         }
         assert_eq!(listening.ready(), 3);
-        assert!(peer.withdraw(Ticket { device: 1, slot: 1, generation: 1 }));
+        assert!(peer.withdraw(ticket(1)));
         assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
-        peer.put_back(addr, Ticket { device: 1, slot: 2, generation: 1 });
+        assert!(!peer.withdraw(ticket(2)), "it was accepted");
+        peer.put_back(addr, ticket(2));
         assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         drop(listening);
+        assert!(!peer.withdraw(ticket(3)) && peer.meeting.borrow().places.is_empty());
         assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));
     }
 

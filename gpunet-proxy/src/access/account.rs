@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As many connects as this time brings may come at once.
+/// As many connects and binds as this time brings may come at once.
 const BURST: Duration = Duration::from_secs(1);
 
 /// One user's account, shared by all attachments of that user.
@@ -22,7 +22,7 @@ pub struct Account {
 struct State {
     limits: Limits,
     held: Held,
-    /// When the bucket of connects is full again; in the past it is full.
+    /// When the bucket of connects and binds is full again; in the past it is full.
     full_at: Option<Instant>,
 }
 
@@ -125,11 +125,11 @@ impl Account {
         give(&mut self.lock().held.attachments, 1);
     }
 
-    /// Counts a connect.
+    /// Counts a connect or a bind.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] (EAGAIN): too many in too short a time. It may be tried again.
-    pub fn connect(&self, now: Instant) -> Result<(), Error> {
+    pub fn pace(&self, now: Instant) -> Result<(), Error> {
         let State { limits, full_at, .. } = &mut *self.lock();
         // A bucket as a point in time: each connect moves it on by its share of a second.
         let share = BURST.checked_div(limits.connects_per_second).ok_or(Error::WouldBlock)?;
@@ -244,20 +244,20 @@ mod tests {
     #[test]
     fn a_second_of_connects_may_come_at_once_and_then_one_at_a_time() {
         let (account, start) = (Account::new(1, limits()), Instant::now());
-        let at = |ms| account.connect(start + Duration::from_millis(ms)).is_ok();
+        let at = |ms| account.pace(start + Duration::from_millis(ms)).is_ok();
         assert_eq!([0, 0, 0, 0, 333, 334, 335].map(at), [true, true, true, false, false, true, false]);
         // However long the silence, the bucket holds no more than a second's worth.
         assert_eq!([9000; 4].map(at), [true, true, true, false]);
-        assert_eq!(account.connect(start), Err(Error::WouldBlock), "a clock that stands still");
+        assert_eq!(account.pace(start), Err(Error::WouldBlock), "a clock that stands still");
     }
 
     #[test]
     fn rates_of_none_and_of_many() {
         let none = Account::new(1, Limits { connects_per_second: 0, ..limits() });
-        assert_eq!(none.connect(Instant::now()), Err(Error::WouldBlock));
+        assert_eq!(none.pace(Instant::now()), Err(Error::WouldBlock));
         let many = Account::new(1, Limits { connects_per_second: 10_000, ..limits() });
         let now = Instant::now();
-        assert_eq!((0..20_000).filter(|_| many.connect(now).is_ok()).count(), 10_000);
+        assert_eq!((0..20_000).filter(|_| many.pace(now).is_ok()).count(), 10_000);
     }
 
     #[test]
@@ -283,9 +283,9 @@ mod tests {
         let one = accounts.account_at(1, limits(), start);
         assert_eq!(one.usage().sockets, 1, "held without an owner");
         one.give_socket();
-        (0..3).for_each(|_| one.connect(start).unwrap());
+        (0..3).for_each(|_| one.pace(start).unwrap());
         drop(one);
-        assert!(accounts.account_at(1, limits(), start).connect(start).is_err(), "the same bucket");
+        assert!(accounts.account_at(1, limits(), start).pace(start).is_err(), "the same bucket");
         accounts.account_at(2, limits(), start + Duration::from_secs(2));
         assert_eq!(accounts.accounts.lock().unwrap().len(), 1, "user 1 is forgotten");
     }

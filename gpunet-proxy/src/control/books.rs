@@ -13,9 +13,10 @@ use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Handle};
+use gpunet_core::line::{Line, Place};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -110,7 +111,7 @@ pub(super) enum Role {
 pub(super) struct Listener {
     pub(super) addr: SocketAddr,
     pub(super) backlogs: Vec<Backlog>,
-    pub(super) waiters: VecDeque<Waiter>,
+    pub(super) waiters: Line<Waiter>,
     pub(super) handshakes: Handshakes,
     pub(super) backlog: u32,
     /// The ready count that the device was shown last.
@@ -195,7 +196,7 @@ pub(super) struct Waiting {
 /// What a request waits for.
 pub(super) enum Wait {
     /// A connection at a listener.
-    Accept { listener: u32 },
+    Accept { listener: u32, place: Place },
     /// A driven stream that is being opened. Dropping the sender gives it up; the attempt then says
     /// when its rings are free.
     Attempt { _stop: oneshot::Sender<()> },
@@ -270,7 +271,7 @@ impl Device {
     /// What the attachment holds.
     pub(super) fn usage(&self) -> Usage {
         Usage {
-            sockets: self.slots.iter().filter(|slot| !matches!(slot.role, Role::Free)).count(),
+            sockets: self.used,
             requests: self.requests.len(),
             ring_bytes: self.ring_bytes,
             free_ring_bytes: self.shared.free_bytes() + self.local.as_ref().map_or(0, Slab::free_bytes),
@@ -301,6 +302,8 @@ impl Device {
         let book = &mut self.slots[socket.slot() as usize];
         (book.generation, book.retiring) = (socket.generation(), true);
         book.role = Role::Retired(None);
+        book.since = Some(Instant::now());
+        self.used += 1;
         true
     }
 

@@ -5,19 +5,23 @@ use super::books::{Backlog, Listener, Role, Wait, Waiter, Waiting};
 use super::handshake::Handshakes;
 use super::request::bound_reply;
 use super::shortage::Shortage;
+use crate::control_queue::ControlSender;
 use crate::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::SHARED;
-use gpunet_core::transport::Accepted;
-use std::collections::VecDeque;
+use gpunet_core::line::Line;
+use gpunet_core::transport::peer::Ticket;
+use gpunet_core::transport::{Accepted, Connect};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
+
+/// Connects of a closed listener's backlog that are refused without a pause: about a millisecond's worth.
+const REFUSED_AT_ONCE: usize = 512;
 
 /// What became of an accept and a backlog.
 enum Served {
@@ -76,7 +80,7 @@ impl Control {
         let listener = Listener {
             addr,
             backlogs,
-            waiters: VecDeque::new(),
+            waiters: Line::default(),
             handshakes: Handshakes::default(),
             backlog: request.backlog.max(1),
             shown: 0,
@@ -101,8 +105,8 @@ impl Control {
         device.opening(target, request.target_generation, launch);
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;
-        listener.waiters.push_back(Waiter { control, seq, target, launch });
-        device.wait(control, seq, launch, Wait::Accept { listener: slot });
+        let place = listener.waiters.push_back(Waiter { control, seq, target, launch });
+        device.wait(control, seq, launch, Wait::Accept { listener: slot, place });
         let short = self.serve(device_id, slot);
         if no_wait {
             self.end_accept_without_wait(device_id, control, seq, short);
@@ -266,25 +270,34 @@ impl Control {
         let tasks = listener.watches.iter().map(|(task, _)| task).chain(&listener.retry);
         tasks.for_each(JoinHandle::abort);
         let backlog = self.peer.waiting_at(listener.addr);
-        self.peer_listeners.retain(|_, &mut at| at != (device_id, slot));
-        let mut refused: Vec<(u32, u32)> = Vec::new();
-        for ticket in backlog {
-            let Some(connector) = self.device(ticket.device) else { continue };
-            let waits =
-                |waiting: &Waiting| matches!(waiting.what, Wait::Queued { slot, .. } if slot == ticket.slot);
-            let waiting = connector.requests.iter().filter(|(_, waiting)| waits(waiting));
-            refused.extend(waiting.map(|(&control, _)| (ticket.device, control)));
+        if self.peer_listeners.get(&listener.addr) == Some(&(device_id, slot)) {
+            self.peer_listeners.remove(&listener.addr);
         }
         let Some(device) = self.device(device_id) else { return };
-        for waiter in std::mem::take(&mut listener.waiters) {
+        while let Some(waiter) = listener.waiters.pop_front() {
             device.recycle(waiter.target);
             device.reply_result(waiter.control, waiter.seq, Err(Error::BadHandle));
         }
         device.close_handshakes(std::mem::take(&mut listener.handshakes));
         drop(listener);
         device.recycle(slot);
-        for (connector, control) in refused {
-            self.cancel(connector, control, Error::ConnectionRefused);
+        self.refuse(device_id, backlog);
+    }
+
+    /// Refuses connects that waited in a backlog which is gone: some now, and the others in later turns of the
+    /// attachment that closed the listener.
+    pub(super) fn refuse(&mut self, device_id: u32, mut tickets: Vec<Ticket>) {
+        for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSED_AT_ONCE)) {
+            let waiting = self.device(ticket.device).and_then(|device| device.requests.get(&ticket.control));
+            let waits = |wish: &Connect| wish.ticket == ticket;
+            if waiting
+                .is_some_and(|waiting| matches!(&waiting.what, Wait::Queued { wish, .. } if waits(wish)))
+            {
+                self.cancel(ticket.device, ticket.control, Error::ConnectionRefused);
+            }
+        }
+        if !tickets.is_empty() {
+            let _ = self.messages.send(Message::Refuse { device: device_id, tickets });
         }
     }
 }
@@ -308,8 +321,8 @@ impl super::books::Device {
     /// Puts a waiter back at the head of a listener's queue.
     pub(super) fn wait_first(&mut self, listener_slot: u32, waiter: Waiter) {
         if let Role::Listener(listener) = &mut self.slots[listener_slot as usize].role {
-            listener.waiters.push_front(waiter);
-            let what = Wait::Accept { listener: listener_slot };
+            let place = listener.waiters.push_front(waiter);
+            let what = Wait::Accept { listener: listener_slot, place };
             let waiting = Waiting { seq: waiter.seq, launch: waiter.launch, what };
             self.requests.insert(waiter.control, waiting);
         }
@@ -317,7 +330,7 @@ impl super::books::Device {
 }
 
 /// Tells the control plane each time a listener's descriptor becomes readable.
-async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: UnboundedSender<Message>, ready: Message) {
+async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: Message) {
     let Message::ListenerReady { device, slot, generation } = ready else { return };
     let fd = match crate::readiness::watch(fd) {
         Ok(fd) => fd,

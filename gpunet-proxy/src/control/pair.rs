@@ -5,7 +5,7 @@
 //! of one device; `join` has those of two.
 
 use super::Control;
-use super::books::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter};
+use super::books::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
 use super::shortage::Shortage;
 use crate::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
@@ -121,13 +121,13 @@ impl Control {
         let (accept_options, at) = (listener.bound.options, listener.addr);
         let generation = device.slots.get(waiter.target as usize)?.generation;
         let connector = self.device(ticket.device)?;
-        let (control, seq, wish) =
-            connector.requests.iter().find_map(|(&control, waiting)| match &waiting.what {
-                Wait::Queued { slot, wish } if *slot == ticket.slot => {
-                    Some((control, waiting.seq, wish.clone()))
-                }
-                _ => None,
-            })?;
+        let control = ticket.control;
+        let (seq, wish) = match connector.requests.get(&control)? {
+            Waiting { seq, what: Wait::Queued { wish, .. }, .. } if wish.ticket == ticket => {
+                (*seq, wish.clone())
+            }
+            _ => return None,
+        };
         // A wildcard listener is reached at the address that was asked for.
         let asked = if at.ip().is_unspecified() { wish.to.ip() } else { at.ip() };
         let server_addr = SocketAddr::new(host_ip(asked), at.port());

@@ -110,17 +110,16 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let Some(waiting) = device.requests.remove(&control) else { return };
         match waiting.what {
-            Wait::Accept { listener } => {
+            Wait::Accept { listener, place } => {
                 if let Role::Listener(book) = &mut device.slots[listener as usize].role
-                    && let Some(at) = book.waiters.iter().position(|w| w.control == control)
-                    && let Some(waiter) = book.waiters.remove(at)
+                    && let Some(waiter) = book.waiters.remove(place)
                 {
                     device.recycle(waiter.target);
                 }
             }
             Wait::Queued { slot, .. } => {
                 let generation = device.slots[slot as usize].generation;
-                peer.withdraw(Ticket { device: device_id, slot, generation });
+                peer.withdraw(Ticket { device: device_id, slot, generation, control });
                 device.recycle(slot);
             }
             Wait::Joining { join } => self.leave_join(device_id, join),
@@ -173,8 +172,11 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
 fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
     if let Some(account) = &device.attached.account {
         match op {
-            Op::Bind => account.bind(request.address.to_std().map_or(0, |addr| addr.port()))?,
-            Op::Connect => account.connect(Instant::now())?,
+            Op::Bind => {
+                account.bind(request.address.to_std().map_or(0, |addr| addr.port()))?;
+                account.pace(Instant::now())?;
+            }
+            Op::Connect => account.pace(Instant::now())?,
             _ => {}
         }
     }

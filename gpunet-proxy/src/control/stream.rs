@@ -29,7 +29,7 @@ impl Control {
             device.recycle(slot);
             return device.reply_result(control, seq, Err(Error::FamilyNotSupported));
         };
-        let ticket = Ticket { device: device_id, slot, generation: request.generation };
+        let ticket = Ticket { device: device_id, slot, generation: request.generation, control };
         let wish = Connect { to, from: bound, options, ticket, memory: None };
         // What it waits in is ready before it waits, so that an accept need not.
         if !(allowed(options.transport, TransportKind::Peer) && self.prepare(control, seq, launch, &wish)) {

@@ -2,13 +2,13 @@
 
 use super::stream::Stream;
 use crate::attached::Attached;
+use crate::control_queue::ControlSender;
 use crate::message::{Message, StreamCount};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::memory::WordArray;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::mpsc::UnboundedSender;
 
 /// Slots up to which a turn looks at the words of all streams (some microseconds for ten times as many).
 const SLICE: usize = 1024;
@@ -175,7 +175,7 @@ impl Device {
 
     /// Hands new control requests on, of all or of a slice, and those that were given up; says whether there
     /// were any.
-    pub(super) fn scan_requests(&mut self, extent: Extent, control: &UnboundedSender<Message>) -> bool {
+    pub(super) fn scan_requests(&mut self, extent: Extent, control: &ControlSender) -> bool {
         let mut busy = false;
         let id = self.attached.id;
         let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);

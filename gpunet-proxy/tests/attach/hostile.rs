@@ -4,15 +4,50 @@ use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, h
 use crate::support::daemon::{Served, TempDir, listener};
 use crate::support::world::LOOPBACK;
 use crate::support::{HANG, SOLO, bounded, small, until};
-use gpunet_device::abi::control::{Op, Request};
-use gpunet_device::{Error, Listener, Options};
+use gpunet_device::abi::SockAddr;
+use gpunet_device::abi::control::{Op, Reply, Request};
+use gpunet_device::{Error, Listener, Options, TransportKind};
 use gpunet_proxy::access::Access;
+use gpunet_proxy::snapshot::State;
 use gpunet_proxy::{attach, daemon};
 use rustix::net::sockopt::set_socket_linger;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Asks as a host program does, and does not wait for the answer.
+fn ask(raw: &Raw, number: u32, request: &Request) {
+    // SAFETY: plain integers without padding, which the ABI's own tests check.
+    let request =
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>()) };
+    raw.send(&bytes(&ToDaemon::Ask { number: (1 << 31) + number, request: request.to_vec() }));
+}
+
+/// A client with many sockets.
+fn large(served: &Served) -> Raw {
+    let raw = Raw::connect(&served.path);
+    raw.send(&hello(&Want::Attach(Wish { sockets: 1 << 16, ..wish() })));
+    assert!(matches!(raw.first(), Some(First::Welcome { .. })));
+    raw
+}
+
+/// Has a client listen in its slot 0, with small rings, and returns the address.
+fn listen(raw: &Raw) -> SockAddr {
+    let mut bind = Request::new(Op::Bind, 0, 1, 0);
+    (bind.flags, bind.backlog, bind.address) = (Request::LISTEN, u32::MAX, LOOPBACK);
+    bind.options = PEER;
+    ask(raw, 0, &bind);
+    let reply = raw.next().expect("a reply");
+    let reply = &reply[reply.len() - size_of::<Reply>()..];
+    // SAFETY: as many bytes as a reply has, which is plain integers.
+    let reply = unsafe { reply.as_ptr().cast::<Reply>().read_unaligned() };
+    assert_eq!(reply.errno, 0);
+    reply.descriptor.local
+}
+
+const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
 
 /// A descriptor that takes an hour to close, once it is the last: a TCP socket that lingers, with data that its peer
 /// does not read.
@@ -82,21 +117,12 @@ fn a_client_that_detaches_and_does_not_read_ends_with_the_daemon() {
     bounded(|| {
         const WAITING: u32 = 900;
         let mut served = Served::new(small());
-        let raw = Raw::connect(&served.path);
-        raw.send(&hello(&Want::Attach(Wish { sockets: 1024, ..wish() })));
-        assert!(matches!(raw.first(), Some(First::Welcome { .. })));
-        let ask = |number: u32, request: &Request| {
-            raw.send(&bytes(&ToDaemon::Ask { number: (1 << 31) + number, request: request_bytes(request) }));
-        };
-        let mut bind = Request::new(Op::Bind, 0, 1, 0);
-        (bind.flags, bind.address) = (Request::LISTEN, LOOPBACK);
-        bind.options = Options::DEFAULT.with_rings(4096, 4096);
-        ask(0, &bind);
-        assert!(raw.next().is_some());
+        let raw = large(&served);
+        listen(&raw);
         for target in 1..=WAITING {
             let mut accept = Request::new(Op::Accept, 0, 1, 0);
             (accept.target, accept.target_generation) = (target, 1);
-            ask(target, &accept);
+            ask(&raw, target, &accept);
         }
         // All of them are answered now, and nobody reads it.
         raw.send(&bytes(&ToDaemon::Detach));
@@ -108,10 +134,59 @@ fn a_client_that_detaches_and_does_not_read_ends_with_the_daemon() {
     });
 }
 
-fn request_bytes(request: &Request) -> Vec<u8> {
-    // SAFETY: plain integers without padding, which the ABI's own tests check.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>()) }
-        .to_vec()
+/// Attacks a daemon, which takes turns all the time.
+fn alive_during(served: &Served, attack: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert!(served.daemon().is_alive());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        attack();
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// The backlog of one listener is closed, while others bind and close.
+#[test]
+fn a_large_backlog_is_refused_while_others_are_served() {
+    bounded(|| {
+        const CONNECTS: u32 = 60_000;
+        let rules = format!("[user.{}]\nconnects_per_second = 1000000", rustix::process::getuid().as_raw());
+        let served = Served::with(small(), toml::from_str(&rules).expect("rules"));
+        let attachment = served.attach(small()).attach_cpu().expect("attached");
+        let token = attachment.token().expect("a number");
+        let bind = || {
+            let own = Listener::bind(&SOLO, token.net(), LOOPBACK).expect("served, and no ENETDOWN");
+            own.close(&SOLO).expect("open");
+        };
+        alive_during(&served, || {
+            let raw = large(&served);
+            let addr = listen(&raw);
+            for slot in 1..=CONNECTS {
+                let mut connect = Request::new(Op::Connect, slot, 1, 0);
+                (connect.address, connect.options) = (addr, PEER);
+                ask(&raw, slot, &connect);
+            }
+            until("all of them wait", || {
+                let sockets = served.daemon().snapshot().expect("it answers").sockets;
+                let waiting = sockets.iter().find(|socket| socket.state == State::Listen);
+                waiting.is_some_and(|socket| socket.waiting == u64::from(CONNECTS))
+            });
+            ask(&raw, 0, &Request::new(Op::Close, 0, 1, 0));
+            // The close is answered, too.
+            for answered in 0..=CONNECTS {
+                assert!(raw.next().is_some());
+                if answered % 100 == 0 {
+                    bind();
+                }
+            }
+            drop(raw);
+            served.expect_clients(1);
+        });
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod account;
 mod peer;
 mod ports;
 
-pub use account::{Account, Accounts, Held};
+pub use account::{Account, Accounts, Descriptors, Held};
 pub use ports::{BadPorts, Ports};
 
 pub(crate) use peer::{accepts_descriptors, set_accepts_descriptors};
@@ -69,6 +69,10 @@ pub struct Limits {
     /// than a program that means it makes, few enough that the control thread serves others too.
     /// Beyond it: EAGAIN.
     pub connects_per_second: u32,
+    /// File descriptors of the daemon: one for each socket but those of `peer` streams, two for each
+    /// listener, and a few for each attachment. Default: half of what all users may have, which is the
+    /// daemon's `ulimit -n` less its reserve ([`Descriptors`]). Beyond it: ENFILE.
+    pub descriptors: Option<u32>,
     /// Attachments (one for each device of each process). Default 64: eight processes with eight
     /// GPUs. Beyond it the attach is refused.
     pub attachments: u32,
@@ -87,6 +91,7 @@ impl Default for Limits {
             ring_memory: 4 << 30,
             registered_memory: 4 << 30,
             connects_per_second: 10_000,
+            descriptors: None,
             attachments: 64,
             ports: Ports::unprivileged(),
             admin: false,
@@ -103,6 +108,9 @@ impl Limits {
         set(&mut self.ring_memory, over.ring_memory.as_ref());
         set(&mut self.registered_memory, over.registered_memory.as_ref());
         set(&mut self.connects_per_second, over.connects_per_second.as_ref());
+        if over.descriptors.is_some() {
+            self.descriptors = over.descriptors;
+        }
         set(&mut self.attachments, over.attachments.as_ref());
         set(&mut self.ports, over.ports.as_ref());
         set(&mut self.admin, over.admin.as_ref());
@@ -123,6 +131,8 @@ struct Overrides {
     #[serde(skip_serializing_if = "Option::is_none")]
     connects_per_second: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    descriptors: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     attachments: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ports: Option<Ports>,
@@ -142,6 +152,7 @@ impl Overrides {
             ring_memory: self.ring_memory.max(other.ring_memory),
             registered_memory: self.registered_memory.max(other.registered_memory),
             connects_per_second: self.connects_per_second.max(other.connects_per_second),
+            descriptors: self.descriptors.max(other.descriptors),
             attachments: self.attachments.max(other.attachments),
             ports: match (self.ports, &other.ports) {
                 (Some(one), Some(other)) => Some(one.and(other)),

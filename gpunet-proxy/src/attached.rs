@@ -43,20 +43,25 @@ pub(crate) struct Attached {
 pub(crate) struct Quota {
     account: Arc<Account>,
     memory: u64,
+    descriptors: u64,
 }
 
 impl Quota {
-    /// Takes an attachment and its memory.
+    /// Takes an attachment, its memory and its descriptors.
     ///
     /// # Errors
     /// The errno, and which limit.
-    pub(crate) fn take(account: Arc<Account>, memory: u64) -> Result<Self, (Error, String)> {
+    pub(crate) fn take(
+        account: Arc<Account>,
+        memory: u64,
+        descriptors: u64,
+    ) -> Result<Self, (Error, String)> {
         let (uid, limits) = (account.uid(), account.limits());
         account.take_attachment().map_err(|error| {
             let allowed = limits.attachments;
             (error, format!("user {uid} has the {allowed} attachments that it may have (limit: attachments)"))
         })?;
-        let mut quota = Self { account, memory: 0 };
+        let mut quota = Self { account, memory: 0, descriptors: 0 };
         quota.account.take_memory(memory).map_err(|error| {
             let (allowed, held) = (limits.ring_memory, quota.account.usage().ring_memory);
             let why = format!(
@@ -66,6 +71,15 @@ impl Quota {
             (error, why)
         })?;
         quota.memory = memory;
+        quota.account.take_descriptors(descriptors).map_err(|error| {
+            let allowed = quota.account.allowed_descriptors();
+            let why = format!(
+                "user {uid} has the file descriptors that it may have ({allowed}), or all users have (limit: \
+                 descriptors; the daemon's `ulimit -n`)"
+            );
+            (error, why)
+        })?;
+        quota.descriptors = descriptors;
         Ok(quota)
     }
 }
@@ -73,6 +87,7 @@ impl Quota {
 impl Drop for Quota {
     fn drop(&mut self) {
         self.account.give_memory(self.memory);
+        self.account.give_descriptors(self.descriptors);
         self.account.give_attachment();
     }
 }

@@ -19,7 +19,7 @@ mod admit;
 mod outbox;
 mod session;
 
-use crate::access::{Access, Accounts, set_accepts_descriptors};
+use crate::access::{Access, Accounts, Descriptors, set_accepts_descriptors};
 use crate::config::Config;
 use crate::descriptors::{self, hint};
 use crate::embed::SNAPSHOT;
@@ -30,6 +30,7 @@ use crate::snapshot::Snapshot;
 use crate::user_work::UserWork;
 use crate::wire::{self, ToDaemon, ToProgram, Want};
 use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -144,9 +145,10 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let _ = set_accepts_descriptors(listener.as_fd(), false);
     let proxy = embed::start(config)?;
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
+    let limit = getrlimit(Resource::Nofile).current;
     let desk = Arc::new(Desk {
         proxy,
-        accounts: Accounts::default(),
+        accounts: Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX))),
         access: Mutex::new(access),
         orders: watch::Sender::new(Order::Serve(0)),
         visitors: Mutex::default(),

@@ -93,6 +93,8 @@ pub(crate) struct Rings {
     pub(crate) recv: Ring,
     /// A network card reaches them, and the owner's account counts that.
     pub(crate) registered: bool,
+    /// The owner's account counts the descriptor of the connection whose rings they are.
+    pub(crate) driven: bool,
 }
 
 impl Rings {

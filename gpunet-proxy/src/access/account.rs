@@ -16,6 +16,36 @@ const BURST: Duration = Duration::from_secs(1);
 pub struct Account {
     uid: u32,
     state: Mutex<State>,
+    descriptors: Arc<Descriptors>,
+}
+
+/// The file descriptors of the process that all users' sockets and attachments may take together.
+#[derive(Debug)]
+pub struct Descriptors {
+    limit: u64,
+    held: Mutex<u64>,
+}
+
+impl Descriptors {
+    /// What users may have of a process that may open so many.
+    ///
+    /// The reserve is for the daemon itself and for people who ask it: 256, or a quarter of few.
+    #[must_use]
+    pub fn of_process(limit: u64) -> Self {
+        Self { limit: limit - (limit / 4).min(256), held: Mutex::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        // Nothing in here panics halfway through a change.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Descriptors {
+    /// As many as there are.
+    fn default() -> Self {
+        Self { limit: u64::MAX, held: Mutex::new(0) }
+    }
 }
 
 #[derive(Debug)]
@@ -35,6 +65,8 @@ pub struct Held {
     pub ring_memory: u64,
     /// Memory registered with network cards, bytes.
     pub registered_memory: u64,
+    /// File descriptors.
+    pub descriptors: u64,
     /// Attachments.
     pub attachments: u64,
 }
@@ -51,11 +83,15 @@ fn give(held: &mut u64, amount: u64) {
 }
 
 impl Account {
-    /// An account that holds nothing.
+    /// An account that holds nothing, of a process with as many descriptors as it needs.
     #[must_use]
     pub fn new(uid: u32, limits: Limits) -> Self {
+        Self::of(uid, limits, Arc::default())
+    }
+
+    fn of(uid: u32, limits: Limits, descriptors: Arc<Descriptors>) -> Self {
         let state = State { limits, held: Held::default(), full_at: None };
-        Self { uid, state: Mutex::new(state) }
+        Self { uid, state: Mutex::new(state), descriptors }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -109,6 +145,33 @@ impl Account {
     /// Gives registered memory back.
     pub fn give_registered(&self, bytes: u64) {
         give(&mut self.lock().held.registered_memory, bytes);
+    }
+
+    /// Takes file descriptors: of the user's, and of those that all users have.
+    ///
+    /// # Errors
+    /// [`Error::TooManyFiles`] (ENFILE).
+    pub fn take_descriptors(&self, count: u64) -> Result<(), Error> {
+        let allowed = self.allowed_descriptors();
+        let State { held, .. } = &mut *self.lock();
+        let of_all = &mut *self.descriptors.lock();
+        let mut own = held.descriptors;
+        take(&mut own, count, allowed, Error::TooManyFiles)?;
+        take(of_all, count, self.descriptors.limit, Error::TooManyFiles)?;
+        held.descriptors = own;
+        Ok(())
+    }
+
+    /// Gives file descriptors back.
+    pub fn give_descriptors(&self, count: u64) {
+        give(&mut self.lock().held.descriptors, count);
+        give(&mut self.descriptors.lock(), count);
+    }
+
+    /// How many file descriptors the user may have.
+    #[must_use]
+    pub fn allowed_descriptors(&self) -> u64 {
+        self.lock().limits.descriptors.map_or(self.descriptors.limit / 2, u64::from)
     }
 
     /// Takes an attachment.
@@ -177,9 +240,16 @@ impl Account {
 #[derive(Debug, Default)]
 pub struct Accounts {
     accounts: Mutex<BTreeMap<u32, Arc<Account>>>,
+    descriptors: Arc<Descriptors>,
 }
 
 impl Accounts {
+    /// No accounts yet, of a process with so many descriptors.
+    #[must_use]
+    pub fn new(descriptors: Descriptors) -> Self {
+        Self { accounts: Mutex::default(), descriptors: Arc::new(descriptors) }
+    }
+
     /// The account of a user, which has these limits from now on.
     ///
     /// Accounts that nobody uses, that hold nothing and whose bucket is full are forgotten here: to
@@ -191,7 +261,8 @@ impl Accounts {
     fn account_at(&self, uid: u32, limits: Limits, now: Instant) -> Arc<Account> {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle(now));
-        let account = accounts.entry(uid).or_insert_with(|| Arc::new(Account::new(uid, limits.clone())));
+        let new = || Arc::new(Account::of(uid, limits.clone(), self.descriptors.clone()));
+        let account = accounts.entry(uid).or_insert_with(new);
         account.set_limits(limits);
         account.clone()
     }
@@ -207,6 +278,7 @@ mod tests {
             ring_memory: 100,
             registered_memory: 50,
             connects_per_second: 3,
+            descriptors: Some(7),
             attachments: 1,
             ..Limits::default()
         }
@@ -227,15 +299,20 @@ mod tests {
             (Ok(()), Err(Error::NoBuffers))
         );
         assert_eq!(
+            [5, 3, 2].map(|count| account.take_descriptors(count)),
+            [Ok(()), Err(Error::TooManyFiles), Ok(())]
+        );
+        assert_eq!(
             (account.take_attachment(), account.take_attachment()),
             (Ok(()), Err(Error::TooManySockets))
         );
         assert_eq!(
             account.usage(),
-            Held { sockets: 2, ring_memory: 100, registered_memory: 50, attachments: 1 }
+            Held { sockets: 2, ring_memory: 100, registered_memory: 50, descriptors: 7, attachments: 1 }
         );
         account.give_memory(100);
         account.give_registered(50);
+        account.give_descriptors(7);
         account.give_attachment();
         assert_eq!(account.usage(), Held { sockets: 2, ..Held::default() });
         assert_eq!([0, 1024, 80].map(|port| account.bind(port)), [Ok(()), Ok(()), Err(Error::AccessDenied)]);
@@ -288,6 +365,30 @@ mod tests {
         assert!(accounts.account_at(1, limits(), start).pace(start).is_err(), "the same bucket");
         accounts.account_at(2, limits(), start + Duration::from_secs(2));
         assert_eq!(accounts.accounts.lock().unwrap().len(), 1, "user 1 is forgotten");
+    }
+
+    #[test]
+    fn one_user_leaves_descriptors_to_others_and_all_leave_the_reserve() {
+        let accounts = Accounts::new(Descriptors::of_process(1000));
+        let [one, two, three] = [1, 2, 3].map(|uid| accounts.account(uid, Limits::default()));
+        assert_eq!(
+            (one.take_descriptors(376), one.take_descriptors(375)),
+            (Err(Error::TooManyFiles), Ok(()))
+        );
+        assert_eq!(
+            (two.take_descriptors(375), three.take_descriptors(1)),
+            (Ok(()), Err(Error::TooManyFiles))
+        );
+        assert_eq!(three.usage().descriptors, 0);
+        two.give_descriptors(1);
+        assert_eq!(three.take_descriptors(1), Ok(()));
+        assert_eq!(Descriptors::of_process(40).limit, 30);
+        let rich = accounts.account(4, Limits { descriptors: Some(u32::MAX), ..Limits::default() });
+        one.give_descriptors(375);
+        assert_eq!(
+            (rich.take_descriptors(376), rich.take_descriptors(375)),
+            (Err(Error::TooManyFiles), Ok(()))
+        );
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) struct Device {
     ring_bytes: u64,
     /// Bytes of rings that a network card reaches, which the owner's account counts.
     pub(super) registered_bytes: u64,
+    /// Descriptors of sockets and streams, which the owner's account counts.
+    pub(super) descriptors: u64,
     /// Slots that are in use.
     used: usize,
     /// Listeners that have connections which they cannot hand over.
@@ -81,6 +83,8 @@ pub(super) struct Slot {
     pub(super) since: Option<Instant>,
     /// It is counted in its owner's account.
     counted: bool,
+    /// So many descriptors are counted for it there, beside those of streams.
+    descriptors: u8,
     /// Its socket is closed for a launch that has ended: it is not free again before the host says that
     /// no running launch knows the handle.
     pub(super) retiring: bool,
@@ -231,6 +235,7 @@ impl Device {
             card_reaches_device: true,
             ring_bytes,
             registered_bytes: 0,
+            descriptors: 0,
             shared_rings,
             growing,
             used: 0,
@@ -375,6 +380,30 @@ impl Device {
         Ok(())
     }
 
+    /// Counts a descriptor of a socket that is no stream in its owner's account.
+    ///
+    /// # Errors
+    /// TooManyFiles, when the owner has as many as it may have.
+    pub(super) fn count_descriptor(&mut self, slot: u32) -> Result<(), Error> {
+        if let Some(account) = &self.attached.account {
+            if let Err(error) = account.take_descriptors(1) {
+                self.warn(Shortage::UserDescriptors, format_args!("a socket cannot be opened"), None);
+                return Err(error);
+            }
+            self.descriptors += 1;
+            self.slots[slot as usize].descriptors += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives descriptors back to the owner's account.
+    pub(super) fn give_descriptors(&mut self, count: u64) {
+        self.descriptors -= count;
+        if let Some(account) = &self.attached.account {
+            account.give_descriptors(count);
+        }
+    }
+
     /// Returns whether all slots are in use.
     pub(super) fn is_full(&self) -> bool {
         self.used == self.slots.len()
@@ -390,6 +419,7 @@ impl Device {
         }
         // Of streams, and of those that were being opened.
         account.give_registered(std::mem::take(&mut self.registered_bytes));
+        account.give_descriptors(std::mem::take(&mut self.descriptors));
     }
 
     /// Marks a slot as being opened for that generation and launch.
@@ -439,6 +469,10 @@ impl Device {
         }
         if let (Some(account), true) = (&self.attached.account, std::mem::take(&mut book.counted)) {
             account.give_socket();
+        }
+        let descriptors = std::mem::take(&mut book.descriptors);
+        if descriptors > 0 {
+            self.give_descriptors(descriptors.into());
         }
         self.attached.memory.recycle(slot);
     }

@@ -180,11 +180,21 @@ fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
             _ => {}
         }
     }
+    let (slot, listens) = (request.slot, request.flags & Request::LISTEN != 0);
     match op {
-        Op::Bind | Op::Connect => device.count_socket(request.slot),
-        Op::Accept => device.count_socket(request.target),
-        _ => Ok(()),
+        Op::Bind => {
+            device.count_socket(slot)?;
+            device.count_descriptor(slot)?;
+        }
+        Op::Connect => device.count_socket(slot)?,
+        Op::Accept => device.count_socket(request.target)?,
+        _ => {}
     }
+    if op == Op::Listen || (op == Op::Bind && listens) {
+        // It is watched by another one.
+        device.count_descriptor(slot)?;
+    }
+    Ok(())
 }
 
 /// Takes back the slot of a socket that a refused request was to open: the device gives the socket up,

@@ -38,7 +38,8 @@ impl Device {
             return None;
         };
         let ring = |offset, log2| Ring { offset, log2 };
-        Some(Rings { region, send: ring(first, send), recv: ring(second, recv), registered: false })
+        let (send, recv) = (ring(first, send), ring(second, recv));
+        Some(Rings { region, send, recv, registered: false, driven: false })
     }
 
     /// Returns whether two rings of these sizes would find room if no other stream had any, and all ring memory were
@@ -62,8 +63,8 @@ impl Device {
         }
     }
 
-    /// Takes two rings for a driven stream over that transport. A network card is to reach those of rc, which counts in
-    /// the owner's account.
+    /// Takes two rings for a driven stream over that transport, and its descriptor of the owner's account. A network card
+    /// is to reach those of rc, which counts there, too.
     ///
     /// # Errors
     /// What there is too little of.
@@ -71,7 +72,14 @@ impl Device {
         let card = kind == TransportKind::Rc;
         let region = if card { self.rc_region() } else { SHARED };
         let mut rings = self.take_rings(region, send, recv).ok_or_else(|| self.no_rings(region))?;
-        if let (Some(account), true) = (&self.attached.account, card) {
+        let Some(account) = self.attached.account.clone() else { return Ok(rings) };
+        if account.take_descriptors(1).is_err() {
+            self.give_rings(rings);
+            return Err(Shortage::UserDescriptors);
+        }
+        rings.driven = true;
+        self.descriptors += 1;
+        if card {
             if account.take_registered(rings.bytes()).is_err() {
                 self.give_rings(rings);
                 return Err(Shortage::Registered);
@@ -94,6 +102,9 @@ impl Device {
         if let (Some(account), true) = (&self.attached.account, rings.registered) {
             account.give_registered(rings.bytes());
             self.registered_bytes -= rings.bytes();
+        }
+        if rings.driven {
+            self.give_descriptors(1);
         }
         let slab = self.slab(rings.region);
         slab.give(rings.send.offset, rings.send.log2);

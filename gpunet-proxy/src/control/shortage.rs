@@ -44,6 +44,8 @@ pub(super) enum Shortage {
     Slots,
     /// Sockets of the attachment's user.
     UserSockets,
+    /// File descriptors of the attachment's user.
+    UserDescriptors,
     /// File descriptors, of this process or of the system.
     Descriptors,
     /// Memory of the system, or memory that it lets this process lock.
@@ -65,7 +67,7 @@ impl Shortage {
         match self {
             Self::Growing | Self::Rings { .. } | Self::Registered | Self::System => Error::NoBuffers,
             Self::Slots | Self::UserSockets => Error::TooManySockets,
-            Self::Descriptors => Error::TooManyFiles,
+            Self::Descriptors | Self::UserDescriptors => Error::TooManyFiles,
         }
     }
 
@@ -121,15 +123,28 @@ impl Device {
                  registered_memory",
                 limits.registered_memory
             ),
+            (Shortage::UserDescriptors, Some((uid, _))) => {
+                let allowed =
+                    self.attached.account.as_ref().map_or(0, |account| account.allowed_descriptors());
+                format!(
+                    "user {uid} has the {allowed} file descriptors that it may have, or all users have those of the \
+                     daemon; raise its limit descriptors, or the daemon's `ulimit -n`"
+                )
+            }
             (Shortage::UserSockets, Some((uid, limits))) => {
                 format!(
                     "user {uid} has the {} sockets that it may have; raise its limit sockets",
                     limits.sockets
                 )
             }
-            (Shortage::System | Shortage::Growing | Shortage::Registered | Shortage::UserSockets, _) => {
-                "the system has no memory for it; see its memory limit and `ulimit -l`".to_owned()
-            }
+            (
+                Shortage::System
+                | Shortage::Growing
+                | Shortage::Registered
+                | Shortage::UserSockets
+                | Shortage::UserDescriptors,
+                _,
+            ) => "the system has no memory for it; see its memory limit and `ulimit -l`".to_owned(),
         }
     }
 

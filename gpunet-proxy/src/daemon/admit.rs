@@ -14,6 +14,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Descriptors of an attachment beside its doorbells: the connection, the region, and one that travels.
+const OF_AN_ATTACHMENT: u64 = 3;
 /// The longest name of a device.
 const MAX_DEVICE: usize = 256;
 
@@ -86,8 +88,12 @@ impl Desk {
         };
         let account = self.accounts.account(who.uid, limits);
         // Before the memory is made: who may not have it does not get it for a moment either.
-        let quota = Quota::take(account.clone(), SharedLayout::new(&geometry).len)
-            .map_err(|(error, reason)| Refusal::new(error, reason))?;
+        let quota = Quota::take(
+            account.clone(),
+            SharedLayout::new(&geometry).len,
+            OF_AN_ATTACHMENT + u64::from(geometry.shards),
+        )
+        .map_err(|(error, reason)| Refusal::new(error, reason))?;
         let memory = tokio::task::spawn_blocking(move || shared_memory(geometry)).await;
         let memory = match memory {
             Ok(Ok(memory)) => memory,

@@ -1,7 +1,10 @@
 //! Who may attach, and with how much.
 
+use crate::support::client::client;
 use crate::support::daemon::{Served, TempDir, listener};
-use crate::support::{bounded, small, until};
+use crate::support::world::{LOOPBACK, listen};
+use crate::support::{SOLO, bounded, small, until};
+use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::{AttachError, Config, DaemonError, attach, daemon};
 use std::process::Command;
@@ -52,6 +55,51 @@ fn a_quota_says_which_and_how_much_is_allowed() {
         served.daemon().set_access(Access::default());
         until("the new rules count", || proxy.attach_cpu().is_ok());
         drop(kept);
+    });
+}
+
+#[test]
+fn descriptors_are_shared_out_and_accepts_wait_for_them() {
+    bounded(|| {
+        // Some for the attachment, two for the listener, and for one stream.
+        let one_stream = |daemon: u32| access(&own_table(&format!("descriptors = {}", 3 + daemon + 2 + 1)));
+        let served = Served::new(small());
+        let shards = served.attach(small()).daemon().expect("a daemon").data_threads;
+        served.daemon().set_access(one_stream(shards as u32));
+        let proxy = served.attach(small());
+        let attachment = proxy.attach_cpu().expect("enough");
+        let (errno, reason) = refusal(proxy.attach_cpu());
+        assert_eq!(errno, 23, "ENFILE");
+        assert!(reason.contains("limit: descriptors"), "{reason}");
+        let token = attachment.token().expect("a number");
+        let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp);
+        let listener = listen(token.net(), tcp);
+        assert_eq!(Listener::bind(&SOLO, token.net(), LOOPBACK).unwrap_err(), Error::TooManyFiles);
+        let [first, second] = [(); 2].map(|()| client(listener.local_addr()));
+        let stream = listener.accept(&SOLO).expect("one is allowed");
+        let to = listener.local_addr();
+        let refused = Stream::connect_with(&SOLO, token.net(), to, tcp).map(|_| ());
+        assert_eq!(refused, Err(Error::TooManyFiles));
+        assert_eq!(listener.accept_timeout(&SOLO, 200_000_000).map(|_| ()), Err(Error::TimedOut));
+        std::thread::scope(|scope| {
+            let handle = listener.handle();
+            let net = token.net();
+            let next =
+                scope.spawn(move || Listener::from_handle(&SOLO, net, handle)?.accept(&SOLO)?.close(&SOLO));
+            stream.close(&SOLO).expect("open");
+            drop(first);
+            // It was not lost: it waited for a descriptor.
+            next.join().expect("no panic").expect("there is one again");
+        });
+        drop(second);
+        listener.close(&SOLO).expect("open");
+        assert_eq!(attachment.close().undelivered, 0);
+        until("all of them are back", || {
+            proxy.attach_cpu().is_ok_and(|attachment| {
+                let token = attachment.token().expect("a number");
+                Listener::bind(&SOLO, token.net(), LOOPBACK).is_ok()
+            })
+        });
     });
 }
 

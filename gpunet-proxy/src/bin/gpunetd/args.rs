@@ -17,6 +17,7 @@ they have the same names with underscores, and these tables say who may attach a
   ring_memory = 4294967296        # bytes; ENOBUFS
   registered_memory = 4294967296  # bytes; ENOBUFS
   connects_per_second = 10000     # EAGAIN
+  descriptors = 30000             # ENFILE; without it half of those that all users may have
   attachments = 64
   ports = \"1024-65535\"            # EACCES; root: all of them
   admin = false                   # sees the sockets of all users

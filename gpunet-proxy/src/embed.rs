@@ -99,7 +99,6 @@ pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
         let pulse = Arc::new(Pulse::default());
         let setup = ShardSetup {
             index,
-            shards: config.data_threads,
             spin: config.spin,
             latency: config.latency,
             commands: receiver,

@@ -7,6 +7,7 @@
 mod scan;
 mod sleep;
 mod stream;
+mod streams;
 
 pub(crate) use stream::errno;
 
@@ -32,6 +33,9 @@ use stream::{Pumped, Stream};
 const SECOND: u64 = 1 << 31;
 /// In a key: it is the device's doorbell, and the wake-up is all there is to it.
 const DOORBELL: u64 = 1 << 30;
+/// Control requests that all attachments together can make, up to which a busy turn looks at all of them: that takes
+/// some microseconds.
+const REQUESTS: usize = 4096;
 /// Streams looked at in one turn without a system call.
 const LOOKS: usize = 64;
 /// The eventfd's key in the epoll set.
@@ -40,7 +44,6 @@ const BELL: u64 = u64::MAX;
 /// What a data thread is given.
 pub(crate) struct ShardSetup {
     pub(crate) index: usize,
-    pub(crate) shards: usize,
     pub(crate) spin: Duration,
     pub(crate) latency: Duration,
     pub(crate) commands: Receiver<Command>,
@@ -111,8 +114,11 @@ impl Shard {
     fn turn(&mut self) {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
-        // After a turn that did something, all requests: a slice of them would wait for several such turns.
-        let requests = if self.was_busy { Extent::Whole } else { Extent::Slice };
+        // After a turn that did something, all requests: a slice of them would wait for several such turns. Unless there
+        // can be so many that looking at them is what takes long.
+        let few =
+            self.setup.index == 0 && self.devices.values().map(Device::controls).sum::<usize>() <= REQUESTS;
+        let requests = if self.was_busy && few { Extent::Whole } else { Extent::Slice };
         busy |= self.scan(Extent::Slice, requests);
         busy |= self.look();
         busy |= self.pump();
@@ -174,7 +180,7 @@ impl Shard {
                         let _ = epoll::delete(&self.epoll, bell);
                     }
                     // What has not ended by now is cut off.
-                    let lost = gone.streams.iter().flatten().map(|stream| stream.undelivered()).sum();
+                    let lost = gone.streams.iter().map(|(_, stream)| stream.undelivered()).sum();
                     gone.attached.totals.lose(lost);
                 }
                 self.ready.retain(|&(d, _)| d != device);
@@ -228,7 +234,7 @@ impl Shard {
 
     fn stream(&mut self, device: u32, slot: u32) -> Option<(&Attached, &mut Stream)> {
         let device = self.devices.get_mut(&device)?;
-        let stream = device.streams.get_mut(slot as usize)?.as_deref_mut()?;
+        let stream = device.streams.get_mut(slot)?;
         Some((&device.attached, stream))
     }
 
@@ -262,7 +268,7 @@ impl Shard {
         if stream.is_pollable() {
             self.pollable.push_back((device_id, slot, stream.generation));
         }
-        device.insert(slot as usize, stream);
+        device.streams.insert(slot, stream);
         self.enqueue(device_id, slot);
     }
 
@@ -279,8 +285,9 @@ impl Shard {
     fn scan(&mut self, streams: Extent, requests: Extent) -> bool {
         let mut busy = false;
         let Self { devices, ready, setup, .. } = self;
+        let sharing = devices.len();
         for (&id, device) in devices.iter_mut() {
-            busy |= device.scan_streams(setup.index, setup.shards, streams, |slot, stream| {
+            busy |= device.scan_streams(streams, sharing, |slot, stream| {
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }
@@ -355,7 +362,7 @@ impl Shard {
             let Some((device_id, slot)) = self.ready.pop_front() else { break };
             let now = self.now();
             let Some(device) = self.devices.get_mut(&device_id) else { continue };
-            let Some(stream) = device.streams[slot as usize].as_deref_mut() else { continue };
+            let Some(stream) = device.streams.get_mut(slot) else { continue };
             stream.queued = false;
             match stream.pump(&device.attached, slot, now) {
                 Pumped::Idle => {
@@ -378,7 +385,7 @@ impl Shard {
                     if let Some(at) = stream.timer {
                         self.deadlines.remove(&(at, device_id, slot));
                     }
-                    device.remove(slot as usize);
+                    device.remove(slot);
                     device.attached.totals.close(undelivered);
                     let message =
                         Message::Finished { device: device_id, slot, generation, undelivered, counts };
@@ -443,7 +450,6 @@ mod tests {
         let (_commands, receiver) = crossbeam_channel::unbounded();
         let mut shard = Shard::new(ShardSetup {
             index: 0,
-            shards: 1,
             spin: Duration::ZERO,
             latency: Duration::from_millis(5),
             commands: receiver,

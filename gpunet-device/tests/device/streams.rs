@@ -1,6 +1,6 @@
 //! Bytes through rings.
 
-use crate::world::{World, buffer, pattern};
+use crate::world::{LARGE, World, buffer, pattern};
 use gpunet_device::abi::Word;
 use gpunet_device::abi::entry::SlotState;
 use gpunet_device::abi::layout::SocketLine;
@@ -8,6 +8,7 @@ use gpunet_device::abi::position::StreamWord;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::group::Solo;
 use gpunet_device::posix::send::MSG_PEEK;
+use gpunet_device::send::PUBLISH_CHUNK;
 use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream, posix};
 use std::mem::offset_of;
 
@@ -260,6 +261,38 @@ fn a_peek_of_what_is_known_looks_no_further() {
     world.landed(1).publish(9999);
     assert_eq!(stream.peek(&G, 3).map(|span| span.len()), Ok(3));
     assert_eq!(stream.peek(&G, 4), Err(Error::Protocol));
+}
+
+/// A look would tell that the reader has left, and end the call.
+#[test]
+fn a_send_into_space_that_is_known_looks_no_further() {
+    // What is known is just enough for a call's only piece, for its last one, or for one after a call of two pieces.
+    for before in [LARGE - PUBLISH_CHUNK, 1000, PUBLISH_CHUNK + 1000] {
+        let world = World::new();
+        let mut half = SendHalf::from_handle(&G, world.net(), world.open_large_pair(0, 1).0).unwrap();
+        let mut memory = pattern(LARGE as usize);
+        let source = buffer(&mut memory);
+        half.send_all(&G, source.first(before as usize)).unwrap();
+        world.own_consumed(1).publish(StreamWord::at(before).with_end().0);
+        assert_eq!(half.send(&G, source.skip(before as usize)), Ok((LARGE - before) as usize));
+        assert_eq!(half.send(&G, b"x"), Err(Error::BrokenPipe));
+    }
+}
+
+/// What it finds ends the call: the reader has left.
+#[test]
+fn a_long_send_looks_before_a_piece_for_which_too_little_space_is_known() {
+    let world = World::new();
+    let mut half = SendHalf::from_handle(&G, world.net(), world.open_large_pair(0, 1).0).unwrap();
+    let mut memory = pattern(LARGE as usize);
+    let (source, chunk) = (buffer(&mut memory), PUBLISH_CHUNK as usize);
+    // Of what is known five bytes remain after the next piece.
+    let before = LARGE as usize - chunk - 5;
+    half.send_all(&G, source.first(before)).unwrap();
+    world.own_consumed(1).publish(StreamWord::at(before as u64).with_end().0);
+    assert_eq!(half.send(&G, source.first(chunk + 100_000)), Ok(chunk));
+    assert_eq!(StreamWord(world.own_published(0).observe()).position(), (before + chunk) as u64);
+    assert_eq!(half.send(&G, b"x"), Err(Error::BrokenPipe));
 }
 
 #[test]

@@ -69,14 +69,17 @@ fn many_lanes_share_a_set() {
     let net = world.net();
     let mut fds: Vec<_> = (0..SOCKETS).map(|slot| fd(world.open_driven(slot).raw(), POLLIN)).collect();
     let entries = set(&mut fds);
+    let quiet = std::sync::Barrier::new(34);
     std::thread::scope(|scope| {
         for lane in Lanes::group(0, 1, 33) {
+            let quiet = &quiet;
             scope.spawn(move || {
                 assert_eq!(poll(&lane, net, entries, 3_000_000), Ok(0));
+                quiet.wait();
                 assert_eq!(poll(&lane, net, entries, -1), Ok(2));
             });
         }
-        std::thread::sleep(Duration::from_millis(30));
+        quiet.wait();
         // As the proxy does it: the words, then the epoch.
         world.landed(40).publish(1);
         world.landed(63).publish(1);

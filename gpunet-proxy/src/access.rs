@@ -59,7 +59,8 @@ pub struct Limits {
     /// Sockets, listeners included. Default 65,536: sixteen attachments of the default 4,096. Beyond
     /// it: EMFILE.
     pub sockets: u32,
-    /// Ring memory, bytes. Default 4 GiB: sixteen attachments of the default 256 MiB. Beyond it:
+    /// Memory of attachments, bytes: their rings, and their tables of sockets (some hundred bytes for each that
+    /// an attachment may have). Default 4 GiB: some fifteen attachments of the default 256 MiB. Beyond it:
     /// ENOBUFS.
     pub ring_memory: u64,
     /// Memory registered with network cards, which the system locks, bytes. Default 4 GiB: all the

@@ -45,6 +45,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Bytes that the control plane keeps for each socket slot of an attachment, in use or not.
+pub(crate) const SLOT_BYTES: u64 = size_of::<books::Slot>() as u64;
+
 /// How the control plane reaches a data thread.
 #[derive(Clone)]
 pub(crate) struct ShardLink {

@@ -6,6 +6,7 @@ use crate::access::{Account, Credentials, Limits};
 use crate::attached::{Attached, CardMemory, ClientInfo, Inbox, Quota, Totals, printable};
 use crate::attachment::{AttachError, doorbells, shared_memory};
 use crate::config::Config;
+use crate::control::SLOT_BYTES;
 use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
@@ -88,12 +89,9 @@ impl Desk {
         };
         let account = self.accounts.account(who.uid, limits);
         // Before the memory is made: who may not have it does not get it for a moment either.
-        let quota = Quota::take(
-            account.clone(),
-            SharedLayout::new(&geometry).len,
-            OF_AN_ATTACHMENT + u64::from(geometry.shards),
-        )
-        .map_err(|(error, reason)| Refusal::new(error, reason))?;
+        let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.sockets) * SLOT_BYTES;
+        let quota = Quota::take(account.clone(), bytes, OF_AN_ATTACHMENT + u64::from(geometry.shards))
+            .map_err(|(error, reason)| Refusal::new(error, reason))?;
         let memory = tokio::task::spawn_blocking(move || shared_memory(geometry)).await;
         let memory = match memory {
             Ok(Ok(memory)) => memory,

@@ -58,6 +58,18 @@ fn a_quota_says_which_and_how_much_is_allowed() {
     });
 }
 
+/// The region of this attachment takes 6 MB, and what the daemon keeps of its sockets 16.
+#[test]
+fn memory_for_many_sockets_counts() {
+    bounded(|| {
+        let served = Served::with(small(), access(&own_table("ring_memory = 16000000")));
+        let proxy = served.attach(Config { sockets: 1 << 16, shared_rings: 1 << 16, ..small() });
+        let (errno, reason) = refusal(proxy.attach_cpu());
+        assert_eq!(errno, 105, "ENOBUFS");
+        assert!(reason.contains("ring_memory"), "{reason}");
+    });
+}
+
 #[test]
 fn descriptors_are_shared_out_and_accepts_wait_for_them() {
     bounded(|| {

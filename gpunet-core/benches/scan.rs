@@ -24,13 +24,14 @@ fn scan(c: &mut Criterion) {
             let mut after: Vec<u64> = (0..len).map(|i| u64::from(i % every == every - 1)).collect();
             let moments = [array(&mut before), array(&mut after)];
             let mut shadow = vec![0; len];
+            let which: Vec<u32> = (0..len as u32).collect();
             let mut now = 0;
             group.throughput(Throughput::Elements(len as u64));
             group.bench_function(BenchmarkId::new(name, len), |b| {
                 b.iter(|| {
                     now ^= 1;
                     let mut changed = 0;
-                    black_box(moments[now]).scan(&mut shadow, 0, 1, len, |index, value| {
+                    black_box(moments[now]).scan(&which, &mut shadow, |index, value| {
                         changed += 1;
                         black_box((index, value));
                     });

@@ -389,27 +389,22 @@ impl WordArray {
         unsafe { Word::from_ptr(self.first.as_ptr().wrapping_add(index)) }
     }
 
-    /// Calls `changed(index, value)` for each word of `first, first + step, ..` below `end` that
-    /// differs from `shadow`, and updates the shadow.
+    /// Looks at the words at `which`, and calls `changed(at, value)` for each that differs from what `seen` has at the
+    /// same place `at` of the list. Afterwards `seen` has what was found.
     ///
     /// The values are hints; who uses one observes the word again.
-    pub fn scan(
-        &self,
-        shadow: &mut [u64],
-        first: usize,
-        step: usize,
-        end: usize,
-        mut changed: impl FnMut(usize, u64),
-    ) {
-        let end = end.min(self.len).min(shadow.len());
-        let mut index = first;
-        while index < end {
-            let value = self.get(index).peek();
-            if value != shadow[index] {
-                shadow[index] = value;
-                changed(index, value);
+    ///
+    /// # Panics
+    /// When one is out of range, or the two lists are not of one length.
+    #[inline]
+    pub fn scan(&self, which: &[u32], seen: &mut [u64], mut changed: impl FnMut(usize, u64)) {
+        assert_eq!(which.len(), seen.len(), "a value for each word");
+        for (at, (&index, seen)) in which.iter().zip(seen).enumerate() {
+            let value = self.get(index as usize).peek();
+            if value != *seen {
+                *seen = value;
+                changed(at, value);
             }
-            index += step;
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Device {
     abandons: WordArray,
     seen_requests: Vec<u64>,
     seen_abandons: Vec<u64>,
-    pub(super) streams: Streams,
+    pub(super) streams: Streams<Box<Stream>>,
     /// Slots of the streams that were active last; the longest known first.
     lively: VecDeque<u32>,
     slices: Slices,
@@ -117,7 +117,7 @@ impl Device {
         let mut busy = false;
         let Self { streams, lively, slices, words, .. } = self;
         let mut news = VecDeque::new();
-        let mut changed = |slot: u32, stream: &mut Stream| {
+        let mut changed = |slot: u32, stream: &mut Box<Stream>| {
             busy = true;
             if !std::mem::replace(&mut stream.lively, true) {
                 news.push_back(slot);

@@ -3,10 +3,12 @@
 use crate::daemon::{Dir, GPUNETD, Running, answers, clean, gpunetd, until};
 use rustix::process::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
 
 /// A socket that is bound to `path` and, if wanted, listens.
-fn occupy(path: &std::path::Path, kind: Type, listen: bool) -> Socket {
+fn occupy(path: &Path, kind: Type, listen: bool) -> Socket {
     let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("short enough")).expect("bound");
     if listen {
@@ -102,6 +104,49 @@ fn what_is_no_socket_of_ours_stays() {
     assert_eq!(daemon.end(), 1);
     daemon.until_logged("is no socket of gpunetd");
     assert!(path.exists());
+}
+
+/// A daemon that is to end because of what is at its lock's path.
+fn refused_for_its_lock(dir: &Dir) {
+    let mut daemon = Running::spawn(&mut gpunetd(dir));
+    assert_eq!(daemon.end(), 1);
+    daemon.until_logged("d.sock.lock is no regular file");
+    assert!(daemon.log().contains("remove it"), "{}", daemon.log());
+    assert!(!dir.join("d.sock").exists());
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_locked() {
+    let dir = Dir::new();
+    let lock = dir.join("d.sock.lock");
+    let made = clean("mkfifo").arg(&lock).status().expect("it runs");
+    assert!(made.success());
+    refused_for_its_lock(&dir);
+    // With a reader, it can be opened at once.
+    let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&lock).expect("opened");
+    refused_for_its_lock(&dir);
+    assert!(lock.symlink_metadata().expect("still there").file_type().is_fifo());
+    drop(reader);
+    std::fs::remove_file(&lock).expect("removed");
+    std::fs::create_dir(&lock).expect("made");
+    refused_for_its_lock(&dir);
+    std::fs::remove_dir(&lock).expect("removed");
+    let socket = occupy(&lock, Type::SEQPACKET, true);
+    refused_for_its_lock(&dir);
+    drop(socket);
+    std::fs::remove_file(&lock).expect("removed");
+    let _daemon = Running::start(&mut gpunetd(&dir));
+}
+
+#[test]
+fn a_link_at_the_locks_path_is_not_followed() {
+    let dir = Dir::new();
+    let elsewhere = dir.join("elsewhere");
+    symlink(&elsewhere, dir.join("d.sock.lock")).expect("linked");
+    refused_for_its_lock(&dir);
+    assert!(!elsewhere.exists(), "made nothing elsewhere");
+    dir.file("elsewhere", "somebody's file");
+    refused_for_its_lock(&dir);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //!
 //! The file `PATH.lock` is locked as long as the daemon runs, so that of two daemons that start at the
 //! same time one gets the path; it stays, since removing it would let a third one lock another file.
+//!
+//! Others may be able to write to the directory, as to /tmp: links at these two paths are not followed, and no
+//! FIFO is waited for.
 
 use crate::activation;
 use crate::values::Mode;
@@ -40,6 +43,15 @@ pub enum SocketError {
         path = path.display()
     )]
     InTheWay {
+        /// Where.
+        path: PathBuf,
+    },
+    /// What is to be locked is no file.
+    #[error(
+        "{path} is no regular file, and gpunetd locks nothing else there; remove it, or give another --listen-path",
+        path = path.display()
+    )]
+    NoLockFile {
         /// Where.
         path: PathBuf,
     },
@@ -101,8 +113,7 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     let mut lock_path = path.to_owned().into_os_string();
     lock_path.push(".lock");
     let lock_path = PathBuf::from(lock_path);
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
-    let lock = lock.map_err(failed("open the lock file", &lock_path))?;
+    let lock = lock_file(&lock_path)?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => clear(path)?,
         Err(Errno::WOULDBLOCK) => {
@@ -121,6 +132,26 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     set.map_err(failed("set the mode of", path))?;
     rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed("listen at", path)(errno.into()))?;
     Ok(Endpoint { listener, place: Some(place) })
+}
+
+/// Opens the file to be locked, and makes it if it is missing.
+fn lock_file(path: &Path) -> Result<File, SocketError> {
+    let no_file = || SocketError::NoLockFile { path: path.to_owned() };
+    let failed = |what| move |source| SocketError::System { what, path: path.to_owned(), source };
+    // A link would be followed, and a FIFO would wait for a reader.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let lock = match options.open(path) {
+        Ok(lock) => lock,
+        Err(source) => {
+            // The system's answers to links, sockets and the like are many.
+            let other = std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file());
+            return Err(if other { no_file() } else { failed("open the lock file")(source) });
+        }
+    };
+    let opened = lock.metadata().map_err(failed("look at"))?;
+    if opened.is_file() { Ok(lock) } else { Err(no_file()) }
 }
 
 /// Removes the socket of a daemon that is gone.

@@ -3,7 +3,7 @@
 use crate::daemon::{Dir, GPUNETD, Running, answers, clean, gpunetd, until};
 use rustix::process::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
@@ -149,15 +149,36 @@ fn a_link_at_the_locks_path_is_not_followed() {
     refused_for_its_lock(&dir);
 }
 
+fn mode(path: &Path) -> String {
+    let mode = path.symlink_metadata().expect("there").permissions().mode();
+    format!("{:04o}", mode & 0o7777)
+}
+
+/// A daemon at `path`, started with a file creation mask.
+fn masked(mask: &str, path: &Path) -> Running {
+    let mut shell = clean("sh");
+    shell.args(["-c", "umask \"$0\" && exec \"$@\"", mask, GPUNETD, "--rc", "off", "--socket-mode", "0646"]);
+    Running::start(shell.arg("--listen-path").arg(path))
+}
+
 #[test]
-fn directory_and_mode_are_as_wanted() {
+fn directory_and_mode_are_as_wanted_whatever_the_umask() {
+    for mask in ["000", "022", "077", "777"] {
+        let dir = Dir::new();
+        let path = dir.join("a/b/d.sock");
+        let _daemon = masked(mask, &path);
+        let modes = ["a", "a/b", "a/b/d.sock", "a/b/d.sock.lock"].map(|name| mode(&dir.join(name)));
+        assert_eq!(modes, ["0755", "0755", "0646", "0600"], "umask {mask}");
+    }
+}
+
+#[test]
+fn a_directory_that_exists_stays_as_it_is() {
     let dir = Dir::new();
-    let path = dir.join("a/b/d.sock");
-    let mut command = clean(GPUNETD);
-    command.args(["--rc", "off", "--socket-mode", "0640", "--listen-path"]).arg(&path);
-    let _daemon = Running::start(&mut command);
-    let mode = std::fs::metadata(&path).expect("there").permissions().mode();
-    assert_eq!(mode & 0o7777, 0o640);
+    std::fs::create_dir(dir.join("a")).expect("made");
+    std::fs::set_permissions(dir.join("a"), Permissions::from_mode(0o710)).expect("set");
+    let _daemon = masked("077", &dir.join("a/d.sock"));
+    assert_eq!([mode(&dir.join("a")), mode(&dir.join("a/d.sock"))], ["0710", "0646"]);
 }
 
 #[test]

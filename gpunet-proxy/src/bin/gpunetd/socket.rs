@@ -10,13 +10,13 @@ use crate::activation;
 use crate::values::Mode;
 use gpunet_proxy::access::Credentials;
 use gpunet_proxy::descriptors::hint;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode as Bits};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Connections that may wait until the daemon takes them: the kernel's usual bound.
@@ -101,7 +101,27 @@ pub fn open(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     }
 }
 
+/// A file creation mask, until this is dropped.
+///
+/// It is the process's: to be used while there is one thread.
+struct Umask(Bits);
+
+impl Umask {
+    /// Takes nothing from the modes of what is made.
+    fn none() -> Self {
+        Self(rustix::process::umask(Bits::empty()))
+    }
+}
+
+impl Drop for Umask {
+    fn drop(&mut self) {
+        rustix::process::umask(self.0);
+    }
+}
+
 fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
+    // What is made here has the modes that are said here: a service often has a mask that shuts clients out.
+    let _umask = Umask::none();
     let failed = |what, path: &Path| {
         let path = path.to_owned();
         move |source: io::Error| SocketError::System { what, path, source }
@@ -123,13 +143,13 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     }
     let mut place = Place { path: path.to_owned(), file: None, _lock: lock };
     let listener = socket().map_err(failed("make a socket for", path))?;
+    // Before it has a file: that one is made with this mode, and nobody can put another in its place.
+    let set = rustix::fs::fchmod(&listener, Bits::from_raw_mode(mode.0));
+    set.map_err(|errno| failed("set the mode of", path)(errno.into()))?;
     let bound = SocketAddrUnix::new(path).and_then(|addr| rustix::net::bind(&listener, &addr));
     bound.map_err(|errno| failed("bind", path)(errno.into()))?;
     let file = std::fs::symlink_metadata(path).map_err(failed("look at", path))?;
     place.file = Some((file.dev(), file.ino()));
-    // Nobody connects before it listens, so nobody sees another mode.
-    let set = std::fs::set_permissions(path, Permissions::from_mode(mode.0));
-    set.map_err(failed("set the mode of", path))?;
     rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed("listen at", path)(errno.into()))?;
     Ok(Endpoint { listener, place: Some(place) })
 }

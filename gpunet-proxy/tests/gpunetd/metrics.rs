@@ -1,6 +1,6 @@
 //! Metrics by HTTP.
 
-use crate::daemon::{Dir, Running, gpunetd};
+use crate::daemon::{Dir, LONG, Running, gpunetd};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -15,10 +15,19 @@ fn start(dir: &Dir) -> (Running, SocketAddr) {
 
 fn ask(addr: SocketAddr, request: &str) -> String {
     let mut connection = TcpStream::connect(addr).expect("connected");
+    connection.set_read_timeout(Some(LONG)).expect("set");
     connection.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();
-    connection.read_to_string(&mut answer).expect("text");
+    connection.read_to_string(&mut answer).expect("an answer");
     answer
+}
+
+/// A connection that has sent `said`, and will neither send more nor read.
+fn hold(addr: SocketAddr, said: &str) -> TcpStream {
+    let mut connection = TcpStream::connect(addr).expect("connected");
+    // It may be closed in the middle.
+    let _ = connection.write_all(said.as_bytes());
+    connection
 }
 
 #[test]
@@ -50,6 +59,39 @@ fn there_is_nothing_else() {
     assert!(ask(addr, &format!("GET / {end}")).starts_with("HTTP/1.1 404 "));
     assert!(ask(addr, &format!("POST /metrics {end}")).starts_with("HTTP/1.1 405 "));
     assert!(ask(addr, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+}
+
+#[test]
+fn a_connection_gets_one_answer() {
+    let dir = Dir::new();
+    let (_daemon, addr) = start(&dir);
+    let answer = ask(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.to_lowercase().contains("connection: close"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("# EOF\n"), "all of it, and then the end: {answer}");
+}
+
+#[test]
+fn connections_that_say_nothing_do_not_hold_up_a_scrape() {
+    let dir = Dir::new();
+    let (_daemon, addr) = start(&dir);
+    let half = "GET /metrics HTTP/1.1\r\nHost:";
+    let _held: Vec<_> = (0..256).map(|at| hold(addr, if at % 2 == 0 { "" } else { half })).collect();
+    let answer = ask(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("# EOF\n"), "{answer}");
+}
+
+#[test]
+fn connections_that_ask_and_never_read_do_not_hold_up_a_scrape() {
+    let dir = Dir::new();
+    let (_daemon, addr) = start(&dir);
+    // Few enough for the buffers of the requests, and too many for those of the answers.
+    let many = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1500);
+    let _held: Vec<_> = (0..64).map(|_| hold(addr, &many)).collect();
+    let answer = ask(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("# EOF\n"), "{answer}");
 }
 
 #[test]

@@ -15,24 +15,30 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, timeout_at};
 
-/// Connections at a time: a scraper or two, and somebody who looks.
-const CONNECTIONS: usize = 16;
-/// How long a client may take to say what it wants, and a connection may be idle.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections at a time: a scraper or two, somebody who looks, and some that mean no good.
+const CONNECTIONS: usize = 32;
+/// How long a client may take to say what it wants, and then to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection is left alone while others wait for its place: a client that means it has asked by then.
+/// With it, hundreds that say nothing are gone within a second or two.
+const GRACE: Duration = Duration::from_millis(50);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves metrics until the runtime ends.
 pub async fn serve(listener: TcpListener, daemon: Running) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut guests = Guests::default();
     loop {
-        let Ok(permit) = free.clone().acquire_owned().await else { return };
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(error) => {
@@ -42,16 +48,88 @@ pub async fn serve(listener: TcpListener, daemon: Running) {
                 continue;
             }
         };
-        let daemon = daemon.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| answer(request, daemon.clone()));
-            let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-            if let Err(error) = server.serve_connection(TokioIo::new(client), service).await {
+        guests.make_room().await;
+        guests.add(client, daemon.clone());
+    }
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Guests {
+    tasks: JoinSet<()>,
+    /// The oldest first. Some may have ended.
+    all: VecDeque<Guest>,
+}
+
+/// A connection.
+struct Guest {
+    task: AbortHandle,
+    since: Instant,
+    /// Whether it has asked and its answer is being made.
+    answering: Arc<AtomicBool>,
+}
+
+impl Guest {
+    fn can_go(&self) -> bool {
+        // Ordering: Relaxed; nothing else is read after it.
+        !self.answering.load(Ordering::Relaxed)
+    }
+}
+
+impl Guests {
+    fn add(&mut self, client: TcpStream, daemon: Running) {
+        let answering = Arc::<AtomicBool>::default();
+        let task = self.tasks.spawn(converse(client, daemon, answering.clone()));
+        self.all.push_back(Guest { task, since: Instant::now(), answering });
+    }
+
+    /// Waits until there is room for one more. If there is none, the oldest that has not asked, or does not take
+    /// its answer, has to go.
+    async fn make_room(&mut self) {
+        loop {
+            while self.tasks.try_join_next().is_some() {}
+            self.all.retain(|guest| !guest.task.is_finished());
+            if self.all.len() < CONNECTIONS {
+                return;
+            }
+            let Some(at) = self.all.iter().position(Guest::can_go) else {
+                // Answers take a moment only.
+                self.tasks.join_next().await;
+                continue;
+            };
+            let ended = timeout_at(self.all[at].since + GRACE, self.tasks.join_next()).await;
+            // It may have asked by now.
+            if ended.is_err() && self.all[at].can_go() {
+                self.all[at].task.abort();
+                self.all.remove(at);
+            }
+        }
+    }
+}
+
+/// Answers one request. No more, so that nobody keeps a place by asking again and again.
+async fn converse(client: TcpStream, daemon: Running, answering: Arc<AtomicBool>) {
+    let answered = Notify::new();
+    let service = service_fn(|request| async {
+        answering.store(true, Ordering::Relaxed);
+        let response = answer(request, daemon.clone()).await;
+        answering.store(false, Ordering::Relaxed);
+        answered.notify_one();
+        response
+    });
+    let mut server = http1::Builder::new();
+    server.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let too_long = async {
+        answered.notified().await;
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        served = server.serve_connection(TokioIo::new(client), service) => {
+            if let Err(error) = served {
                 tracing::debug!(%error, "a connection for metrics ended");
             }
-            drop(permit);
-        });
+        }
+        () = too_long => tracing::debug!("a client does not take its metrics"),
     }
 }
 

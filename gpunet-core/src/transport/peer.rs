@@ -87,6 +87,12 @@ impl Peer {
         }
     }
 
+    /// The address of the listener in whose backlog a connect waits.
+    #[must_use]
+    pub fn backlog_of(&self, ticket: Ticket) -> Option<SocketAddr> {
+        self.meeting.borrow().places.get(&ticket).map(|(addr, _)| *addr)
+    }
+
     /// The connects that wait at `addr`; used when its listener closes.
     #[must_use]
     pub fn waiting_at(&self, addr: SocketAddr) -> Vec<Ticket> {
@@ -199,6 +205,7 @@ mod tests {
             assert!(matches!(peer.connect(wish(addr, slot)), Connecting::Queued));
         }
         assert_eq!(listening.ready(), 3);
+        assert_eq!((peer.backlog_of(ticket(2)), peer.backlog_of(ticket(4))), (Some(addr), None));
         assert!(peer.withdraw(ticket(1)));
         assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         assert!(!peer.withdraw(ticket(2)), "it was accepted");

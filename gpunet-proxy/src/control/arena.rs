@@ -101,7 +101,7 @@ struct Side {
     rings: Slab,
     /// Rings in GPU memory, by offset and log2, whose words its agent is setting back.
     clearing: Vec<(u64, u8)>,
-    /// Bytes of its part that its owner's account counts.
+    /// Bytes of the arena that its owner's account counts.
     counted: u64,
     /// Its agent was asked for something, and so has something to forget.
     asked: bool,
@@ -119,6 +119,11 @@ struct Arena {
     layout: PartLayout,
     /// Ends of streams that are not closed yet.
     ends: usize,
+    /// Whose connect it was made for, as long as that attachment's owner is charged for both parts: until an accept
+    /// takes the first stream.
+    connector: Option<u32>,
+    /// The listener asks for rings as large as those that it was made for, and so its owner takes over a part.
+    is_shared_fairly: bool,
 }
 
 /// All arenas of a proxy.

@@ -9,8 +9,8 @@ use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
 use super::books::{Role, StreamMemory, Wait, Waiter};
 use super::pair::{Meeting, ring_sizes};
 use super::request::allowed;
-use gpunet_abi::Error;
 use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Error, Options};
 use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ struct Join {
     at: SocketAddr,
     /// The number of the connect's request.
     control: u32,
-    /// log2 of the rings towards the server and towards the client.
-    sizes: (u8, u8),
+    /// What the listener asks for.
+    options: Options,
     wish: Box<Connect>,
 }
 
@@ -49,17 +49,18 @@ impl Control {
         let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != id) else { return false };
         let book = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
         let Some(Role::Listener(book)) = book.map(|book| &book.role) else { return false };
-        let ((up, down), at) = (ring_sizes(&wish.options, &book.bound.options), book.addr);
+        let (options, at) = (book.bound.options, book.addr);
+        let (up, down) = ring_sizes(&wish.options, &options);
         let making = match self.arenas.look(id, listener.0, down, up) {
             Room::Here => false,
             Room::Coming => true,
             // If there will be none, the accept will find out, and the connect go another way.
-            Room::None => self.make_arena(id, listener.0, down, up),
+            Room::None => self.make_arena((id, listener.0), (down, up), &options),
         };
         if let (Some(device), true) = (self.device(id), making) {
             let wish = Box::new(wish.clone());
             device.wait(control, seq, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
-            self.wait_for_arena(Join { listener, at, control, sizes: (up, down), wish });
+            self.wait_for_arena(Join { listener, at, control, options, wish });
         }
         making
     }
@@ -68,17 +69,20 @@ impl Control {
     /// connect waits for one, and the accept for the next connection.
     pub(super) fn join(&mut self, listener: (u32, u32), waiter: Waiter, meeting: Meeting) {
         let (client, server) = (meeting.client.device, meeting.server.device);
-        let (up, down) = meeting.sizes();
+        let ((up, down), options) = (meeting.sizes(), meeting.server.options);
         let making = match self.arenas.take(client, server, down, up) {
-            Taken::Rings(clients, servers) => return self.open_joined(&meeting, clients, servers),
+            Taken::Rings(clients, servers) => {
+                self.share_arena(clients.arena);
+                return self.open_joined(&meeting, clients, servers);
+            }
             Taken::Pending => true,
-            Taken::None => self.make_arena(client, server, down, up),
+            Taken::None => self.make_arena((client, server), (down, up), &options),
         };
         if let Some(device) = self.device(listener.0) {
             device.wait_first(listener.1, waiter);
         }
         let Meeting { client, wish, at, .. } = meeting;
-        let join = Join { listener, at, control: client.request.0, sizes: (up, down), wish };
+        let join = Join { listener, at, control: client.request.0, options, wish };
         if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
@@ -152,9 +156,11 @@ impl Control {
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
         let ids = self.joins_of(|join| join.pair() == pair);
         let first = ids.first().and_then(|id| self.joins.waiting.get(id));
-        let wanted = first.map(|join| (join.wish.ticket.device, join.listener.0, join.sizes));
-        if let (Some((client, server, (up, down))), true) = (wanted, again)
-            && self.make_arena(client, server, down, up)
+        let wanted =
+            first.map(|join| ((join.wish.ticket.device, join.listener.0), join.wish.options, join.options));
+        if let (Some((pair, client, server)), true) = (wanted, again)
+            && let (up, down) = ring_sizes(&client, &server)
+            && self.make_arena(pair, (down, up), &server)
         {
             // They go on waiting.
             return;

@@ -4,10 +4,12 @@ use crate::support::client::client;
 use crate::support::daemon::{Served, TempDir, listener};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{SOLO, bounded, small, until};
+use gpunet_device::abi::SockAddr;
 use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
 use gpunet_proxy::access::Access;
+use gpunet_proxy::snapshot::State;
 use gpunet_proxy::{AttachError, Config, DaemonError, attach, daemon};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn access(text: &str) -> Access {
     toml::from_str(text).expect("rules")
@@ -127,6 +129,13 @@ fn other_user() {
             let attachment = proxy.attach_cpu().expect("attached");
             let own = daemon::snapshot(path).expect("it answers");
             println!("sees {} of {}", own.clients.len(), own.clients.first().map_or(0, |client| client.uid));
+            if let Ok(to) = std::env::var("GPUNET_TEST_CONNECT") {
+                let to: std::net::SocketAddr = to.parse().expect("an address");
+                let token = attachment.token().expect("a number");
+                let stream = Stream::connect_with(&SOLO, token.net(), SockAddr::from_std(to), LARGE);
+                stream.expect("accepted").close(&SOLO).expect("open");
+                println!("was accepted");
+            }
             drop(attachment);
         }
     }
@@ -134,6 +143,12 @@ fn other_user() {
 
 /// Runs this program's test `other_user` as user 4242; `None` where that cannot be.
 fn as_other_user(path: &std::path::Path) -> Option<String> {
+    let output = other_users_program(path)?.output().expect("this program again");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// This program's test `other_user`, to be run as user 4242; `None` where that cannot be.
+fn other_users_program(path: &std::path::Path) -> Option<Command> {
     use std::os::unix::process::CommandExt;
     if !rustix::process::getuid().is_root() {
         crate::support::not_run("as another user", "only root can be another user");
@@ -144,14 +159,54 @@ fn as_other_user(path: &std::path::Path) -> Option<String> {
     if !program.exists() {
         crate::support::copy_program(&std::env::current_exe().expect("this program"), &program);
     }
-    let output = Command::new(program)
-        .args(["--exact", "limits::other_user", "--nocapture"])
-        .env("GPUNET_TEST_OTHER_USER", path)
-        .uid(4242)
-        .gid(4242)
-        .output()
-        .expect("this program again");
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut command = Command::new(program);
+    command.args(["--exact", "limits::other_user", "--nocapture"]).uid(4242).gid(4242);
+    command.env("GPUNET_TEST_OTHER_USER", path);
+    Some(command)
+}
+
+const LARGE: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(1 << 22, 1 << 22);
+
+/// What another user's connect takes is that user's: before an accept, and afterwards what only that end asked for.
+#[test]
+fn memory_for_a_connect_is_its_users() {
+    bounded(|| {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = TempDir::new();
+        let path = dir.path().join("sock");
+        let daemon = daemon::start(listener(&path), small(), Access::default()).expect("a daemon");
+        let everyone = |path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777));
+        everyone(dir.path()).and_then(|()| everyone(&path)).expect("own files");
+        let proxy = attach(&path, small()).expect("a daemon");
+        let attachment = proxy.attach_cpu().expect("attached");
+        // Two attachments of this user, and not much more.
+        let most = 2 * attachment.usage().ring_bytes + (1 << 20);
+        daemon.set_access(access(&format!(
+            "allow_users = [4242]\n{}",
+            own_table(&format!("ring_memory = {most}"))
+        )));
+        let token = attachment.token().expect("a number");
+        let listener = listen(token.net(), Options::DEFAULT.with_transport(TransportKind::Peer));
+        let to = listener.local_addr().to_std().expect("an address");
+        let Some(mut command) = other_users_program(&path) else { return };
+        let program = command.env("GPUNET_TEST_CONNECT", to.to_string()).stdout(Stdio::piped()).spawn();
+        let program = program.expect("this program again");
+        until("it waits", || {
+            let sockets = daemon.snapshot().expect("it answers").sockets;
+            sockets.iter().any(|socket| socket.state == State::Listen && socket.waiting == 1)
+        });
+        let second = || drop(proxy.attach_cpu().expect("nothing of this user's is taken"));
+        second();
+        let stream = listener.accept(&SOLO).expect("accepted");
+        second();
+        stream.close(&SOLO).expect("open");
+        let said = program.wait_with_output().expect("it ends").stdout;
+        assert!(
+            String::from_utf8_lossy(&said).contains("was accepted"),
+            "{}",
+            String::from_utf8_lossy(&said)
+        );
+    });
 }
 
 #[test]

@@ -5,8 +5,9 @@ use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PATIENCE, PartState, Side,
 use crate::access::Account;
 use crate::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::control::Control;
-use crate::control::books::Device;
+use crate::control::books::{Device, Wait};
 use crate::message::Message;
+use gpunet_abi::Options;
 use gpunet_abi::arena::PartLayout;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;
@@ -26,14 +27,22 @@ impl Device {
 }
 
 impl Control {
-    /// Begins to make an arena for two attachments, with room for a ring of `to_a` bytes (log2) in the
-    /// part of `a` and one of `to_b` in the part of `b`; says whether it could begin.
-    pub(in crate::control) fn make_arena(&mut self, a: u32, b: u32, to_a: u8, to_b: u8) -> bool {
+    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes (log2) in
+    /// the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of `a` is charged
+    /// for both parts: nobody has accepted anything yet.
+    pub(in crate::control) fn make_arena(
+        &mut self,
+        (a, b): (u32, u32),
+        (to_a, to_b): (u8, u8),
+        listener: &Options,
+    ) -> bool {
         let pair = pair_of(a, b);
         let of_pair = |arena: &&Arena| arena.is_of(pair) && arena.state != State::Dead;
         let last =
             self.arenas.arenas.values().filter(of_pair).map(|arena| arena.layout.len - arena.layout.rings);
-        let wanted = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MOST_RINGS).max(2 << to_a.max(to_b));
+        let usual = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MOST_RINGS);
+        let wanted = usual.max(2 << to_a.max(to_b));
+        let is_shared_fairly = wanted <= usual.max(2 << listener.send_log2.max(listener.recv_log2));
         let apart = self.arenas.apart.contains(&pair);
         let shareable = |device: Option<&Device>| device.is_some_and(|d| d.attached.shareable);
         let on_gpus = !apart && shareable(self.devices.get(&a)) && shareable(self.devices.get(&b));
@@ -44,7 +53,7 @@ impl Control {
         for id in [pair.0, pair.1] {
             let Some(device) = self.devices.get_mut(&id) else { break };
             // A GPU's memory is its owner's own.
-            let counted = if on_gpus { 0 } else { layout.len };
+            let counted = if on_gpus || id != a { 0 } else { 2 * layout.len };
             if !device.count_memory(counted) {
                 tracing::debug!(id, "no more ring memory for that user");
                 break;
@@ -81,12 +90,10 @@ impl Control {
         };
         let id = self.arenas.made;
         self.arenas.made += 1;
-        self.arenas.arenas.insert(id, Arena { sides, state: State::Parts, on_gpus, layout, ends: 0 });
-        let messages = self.messages.clone();
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(PATIENCE).await;
-            let _ = messages.send(Message::ArenaTimeout { arena: id });
-        });
+        let (state, connector) = (State::Parts, Some(a).filter(|_| !on_gpus));
+        let arena = Arena { sides, state, on_gpus, layout, ends: 0, connector, is_shared_fairly };
+        self.arenas.arenas.insert(id, arena);
+        self.look_after_arena(id);
         if on_gpus {
             for device in [a, b] {
                 self.ask_agent(id, device, ToAgent::Provide { arena: id, len });
@@ -101,6 +108,32 @@ impl Control {
             });
         }
         true
+    }
+
+    /// Has [`Control::handle_arena_timeout`] called after [`PATIENCE`].
+    fn look_after_arena(&self, id: u32) {
+        let messages = self.messages.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(PATIENCE).await;
+            let _ = messages.send(Message::ArenaTimeout { arena: id });
+        });
+    }
+
+    /// A stream in an arena was accepted: the listener's owner takes over a part, if it can and its listener has asked
+    /// for as much.
+    pub(in crate::control) fn share_arena(&mut self, id: u32) {
+        let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
+        let Some(connector) = arena.connector.take() else { return };
+        let at = arena.side_of(connector);
+        let part = arena.layout.len;
+        let listener = self.devices.get(&arena.sides[1 - at].device);
+        if arena.is_shared_fairly && listener.is_some_and(|listener| listener.count_memory(part)) {
+            arena.sides[1 - at].counted = part;
+            arena.sides[at].counted -= part;
+            if let Some(connector) = self.devices.get(&connector) {
+                connector.uncount_memory(part);
+            }
+        }
     }
 
     fn give_regions(&mut self, device: u32, regions: [u8; 2], counted: u64) {
@@ -210,8 +243,36 @@ impl Control {
         let late =
             self.arenas.arenas.get(&id).is_some_and(|a| matches!(a.state, State::Parts | State::Mapping));
         if late {
-            self.fail_arena(id, "a process takes too long to map memory: it has stopped");
+            return self.fail_arena(id, "a process takes too long to map memory: it has stopped");
         }
+        let is_unused =
+            |arena: &Arena| arena.state == State::Ready && arena.connector.is_some() && arena.ends == 0;
+        if !self.arenas.arenas.get(&id).is_some_and(is_unused) {
+            return;
+        }
+        // Whoever waits for an accept finds it there. Without them it is nobody's but the owner's who is charged.
+        if self.is_arena_awaited(id) {
+            self.look_after_arena(id);
+        } else {
+            tracing::debug!(arena = id, "nobody has accepted a stream in it: taken back");
+            self.bury_arena(id);
+        }
+    }
+
+    /// Returns whether a connect that would use an arena waits in a backlog.
+    fn is_arena_awaited(&self, id: u32) -> bool {
+        let Some(arena) = self.arenas.arenas.get(&id) else { return false };
+        let [one, other] = [0, 1].map(|at| arena.sides[at].device);
+        [(one, other), (other, one)].into_iter().any(|(connector, listener)| {
+            let requests = self.devices.get(&connector).map(|device| device.requests.values());
+            requests.into_iter().flatten().any(|waiting| match &waiting.what {
+                Wait::Queued { wish, .. } => {
+                    let at = self.peer.backlog_of(wish.ticket);
+                    at.and_then(|at| self.peer_listeners.get(&at)).is_some_and(|at| at.0 == listener)
+                }
+                _ => false,
+            })
+        })
     }
 
     /// An arena cannot be made: between GPUs another one in pinned memory is tried.

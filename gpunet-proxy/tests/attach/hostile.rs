@@ -1,6 +1,6 @@
 //! Clients that want to hold up the daemon: each gets no further than itself.
 
-use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
+use crate::raw::{AgentAnswer, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
 use crate::support::daemon::{Served, TempDir, listener};
 use crate::support::world::LOOPBACK;
 use crate::support::{HANG, SOLO, bounded, small, until};
@@ -65,9 +65,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 fn send_lingering(raw: &Raw, bytes: &[u8]) -> TcpStream {
     let (near, far) = lingering();
     // Where the kernel can refuse descriptors for the daemon, the client hears of it.
-    let sent = raw.send_with(bytes, &[near.as_fd()]);
-    assert!(sent.as_ref().err().is_none_or(|error| error.raw_os_error() == Some(1)), "{sent:?}");
-    if sent.is_err() {
+    if !raw.offer(bytes, &[near.as_fd()]) {
         set_socket_linger(&near, None).expect("a socket");
     }
     far
@@ -95,10 +93,7 @@ fn a_descriptor_that_lingers_holds_up_nobody() {
         far.push(send_lingering(&late, b"x"));
         drop(late);
         // Those that are let in, and may send descriptors.
-        let gpu = Device::Cuda { name: "a GPU".into(), uuid: [0; 16], shareable: true };
-        let raw = Raw::connect(&path);
-        raw.send(&hello(&Want::Attach(Wish { device: gpu, ..wish() })));
-        assert!(matches!(raw.first(), Some(First::Welcome { .. })));
+        let raw = Raw::attached_gpu(&path);
         far.push(send_lingering(&raw, &bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 }))));
         far.push(send_lingering(&raw, b"y"));
         drop((raw, early));

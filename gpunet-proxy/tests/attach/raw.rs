@@ -97,6 +97,10 @@ pub fn wish() -> Wish {
     }
 }
 
+pub fn gpu() -> Device {
+    Device::Cuda { name: "a GPU".into(), uuid: [0; 16], shareable: true }
+}
+
 pub fn bytes(frame: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(frame).expect("bytes")
 }
@@ -136,6 +140,14 @@ impl Raw {
         raw
     }
 
+    /// A client that was welcomed with a GPU, which may send descriptors.
+    pub fn attached_gpu(path: &Path) -> Self {
+        let raw = Self::connect(path);
+        raw.send(&hello(&Want::Attach(Wish { device: gpu(), ..wish() })));
+        assert!(matches!(raw.first(), Some(First::Welcome { .. })));
+        raw
+    }
+
     pub fn send(&self, bytes: &[u8]) {
         self.send_with(bytes, &[]).expect("sent");
     }
@@ -151,6 +163,14 @@ impl Raw {
         assert!(fds.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(fds)));
         sendmsg(&self.0, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
+    }
+
+    /// Sends with descriptors; returns whether the kernel lets it, on behalf of a daemon that takes none.
+    pub fn offer(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+        let sent = self.send_with(bytes, fds);
+        let refused = sent.as_ref().err().and_then(io::Error::raw_os_error);
+        assert!(sent.is_ok() || refused == Some(1), "{sent:?}");
+        sent.is_ok()
     }
 
     /// The next packet's bytes (what came with it is thrown away); `None` at the end.

@@ -1,6 +1,6 @@
 //! Programs that do not keep to the protocol: each loses its own connection, and nobody else notices.
 
-use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
+use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, gpu, hello, wish};
 use crate::support::daemon::Served;
 use crate::support::{bounded, small, until};
 use gpunet_device::abi::control::Request;
@@ -190,12 +190,7 @@ fn descriptors_are_counted_and_looked_at() {
         let path = good.0.path.clone();
         let null = || std::os::fd::AsFd::as_fd(&null);
         // Where the kernel can, it refuses them already.
-        let send = |raw: &Raw, bytes: &[u8], count: usize| {
-            let sent = raw.send_with(bytes, &vec![null(); count]);
-            let refused = sent.as_ref().err().and_then(std::io::Error::raw_os_error);
-            assert!(sent.is_ok() || refused == Some(1), "{sent:?}");
-            sent.is_ok()
-        };
+        let send = |raw: &Raw, bytes: &[u8], count: usize| raw.offer(bytes, &vec![null(); count]);
         for count in [1, 2, 17, 18, 40] {
             let raw = Raw::connect(&path);
             if send(&raw, &hello(&Want::Attach(wish())), count) {
@@ -212,13 +207,10 @@ fn descriptors_are_counted_and_looked_at() {
         }
         drop(raw);
         // Of a GPU descriptors are taken: as many as there should be, and of what was asked.
-        let gpu = || Device::Cuda { name: "a GPU".into(), uuid: [0; 16], shareable: true };
         let provided = bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 }));
         for (frame, counts) in [(&provided, 0..4), (&bytes(&ToDaemon::Usage { call: 1 }), 1..3)] {
             for count in counts {
-                let raw = Raw::connect(&path);
-                raw.send(&hello(&Want::Attach(Wish { device: gpu(), ..wish() })));
-                assert!(matches!(raw.first(), Some(First::Welcome { .. })));
+                let raw = Raw::attached_gpu(&path);
                 assert!(send(&raw, frame, count));
                 raw.expect_closed();
             }

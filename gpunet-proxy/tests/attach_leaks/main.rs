@@ -115,17 +115,22 @@ fn strange(served: &Served) {
     for count in [0, 1, 17, 18, 40] {
         let fds: Vec<BorrowedFd<'_>> = (0..count).map(|_| null.as_fd()).collect();
         let raw = Raw::connect(&served.path);
-        raw.send_with(&hello(&Want::Probe), &fds).expect("sent");
-        raw.expect_closed();
-        let raw = Raw::attached(&served.path);
-        raw.send_with(&[0xff, 1], &fds).expect("sent");
-        raw.expect_closed();
+        if raw.offer(&hello(&Want::Probe), &fds) {
+            raw.expect_closed();
+        }
+        for raw in [Raw::attached(&served.path), Raw::attached_gpu(&served.path)] {
+            if raw.offer(&[0xff, 1], &fds) {
+                raw.expect_closed();
+            }
+        }
     }
     let card = Wish { card: Some((1 << 40, 0, 1 << 30)), device_rings: 1 << 16, ..wish() };
     let raw = Raw::connect(&served.path);
-    raw.send_with(&hello(&Want::Attach(card)), &[null.as_fd()]).expect("sent");
+    raw.send(&hello(&Want::Attach(card)));
+    assert!(matches!(raw.first(), Some(First::SendCard)));
+    raw.send_with(&bytes(&ToDaemon::Card), &[null.as_fd()]).expect("sent");
     assert!(matches!(raw.first(), Some(First::Refused { .. })));
-    let raw = Raw::attached(&served.path);
+    let raw = Raw::attached_gpu(&served.path);
     let provided = bytes(&ToDaemon::Agent(AgentAnswer::Provided { arena: 0, len: 1 }));
     raw.send_with(&provided, &[null.as_fd()]).expect("sent");
     raw.expect_closed();

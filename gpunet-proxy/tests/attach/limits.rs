@@ -79,7 +79,7 @@ fn descriptors_are_shared_out_and_accepts_wait_for_them() {
         let one_stream = |daemon: u32| access(&own_table(&format!("descriptors = {}", 3 + daemon + 2 + 1)));
         let served = Served::new(small());
         let shards = served.attach(small()).daemon().expect("a daemon").data_threads;
-        served.daemon().set_access(one_stream(shards as u32));
+        served.daemon().set_access(one_stream(shards));
         let proxy = served.attach(small());
         let attachment = proxy.attach_cpu().expect("enough");
         let (errno, reason) = refusal(proxy.attach_cpu());

@@ -22,6 +22,7 @@ mod request;
 mod rings;
 mod route;
 mod shortage;
+mod slots;
 mod snapshot;
 mod stream;
 

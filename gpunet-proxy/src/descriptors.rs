@@ -19,6 +19,10 @@ pub fn hint(error: &io::Error) -> &'static str {
 /// Descriptors that a runtime takes: six with tokio 1.54, among them two for the signals of the whole process.
 const OF_A_RUNTIME: usize = 8;
 
+/// Threads of a runtime for what takes long. What they do is memory to be made and given back, which more of them do not
+/// do faster; and each leaves memory of its own with the allocator.
+const BLOCKING: usize = 8;
+
 /// Makes a runtime for one thread.
 ///
 /// # Errors
@@ -26,7 +30,7 @@ const OF_A_RUNTIME: usize = 8;
 pub fn runtime() -> io::Result<Runtime> {
     let spare: Result<Vec<_>, _> = (0..OF_A_RUNTIME).map(|_| eventfd(0, EventfdFlags::CLOEXEC)).collect();
     drop(spare?);
-    Builder::new_current_thread().enable_all().build()
+    Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
 }
 
 #[cfg(test)]

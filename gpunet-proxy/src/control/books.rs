@@ -3,6 +3,7 @@
 use super::arena::{ArenaRings, Regions};
 use super::handshake::Handshakes;
 use super::shortage::{SAY_AGAIN, Shortage, Topic};
+use super::slots::Slots;
 use crate::attached::{Attached, Usage};
 use crate::attachment::first_rings;
 use crate::log_limiter::LogLimiter;
@@ -27,7 +28,7 @@ use tracing::Span;
 /// One attachment.
 pub(super) struct Device {
     pub(super) attached: Arc<Attached>,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Slots,
     /// Requests that have no answer yet, by control slot.
     pub(super) requests: HashMap<u32, Waiting>,
     /// Who gets the replies to requests that came as messages, under numbers beyond the control slots.
@@ -227,7 +228,7 @@ impl Device {
         let shared = Slab::new(layout.rings, shared_rings);
         let ring_bytes = shared.free_bytes() + local.as_ref().map_or(0, Slab::free_bytes);
         Self {
-            slots: std::iter::repeat_with(Slot::default).take(geometry.sockets as usize).collect(),
+            slots: Slots::new(geometry.sockets as usize),
             requests: HashMap::new(),
             answers: HashMap::new(),
             shared,
@@ -412,7 +413,7 @@ impl Device {
     /// Gives everything back to the owner's account that is still counted: the attachment is gone.
     pub(super) fn settle_account(&mut self) {
         let Some(account) = &self.attached.account else { return };
-        for book in &mut self.slots {
+        for book in self.slots.iter_mut() {
             if std::mem::take(&mut book.counted) {
                 account.give_socket();
             }

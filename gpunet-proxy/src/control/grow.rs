@@ -61,8 +61,8 @@ impl Control {
             }
         }
         let Some(device) = self.device(device_id) else { return };
-        let slots = 0..device.slots.len() as u32;
-        let listeners: Vec<u32> = slots.filter(|&slot| device.is_listener(slot)).collect();
+        let listeners =
+            device.slots.used().into_iter().filter(|&slot| device.is_listener(slot)).collect::<Vec<_>>();
         for slot in listeners {
             self.serve(device_id, slot);
         }

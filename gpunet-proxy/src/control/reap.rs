@@ -71,7 +71,7 @@ impl Control {
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
     fn left_by(&mut self, device_id: u32, launch: u32) -> Vec<u32> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
-        let left = device.slots.iter().enumerate().filter(|(_, book)| {
+        let left = device.slots.iter().filter(|(_, book)| {
             let open = match &book.role {
                 Role::Free | Role::Opening | Role::Retired(_) => false,
                 Role::Stream(stream) => !stream.closed,
@@ -79,7 +79,7 @@ impl Control {
             };
             book.launch == launch && (open || book.retiring)
         });
-        left.map(|(slot, _)| slot as u32).collect()
+        left.map(|(slot, _)| slot).collect()
     }
 
     /// Closes a socket for a launch that does not: whoever waits on it hears that the handle is dead, and
@@ -149,8 +149,8 @@ impl Control {
 
     fn close_all(&mut self, device_id: u32, linger_ms: Option<i32>) {
         let Some(device) = self.device(device_id) else { return };
-        let slots = device.slots.len() as u32;
-        (0..slots).for_each(|slot| self.close_any(device_id, slot, linger_ms));
+        let used = device.slots.used();
+        used.into_iter().for_each(|slot| self.close_any(device_id, slot, linger_ms));
     }
 
     /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
@@ -178,8 +178,8 @@ impl Control {
             device.dead = true;
         }
         self.cancel_all(device_id, Error::NetworkDown);
-        let slots = self.device(device_id).map_or(0, |device| device.slots.len() as u32);
-        (0..slots).for_each(|slot| self.cut(device_id, slot));
+        let used = self.device(device_id).map_or(Vec::new(), |device| device.slots.used());
+        used.into_iter().for_each(|slot| self.cut(device_id, slot));
         self.await_end(device_id, GONE, done);
     }
 
@@ -187,11 +187,11 @@ impl Control {
     /// end of stream would tell the peer that all was said.
     fn reset_direct(&mut self, device_id: u32) {
         let Some(device) = self.device(device_id) else { return };
-        let open = device.slots.iter().enumerate().filter(|(_, book)| match &book.role {
+        let open = device.slots.iter().filter(|(_, book)| match &book.role {
             Role::Stream(stream) => stream.partner.is_some() && !stream.closed,
             _ => false,
         });
-        let open: Vec<u32> = open.map(|(slot, _)| slot as u32).collect();
+        let open: Vec<u32> = open.map(|(slot, _)| slot).collect();
         open.into_iter().for_each(|slot| self.close_any(device_id, slot, Some(0)));
     }
 
@@ -247,7 +247,7 @@ impl Control {
             Role::Stream(stream) => !(stream.closed && matches!(stream.memory, StreamMemory::Arena(_))),
             _ => false,
         };
-        if device.detaching.is_some() && !device.slots.iter().any(|slot| on_its_way(&slot.role)) {
+        if device.detaching.is_some() && !device.slots.iter().any(|(_, book)| on_its_way(&book.role)) {
             self.finish_detach(device_id);
         }
     }
@@ -262,8 +262,8 @@ impl Control {
             account.clone_from(&gone.attached.account);
             self.past.forget(&gone);
             gone.settle_account();
-            for book in gone.slots {
-                if let Role::Stream(stream) | Role::Retired(Some(stream)) = book.role
+            for (_, book) in gone.slots.iter() {
+                if let Role::Stream(stream) | Role::Retired(Some(stream)) = &book.role
                     && let StreamMemory::Arena(rings) = stream.memory
                 {
                     self.give_arena_rings(device_id, &rings, false);

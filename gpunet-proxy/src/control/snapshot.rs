@@ -91,8 +91,8 @@ impl Control {
             totals.opened += stats.opened;
             totals.closed += stats.closed;
             totals.undelivered += stats.undelivered;
-            let used = device.slots.iter().enumerate().filter(|(_, book)| !matches!(book.role, Role::Free));
-            sockets.extend(used.map(|(slot, book)| self.socket(device, slot as u32, book)));
+            let used = device.slots.iter().filter(|(_, book)| !matches!(book.role, Role::Free));
+            sockets.extend(used.map(|(slot, book)| self.socket(device, slot, book)));
         }
         Snapshot {
             version: Snapshot::VERSION,

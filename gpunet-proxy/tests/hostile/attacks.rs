@@ -1,0 +1,196 @@
+//! What attackers do. Each plays one round, and is played again until it is killed; it may fail.
+
+use crate::raw::{AgentAnswer, MAGIC, Raw, ToDaemon, Want, Wish, bytes, gpu, hello, wish};
+use crate::support::SOLO;
+use crate::support::world::LOOPBACK;
+use gpunet_device::abi::SockAddr;
+use gpunet_device::abi::control::{Op, Request};
+use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
+use gpunet_proxy::{Config, attach, daemon};
+use rustix::net::sockopt::set_socket_linger;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// The user that may attach, and one that may not.
+pub const ALLOWED: u32 = 4242;
+pub const STRANGER: u32 = 4243;
+
+pub struct Attack {
+    pub name: &'static str,
+    pub user: u32,
+    pub play: fn(&Path),
+}
+
+pub const ATTACKS: &[Attack] = &[
+    Attack { name: "descriptors passed", user: STRANGER, play: lingering },
+    Attack { name: "connections", user: STRANGER, play: connections },
+    Attack { name: "backlogs", user: ALLOWED, play: backlog },
+    Attack { name: "binds", user: ALLOWED, play: binds },
+    Attack { name: "descriptors taken", user: ALLOWED, play: descriptors },
+    Attack { name: "attach and die", user: ALLOWED, play: attachments },
+    Attack { name: "last slots", user: ALLOWED, play: last_slots },
+    Attack { name: "large rings", user: ALLOWED, play: large_rings },
+    Attack { name: "garbage", user: ALLOWED, play: garbage },
+    Attack { name: "no reader", user: ALLOWED, play: no_reader },
+    Attack { name: "snapshots", user: ALLOWED, play: snapshots },
+];
+
+const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
+
+fn ask(raw: &Raw, number: u32, request: &Request) {
+    // SAFETY: plain integers without padding, which the ABI's own tests check.
+    let request =
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>()) };
+    raw.send(&bytes(&ToDaemon::Ask { number: (1 << 31) + number, request: request.to_vec() }));
+}
+
+fn with_sockets(path: &Path, sockets: u32) -> Raw {
+    let raw = Raw::connect(path);
+    raw.send(&hello(&Want::Attach(Wish { sockets, ..wish() })));
+    assert!(raw.first().is_some());
+    raw
+}
+
+/// Passes sockets whose last close takes an hour.
+fn lingering(path: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+    let _far = listener.accept().expect("a connection");
+    near.set_nonblocking(true).expect("a socket");
+    while near.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&near, Some(Duration::from_secs(3600))).expect("a socket");
+    let raw = Raw::connect(path);
+    let _ = raw.send_with(b"x", &[near.as_fd()]);
+    // The attacker's own close is not to wait.
+    set_socket_linger(&near, None).expect("a socket");
+}
+
+/// As many connections as there can be, some of which say something.
+fn connections(path: &Path) {
+    let all: Vec<_> = (0..500)
+        .map(|n| {
+            let raw = Raw::connect(path);
+            match n % 4 {
+                0 => raw.try_send(MAGIC),
+                1 => raw.try_send(&hello(&Want::Probe)),
+                _ => {}
+            }
+            raw
+        })
+        .collect();
+    drop(all);
+}
+
+/// Fills a backlog and closes it.
+fn backlog(path: &Path) {
+    let raw = with_sockets(path, 1 << 16);
+    let mut bind = Request::new(Op::Bind, 0, 1, 0);
+    (bind.flags, bind.backlog, bind.address, bind.options) = (Request::LISTEN, u32::MAX, LOOPBACK, PEER);
+    ask(&raw, 0, &bind);
+    let reply = raw.next().expect("a reply");
+    // As tests/attach reads it: the address is what the listener got.
+    let reply = &reply[reply.len() - size_of::<gpunet_device::abi::control::Reply>()..];
+    // SAFETY: as many bytes as a reply has, which is plain integers.
+    let reply = unsafe { reply.as_ptr().cast::<gpunet_device::abi::control::Reply>().read_unaligned() };
+    for slot in 1..=20_000 {
+        let mut connect = Request::new(Op::Connect, slot, 1, 0);
+        (connect.address, connect.options) = (reply.descriptor.local, PEER);
+        ask(&raw, slot, &connect);
+    }
+    ask(&raw, 0, &Request::new(Op::Close, 0, 1, 0));
+    (0..20_000).for_each(|_| drop(raw.next()));
+}
+
+/// Binds as fast as it can.
+fn binds(path: &Path) {
+    let raw = with_sockets(path, 4096);
+    for generation in 1..4 {
+        for slot in 0..4096 {
+            let mut bind = Request::new(Op::Bind, slot, generation, 0);
+            (bind.flags, bind.address) = (Request::LISTEN, LOOPBACK);
+            ask(&raw, slot, &bind);
+        }
+        (0..4096).for_each(|_| drop(raw.next()));
+    }
+}
+
+/// Opens sockets until there are no more, and holds them for a moment.
+fn descriptors(path: &Path) {
+    let config = Config { sockets: 8192, shared_rings: 128 << 20, ..Config::small() };
+    let attachment = attach(path, config).expect("allowed").attach_cpu().expect("attached");
+    let token = attachment.token().expect("a number");
+    let mut open = Vec::new();
+    loop {
+        match Listener::bind(&SOLO, token.net(), LOOPBACK) {
+            Ok(listener) => open.push(listener),
+            Err(Error::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(_) => break,
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+}
+
+fn attachments(path: &Path) {
+    let all: Vec<_> = (0..40).map(|_| with_sockets(path, 1024)).collect();
+    drop(all);
+}
+
+/// Idle streams in the last slots of many attachments that say they are GPUs.
+fn last_slots(path: &Path) {
+    let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = SockAddr::from_std(plain.local_addr().expect("an address"));
+    let all: Vec<_> = (0..40)
+        .map(|_| {
+            let raw = Raw::connect(path);
+            raw.send(&hello(&Want::Attach(Wish { sockets: 1 << 14, device: gpu(), ..wish() })));
+            assert!(raw.first().is_some());
+            let mut connect = Request::new(Op::Connect, (1 << 14) - 1, 1, 0);
+            connect.address = to;
+            connect.options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);
+            ask(&raw, 0, &connect);
+            raw
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(2));
+    drop(all);
+}
+
+/// Connects with the largest rings, which nobody accepts.
+fn large_rings(path: &Path) {
+    let proxy = attach(path, Config::small()).expect("allowed");
+    let [one, other] = [(); 2].map(|()| proxy.attach_cpu().expect("attached"));
+    let [token, far] = [&one, &other].map(|attachment| attachment.token().expect("a number"));
+    let large = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(1 << 28, 1 << 28);
+    let listener = Listener::bind_with(&SOLO, far.net(), LOOPBACK, PEER, 64).expect("a port");
+    for _ in 0..20 {
+        let options = large.with_timeouts(1_000_000, 1_000_000);
+        let _ = Stream::connect_with(&SOLO, token.net(), listener.local_addr(), options);
+    }
+}
+
+fn garbage(path: &Path) {
+    for seed in 0u32..200 {
+        let noise: Vec<u8> =
+            (0..1 + seed * 7).map(|i| (i.wrapping_mul(2_654_435_761) ^ seed) as u8).collect();
+        Raw::connect(path).try_send(&noise);
+        let raw = with_sockets(path, 16);
+        raw.try_send(&noise);
+        raw.try_send(&bytes(&ToDaemon::Agent(AgentAnswer::Mapped { arena: seed })));
+    }
+}
+
+/// Asks and does not read.
+fn no_reader(path: &Path) {
+    let raw = with_sockets(path, 1 << 14);
+    raw.give_up_after(Duration::from_millis(100));
+    for call in 0..20_000 {
+        raw.send(&bytes(&ToDaemon::Usage { call }));
+    }
+}
+
+fn snapshots(path: &Path) {
+    (0..1000).for_each(|_| drop(daemon::snapshot(path)));
+}

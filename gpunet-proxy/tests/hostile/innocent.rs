@@ -1,0 +1,110 @@
+//! Clients that keep to the rules, and how long they wait.
+
+use crate::support::client::client;
+use crate::support::world::{LOOPBACK, listen, small};
+use crate::support::{Memory, SOLO};
+use gpunet_device::{Listener, Options, TransportKind};
+use gpunet_proxy::{Attachment, attach};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Waiting times, in the order in which they were measured.
+type Times = Arc<Mutex<Vec<Duration>>>;
+
+/// One that binds and closes, and one that echoes over TCP.
+pub struct Innocent {
+    over: Arc<AtomicBool>,
+    times: [Times; 2],
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Innocent {
+    pub fn start(path: &Path) -> Self {
+        let (over, times) = (Arc::new(AtomicBool::new(false)), [Times::default(), Times::default()]);
+        let proxy = attach(path, small()).expect("a daemon");
+        let threads =
+            [call as fn(&Attachment, &mut dyn FnMut(Instant) -> bool), echo].into_iter().zip(&times);
+        let threads = threads.map(|(play, times)| {
+            let attachment = proxy.attach_cpu().expect("attached");
+            let (over, times) = (over.clone(), times.clone());
+            std::thread::spawn(move || {
+                play(&attachment, &mut |since| {
+                    times.lock().expect("sane").push(since.elapsed());
+                    !over.load(Ordering::Relaxed)
+                });
+                assert_eq!(attachment.close().undelivered, 0);
+            })
+        });
+        let threads = threads.collect();
+        Self { over, times, threads }
+    }
+
+    pub fn attachments(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// What they see in that time: of calls and of echoes.
+    pub fn during(&self, time: Duration) -> [String; 2] {
+        self.times.iter().for_each(|times| times.lock().expect("sane").clear());
+        std::thread::sleep(time);
+        assert!(self.threads.iter().all(|thread| !thread.is_finished()), "an innocent client has failed");
+        self.times.each_ref().map(|times| {
+            let mut times = times.lock().expect("sane").clone();
+            times.sort_unstable();
+            let at = |share: f64| {
+                let at = (times.len() as f64 * share) as usize;
+                times
+                    .get(at.min(times.len().saturating_sub(1)))
+                    .map_or(f64::INFINITY, |t| t.as_secs_f64() * 1e3)
+            };
+            format!("{:.2} / {:.2} / {:.1}", at(0.5), at(0.99), at(1.0))
+        })
+    }
+
+    pub fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("nobody but the attackers gets an error");
+        }
+    }
+}
+
+fn call(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
+    let token = attachment.token().expect("a number");
+    loop {
+        let since = Instant::now();
+        let listener = Listener::bind(&SOLO, token.net(), LOOPBACK).expect("a port");
+        listener.close(&SOLO).expect("open");
+        if !again(since) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn echo(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
+    let token = attachment.token().expect("a number");
+    let listener = listen(token.net(), Options::DEFAULT.with_transport(TransportKind::Tcp));
+    let mut peer = client(listener.local_addr());
+    let mut stream = listener.accept(&SOLO).expect("accepted");
+    let memory = Memory::new(64);
+    for round in 0u64.. {
+        let (since, message) = (Instant::now(), [round as u8; 64]);
+        peer.write_all(&message).expect("sent");
+        stream.recv_exact(&SOLO, memory.buffer()).expect("received");
+        stream.send_all(&SOLO, memory.buffer()).expect("sent");
+        let mut back = [0; 64];
+        peer.read_exact(&mut back).expect("received");
+        assert_eq!(back, message);
+        if !again(since) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stream.close(&SOLO).expect("open");
+    listener.close(&SOLO).expect("open");
+}

@@ -1,0 +1,127 @@
+//! A gpunetd between users who do not trust each other: other users attack it in every way that it knows of, one after the
+//! other and all together, while innocent clients make control calls and echo.
+//!
+//! Nobody but the attackers gets an error, the daemon gives everything back, and it ends when it is told to. What the
+//! innocent see, and what the daemon takes, is printed. `GPUNET_HOSTILE_SECONDS` says how long (20).
+
+#[path = "../gpunetd/daemon.rs"]
+#[allow(dead_code, reason = "its suite uses all of it")]
+mod daemon;
+#[path = "../attach/raw.rs"]
+#[allow(dead_code, reason = "its suite uses all of it")]
+mod raw;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attacks;
+mod innocent;
+
+use attacks::{ATTACKS, Attack};
+use daemon::{Dir, Running, gpunetd, until};
+use innocent::Innocent;
+use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const ATTACK: &str = "GPUNET_HOSTILE_ATTACK";
+const AT: &str = "GPUNET_HOSTILE_AT";
+
+/// Not a test: an attacker's program.
+#[test]
+fn attacker() {
+    let (Ok(name), Ok(at)) = (std::env::var(ATTACK), std::env::var(AT)) else { return };
+    let attack = ATTACKS.iter().find(|attack| attack.name == name).expect("an attack");
+    loop {
+        // What the daemon cuts or refuses is tried again.
+        let attack = || (attack.play)(Path::new(&at));
+        if std::panic::catch_unwind(attack).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Starts attackers, as another user where this one is root.
+fn start(attack: &Attack, dir: &Dir, as_others: bool) -> Child {
+    let mut command = Command::new(dir.join("attacker"));
+    command.args(["--exact", "attacker", "--nocapture"]).env(ATTACK, attack.name).env(AT, dir.join("d.sock"));
+    if as_others {
+        command.uid(attack.user).gid(attack.user);
+    }
+    command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+}
+
+fn end(attackers: Vec<Child>) {
+    for mut attacker in attackers {
+        attacker.kill().expect("SIGKILL");
+        attacker.wait().expect("dead");
+    }
+}
+
+/// What the daemon takes: resident MiB, descriptors, threads.
+fn taken(daemon: &Running) -> [usize; 3] {
+    let proc = format!("/proc/{}", daemon.child.id());
+    let count = |what: &str| std::fs::read_dir(format!("{proc}/{what}")).map_or(0, Iterator::count);
+    let pages = std::fs::read_to_string(format!("{proc}/statm")).unwrap_or_default();
+    let resident = pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0);
+    [resident * 4096 >> 20, count("fd"), count("task")]
+}
+
+#[test]
+fn innocent_clients_are_served_while_others_attack() {
+    let seconds =
+        std::env::var("GPUNET_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let as_others = rustix::process::geteuid().is_root();
+    if !as_others {
+        support::not_run(
+            "attacks as other users",
+            "only root starts programs of others; they run as this one",
+        );
+    }
+    let dir = Dir::new();
+    let everyone = |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755));
+    everyone(&dir.join("")).expect("our own");
+    support::copy_program(&std::env::current_exe().expect("this program"), &dir.join("attacker"));
+    let file = dir.file("f.toml", &format!("socket_mode = \"0666\"\nallow_users = [{}]\n", attacks::ALLOWED));
+    let mut daemon = Running::start(gpunetd(&dir).arg("--config").arg(file));
+    let innocent = Innocent::start(&dir.join("d.sock"));
+    println!(
+        "attack                calls p50/p99/max ms      echoes p50/p99/max ms     MiB  descriptors  threads"
+    );
+    let row = |name: &str, time: Duration, daemon: &Running| {
+        let [calls, echoes] = innocent.during(time);
+        let [resident, descriptors, threads] = taken(daemon);
+        println!("{name:20}  {calls:24}  {echoes:24}  {resident:4}  {descriptors:11}  {threads:7}");
+    };
+    let share = Duration::from_secs(seconds) / (ATTACKS.len() as u32 + 4);
+    row("none", share, &daemon);
+    let before = taken(&daemon);
+    for attack in ATTACKS {
+        let attackers = (0..2).map(|_| start(attack, &dir, as_others)).collect();
+        row(attack.name, share, &daemon);
+        end(attackers);
+    }
+    let all = ATTACKS.iter().map(|attack| start(attack, &dir, as_others)).collect();
+    row("all at once", 2 * share, &daemon);
+    end(all);
+    until("only the innocent are left", || {
+        let snapshot = gpunet_proxy::daemon::snapshot(&dir.join("d.sock")).expect("it answers");
+        snapshot.clients.len() == innocent.attachments()
+    });
+    until("descriptors and threads are back", || {
+        let now = taken(&daemon);
+        if now[1] > before[1] + 2 || now[2] > before[2] + 4 {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        // The innocent open and close a listener, and threads that rest are kept for a while.
+        now[1] <= before[1] + 3 && now[2] <= before[2] + 1
+    });
+    row("none, afterwards", share, &daemon);
+    innocent.end();
+    let last = start(&ATTACKS[0], &dir, as_others);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), 0, "{}", daemon.log());
+    end(vec![last]);
+}

@@ -66,7 +66,7 @@ fn taken(daemon: &Running) -> [usize; 3] {
     let count = |what: &str| std::fs::read_dir(format!("{proc}/{what}")).map_or(0, Iterator::count);
     let pages = std::fs::read_to_string(format!("{proc}/statm")).unwrap_or_default();
     let resident = pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0);
-    [resident * 4096 >> 20, count("fd"), count("task")]
+    [(resident * 4096) >> 20, count("fd"), count("task")]
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn memory_for_a_connect_is_its_users() {
         let proxy = attach(&path, small()).expect("a daemon");
         let attachment = proxy.attach_cpu().expect("attached");
         // Two attachments of this user, and not much more.
-        let most = 2 * attachment.usage().ring_bytes + (1 << 20);
+        let most = 2 * small().shared_rings + (1 << 20);
         daemon.set_access(access(&format!(
             "allow_users = [4242]\n{}",
             own_table(&format!("ring_memory = {most}"))

@@ -156,6 +156,10 @@ enum Next {
 
 impl Session {
     async fn run(mut self, mut orders: watch::Receiver<Order>) {
+        // It may have come while the client was told that it has attached.
+        if !matches!(*orders.borrow(), Order::Serve(_)) {
+            return self.drain().await;
+        }
         loop {
             let next = tokio::select! {
                 packet = self.wire.recv() => Next::Read(packet),
@@ -347,9 +351,14 @@ impl Session {
         loop {
             tokio::select! {
                 packet = self.wire.recv() => match packet {
-                    Ok(Some(packet)) => {
-                        if let Incoming::Plain(packet) = packet
-                            && let Ok((ToDaemon::Agent(answer), _)) = wire::decode(packet)
+                    Ok(Some(Incoming::WithDescriptors)) => {
+                        // It lies there until it is taken.
+                        if self.take_memory().await.is_err() {
+                            return;
+                        }
+                    }
+                    Ok(Some(Incoming::Plain(packet))) => {
+                        if let Ok((ToDaemon::Agent(answer), _)) = wire::decode(packet)
                             && let Some(answer) = self.asked.check(answer, Vec::new())
                         {
                             let device = self.left.attached.id;

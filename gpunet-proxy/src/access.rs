@@ -70,8 +70,8 @@ pub struct Limits {
     /// than a program that means it makes, few enough that the control thread serves others too.
     /// Beyond it: EAGAIN.
     pub connects_per_second: u32,
-    /// File descriptors of the daemon: one for each socket but those of `peer` streams, two for each
-    /// listener, and a few for each attachment. Default: half of what all users may have, which is the
+    /// File descriptors of the daemon: one for each socket but those of `peer` streams, two for
+    /// each rc stream, three for each listener, and a few for each attachment. Default: half of what all users may have, which is the
     /// daemon's `ulimit -n` less its reserve ([`Descriptors`]). Beyond it: ENFILE.
     pub descriptors: Option<u32>,
     /// Attachments (one for each device of each process). Default 64: eight processes with eight

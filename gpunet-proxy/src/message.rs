@@ -93,7 +93,7 @@ pub(crate) struct Rings {
     pub(crate) recv: Ring,
     /// A network card reaches them, and the owner's account counts that.
     pub(crate) registered: bool,
-    /// The owner's account counts the descriptor of the connection whose rings they are.
+    /// The owner's account counts the descriptors of the connection whose rings they are.
     pub(crate) driven: bool,
 }
 

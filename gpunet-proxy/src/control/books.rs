@@ -381,18 +381,18 @@ impl Device {
         Ok(())
     }
 
-    /// Counts a descriptor of a socket that is no stream in its owner's account.
+    /// Counts descriptors of a socket that is no stream in its owner's account.
     ///
     /// # Errors
     /// TooManyFiles, when the owner has as many as it may have.
-    pub(super) fn count_descriptor(&mut self, slot: u32) -> Result<(), Error> {
+    pub(super) fn count_descriptors(&mut self, slot: u32, count: u8) -> Result<(), Error> {
         if let Some(account) = &self.attached.account {
-            if let Err(error) = account.take_descriptors(1) {
+            if let Err(error) = account.take_descriptors(count.into()) {
                 self.warn(Shortage::UserDescriptors, format_args!("a socket cannot be opened"), None);
                 return Err(error);
             }
-            self.descriptors += 1;
-            self.slots[slot as usize].descriptors += 1;
+            self.descriptors += u64::from(count);
+            self.slots[slot as usize].descriptors += count;
         }
         Ok(())
     }

@@ -184,15 +184,15 @@ fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
     match op {
         Op::Bind => {
             device.count_socket(slot)?;
-            device.count_descriptor(slot)?;
+            device.count_descriptors(slot, 1)?;
         }
         Op::Connect => device.count_socket(slot)?,
         Op::Accept => device.count_socket(request.target)?,
         _ => {}
     }
     if op == Op::Listen || (op == Op::Bind && listens) {
-        // It is watched by another one.
-        device.count_descriptor(slot)?;
+        // The socket that listens, and what watches it.
+        device.count_descriptors(slot, 2)?;
     }
     Ok(())
 }

@@ -10,6 +10,11 @@ use gpunet_core::slab::Slab;
 use gpunet_core::verbs::{self, Memory, RingMemory};
 use std::sync::Arc;
 
+/// Descriptors of the stream whose rings these are: one of TCP, two of rc.
+fn descriptors_of(rings: Rings) -> u64 {
+    1 + u64::from(rings.registered)
+}
+
 impl Device {
     /// The region for the rings of a driven stream over rc: the device's own memory where a network
     /// card reaches it, else the memory shared with the proxy.
@@ -73,12 +78,6 @@ impl Device {
         let region = if card { self.rc_region() } else { SHARED };
         let mut rings = self.take_rings(region, send, recv).ok_or_else(|| self.no_rings(region))?;
         let Some(account) = self.attached.account.clone() else { return Ok(rings) };
-        if account.take_descriptors(1).is_err() {
-            self.give_rings(rings);
-            return Err(Shortage::UserDescriptors);
-        }
-        rings.driven = true;
-        self.descriptors += 1;
         if card {
             if account.take_registered(rings.bytes()).is_err() {
                 self.give_rings(rings);
@@ -87,6 +86,12 @@ impl Device {
             rings.registered = true;
             self.registered_bytes += rings.bytes();
         }
+        if account.take_descriptors(descriptors_of(rings)).is_err() {
+            self.give_rings(rings);
+            return Err(Shortage::UserDescriptors);
+        }
+        rings.driven = true;
+        self.descriptors += descriptors_of(rings);
         Ok(rings)
     }
 
@@ -104,7 +109,7 @@ impl Device {
             self.registered_bytes -= rings.bytes();
         }
         if rings.driven {
-            self.give_descriptors(1);
+            self.give_descriptors(descriptors_of(rings));
         }
         let slab = self.slab(rings.region);
         slab.give(rings.send.offset, rings.send.log2);

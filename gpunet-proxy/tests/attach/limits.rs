@@ -75,19 +75,19 @@ fn memory_for_many_sockets_counts() {
 #[test]
 fn descriptors_are_shared_out_and_accepts_wait_for_them() {
     bounded(|| {
-        // Some for the attachment, two for the listener, and for one stream.
-        let one_stream = |daemon: u32| access(&own_table(&format!("descriptors = {}", 3 + daemon + 2 + 1)));
+        // Some for the attachment, three for the listener, and for one stream.
+        let one_stream = |daemon: u32| access(&own_table(&format!("descriptors = {}", 3 + daemon + 3 + 1)));
         let served = Served::new(small());
         let shards = served.attach(small()).daemon().expect("a daemon").data_threads;
         served.daemon().set_access(one_stream(shards));
         let proxy = served.attach(small());
         let attachment = proxy.attach_cpu().expect("enough");
-        let (errno, reason) = refusal(proxy.attach_cpu());
-        assert_eq!(errno, 23, "ENFILE");
-        assert!(reason.contains("limit: descriptors"), "{reason}");
         let token = attachment.token().expect("a number");
         let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp);
         let listener = listen(token.net(), tcp);
+        let (errno, reason) = refusal(proxy.attach_cpu());
+        assert_eq!(errno, 23, "ENFILE");
+        assert!(reason.contains("limit: descriptors"), "{reason}");
         assert_eq!(Listener::bind(&SOLO, token.net(), LOOPBACK).unwrap_err(), Error::TooManyFiles);
         let [first, second] = [(); 2].map(|()| client(listener.local_addr()));
         let stream = listener.accept(&SOLO).expect("one is allowed");

@@ -22,8 +22,8 @@ pub const IN_FLIGHT: usize = 8;
 /// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much on its way at a time) and
 /// 44 with eight; and a thread of a still larger block has no registers for sixteen.
 pub const IN_FLIGHT_OF_FEW: usize = 16;
-/// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads, of which the
-/// second mostly finds what the first has fetched: there twice as many lanes are few.
+/// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads. The
+/// second one mostly finds what the first has fetched, so twice as many lanes are few there.
 pub const FEW_LANES: usize = 256;
 
 /// Bytes of a chunk.

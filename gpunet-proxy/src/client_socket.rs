@@ -27,7 +27,7 @@ impl ClientSocket {
 
     /// Lets the client send descriptors from now on.
     pub(crate) fn take_descriptors(&self) {
-        // Ordering: Relaxed; whoever drops it comes after everybody who has it.
+        // Ordering: Relaxed; the Arc orders its drop after every use.
         if !self.takes_descriptors.swap(true, Ordering::Relaxed) {
             // Refused where nobody can refuse them either.
             let _ = set_accepts_descriptors(self.as_fd(), true);

@@ -68,7 +68,7 @@ impl Device {
         }
     }
 
-    /// Takes two rings for a driven stream over that transport, and its descriptor of the owner's account. A network card
+    /// Takes two rings for a driven stream over that transport, and its descriptors of the owner's account. A network card
     /// is to reach those of rc, which counts there, too.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// A hello comes at once, or not at all.
 const HELLO: Duration = Duration::from_secs(5);
+/// How long a descriptor may take to be taken. One that takes longer hangs in its user's hands, and the connection's end
+/// would not be heard meanwhile.
+const TAKE: Duration = Duration::from_secs(5);
 /// How long a client may take to read what ends its connection.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Calls (usage, finish, reset, snapshot) that may come at once, in the time they bring, and how long
@@ -89,7 +92,10 @@ impl Wire {
             let packet = wire::recv(socket.as_fd(), &mut vec![0; MAX_FRAME])?;
             packet.ok_or(Cut::Breach("no frame")).and_then(check)
         });
-        taken.await.unwrap_or(Err(Cut::Breach("no thread for what it sends")))
+        match timeout(TAKE, taken).await {
+            Ok(taken) => taken.unwrap_or(Err(Cut::Breach("nobody takes what it sends"))),
+            Err(_) => Err(Cut::Breach("a descriptor that takes too long")),
+        }
     }
 
     async fn send(&self, bytes: &[u8], fds: &[Sent]) -> io::Result<()> {

@@ -5,7 +5,7 @@ use crate::support::daemon::{Served, TempDir, listener};
 use crate::support::world::LOOPBACK;
 use crate::support::{HANG, SOLO, bounded, small, until};
 use gpunet_device::abi::SockAddr;
-use gpunet_device::abi::control::{Op, Reply, Request};
+use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Error, Listener, Options, TransportKind};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::snapshot::State;
@@ -16,14 +16,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Asks as a host program does, and does not wait for the answer.
-fn ask(raw: &Raw, number: u32, request: &Request) {
-    // SAFETY: plain integers without padding, which the ABI's own tests check.
-    let request =
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>()) };
-    raw.send(&bytes(&ToDaemon::Ask { number: (1 << 31) + number, request: request.to_vec() }));
-}
 
 /// Connects in a large backlog. Under pauses each takes a while.
 const CONNECTS: u32 = if cfg!(feature = "pauses") { 1500 } else { 60_000 };
@@ -41,11 +33,8 @@ fn listen(raw: &Raw) -> SockAddr {
     let mut bind = Request::new(Op::Bind, 0, 1, 0);
     (bind.flags, bind.backlog, bind.address) = (Request::LISTEN, u32::MAX, LOOPBACK);
     bind.options = PEER;
-    ask(raw, 0, &bind);
-    let reply = raw.next().expect("a reply");
-    let reply = &reply[reply.len() - size_of::<Reply>()..];
-    // SAFETY: as many bytes as a reply has, which is plain integers.
-    let reply = unsafe { reply.as_ptr().cast::<Reply>().read_unaligned() };
+    raw.ask(0, &bind);
+    let reply = raw.reply();
     assert_eq!(reply.errno, 0);
     reply.descriptor.local
 }
@@ -103,6 +92,8 @@ fn a_descriptor_that_lingers_holds_up_nobody() {
         let proxy = attach(&path, small()).expect("it answers");
         let attachment = proxy.attach_cpu().expect("attached");
         assert_eq!(attachment.close().undelivered, 0);
+        // The one whose descriptor is not taken in time has been cut.
+        until("nobody is left", || daemon.snapshot().is_some_and(|now| now.clients.is_empty()));
         assert!(daemon.is_alive());
         let _ = daemon.drain(HANG / 4);
         // Their peers are gone as well: nothing lingers beyond the test.
@@ -120,7 +111,7 @@ fn a_client_that_detaches_and_does_not_read_ends_with_the_daemon() {
         for target in 1..=WAITING {
             let mut accept = Request::new(Op::Accept, 0, 1, 0);
             (accept.target, accept.target_generation) = (target, 1);
-            ask(&raw, target, &accept);
+            raw.ask(target, &accept);
         }
         // All of them are answered now, and nobody reads it.
         raw.send(&bytes(&ToDaemon::Detach));
@@ -165,14 +156,14 @@ fn a_large_backlog_is_refused_while_others_are_served() {
             for slot in 1..=CONNECTS {
                 let mut connect = Request::new(Op::Connect, slot, 1, 0);
                 (connect.address, connect.options) = (addr, PEER);
-                ask(&raw, slot, &connect);
+                raw.ask(slot, &connect);
             }
             until("all of them wait", || {
                 let sockets = served.daemon().snapshot().expect("it answers").sockets;
                 let waiting = sockets.iter().find(|socket| socket.state == State::Listen);
                 waiting.is_some_and(|socket| socket.waiting == u64::from(CONNECTS))
             });
-            ask(&raw, 0, &Request::new(Op::Close, 0, 1, 0));
+            raw.ask(0, &Request::new(Op::Close, 0, 1, 0));
             // The close is answered, too.
             for answered in 0..=CONNECTS {
                 assert!(raw.next().is_some());

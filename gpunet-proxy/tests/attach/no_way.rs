@@ -5,7 +5,7 @@ use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, h
 use crate::support::bounded;
 use crate::support::daemon::Served;
 use crate::support::small;
-use gpunet_device::abi::control::{Op, Reply, Request};
+use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Options, SockAddr, TransportKind};
 use serde::Deserialize;
 
@@ -64,24 +64,6 @@ fn answer(raw: &Raw, answer: AgentAnswer) {
     raw.send(&bytes(&ToDaemon::Agent(answer)));
 }
 
-fn ask(raw: &Raw, number: u32, request: &Request) {
-    // SAFETY: a request is plain integers without padding.
-    let request =
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>()) };
-    raw.send(&bytes(&ToDaemon::Ask { number: 1 << 31 | number, request: request.to_vec() }));
-}
-
-fn reply(raw: &Raw) -> Reply {
-    match next(raw) {
-        Said::Reply { reply, .. } => {
-            assert_eq!(reply.len(), size_of::<Reply>());
-            // SAFETY: as many bytes as a reply has, which is plain integers.
-            unsafe { reply.as_ptr().cast::<Reply>().read_unaligned() }
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn gpus_that_cannot_map_each_others_memory_meet_in_pinned_memory() {
     bounded(|| {
@@ -91,12 +73,12 @@ fn gpus_that_cannot_map_each_others_memory_meet_in_pinned_memory() {
         let mut bind = Request::new(Op::Bind, 0, 1, 0);
         (bind.flags, bind.options) = (Request::LISTEN, options);
         bind.address = SockAddr::v4([127, 0, 0, 1], 0);
-        ask(&server, 0, &bind);
-        let listening = reply(&server);
+        server.ask(0, &bind);
+        let listening = server.reply();
         assert_eq!(listening.errno, 0);
         let mut connect = Request::new(Op::Connect, 0, 1, 0);
         (connect.address, connect.options) = (listening.descriptor.local, options);
-        ask(&client, 0, &connect);
+        client.ask(0, &connect);
         // Both are asked for memory of their GPU. The server's agent has none to give.
         let Asked::Provide { arena, len } = asked(&server) else { panic!("memory was to be provided") };
         assert_eq!(len % (2 << 20), 0, "GPU memory is mapped in whole pages");
@@ -121,8 +103,8 @@ fn gpus_that_cannot_map_each_others_memory_meet_in_pinned_memory() {
         assert_ne!(pinned, Some(arena));
         let mut accept = Request::new(Op::Accept, 0, 1, 0);
         (accept.target, accept.target_generation) = (1, 1);
-        ask(&server, 1, &accept);
-        let (accepted, connected) = (reply(&server), reply(&client));
+        server.ask(1, &accept);
+        let (accepted, connected) = (server.reply(), client.reply());
         assert_eq!((accepted.errno, connected.errno), (0, 0));
         assert_eq!(accepted.descriptor.transport, TransportKind::Peer as u32);
         let snapshot = served.daemon().snapshot().expect("it answers");

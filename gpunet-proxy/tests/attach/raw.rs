@@ -1,6 +1,7 @@
 //! A program that speaks the protocol by hand: its frames as docs and wire.rs have them, said once
 //! more, so that a change there without a new version shows here.
 
+use gpunet_device::abi::control::{Reply, Request};
 use rustix::cmsg_space;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -171,6 +172,24 @@ impl Raw {
         let refused = sent.as_ref().err().and_then(io::Error::raw_os_error);
         assert!(sent.is_ok() || refused == Some(1), "{sent:?}");
         sent.is_ok()
+    }
+
+    /// Asks as a host program does, and does not wait for the answer.
+    pub fn ask(&self, number: u32, request: &Request) {
+        // SAFETY: a request is plain integers without padding.
+        let request = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>())
+        };
+        self.send(&bytes(&ToDaemon::Ask { number: (1 << 31) | number, request: request.to_vec() }));
+    }
+
+    /// The reply that is the next packet.
+    pub fn reply(&self) -> Reply {
+        let packet = self.next().expect("a reply");
+        assert_eq!(packet[0], 5, "another frame");
+        let reply = &packet[packet.len().checked_sub(size_of::<Reply>()).expect("a whole reply")..];
+        // SAFETY: as many bytes as a reply has, which is plain integers.
+        unsafe { reply.as_ptr().cast::<Reply>().read_unaligned() }
     }
 
     /// The next packet's bytes (what came with it is thrown away); `None` at the end.

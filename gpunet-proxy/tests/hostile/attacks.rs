@@ -40,13 +40,6 @@ pub const ATTACKS: &[Attack] = &[
 
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
 
-fn ask(raw: &Raw, number: u32, request: &Request) {
-    // SAFETY: plain integers without padding, which the ABI's own tests check.
-    let request =
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), size_of::<Request>()) };
-    raw.send(&bytes(&ToDaemon::Ask { number: (1 << 31) + number, request: request.to_vec() }));
-}
-
 fn with_sockets(path: &Path, sockets: u32) -> Raw {
     let raw = Raw::connect(path);
     raw.send(&hello(&Want::Attach(Wish { sockets, ..wish() })));
@@ -89,18 +82,14 @@ fn backlog(path: &Path) {
     let raw = with_sockets(path, 1 << 16);
     let mut bind = Request::new(Op::Bind, 0, 1, 0);
     (bind.flags, bind.backlog, bind.address, bind.options) = (Request::LISTEN, u32::MAX, LOOPBACK, PEER);
-    ask(&raw, 0, &bind);
-    let reply = raw.next().expect("a reply");
-    // As tests/attach reads it: the address is what the listener got.
-    let reply = &reply[reply.len() - size_of::<gpunet_device::abi::control::Reply>()..];
-    // SAFETY: as many bytes as a reply has, which is plain integers.
-    let reply = unsafe { reply.as_ptr().cast::<gpunet_device::abi::control::Reply>().read_unaligned() };
+    raw.ask(0, &bind);
+    let reply = raw.reply();
     for slot in 1..=20_000 {
         let mut connect = Request::new(Op::Connect, slot, 1, 0);
         (connect.address, connect.options) = (reply.descriptor.local, PEER);
-        ask(&raw, slot, &connect);
+        raw.ask(slot, &connect);
     }
-    ask(&raw, 0, &Request::new(Op::Close, 0, 1, 0));
+    raw.ask(0, &Request::new(Op::Close, 0, 1, 0));
     (0..20_000).for_each(|_| drop(raw.next()));
 }
 
@@ -111,7 +100,7 @@ fn binds(path: &Path) {
         for slot in 0..4096 {
             let mut bind = Request::new(Op::Bind, slot, generation, 0);
             (bind.flags, bind.address) = (Request::LISTEN, LOOPBACK);
-            ask(&raw, slot, &bind);
+            raw.ask(slot, &bind);
         }
         (0..4096).for_each(|_| drop(raw.next()));
     }
@@ -150,7 +139,7 @@ fn last_slots(path: &Path) {
             let mut connect = Request::new(Op::Connect, (1 << 14) - 1, 1, 0);
             connect.address = to;
             connect.options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);
-            ask(&raw, 0, &connect);
+            raw.ask(0, &connect);
             raw
         })
         .collect();

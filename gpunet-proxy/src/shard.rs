@@ -33,8 +33,8 @@ use stream::{Pumped, Stream};
 const SECOND: u64 = 1 << 31;
 /// In a key: it is the device's doorbell, and the wake-up is all there is to it.
 const DOORBELL: u64 = 1 << 30;
-/// Control requests that all attachments together can make, up to which a busy turn looks at all of them: that takes
-/// some microseconds.
+/// Control slots of all attachments together at which a turn looks after one that did something: that takes some
+/// microseconds.
 const REQUESTS: usize = 4096;
 /// Streams looked at in one turn without a system call.
 const LOOKS: usize = 64;
@@ -114,12 +114,7 @@ impl Shard {
     fn turn(&mut self) {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
-        // After a turn that did something, all requests: a slice of them would wait for several such turns. Unless there
-        // can be so many that looking at them is what takes long.
-        let few =
-            self.setup.index == 0 && self.devices.values().map(Device::controls).sum::<usize>() <= REQUESTS;
-        let requests = if self.was_busy && few { Extent::Whole } else { Extent::Slice };
-        busy |= self.scan(Extent::Slice, requests);
+        busy |= self.scan(Extent::Slice);
         busy |= self.look();
         busy |= self.pump();
         busy |= self.poll_network(Duration::ZERO);
@@ -152,7 +147,7 @@ impl Shard {
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
-        let found = self.scan(Extent::Whole, Extent::Whole);
+        let found = self.scan(Extent::Whole);
         if !found && self.setup.commands.is_empty() {
             self.poll_network(limit);
         }
@@ -282,18 +277,24 @@ impl Shard {
 
     /// Looks at the words that devices write; queues the streams whose words changed and hands control
     /// requests on.
-    fn scan(&mut self, streams: Extent, requests: Extent) -> bool {
+    fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
         let Self { devices, ready, setup, .. } = self;
         let sharing = devices.len();
+        let requests = match extent {
+            Extent::Whole => usize::MAX,
+            // After a turn that did something a small slice of them would wait for several such turns.
+            Extent::Slice if self.was_busy => REQUESTS,
+            Extent::Slice => 0,
+        };
         for (&id, device) in devices.iter_mut() {
-            busy |= device.scan_streams(streams, sharing, |slot, stream| {
+            busy |= device.scan_streams(extent, sharing, |slot, stream| {
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }
             });
             if setup.index == 0 {
-                busy |= device.scan_requests(requests, &setup.control);
+                busy |= device.scan_requests(requests / sharing, &setup.control);
             }
         }
         busy
@@ -462,7 +463,7 @@ mod tests {
         shard.attach(attached.clone());
         shard.turn();
         assert!(!shard.was_busy);
-        // A turn looks at a few requests, of which this is none; before it sleeps it looks at all.
+        // A turn looks at a few requests, and this is not one of them. Before it sleeps, it looks at all.
         let last = attached.memory.geometry().controls as usize - 1;
         attached.memory.request_words().get(last).publish(1);
         shard.turn();

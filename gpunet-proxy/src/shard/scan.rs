@@ -28,7 +28,7 @@ pub(super) enum Extent {
     /// All.
     Whole,
     /// Of streams those of lively ones, and a slice of the others, the next one each time: what a busy stream costs
-    /// does not depend on how many are silent. Of requests a slice.
+    /// does not depend on how many are silent. Of requests a slice, too.
     Slice,
 }
 
@@ -94,11 +94,6 @@ impl Device {
         })
     }
 
-    /// How many control requests it can make at a time.
-    pub(super) fn controls(&self) -> usize {
-        self.seen_requests.len()
-    }
-
     /// Forgets a stream.
     pub(super) fn remove(&mut self, slot: u32) {
         if self.streams.remove(slot).is_some_and(|stream| stream.lively) {
@@ -143,16 +138,16 @@ impl Device {
         busy
     }
 
-    /// Hands new control requests on, of all or of a slice, and those that were given up; says whether there
-    /// were any.
-    pub(super) fn scan_requests(&mut self, extent: Extent, control: &ControlSender) -> bool {
+    /// Hands new control requests on, and those that were given up; returns whether there were any. Looks at `most` control
+    /// slots, or at a few if that is less.
+    pub(super) fn scan_requests(&mut self, most: usize, control: &ControlSender) -> bool {
         let mut busy = false;
         let id = self.attached.id;
         let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);
         let controls = self.seen_requests.len();
-        let slice = match extent {
-            Extent::Whole => 0..controls,
-            Extent::Slice => self.control_slices.next(CONTROLS, controls),
+        let slice = match most.max(CONTROLS) {
+            most if most >= controls => 0..controls,
+            most => self.control_slices.next(most, controls),
         };
         let seen = self.seen_requests.iter_mut().zip(&mut self.seen_abandons);
         for (index, (seen_request, seen_abandon)) in seen.enumerate().take(slice.end).skip(slice.start) {

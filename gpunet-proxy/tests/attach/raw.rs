@@ -4,11 +4,11 @@
 use gpunet_device::abi::control::{Reply, Request};
 use rustix::cmsg_space;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, recv, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -208,6 +208,21 @@ impl Raw {
         assert_eq!(&packet[..4], MAGIC);
         assert_eq!(packet[4..8], VERSION.to_le_bytes());
         Some(postcard::take_from_bytes(&packet[8..]).expect("a first frame").0)
+    }
+
+    /// The descriptors of the next packet: of a welcome the region's, and the doorbells'.
+    #[allow(dead_code, reason = "for tests/hostile and the fuzz targets")]
+    pub fn descriptors(&self) -> Vec<OwnedFd> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(64))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut buffer = vec![0; 1 << 16];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags).expect("an answer");
+        let rights = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+            _ => None,
+        });
+        rights.flatten().collect()
     }
 
     /// Says that the daemon has closed, after whatever it had still to say.

@@ -3,15 +3,18 @@
 use crate::raw::{AgentAnswer, MAGIC, Raw, ToDaemon, Want, Wish, bytes, gpu, hello, wish};
 use crate::support::SOLO;
 use crate::support::world::LOOPBACK;
+use gpu_usermap::PinnedRegion;
 use gpunet_device::abi::SockAddr;
 use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
 use gpunet_proxy::{Config, attach, daemon};
 use rustix::net::sockopt::set_socket_linger;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The user that may attach, and one that may not.
@@ -34,6 +37,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "last slots", user: ALLOWED, play: last_slots },
     Attack { name: "large rings", user: ALLOWED, play: large_rings },
     Attack { name: "garbage", user: ALLOWED, play: garbage },
+    Attack { name: "scribbled words", user: ALLOWED, play: scribble },
     Attack { name: "no reader", user: ALLOWED, play: no_reader },
     Attack { name: "snapshots", user: ALLOWED, play: snapshots },
 ];
@@ -168,6 +172,51 @@ fn garbage(path: &Path) {
         let raw = with_sockets(path, 16);
         raw.try_send(&noise);
         raw.try_send(&bytes(&ToDaemon::Agent(AgentAnswer::Mapped { arena: seed })));
+    }
+}
+
+/// Writes into the shared region what nobody who keeps to the contract writes, while streams are open.
+fn scribble(path: &Path) {
+    const SOCKETS: u32 = 64;
+    let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = SockAddr::from_std(plain.local_addr().expect("an address"));
+    let seed = RandomState::new().build_hasher().finish();
+    let mut numbers = (1u64..).map(|n| (seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
+    let mut number = move || numbers.next().expect("endless").wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let raw = Raw::connect(path);
+    raw.send(&hello(&Want::Attach(Wish { sockets: SOCKETS, shared_rings: 1 << 20, ..wish() })));
+    let mut fds = raw.descriptors().into_iter();
+    let region = PinnedRegion::from_trusted_fd(fds.next().expect("a region")).expect("shared memory");
+    let doorbells: Vec<_> = fds.collect();
+    for slot in 0..SOCKETS {
+        let mut connect = Request::new(Op::Connect, slot, 1, 0);
+        (connect.address, connect.options) = (to, Options::DEFAULT.with_rings(4096, 4096));
+        raw.ask(slot, &connect);
+    }
+    let mut peers: Vec<_> = (0..SOCKETS).map(|_| plain.accept().expect("a connection").0).collect();
+    // What is before the rings: the header, the words, the control slots, the lines.
+    let words = (region.len() as u64 - (1 << 20)) / 8;
+    for round in 0..100_000 {
+        let (at, what) = (number(), number());
+        // The words that the daemon looks at come after the header: published, consumed, requests, given up.
+        let at = if round % 4 == 0 { at % words } else { 512 + at % (4 * 512) };
+        let word = region.base().as_ptr().cast::<u64>().wrapping_add(at as usize);
+        // Anything; a small step; small, with the marks of an end or of an error.
+        let value = |now: u64| match what % 4 {
+            0 => what,
+            1 => now.wrapping_add(what >> 8 & 0xfff),
+            2 => what >> 8 & 0x1fff,
+            _ => what >> 8 & 0x1fff | (what & 3) << 61,
+        };
+        // SAFETY: an aligned word of the region, which stays mapped; all its users access it by atomic operations, or
+        // as plain integers that they do not believe.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        word.store(value(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+        if round % 256 == 0 {
+            let peer = &mut peers[at as usize % SOCKETS as usize];
+            let _ = peer.set_nonblocking(true).and_then(|()| peer.write(&[1; 512]));
+            let _ = rustix::io::write(&doorbells[at as usize % doorbells.len()], &1u64.to_le_bytes());
+        }
     }
 }
 

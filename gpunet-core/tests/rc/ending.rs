@@ -1,7 +1,7 @@
 //! Every order of shutdowns, disconnects, resets and deaths.
 
-use crate::ours::Size;
 use crate::shape::Shape;
+use crate::size::Size;
 use crate::transfer::{against_itself, against_reference, shape, size, steps};
 use crate::wire::World;
 use gpunet_core::rc::Failure;

@@ -1,8 +1,8 @@
 //! Signs of life, with clocks that jump: asked for exactly when nothing else proves that the peer's
 //! host lives.
 
-use crate::ours::Size;
 use crate::shape::Shape;
+use crate::size::Size;
 use crate::transfer::{shape, size};
 use gpunet_core::rc::{Config, Failure, Machine};
 use gpunet_core::verbs::{Op, Source};

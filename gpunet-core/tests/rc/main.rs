@@ -8,6 +8,8 @@
 //! | `ours` | a `Machine` with rings and an application |
 //! | `reference` | the rsocket of librdmacm, written from the specification; `shape`: its sizes and places |
 //! | `wire` | two ends and the wire between them, which delivers in order at times of its own |
+//! | `size` | sizes and places of a machine |
+//! | `victim` | a machine whose peer lies; utils/fuzz plays it, too |
 //! | `transfer`, `ending`, `liar`, `keepalive`, `captured` | the properties |
 
 mod audit;
@@ -19,5 +21,7 @@ mod nic;
 mod ours;
 mod reference;
 mod shape;
+mod size;
 mod transfer;
+mod victim;
 mod wire;

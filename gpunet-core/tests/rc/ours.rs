@@ -2,12 +2,10 @@
 
 use crate::audit::Audit;
 use crate::nic::{Nic, Piece, decode, encode, fill, pattern};
+use crate::size::{RING_KEY, Size, TABLE_KEY};
 use crate::wire::Node;
-use gpunet_core::rc::{Config, Failure, Hello, Machine, Message, Remote, Variant};
+use gpunet_core::rc::{Config, Failure, Hello, Machine, Message};
 use gpunet_core::verbs::{Completion, Sge, Status};
-
-const TABLE_KEY: u32 = 0x7ab1;
-const RING_KEY: u32 = 0x4149;
 
 /// One end that is a machine.
 pub struct Ours {
@@ -20,35 +18,6 @@ pub struct Ours {
     written: u64,
     read: u64,
     closing: bool,
-}
-
-/// Sizes of one.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    pub variant: Variant,
-    pub send_ring: u64,
-    pub recv_ring: u32,
-    pub sends: u32,
-    pub receives: u16,
-}
-
-impl Size {
-    pub fn config(&self, side: usize) -> Config {
-        let base = (side as u64 + 1) << 40;
-        Config {
-            variant: self.variant,
-            send_ring: (base, self.send_ring),
-            recv_ring: Remote { address: base + (1 << 36), rkey: RING_KEY, len: self.recv_ring },
-            sends: self.sends,
-            receives: self.receives,
-            keepalive: u64::MAX,
-        }
-    }
-
-    pub fn hello(&self, side: usize) -> Hello {
-        let table = Remote { address: ((side as u64 + 1) << 40) + (1 << 37), rkey: TABLE_KEY, len: 2 };
-        self.config(side).hello(table)
-    }
 }
 
 impl Ours {

@@ -1,9 +1,10 @@
 //! Every byte arrives once and in order, whatever the wire, the cards and the applications do; the
 //! audit and the rsocket look at each request meanwhile.
 
-use crate::ours::{Ours, Size};
+use crate::ours::Ours;
 use crate::reference::Reference;
 use crate::shape::Shape;
+use crate::size::Size;
 use crate::wire::{Node, World};
 use gpunet_core::rc::{Config, Variant};
 use proptest::prelude::*;

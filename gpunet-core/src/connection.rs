@@ -75,8 +75,10 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
+    /// Until all is sent, or `until`. Whatever follows is over at `limit`.
     Flushing {
         until: u64,
+        limit: u64,
     },
     /// Until the peer's end of stream, or `until` if all is acknowledged by then; `limit` ends it.
     Draining {
@@ -204,8 +206,8 @@ impl Connection {
     /// Notes that the transport was told of the end of sending.
     pub const fn handle_shutdown(&mut self, now: u64) {
         self.send.handle_shutdown();
-        if let Phase::Flushing { until } = self.phase {
-            self.phase = draining(now, until);
+        if let Phase::Flushing { until, limit } = self.phase {
+            self.phase = draining(now, until, limit);
         }
     }
 
@@ -293,8 +295,12 @@ impl Connection {
             Phase::Open if linger > 0 && self.send_error.is_none() => {
                 self.send.finish();
                 let until = now.saturating_add(linger);
-                self.phase =
-                    if self.send.is_shut() { draining(now, until) } else { Phase::Flushing { until } };
+                let limit = u64::MAX;
+                self.phase = if self.send.is_shut() {
+                    draining(now, until, limit)
+                } else {
+                    Phase::Flushing { until, limit }
+                };
             }
             Phase::Open | Phase::Failed => {
                 self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
@@ -313,11 +319,16 @@ impl Connection {
             Phase::Open | Phase::Failed => {
                 Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
             }
-            Phase::Flushing { until } => Phase::Flushing { until: min(until, limit) },
+            Phase::Flushing { until, limit: old } => {
+                Phase::Flushing { until: min(until, limit), limit: min(old, limit) }
+            }
             Phase::Draining { until, limit: old } => {
                 Phase::Draining { until: min(until, limit), limit: min(old, limit) }
             }
-            phase => phase,
+            Phase::Cutting { ask, limit: old } => {
+                Phase::Cutting { ask: min(ask, limit), limit: min(old, limit) }
+            }
+            Phase::Done(outcome) => Phase::Done(outcome),
         };
     }
 
@@ -325,7 +336,7 @@ impl Connection {
     #[must_use]
     pub const fn deadline(&self) -> Option<u64> {
         match self.phase {
-            Phase::Flushing { until } | Phase::Draining { until, .. } => Some(until),
+            Phase::Flushing { until, .. } | Phase::Draining { until, .. } => Some(until),
             // While there is something to send the transport says when it goes on.
             Phase::Cutting { limit, .. } if self.send.pending().1 > 0 => Some(limit),
             Phase::Cutting { ask, .. } => Some(ask),
@@ -349,7 +360,7 @@ impl Connection {
                 Action::Idle => self.receiving(),
                 action => action,
             },
-            Phase::Flushing { until } => {
+            Phase::Flushing { until, .. } => {
                 if now >= until {
                     return Action::Finish(Outcome { unsent: self.send.pending().1, reset: true });
                 }
@@ -401,10 +412,11 @@ impl Connection {
     }
 }
 
-/// Draining from `now` on, which `limit` ends if the peer does not acknowledge what it was sent.
-const fn draining(now: u64, limit: u64) -> Phase {
-    let until = now.saturating_add(DRAIN_NS);
-    Phase::Draining { until, limit: if limit > until { limit } else { until } }
+/// Draining from `now` on. A peer that does not acknowledge what it was sent has time until `linger`, if that is later
+/// than the usual end; nothing goes on after `limit`.
+const fn draining(now: u64, linger: u64, limit: u64) -> Phase {
+    let until = min(now.saturating_add(DRAIN_NS), limit);
+    Phase::Draining { until, limit: if linger > until { min(linger, limit) } else { until } }
 }
 
 const fn min(a: u64, b: u64) -> u64 {

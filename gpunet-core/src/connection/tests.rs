@@ -255,3 +255,21 @@ fn an_end_that_a_gone_device_meant_is_still_told() {
     c.handle_recv_blocked();
     assert_eq!(c.deadline(), Some(1010));
 }
+
+#[test]
+fn what_was_closed_before_its_device_was_gone_drains_within_the_bound() {
+    for linger in [30_000_000_000, 500] {
+        let mut c = open();
+        c.handle_published(StreamWord::at(5)).unwrap();
+        c.handle_close(0, linger);
+        c.handle_gone(10, 1000);
+        c.handle_sent(5);
+        assert_eq!(c.poll_action(20), Action::ShutdownWrite);
+        c.handle_shutdown(20);
+        c.handle_recv_blocked();
+        assert_eq!((c.poll_action(20), c.deadline()), (Action::Idle, Some(1010)));
+        assert_eq!(c.poll_action(1010), Action::Settle);
+        c.handle_unacknowledged(1010, 1);
+        assert_eq!(c.poll_action(1010), Action::Finish(Outcome { unsent: 0, reset: true }));
+    }
+}

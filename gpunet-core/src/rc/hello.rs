@@ -61,7 +61,7 @@ pub enum BadHello {
     /// A table of fewer than two entries, or one that wraps round the address space.
     #[error("a table of {0} buffer descriptors that cannot be")]
     Table(u32),
-    /// A buffer that wraps round the address space.
+    /// A buffer of no bytes, or one that wraps round the address space.
     #[error("a receive buffer that cannot be")]
     Area,
 }
@@ -102,7 +102,7 @@ impl Hello {
         if table.len < 2 || table.address.checked_add(table_bytes).is_none() {
             return Err(BadHello::Table(table.len));
         }
-        if area.address.checked_add(u64::from(area.len)).is_none() {
+        if area.len == 0 || area.address.checked_add(u64::from(area.len)).is_none() {
             return Err(BadHello::Area);
         }
         let block = rest.first_chunk::<BLOCK_LEN>();
@@ -161,6 +161,13 @@ mod tests {
         other = RSTREAM;
         other[24..32].fill(0xff);
         assert_eq!(Hello::decode(&other), Err(BadHello::Area));
+        other = RSTREAM;
+        other[36..40].fill(0);
+        assert_eq!(
+            Hello::decode(&other),
+            Err(BadHello::Area),
+            "the areas after it would come in another order"
+        );
     }
 
     #[test]
@@ -188,7 +195,7 @@ mod tests {
         #[test]
         fn what_one_end_says_the_other_reads(
             big_endian: bool, credits: u16, table in (0u64..1 << 56, any::<u32>(), 2u32..9),
-            area in (0u64..1 << 56, any::<u32>(), any::<u32>()), gpunet: bool, reset: bool
+            area in (0u64..1 << 56, any::<u32>(), 1u32..), gpunet: bool, reset: bool
         ) {
             let remote = |(address, rkey, len)| Remote { address, rkey, len };
             let gpunet = gpunet.then_some(Capabilities { reset });

@@ -30,6 +30,8 @@ pub mod descriptors;
 #[allow(unsafe_code)]
 pub mod device_memory;
 mod embed;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod host;
 #[allow(unsafe_code)]
 mod launch;

@@ -217,7 +217,10 @@ impl Raw {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut buffer = vec![0; 1 << 16];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags).expect("an answer");
+        rustix::io::retry_on_intr(|| {
+            recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags)
+        })
+        .expect("an answer");
         let rights = ancillary.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(rights) => Some(rights),
             _ => None,

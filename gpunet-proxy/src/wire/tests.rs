@@ -2,7 +2,7 @@
 
 use super::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
@@ -25,6 +25,40 @@ fn a_frame_and_its_descriptors_arrive_as_they_were_sent() {
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     drop(a);
     assert!(recv(b.as_fd(), &mut vec![0; MAX_FRAME]).expect("the end").is_none());
+}
+
+/// Makes a look pass over empty packets that another look has seen.
+#[allow(unsafe_code)]
+fn pass_over_empty_packets(socket: &OwnedFd) {
+    let from: libc::c_int = 0;
+    let (value, len) = (std::ptr::from_ref(&from).cast(), size_of_val(&from) as libc::socklen_t);
+    // SAFETY: the kernel reads `len` bytes of `from`.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEEK_OFF, value, len) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// The kernel can say that nothing comes any more although a packet is there: one that comes, and the end after it,
+/// between its look for packets and its look for the end. An empty packet makes it say the same every time.
+#[test]
+fn an_end_is_believed_when_it_is_seen_twice() {
+    let (frame, mut buffer) = (encode(&ToDaemon::Detach), vec![0; MAX_FRAME]);
+    let (a, b) = pair();
+    send(a.as_fd(), &[], &[]).expect("sent");
+    send(a.as_fd(), &frame, &[]).expect("sent");
+    drop(a);
+    let packet = recv(b.as_fd(), &mut buffer).expect("received").expect("no end yet");
+    assert!(matches!(decode::<ToDaemon>(packet), Ok((ToDaemon::Detach, _))));
+    assert!(recv(b.as_fd(), &mut buffer).expect("the end").is_none());
+
+    // And by one that only looks.
+    let (a, b) = pair();
+    pass_over_empty_packets(&b);
+    send(a.as_fd(), &[], &[]).expect("sent");
+    send(a.as_fd(), &frame, &[b.as_fd()]).expect("sent");
+    drop(a);
+    let incoming = recv_plain(b.as_fd(), &mut buffer).expect("received");
+    assert!(matches!(incoming, Some(Incoming::WithDescriptors)), "{incoming:?}");
 }
 
 #[test]

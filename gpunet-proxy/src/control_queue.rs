@@ -1,7 +1,8 @@
-//! The way to the control thread: a queue for each attachment, served in turn.
+//! The way to the control thread: a queue for each attachment. Users are served in turn, and the attachments of a user, too.
 //!
-//! An attachment that sends many messages waits for its own; the others wait for one turn of it. What belongs to no
-//! attachment (a sign of life, the end, a new attachment) goes before everything else.
+//! An attachment that sends many messages waits for its own; the others of its user wait for one turn of it, and other users
+//! for one turn of all that it has. What belongs to no attachment (a sign of life, the end, a new attachment) goes before
+//! everything else.
 
 use crate::message::Message;
 use std::collections::{HashMap, VecDeque};
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long messages of one attachment are served before those of the next. A request takes 2 to 20 us; the turns of a
-/// hundred attachments take less than a person notices, and a sixtieth of the shortest heartbeat.
+/// How long messages of one attachment are served before those of the next user. A request takes 2 to 20 us; the turns of
+/// a hundred take less than a person notices, and a sixtieth of the shortest heartbeat.
 const TURN: Duration = Duration::from_micros(250);
 
 /// Makes the queue, and its two ends.
@@ -46,14 +47,33 @@ impl std::fmt::Debug for Queue {
 #[derive(Default)]
 struct State {
     first: VecDeque<Message>,
-    /// What waits, by attachment. None is empty.
-    others: HashMap<u32, VecDeque<Message>>,
+    /// Whose an attachment is.
+    users: HashMap<u32, u32>,
+    /// What waits, by user; `None` for what is no user's, as the questions of people.
+    others: HashMap<Option<u32>, Waiting>,
     /// Who has messages: the first one has its turn.
-    turns: VecDeque<u32>,
-    /// When that turn is over; `None` before it has begun.
-    turn_ends: Option<Instant>,
+    turns: VecDeque<Option<u32>>,
+    /// Its turn; `None` before it has begun.
+    turn: Option<Turn>,
     asleep: bool,
     closed: bool,
+}
+
+/// A turn of a user.
+#[derive(Clone, Copy)]
+struct Turn {
+    ends: Instant,
+    /// Which of its attachments was served last.
+    attachment: u32,
+}
+
+/// What waits of one user.
+#[derive(Default)]
+struct Waiting {
+    /// By attachment. None is empty.
+    messages: HashMap<u32, VecDeque<Message>>,
+    /// Which have messages: the first one has the user's turn.
+    turns: VecDeque<u32>,
 }
 
 impl Queue {
@@ -82,6 +102,11 @@ impl ControlSender {
         Ok(())
     }
 
+    /// Forgets whose attachment that was.
+    pub(crate) fn forget(&self, attachment: u32) {
+        self.0.lock().users.remove(&attachment);
+    }
+
     /// Returns whether the control thread has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.lock().closed
@@ -106,6 +131,12 @@ impl ControlReceiver {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.0.lock();
+        state.first.is_empty() && state.turns.is_empty()
+    }
+
     /// The next message, if there is one.
     #[cfg(test)]
     pub(crate) fn try_recv(&mut self) -> Option<Message> {
@@ -118,7 +149,11 @@ impl Drop for ControlReceiver {
         let left = {
             let mut state = self.0.lock();
             state.closed = true;
-            (std::mem::take(&mut state.first), std::mem::take(&mut state.others))
+            (
+                std::mem::take(&mut state.first),
+                std::mem::take(&mut state.others),
+                std::mem::take(&mut state.turns),
+            )
         };
         // What waits for answers is told by this, and may look at the queue.
         drop(left);
@@ -127,10 +162,18 @@ impl Drop for ControlReceiver {
 
 impl State {
     fn push(&mut self, message: Message) {
+        if let Message::Attach(attached) = &message {
+            self.users.insert(attached.id, attached.client.uid);
+        }
         let Some(attachment) = message.attachment() else { return self.first.push_back(message) };
-        let queue = self.others.entry(attachment).or_default();
+        let user = self.users.get(&attachment).copied();
+        let waiting = self.others.entry(user).or_default();
+        if waiting.turns.is_empty() {
+            self.turns.push_back(user);
+        }
+        let queue = waiting.messages.entry(attachment).or_default();
         if queue.is_empty() {
-            self.turns.push_back(attachment);
+            waiting.turns.push_back(attachment);
         }
         queue.push_back(message);
     }
@@ -139,20 +182,25 @@ impl State {
         if let Some(message) = self.first.pop_front() {
             return Some(message);
         }
-        if self.turn_ends.is_some_and(|end| end <= now) {
-            self.turn_ends = None;
-            if let Some(attachment) = self.turns.pop_front() {
-                self.turns.push_back(attachment);
+        if let Some(turn) = self.turn.take_if(|turn| turn.ends <= now) {
+            let waiting = self.others.get_mut(self.turns.front()?)?;
+            if waiting.turns.front() == Some(&turn.attachment) {
+                waiting.turns.rotate_left(1);
             }
+            self.turns.rotate_left(1);
         }
-        let attachment = *self.turns.front()?;
-        self.turn_ends.get_or_insert(now + TURN);
-        let queue = self.others.get_mut(&attachment)?;
+        let waiting = self.others.get_mut(self.turns.front()?)?;
+        let attachment = *waiting.turns.front()?;
+        self.turn.get_or_insert(Turn { ends: now + TURN, attachment }).attachment = attachment;
+        let queue = waiting.messages.get_mut(&attachment)?;
         let message = queue.pop_front();
         if queue.is_empty() {
-            self.others.remove(&attachment);
+            waiting.messages.remove(&attachment);
+            waiting.turns.pop_front();
+        }
+        if waiting.turns.is_empty() {
             self.turns.pop_front();
-            self.turn_ends = None;
+            self.turn = None;
         }
         message
     }
@@ -197,13 +245,32 @@ mod tests {
             assert_eq!(taken(state.pop(start + TURN)), Some((1, control)), "in order");
         }
         assert!(state.pop(start + TURN).is_none());
-        assert!(state.others.is_empty() && state.turns.is_empty() && state.turn_ends.is_none());
+        assert!(state.turns.is_empty() && state.turn.is_none());
+        assert!(state.others.values().all(|waiting| waiting.messages.is_empty() && waiting.turns.is_empty()));
+    }
+
+    #[test]
+    fn who_has_many_attachments_waits_for_itself() {
+        let start = Instant::now();
+        let mut state = State { users: HashMap::from([(8, 4242)]), ..State::default() };
+        for user in [1, 2, 3] {
+            state.users.insert(user, 1000);
+        }
+        let many = [1, 1, 2, 2, 3, 3].into_iter().enumerate();
+        many.for_each(|(control, device)| state.push(abandon(device, control as u32)));
+        (0..3).for_each(|control| state.push(abandon(8, control)));
+        // Each is served so slowly that its turn is over.
+        let mut order = (0..).map_while(|n| taken(state.pop(start + n * TURN))).map(|(device, _)| device);
+        assert_eq!(order.by_ref().collect::<Vec<_>>(), [1, 8, 2, 8, 3, 8, 1, 2, 3]);
     }
 
     #[test]
     fn a_turn_begins_when_it_is_ones_turn() {
         let start = Instant::now();
-        let mut state = state([abandon(1, 0), abandon(2, 0), abandon(2, 1), abandon(1, 1)]);
+        let mut state = State { users: HashMap::from([(1, 1000), (2, 4242)]), ..State::default() };
+        for (device, control) in [(1, 0), (2, 0), (2, 1), (1, 1)] {
+            state.push(abandon(device, control));
+        }
         assert_eq!(taken(state.pop(start)), Some((1, 0)));
         let later = start + 2 * TURN;
         assert_eq!(taken(state.pop(later)), Some((2, 0)));

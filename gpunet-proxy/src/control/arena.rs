@@ -119,8 +119,8 @@ struct Arena {
     layout: PartLayout,
     /// Ends of streams that are not closed yet.
     ends: usize,
-    /// Whose connect it was made for, as long as that attachment's owner is charged for both parts: until an accept
-    /// takes the first stream.
+    /// Whose connect it was made for, until an accept takes the first stream. As long as that attachment's owner is
+    /// charged for both parts in pinned memory.
     connector: Option<u32>,
     /// The listener asks for rings as large as those that it was made for, and so its owner takes over a part.
     is_shared_fairly: bool,
@@ -251,3 +251,6 @@ impl Side {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

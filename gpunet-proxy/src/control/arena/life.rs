@@ -90,7 +90,7 @@ impl Control {
         };
         let id = self.arenas.made;
         self.arenas.made += 1;
-        let (state, connector) = (State::Parts, Some(a).filter(|_| !on_gpus));
+        let (state, connector) = (State::Parts, Some(a));
         let arena = Arena { sides, state, on_gpus, layout, ends: 0, connector, is_shared_fairly };
         self.arenas.arenas.insert(id, arena);
         self.look_after_arena(id);
@@ -127,7 +127,10 @@ impl Control {
         let at = arena.side_of(connector);
         let part = arena.layout.len;
         let listener = self.devices.get(&arena.sides[1 - at].device);
-        if arena.is_shared_fairly && listener.is_some_and(|listener| listener.count_memory(part)) {
+        if arena.is_shared_fairly
+            && !arena.on_gpus
+            && listener.is_some_and(|listener| listener.count_memory(part))
+        {
             arena.sides[1 - at].counted = part;
             arena.sides[at].counted -= part;
             if let Some(connector) = self.devices.get(&connector) {

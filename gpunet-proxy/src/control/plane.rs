@@ -1,0 +1,83 @@
+//! For tests: a control plane that does what it is told when it is told.
+
+use super::{Control, ShardLink};
+use crate::access::{Account, Limits};
+use crate::agent::{FromAgent, ToAgent};
+use crate::attached::{Attached, ClientInfo, Inbox, Totals};
+use crate::attachment::{doorbells, shared_memory};
+use crate::config::{Config, Rdma};
+use crate::control_queue::{ControlReceiver, ControlSender, control_queue};
+use crate::message::Message;
+use crate::shard;
+use gpunet_abi::control::{Reply, Request};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+
+/// Runs a test. Its clock passes over the time in which nothing happens.
+pub(super) fn run(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    LocalSet::new().block_on(&runtime.expect("a runtime"), test);
+}
+
+/// A control plane without threads, and its queue.
+pub(super) struct Plane {
+    pub(super) control: Control,
+    pub(super) inbox: ControlReceiver,
+    messages: ControlSender,
+}
+
+impl Plane {
+    pub(super) fn new() -> Self {
+        let (messages, inbox) = control_queue();
+        let (commands, _) = crossbeam_channel::unbounded();
+        let shard = ShardLink { commands, bell: Arc::new(shard::new_bell().expect("an eventfd")) };
+        let config = Config { rdma: Rdma::Off, ..Config::small() };
+        Self { control: Control::new(vec![shard], messages.clone(), &config), inbox, messages }
+    }
+
+    /// An attachment of a user of its own, whose agent does at once what it is asked.
+    pub(super) fn attach(&mut self, id: u32, shareable: bool) -> Arc<Account> {
+        let account = Arc::new(Account::new(id, Limits::default()));
+        let config = Config { sockets: 1024, controls: 1, shared_rings: 1 << 16, ..Config::small() };
+        let geometry = config.geometry(0);
+        let answers = self.messages.clone();
+        let agent = move |request| {
+            let answer = match request {
+                ToAgent::Map(map) => FromAgent::Mapped { arena: map.arena },
+                ToAgent::Unmap { arena } => FromAgent::Unmapped { arena },
+                // What is exported is of no interest here.
+                ToAgent::Provide { arena, len } if shareable => {
+                    FromAgent::Provided { arena, fd: shard::new_bell().expect("an eventfd"), len }
+                }
+                other => other.failed("it has no memory of its own"),
+            };
+            answers.send(Message::Agent { device: id, answer }).expect("somebody listens");
+        };
+        self.control.handle(Message::Attach(Arc::new(Attached {
+            id,
+            memory: shared_memory(geometry).expect("memory"),
+            polled: false,
+            shareable,
+            agent: Box::new(agent),
+            card: None,
+            totals: Totals::default(),
+            inbox: Inbox::new(geometry.controls),
+            doorbells: doorbells(1).expect("an eventfd"),
+            account: Some(account.clone()),
+            client: ClientInfo::own("cpu"),
+            since: Instant::now(),
+            _quota: None,
+        })));
+        account
+    }
+
+    /// Asks as a host program does; the reply comes by the channel.
+    pub(super) fn ask(&mut self, device: u32, control: u32, request: Request) -> mpsc::Receiver<Reply> {
+        let (replies, reply) = mpsc::channel();
+        let answer = Box::new(move |reply: &Reply| replies.send(*reply).expect("somebody listens"));
+        self.control.handle(Message::Ask { device, control, request: Box::new(request), answer });
+        reply
+    }
+}

@@ -17,6 +17,8 @@ mod handshake;
 mod join;
 mod listener;
 mod pair;
+#[cfg(test)]
+mod plane;
 mod reap;
 mod request;
 mod rings;
@@ -140,6 +142,7 @@ impl Control {
                 self.handle_handshake(device, listener, number, rings, result);
             }
             Message::Refuse { device, tickets } => self.refuse(device, tickets),
+            Message::Sweep { device, sweep } => self.sweep(device, sweep),
             Message::ListenerReady { device, slot, generation } => {
                 self.handle_listener_ready(device, slot, generation);
             }

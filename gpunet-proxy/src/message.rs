@@ -104,6 +104,30 @@ impl Rings {
     }
 }
 
+/// What is done to all requests and sockets of an attachment or a launch: some at a time, so that nobody else waits long.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    /// Requests that end, by control slot and sequence number; those at the end first.
+    pub(crate) requests: Vec<(u32, u64)>,
+    pub(crate) why: Error,
+    /// Sockets, by slot and generation; those at the end first.
+    pub(crate) sockets: Vec<(u32, u32)>,
+    pub(crate) each: Each,
+    /// The attachment ends with them.
+    pub(crate) ends: bool,
+}
+
+/// What becomes of each socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Each {
+    /// It is closed, with that linger time in milliseconds.
+    Close(Option<i32>),
+    /// As if the device had closed it, but direct streams that it has not closed are reset.
+    CloseOrReset,
+    /// Its process is gone.
+    Cut,
+}
+
 /// What is called with the reply to a host program's request, or dropped if there will be none.
 pub(crate) type Answer = Box<dyn FnOnce(&Reply) + Send>;
 
@@ -142,6 +166,8 @@ pub(crate) enum Message {
     Finished { device: u32, slot: u32, generation: u32, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
     OutQueue { device: u32, control: u32, seq: u64, bytes: Option<u64> },
+    /// Go on with what is done to all sockets of an attachment.
+    Sweep { device: u32, sweep: Box<Sweep> },
     /// A new attachment.
     Attach(Arc<Attached>),
     /// An attachment's agent answers.
@@ -189,6 +215,7 @@ impl Message {
             | Self::Attempted { device, .. }
             | Self::Handshake { device, .. }
             | Self::Refuse { device, .. }
+            | Self::Sweep { device, .. }
             | Self::ListenerReady { device, .. }
             | Self::Finished { device, .. }
             | Self::OutQueue { device, .. }

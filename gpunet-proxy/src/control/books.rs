@@ -20,7 +20,7 @@ use gpunet_core::transport::{Bound, Connect, Listen};
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tracing::Span;
@@ -43,7 +43,7 @@ pub(super) struct Device {
     pub(super) ending: bool,
     /// Its process is gone: nothing is answered, see `daemon::session::leave`.
     pub(super) dead: bool,
-    /// Set once they are, until they are gone.
+    /// Set until they are gone.
     pub(super) detaching: Option<Detaching>,
     /// Numbers of the regions that arenas have in the device's table.
     pub(super) regions: Regions,
@@ -67,8 +67,18 @@ pub(super) struct Device {
 pub(super) struct Detaching {
     /// Who waits for it.
     pub(super) done: Done<()>,
+    /// How long streams may deliver what was sent, once all sockets are closed.
+    pub(super) bound: Duration,
+    /// Set once they are.
+    pub(super) delivering: Option<Delivering>,
+}
+
+/// All sockets of an attachment are closed, and streams deliver what was sent.
+pub(super) struct Delivering {
     /// Ends the wait for streams that do not end.
     pub(super) timeout: JoinHandle<()>,
+    /// No stream is left in slots before this one.
+    pub(super) from: u32,
 }
 
 /// The launch of sockets that their launch left for whoever comes.

@@ -61,8 +61,7 @@ impl Control {
             }
         }
         let Some(device) = self.device(device_id) else { return };
-        let listeners =
-            device.slots.used().into_iter().filter(|&slot| device.is_listener(slot)).collect::<Vec<_>>();
+        let listeners = device.slots.used().filter(|&slot| device.is_listener(slot)).collect::<Vec<_>>();
         for slot in listeners {
             self.serve(device_id, slot);
         }

@@ -1,9 +1,9 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::books::{Detaching, NO_LAUNCH, Role, Stream, StreamMemory};
-use crate::message::{Command, Done, Message};
-use crate::token::{FinishPolicy, Finished, MOST_HANDLES};
+use super::books::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, StreamMemory};
+use crate::message::{Command, Done, Each, Message, Sweep};
+use crate::token::{FinishPolicy, Finished};
 use gpunet_abi::{Error, Handle, Status};
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ const GONE_FLUSH: Duration = Duration::from_millis(500);
 const GONE: Duration = Duration::from_millis(700);
 /// A closed stream drains for two seconds at most; one more for the turns it takes.
 const DRAIN_MARGIN: Duration = Duration::from_secs(3);
+
+/// Requests and sockets that are ended without a pause. A close takes some microseconds.
+const AT_ONCE: usize = 256;
 
 impl Control {
     /// Ends the requests of a launch that has ended, and closes or keeps its sockets: some of them, if
@@ -28,11 +31,13 @@ impl Control {
         policy: FinishPolicy,
         fresh: &[Handle],
     ) -> Finished {
-        self.cancel_launch(device_id, launch);
+        let mut waiting = self.requests_of(device_id, launch);
         let mut left = self.left_by(device_id, launch);
+        let more = waiting.len() + left.len() > AT_ONCE;
+        waiting.truncate(AT_ONCE);
+        left.truncate(AT_ONCE - waiting.len());
+        waiting.into_iter().for_each(|(control, _)| self.cancel(device_id, control, Error::Canceled));
         let Some(device) = self.device(device_id) else { return Finished::default() };
-        let more = left.len() > MOST_HANDLES;
-        left.truncate(MOST_HANDLES);
         // The launch's number will be given to another, whose end does not concern them.
         for &slot in &left {
             device.slots[slot as usize].launch = NO_LAUNCH;
@@ -53,19 +58,20 @@ impl Control {
     /// A thread block has failed, and with it its launch: ends the launch's requests and resets its
     /// sockets, which are retired when the launch is finished.
     pub(super) fn abort_launch(&mut self, device_id: u32, launch: u32) {
-        self.cancel_launch(device_id, launch);
-        for slot in self.left_by(device_id, launch) {
-            self.retire(device_id, slot, Some(0));
-        }
+        let (requests, mut slots) = (self.requests_of(device_id, launch), self.left_by(device_id, launch));
+        // All at once, so that whoever finishes the launch meanwhile takes none of them for open.
+        slots.retain(|&slot| self.mark_retired(device_id, slot));
+        let Some(device) = self.device(device_id) else { return };
+        let sockets = device.named(slots.into_iter());
+        let (why, each, ends) = (Error::Canceled, Each::Close(Some(0)), false);
+        self.sweep(device_id, Box::new(Sweep { requests, why, sockets, each, ends }));
     }
 
-    fn cancel_launch(&mut self, device_id: u32, launch: u32) {
-        let Some(device) = self.device(device_id) else { return };
+    /// The requests of a launch that wait, with their numbers.
+    fn requests_of(&mut self, device_id: u32, launch: u32) -> Vec<(u32, u64)> {
+        let Some(device) = self.device(device_id) else { return Vec::new() };
         let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
-        let waiting: Vec<u32> = of_launch.map(|(&control, _)| control).collect();
-        for control in waiting {
-            self.cancel(device_id, control, Error::Canceled);
-        }
+        of_launch.map(|(&control, waiting)| (control, waiting.seq)).collect()
     }
 
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
@@ -82,26 +88,33 @@ impl Control {
         left.map(|(slot, _)| slot).collect()
     }
 
-    /// Closes a socket for a launch that does not: whoever waits on it hears that the handle is dead, and
-    /// the slot stays out of use until it is released. Returns the handle.
+    /// Closes a socket for a launch that does not. Returns the handle.
     fn retire(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) -> Handle {
-        let Some(device) = self.device(device_id) else { return Handle::new(slot, 0) };
-        let book = &mut device.slots[slot as usize];
-        let handle = Handle::new(slot, book.generation);
-        if std::mem::replace(&mut book.retiring, true) {
-            return handle;
+        let generation = self.device(device_id).map_or(0, |device| device.slots[slot as usize].generation);
+        if self.mark_retired(device_id, slot) {
+            self.close_any(device_id, slot, linger_ms);
         }
+        Handle::new(slot, generation)
+    }
+
+    /// Whoever waits on that socket hears that the handle is dead, and the slot stays out of use until it is released,
+    /// whoever closes it. Returns whether that is new.
+    fn mark_retired(&mut self, device_id: u32, slot: u32) -> bool {
+        let Some(device) = self.device(device_id) else { return false };
+        let book = &mut device.slots[slot as usize];
+        if std::mem::replace(&mut book.retiring, true) {
+            return false;
+        }
+        let status = Status::open(book.generation).with_error(Error::BadHandle);
         let arena = match &book.role {
             Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) => Some(*rings),
             _ => None,
         };
-        let status = Status::open(handle.generation()).with_error(Error::BadHandle);
         device.attached.memory.set_status(slot, status);
         if let Some(rings) = arena {
             self.arenas.wake(device_id, &rings);
         }
-        self.close_any(device_id, slot, linger_ms);
-        handle
+        true
     }
 
     /// No running launch knows these handles any more, which [`Control::finish_launch`] returned: their
@@ -137,32 +150,60 @@ impl Control {
 
     /// Ends all requests and resets all sockets of a device whose kernels are dead.
     pub(super) fn reset_all(&mut self, device_id: u32) {
-        self.cancel_all(device_id, Error::Canceled);
-        self.close_all(device_id, Some(0));
+        self.sweep_all(device_id, Error::Canceled, Each::Close(Some(0)), false);
     }
 
-    fn cancel_all(&mut self, device_id: u32, why: Error) {
+    /// Ends all requests, then all sockets, and with them the attachment if it `ends`.
+    fn sweep_all(&mut self, device_id: u32, why: Error, each: Each, ends: bool) {
         let Some(device) = self.device(device_id) else { return };
-        let waiting: Vec<u32> = device.requests.keys().copied().collect();
-        waiting.into_iter().for_each(|control| self.cancel(device_id, control, why));
+        let requests = device.requests.iter().map(|(&control, waiting)| (control, waiting.seq)).collect();
+        let sockets = device.named(device.slots.used());
+        self.sweep(device_id, Box::new(Sweep { requests, why, sockets, each, ends }));
     }
 
-    fn close_all(&mut self, device_id: u32, linger_ms: Option<i32>) {
-        let Some(device) = self.device(device_id) else { return };
-        let used = device.slots.used();
-        used.into_iter().for_each(|slot| self.close_any(device_id, slot, linger_ms));
+    /// Does some of it, and the rest in later turns of the attachment.
+    pub(super) fn sweep(&mut self, device_id: u32, mut sweep: Box<Sweep>) {
+        for _ in 0..AT_ONCE {
+            let Some(device) = self.device(device_id) else { return };
+            // The slot of either may have been given to another since.
+            if let Some((control, seq)) = sweep.requests.pop() {
+                if device.requests.get(&control).is_some_and(|waiting| waiting.seq == seq) {
+                    self.cancel(device_id, control, sweep.why);
+                }
+            } else if let Some((slot, generation)) = sweep.sockets.pop() {
+                let is_same = device.slots[slot as usize].generation == generation;
+                is_same.then(|| self.end_socket(device_id, slot, sweep.each));
+            }
+        }
+        if !(sweep.requests.is_empty() && sweep.sockets.is_empty()) {
+            let _ = self.messages.send(Message::Sweep { device: device_id, sweep });
+        } else if sweep.ends {
+            self.all_closed(device_id);
+        }
+    }
+
+    fn end_socket(&mut self, device_id: u32, slot: u32, each: Each) {
+        match each {
+            Each::Close(linger_ms) => self.close_any(device_id, slot, linger_ms),
+            Each::CloseOrReset => {
+                let Some(device) = self.device(device_id) else { return };
+                let resets = match &device.slots[slot as usize].role {
+                    Role::Stream(stream) => stream.partner.is_some() && !stream.closed,
+                    _ => false,
+                };
+                self.close_any(device_id, slot, resets.then_some(0));
+            }
+            Each::Cut => self.cut(device_id, slot),
+        }
     }
 
     /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
     /// linger bound.
     pub(super) fn detach(&mut self, device_id: u32, why: Error, done: Done<()>) {
-        self.begin_end(device_id);
-        self.cancel_all(device_id, why);
-        if why == Error::NetworkDown {
-            self.reset_direct(device_id);
-        }
-        self.close_all(device_id, None);
-        self.await_end(device_id, self.linger + DRAIN_MARGIN, done);
+        self.begin_end(device_id, self.linger + DRAIN_MARGIN, done);
+        // The daemon ends, not the program: an end of stream would tell the peer that all was said.
+        let each = if why == Error::NetworkDown { Each::CloseOrReset } else { Each::Close(None) };
+        self.sweep_all(device_id, why, each, true);
     }
 
     /// The process of an attachment is gone, and closed nothing: what it sent is delivered and what it
@@ -170,36 +211,39 @@ impl Control {
     /// nobody meant.
     pub(super) fn gone(&mut self, device_id: u32, done: Done<()>) {
         // A process can end while its attachment is being closed.
-        if let Some(before) = self.device(device_id).and_then(|device| device.detaching.take()) {
-            before.timeout.abort();
-        }
-        self.begin_end(device_id);
+        self.begin_end(device_id, GONE, done);
         if let Some(device) = self.device(device_id) {
             device.dead = true;
         }
-        self.cancel_all(device_id, Error::NetworkDown);
-        let used = self.device(device_id).map_or(Vec::new(), |device| device.slots.used());
-        used.into_iter().for_each(|slot| self.cut(device_id, slot));
-        self.await_end(device_id, GONE, done);
+        self.sweep_all(device_id, Error::NetworkDown, Each::Cut, true);
     }
 
-    /// Resets the direct streams that the device has not closed: the daemon ends, not the program, and an
-    /// end of stream would tell the peer that all was said.
-    fn reset_direct(&mut self, device_id: u32) {
-        let Some(device) = self.device(device_id) else { return };
-        let open = device.slots.iter().filter(|(_, book)| match &book.role {
-            Role::Stream(stream) => stream.partner.is_some() && !stream.closed,
-            _ => false,
-        });
-        let open: Vec<u32> = open.map(|(slot, _)| slot).collect();
-        open.into_iter().for_each(|slot| self.close_any(device_id, slot, Some(0)));
-    }
-
-    /// From here on it is not the device that closes its sockets: its kernels may still use them.
-    fn begin_end(&mut self, device_id: u32) {
-        if let Some(device) = self.device(device_id) {
-            device.ending = true;
+    /// From here on it is not the device that closes its sockets: its kernels may still use them. Once all are closed,
+    /// streams deliver for at most `bound` what was sent.
+    fn begin_end(&mut self, device_id: u32, bound: Duration, done: Done<()>) {
+        let Some(device) = self.device(device_id) else { return done(()) };
+        device.ending = true;
+        let before = device.detaching.replace(Detaching { done, bound, delivering: None });
+        if let Some(Detaching { delivering: Some(before), .. }) = before {
+            before.timeout.abort();
         }
+    }
+
+    /// All sockets of an attachment that ends are closed. Not sooner is it forgotten: a direct stream is done at once.
+    fn all_closed(&mut self, device_id: u32) {
+        let messages = self.messages.clone();
+        let Some(detaching) = self.device(device_id).and_then(|device| device.detaching.as_mut()) else {
+            return;
+        };
+        let bound = detaching.bound;
+        let timeout = tokio::task::spawn_local(async move {
+            tokio::time::sleep(bound).await;
+            let _ = messages.send(Message::DetachTimeout { device: device_id });
+        });
+        if let Some(before) = detaching.delivering.replace(Delivering { timeout, from: 0 }) {
+            before.timeout.abort();
+        }
+        self.check_detach(device_id);
     }
 
     /// Ends whatever stands in a slot of a process that is gone.
@@ -226,37 +270,31 @@ impl Control {
         }
     }
 
-    /// Everything of an attachment was closed: forgets it as soon as that is done, at the latest after
-    /// `bound`. Not before all was closed, since a direct stream is done at once.
-    fn await_end(&mut self, device_id: u32, bound: Duration, done: Done<()>) {
-        let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else { return done(()) };
-        let timeout = tokio::task::spawn_local(async move {
-            tokio::time::sleep(bound).await;
-            let _ = messages.send(Message::DetachTimeout { device: device_id });
-        });
-        device.detaching = Some(Detaching { done, timeout });
-        self.check_detach(device_id);
-    }
-
-    /// Ends a detach once no stream is left.
+    /// Ends a detach once everything is closed and no stream is left.
     pub(super) fn check_detach(&mut self, device_id: u32) {
         let Some(device) = self.device(device_id) else { return };
+        let Some(Detaching { delivering: Some(delivering), .. }) = &mut device.detaching else { return };
         // What a closed end has sent through an arena lies in its peer's part: nothing to wait for.
         let on_its_way = |role: &Role| match role {
             Role::Stream(stream) => !(stream.closed && matches!(stream.memory, StreamMemory::Arena(_))),
             _ => false,
         };
-        if device.detaching.is_some() && !device.slots.iter().any(|(_, book)| on_its_way(&book.role)) {
-            self.finish_detach(device_id);
+        // None begins any more: those before it need not be looked at again.
+        let next = device.slots.iter_from(delivering.from).find(|(_, book)| on_its_way(&book.role));
+        match next {
+            Some((slot, _)) => delivering.from = slot,
+            None => self.finish_detach(device_id),
         }
     }
 
     /// Forgets an attachment: no thread of the proxy touches its memory afterwards.
     pub(super) fn finish_detach(&mut self, device_id: u32) {
         let Some(device) = self.device(device_id) else { return };
-        let Some(Detaching { done, timeout }) = device.detaching.take() else { return };
-        timeout.abort();
+        let all_closed = |detaching: &mut Detaching| detaching.delivering.is_some();
+        let Some(Detaching { done, delivering, .. }) = device.detaching.take_if(all_closed) else { return };
+        if let Some(delivering) = delivering {
+            delivering.timeout.abort();
+        }
         let mut account = None;
         if let Some(mut gone) = self.devices.remove(&device_id) {
             account.clone_from(&gone.attached.account);
@@ -272,6 +310,7 @@ impl Control {
         }
         self.forget_arenas(device_id, account.as_deref());
         self.routes.forget(device_id);
+        self.messages.forget(device_id);
         let (ack, acks) = crossbeam_channel::unbounded();
         for shard in &self.shards {
             shard.send(Command::Detach { device: device_id, done: ack.clone() });
@@ -284,3 +323,15 @@ impl Control {
         });
     }
 }
+
+impl Device {
+    /// Slots with the generations of what is in them; the first one last.
+    fn named(&self, slots: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
+        let mut named: Vec<_> = slots.map(|slot| (slot, self.slots[slot as usize].generation)).collect();
+        named.reverse();
+        named
+    }
+}
+
+#[cfg(test)]
+mod tests;

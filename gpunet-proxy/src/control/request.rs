@@ -143,7 +143,7 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
     if !request.options.is_valid() {
         return Err(Error::InvalidArgument);
     }
-    if device.detaching.is_some() {
+    if device.ending {
         return Err(Error::NetworkDown);
     }
     let known = slot.generation == request.generation;

@@ -42,7 +42,12 @@ impl Slots {
 
     /// Those that exist, with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        let chunks = self.chunks.iter().enumerate();
+        self.iter_from(0)
+    }
+
+    /// Those that exist from the neighbours of that one on, with their numbers.
+    pub(super) fn iter_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Slot)> {
+        let chunks = self.chunks.iter().enumerate().skip(slot as usize / TOGETHER);
         chunks.filter_map(|(at, chunk)| Some((at, chunk.as_ref()?))).flat_map(|(at, chunk)| {
             let first = (at * TOGETHER) as u32;
             (first..).zip(chunk.iter())
@@ -55,8 +60,8 @@ impl Slots {
     }
 
     /// The numbers of those in use.
-    pub(super) fn used(&self) -> Vec<u32> {
-        self.iter().filter(|(_, book)| !matches!(book.role, Role::Free)).map(|(slot, _)| slot).collect()
+    pub(super) fn used(&self) -> impl Iterator<Item = u32> {
+        self.iter().filter(|(_, book)| !matches!(book.role, Role::Free)).map(|(slot, _)| slot)
     }
 }
 
@@ -87,9 +92,11 @@ mod tests {
         slots[64_999].generation = 7;
         slots[3].role = Role::Opening;
         assert_eq!((slots[64_999].generation, slots[64_998].generation), (7, 0));
-        assert_eq!(slots.used(), [3]);
+        assert_eq!(slots.used().collect::<Vec<_>>(), [3]);
         assert_eq!(slots.iter().find(|(_, book)| book.generation == 7).map(|(slot, _)| slot), Some(64_999));
         assert_eq!(slots.iter_mut().count(), slots.iter().count());
         assert!(slots.iter().count() <= 2 * TOGETHER);
+        assert!(slots.iter_from(64_999).all(|(slot, _)| slot >= 64_000));
+        assert_eq!(slots.iter_from(0).count(), slots.iter().count());
     }
 }

@@ -1,0 +1,131 @@
+//! What ends in several turns.
+
+use super::*;
+use crate::control::plane::{Plane, run};
+use crate::host::ask::FIRST;
+use gpunet_abi::control::{Op, Request};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::{Options, SockAddr};
+use std::sync::mpsc;
+
+const SOCKETS: u32 = 2 * AT_ONCE as u32 + 20;
+const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
+const MANY: u32 = 1;
+const OTHER: u32 = 2;
+
+/// An attachment with many bound sockets, and accepts that wait at one more, and another attachment.
+fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {
+    let mut plane = Plane::new();
+    for id in [MANY, OTHER] {
+        plane.attach(id, false);
+    }
+    let mut ask = |slot, control, request| (slot, plane.ask(MANY, FIRST + control, request));
+    for slot in 0..SOCKETS {
+        let mut bind = Request::new(Op::Bind, slot, 1, 0);
+        (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
+        bind.flags = if slot == 0 { Request::LISTEN } else { 0 };
+        let (slot, bound) = ask(slot, 0, bind);
+        assert_eq!(bound.try_recv().expect("an answer at once").errno, 0, "{slot}");
+    }
+    let accept = |n: u32| {
+        let mut accept = Request::new(Op::Accept, 0, 1, 0);
+        (accept.target, accept.target_generation) = (SOCKETS + n, 1);
+        accept
+    };
+    let waiting = (0..AT_ONCE as u32 + 20).map(|n| ask(0, 1 + n, accept(n)).1).collect();
+    (plane, waiting)
+}
+
+/// Takes messages until the one that `is_last`; returns how many there were.
+async fn until(plane: &mut Plane, mut is_last: impl FnMut(&mut Plane) -> bool) -> usize {
+    let mut turns = 0;
+    while !is_last(plane) {
+        let message = plane.inbox.recv().await;
+        plane.control.handle(message);
+        turns += 1;
+    }
+    turns
+}
+
+#[test]
+fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
+    for gone in [false, true] {
+        run(async {
+            let (mut plane, waiting) = crowded();
+            let (done, ended) = mpsc::channel();
+            let done: Done<()> = Box::new(move |()| done.send(()).expect("somebody listens"));
+            let why = Error::NetworkDown;
+            plane.control.handle(match gone {
+                true => Message::Gone { device: MANY, done },
+                false => Message::Detach { device: MANY, why, done },
+            });
+            assert!(plane.control.devices.contains_key(&MANY), "all at once");
+            // It opens nothing any more.
+            let bind = Request::new(Op::Bind, SOCKETS + 1, 1, 0);
+            let refused = plane.ask(MANY, FIRST + 4000, bind).try_recv().expect("an answer at once");
+            assert_eq!(refused.errno, why.errno() as u32);
+            let turns = until(&mut plane, |plane| !plane.control.devices.contains_key(&MANY)).await;
+            assert!(turns >= (SOCKETS as usize + waiting.len()) / AT_ONCE);
+            assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
+            assert!(plane.control.devices.contains_key(&OTHER));
+            ended.recv().expect("told");
+        });
+    }
+}
+
+#[test]
+fn a_launch_with_many_sockets_is_finished_in_several_calls() {
+    run(async {
+        let (mut plane, waiting) = crowded();
+        let (mut closed, mut calls) = (0, 0);
+        loop {
+            let finished = plane.control.finish_launch(MANY, 0, FinishPolicy::Close, &[]);
+            closed += finished.closed.len();
+            calls += 1;
+            if !finished.more {
+                break;
+            }
+        }
+        assert_eq!(closed, SOCKETS as usize);
+        assert_eq!(calls, 1 + (SOCKETS as usize + waiting.len()) / AT_ONCE);
+        assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
+    });
+}
+
+#[test]
+fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
+    run(async {
+        let (mut plane, waiting) = crowded();
+        plane.control.handle(Message::AbortLaunch { device: MANY, launch: 0 });
+        let mut closed = Vec::new();
+        loop {
+            let finished = plane.control.finish_launch(MANY, 0, FinishPolicy::Close, &[]);
+            closed.extend(finished.closed);
+            if !finished.more {
+                break;
+            }
+        }
+        assert_eq!(closed.len(), SOCKETS as usize);
+        plane.control.handle(Message::Release { device: MANY, handles: closed });
+        until(&mut plane, |plane| plane.inbox.is_empty()).await;
+        assert_eq!(plane.control.devices[&MANY].slots.used().count(), 0);
+        assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
+    });
+}
+
+#[test]
+fn a_socket_that_is_opened_while_others_are_reset_stays() {
+    run(async {
+        let (mut plane, _waiting) = crowded();
+        plane.control.handle(Message::ResetAll { device: MANY });
+        // The sockets at the end have not had their turn. One is closed, and its slot is used again.
+        let last = SOCKETS - 1;
+        assert_eq!(plane.ask(MANY, FIRST, Request::new(Op::Close, last, 1, 0)).try_recv().unwrap().errno, 0);
+        let mut bind = Request::new(Op::Bind, last, 2, 0);
+        (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
+        assert_eq!(plane.ask(MANY, FIRST, bind).try_recv().unwrap().errno, 0);
+        until(&mut plane, |plane| plane.inbox.is_empty()).await;
+        let left: Vec<u32> = plane.control.devices[&MANY].slots.used().collect();
+        assert_eq!(left, [last]);
+    });
+}

@@ -44,8 +44,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// Connections of one user that have not attached (yet), at most: a program needs one at a time.
+/// Connections of one user that have not attached (yet), at most: a program needs one at a time. So many may all those
+/// together have who may not attach: one person can be thousands of users (subuid).
 const VISITORS: usize = 64;
+/// The same of everybody together: within the descriptors that the daemon keeps to itself.
+const ALL_VISITORS: usize = 3 * VISITORS;
 /// How often the sessions' thread shows that it lives.
 const PULSE: Duration = Duration::from_millis(250);
 /// How long to wait before the next accept when descriptors have run out.
@@ -100,8 +103,8 @@ struct Desk {
     accounts: Accounts,
     access: Mutex<Access>,
     orders: watch::Sender<Order>,
-    /// By user: connections that have not attached.
-    visitors: Mutex<HashMap<u32, usize>>,
+    /// By user: connections that have not attached. `None` are those who may not.
+    visitors: Mutex<HashMap<Option<u32>, usize>>,
     work: Arc<UserWork>,
     started: Instant,
     /// When the sessions' thread last showed that it lives: milliseconds after the start.
@@ -305,3 +308,6 @@ pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

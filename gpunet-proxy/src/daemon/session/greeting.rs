@@ -6,7 +6,7 @@ use crate::access::Credentials;
 use crate::client_socket::ClientSocket;
 use crate::daemon::admit::{Admitted, Refusal};
 use crate::daemon::outbox::Outbox;
-use crate::daemon::{Desk, Order, VISITORS, ending, lock};
+use crate::daemon::{ALL_VISITORS, Desk, Order, VISITORS, ending, lock};
 use crate::message::Message;
 use crate::readiness::watch_shared;
 use crate::snapshot::{Snapshot, Totals};
@@ -30,11 +30,12 @@ pub(in crate::daemon) struct Visit {
 
 struct Count {
     desk: Arc<Desk>,
-    uid: u32,
+    /// `None` are all those who may not attach.
+    uid: Option<u32>,
 }
 
 impl Visit {
-    /// Takes in a connection, unless its user has too many.
+    /// Takes in a connection, unless its user has too many, or all have.
     pub(in crate::daemon) fn enter(desk: &Arc<Desk>, socket: OwnedFd) -> Option<Self> {
         let who = match Credentials::of_peer(&socket) {
             Ok(who) => who,
@@ -44,8 +45,8 @@ impl Visit {
             }
         };
         let socket = ClientSocket::new(socket, who.uid, desk.work.clone());
-        let Some(_count) = Count::enter(desk, who.uid) else {
-            tracing::warn!(uid = who.uid, "more connections without an attachment than a user may have");
+        let Some(_count) = Count::enter(desk, &who) else {
+            tracing::warn!(uid = who.uid, "too many connections without an attachment");
             return None;
         };
         Some(Self { who, socket: Arc::new(socket), _count })
@@ -53,13 +54,14 @@ impl Visit {
 }
 
 impl Count {
-    fn enter(desk: &Arc<Desk>, uid: u32) -> Option<Self> {
+    fn enter(desk: &Arc<Desk>, who: &Credentials) -> Option<Self> {
+        let uid = desk.limits(who).is_ok().then_some(who.uid);
         // Those that are still being closed are connections, too.
-        let closing = desk.work.waiting(uid);
+        let closing = desk.work.waiting(who.uid);
         let mut visitors = lock(&desk.visitors);
         let count = visitors.entry(uid).or_default();
         *count += 1;
-        let fits = *count + closing <= VISITORS;
+        let fits = *count + closing <= VISITORS && visitors.values().sum::<usize>() <= ALL_VISITORS;
         drop(visitors);
         let count = Self { desk: desk.clone(), uid };
         fits.then_some(count)

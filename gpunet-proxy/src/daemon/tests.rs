@@ -1,0 +1,139 @@
+//! What the daemon does before it serves a connection.
+
+use super::*;
+use crate::session::attach;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketType, bind, connect, listen, recv, socket_with,
+};
+use rustix::process::{Uid, geteuid};
+use rustix::thread::set_thread_res_uid;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::pin::pin;
+use tokio::task::{LocalSet, spawn_blocking, yield_now};
+
+/// Connections of three users: each has as many as one may have.
+const CROWD: usize = 3 * VISITORS;
+
+/// A directory that every user can look into, with a socket in it that every user can connect to.
+struct Door(PathBuf);
+
+impl Door {
+    fn new() -> (Self, OwnedFd) {
+        let dir = std::env::temp_dir().join(format!("gpunet-door-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let door = Self(dir);
+        let socket = seqpacket();
+        bind(&socket, &SocketAddrUnix::new(door.path()).expect("a short path")).expect("a free path");
+        listen(&socket, CROWD as i32).expect("a listener");
+        for path in [&door.0, &door.path()] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("an own file");
+        }
+        (door, socket)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("sock")
+    }
+
+    /// Connections of other users, who may not attach and say nothing. Only root can be other users; whoever is not is a
+    /// crowd itself.
+    fn crowd(&self) -> Vec<OwnedFd> {
+        let path = self.path();
+        let is_root = geteuid().is_root();
+        let connect = move || {
+            let address = SocketAddrUnix::new(&path).expect("a short path");
+            // Of this thread alone, which stays root behind it.
+            let become_user = |user| {
+                if is_root {
+                    set_thread_res_uid(None, user, Some(Uid::ROOT)).expect("another user");
+                }
+            };
+            let connected = |n: usize| {
+                let socket = seqpacket();
+                become_user(Uid::from_raw(4242 + n as u32 % 3));
+                connect(&socket, &address).expect("room in the backlog");
+                become_user(Uid::ROOT);
+                socket
+            };
+            (0..CROWD).map(connected).collect()
+        };
+        std::thread::spawn(connect).join().expect("no panic")
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn seqpacket() -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket")
+}
+
+fn is_readable(socket: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&now)).expect("open") > 0
+}
+
+/// Returns whether the other end of a connection is still there.
+fn is_open(socket: &OwnedFd) -> bool {
+    match recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN) => true,
+        Ok((_, 0)) => false,
+        other => panic!("the daemon speaks first: {other:?}"),
+    }
+}
+
+#[test]
+fn a_crowd_is_turned_away_before_anything_is_spawned_for_it() {
+    let (door, socket) = Door::new();
+    let backlog = socket.try_clone().expect("a descriptor");
+    let crowd = door.crowd();
+    let proxy = embed::start(Config::small()).expect("a proxy");
+    let desk = Arc::new(Desk {
+        proxy,
+        accounts: Accounts::default(),
+        access: Mutex::default(),
+        orders: watch::Sender::new(Order::Serve(0)),
+        visitors: Mutex::default(),
+        work: Arc::default(),
+        started: Instant::now(),
+        pulse: AtomicU64::new(0),
+        drained: Mutex::default(),
+    });
+    // Stops it at the end.
+    let _daemon = Daemon { desk: desk.clone(), thread: None };
+    let runtime = descriptors::runtime().expect("a runtime");
+    let (sessions, _entered) = (LocalSet::new(), runtime.enter());
+    rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
+    let mut serving = pin!(serve(desk, watch(socket).expect("a listener")));
+    // Sessions do not run in here: what is spawned stays where it is.
+    let spawns = sessions.enter();
+    runtime.block_on(async {
+        tokio::select! {
+            () = &mut serving => panic!("it ends"),
+            () = async { while is_readable(&backlog) { yield_now().await } } => {}
+        }
+    });
+    drop(spawns);
+    assert_eq!(crowd.iter().filter(|socket| is_open(socket)).count(), VISITORS);
+    if !geteuid().is_root() {
+        let _ =
+            writeln!(io::stderr(), "NOT RUN: another client beside a crowd: only root can be another user");
+        return;
+    }
+    // Whoever may attach is served meanwhile.
+    let path = door.path();
+    let client = move || attach(&path, Config::small()).expect("served").attach_cpu().map(drop);
+    sessions.block_on(&runtime, async {
+        tokio::select! {
+            () = &mut serving => panic!("it ends"),
+            attached = spawn_blocking(client) => attached.expect("no panic").expect("attached"),
+        }
+    });
+}

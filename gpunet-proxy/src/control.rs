@@ -28,12 +28,11 @@ mod slots;
 mod snapshot;
 mod stream;
 
-use crate::attached::Usage;
-use crate::config::Config;
 use crate::control_queue::{ControlReceiver, ControlSender};
-use crate::message::{Command, Message};
+use crate::model::attachment_state::Usage;
+use crate::model::config::Config;
+use crate::model::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
-use crate::shard;
 use arena::Arenas;
 use books::Device;
 use crossbeam_channel::Sender;
@@ -62,7 +61,7 @@ impl ShardLink {
     pub(crate) fn send(&self, command: Command) {
         // A data thread that has ended is the heartbeat's business.
         let _ = self.commands.send(command);
-        shard::ring(&self.bell);
+        crate::doorbell::ring(&self.bell);
     }
 }
 

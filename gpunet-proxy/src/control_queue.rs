@@ -4,7 +4,7 @@
 //! for one turn of all that it has. What belongs to no attachment (a sign of life, the end, a new attachment) goes before
 //! everything else.
 
-use crate::message::Message;
+use crate::model::message::Message;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -19,22 +19,21 @@ mod admit;
 mod outbox;
 mod session;
 
+pub use crate::session::snapshot;
+
 use crate::access::{Access, Accounts, Descriptors, set_accepts_descriptors};
-use crate::config::Config;
 use crate::descriptors::{self, hint};
-use crate::embed::SNAPSHOT;
-use crate::embed::{self, EmbedError, Inner};
+use crate::model::config::Config;
+use crate::model::error::EmbedError;
+use crate::model::snapshot::Snapshot;
 use crate::readiness::watch;
-use crate::session::Connection;
-use crate::snapshot::Snapshot;
+use crate::runtime::{self, Runtime};
 use crate::user_work::UserWork;
-use crate::wire::{self, ToDaemon, ToProgram, Want};
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -99,7 +98,7 @@ enum Order {
 
 /// What the sessions share.
 struct Desk {
-    proxy: Arc<Inner>,
+    proxy: Arc<Runtime>,
     accounts: Accounts,
     access: Mutex<Access>,
     orders: watch::Sender<Order>,
@@ -146,7 +145,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     }
     // Before Linux 6.16 this is not possible: see `ClientSocket`.
     let _ = set_accepts_descriptors(listener.as_fd(), false);
-    let proxy = embed::start(config)?;
+    let proxy = runtime::start(config)?;
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let limit = getrlimit(Resource::Nofile).current;
     let desk = Arc::new(Desk {
@@ -283,30 +282,6 @@ async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
 /// Returns once the daemon drains or stops.
 async fn ending(orders: &mut watch::Receiver<Order>) {
     let _ = orders.wait_for(|order| matches!(order, Order::Drain | Order::Stop)).await;
-}
-
-/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that its
-/// file makes admins are told of their own attachments only.
-///
-/// # Errors
-/// The system's; with the daemon's words when it refuses.
-pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    let (socket, _) = Connection::ready(path, &Want::Admin)?;
-    wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
-    let mut bytes = Vec::new();
-    loop {
-        let packet = crate::session::next(&socket, SNAPSHOT)?;
-        match wire::decode::<ToProgram>(packet) {
-            Ok((ToProgram::Snapshot { piece, last }, _)) => {
-                bytes.extend(piece);
-                if last {
-                    return postcard::from_bytes(&bytes).map_err(io::Error::other);
-                }
-            }
-            Ok((other, _)) => return Err(io::Error::other(format!("the daemon said {other:?}"))),
-            Err(error) => return Err(io::Error::other(error)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -61,9 +61,10 @@ mod stream;
 pub use listener::Listener;
 pub use stream::{ReadHalf, Stream, WriteHalf};
 
-use crate::attached::{Stats, Usage};
-use crate::attachment::{AttachError, Attachment, CloseReport, Shared};
-use crate::embed::Proxy;
+use crate::attachment::{Attachment, CloseReport, Shared};
+use crate::model::attachment_state::{Stats, Usage};
+use crate::model::error::AttachError;
+use crate::proxy::Proxy;
 use crate::token::LaunchToken;
 use ask::Asking;
 use gpunet_device::cpu::deferred::Opening;

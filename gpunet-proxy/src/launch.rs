@@ -1,7 +1,9 @@
 //! Running kernels: as PTX on a GPU, as thread blocks on the CPU.
 
 use crate::attachment::Attachment;
-use crate::token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
+use crate::model::error::TooManyLaunches;
+use crate::model::launch::{FinishPolicy, FinishReport};
+use crate::token::LaunchToken;
 use gpu_usermap::cuda::{
     self, CoResidencyError, CopyError, CudaError, LaunchSpec, LoadModuleError, Module, SymbolError,
 };

@@ -18,10 +18,8 @@
 
 pub mod access;
 mod agent;
-mod attached;
 mod attachment;
 mod client_socket;
-pub mod config;
 mod control;
 mod control_queue;
 mod cpus;
@@ -29,7 +27,8 @@ pub mod daemon;
 pub mod descriptors;
 #[allow(unsafe_code)]
 pub mod device_memory;
-mod embed;
+mod doorbell;
+mod errno;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;
@@ -38,33 +37,38 @@ mod launch;
 mod launches;
 mod link;
 mod log_limiter;
-mod message;
+mod model;
 mod placement;
 pub mod places;
 #[allow(unsafe_code)]
 mod plain;
+mod proxy;
 mod pulse;
 #[allow(unsafe_code)]
 mod readiness;
+mod region;
+mod runtime;
 mod session;
 mod shard;
-pub mod snapshot;
 mod socket_table;
 mod token;
 mod user_work;
 mod wire;
 
-pub use attached::{Stats, Usage};
-pub use attachment::{AttachError, Attachment, CloseReport};
-pub use config::Config;
+pub use attachment::remote::DaemonInfo;
+pub use attachment::{Attachment, CloseReport};
 pub use device_memory::{AllocError, DeviceBuffer};
-pub use embed::{EmbedError, Proxy, embed};
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use host::Host;
 pub use launch::{KernelError, Launch, LaunchError, Program};
-pub use session::{DaemonError, DaemonInfo, OpenError, attach, open};
-pub use token::{FinishPolicy, FinishReport, LaunchToken, TooManyLaunches};
+pub use model::attachment_state::{Stats, Usage};
+pub use model::config::{self, Config};
+pub use model::error::{AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
+pub use model::launch::{FinishPolicy, FinishReport};
+pub use model::snapshot;
+pub use proxy::{Proxy, attach, embed, open};
+pub use token::LaunchToken;
 
 /// The RDMA devices of this machine, or what is missing and what to do about it.
 ///
@@ -75,8 +79,6 @@ pub fn rdma_devices() -> Result<Vec<rdma::DeviceReport>, rdma::Unavailable> {
 }
 
 pub use gpunet_core::verbs::rdma;
-
-pub(crate) use shard::errno;
 
 /// The program of docs/host.md is compiled with the tests.
 #[cfg(doctest)]

@@ -1,19 +1,17 @@
 //! How the program's side of an attachment reaches the proxy: by messages to its threads, or by frames
 //! to a daemon.
 
-use crate::attached::{Attached, Stats, Usage};
-use crate::embed::Inner;
-use crate::message::{Answer, Message, send_to};
+use crate::model::attachment_state::{AttachmentState, Stats, Usage};
+use crate::model::launch::{FinishPolicy, Finished};
+use crate::model::message::{ANSWER, Answer, Message, send_to};
+use crate::runtime::Runtime;
 use crate::session::Session;
-use crate::token::{FinishPolicy, Finished};
 use crossbeam_channel::Receiver;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The control thread answers within a turn.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 /// How much longer than the linger bound a detach may take.
 const MARGIN: Duration = Duration::from_secs(5);
 
@@ -22,7 +20,7 @@ const MARGIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum Link {
     /// The proxy is in this process.
-    Local { proxy: Arc<Inner>, attached: Arc<Attached> },
+    Local { proxy: Arc<Runtime>, attached: Arc<AttachmentState> },
     /// It is a daemon.
     Remote(Arc<Session>),
 }

@@ -1,9 +1,9 @@
 //! Where an attachment's rc rings lie: chosen when it is made, from what GPU and machine offer.
 
-use crate::attached::CardMemory;
-use crate::attachment::AttachError;
-use crate::config::{Config, Rdma};
 use crate::device_memory::DeviceMemory;
+use crate::model::attachment_state::CardMemory;
+use crate::model::config::{Config, Rdma};
+use crate::model::error::AttachError;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
 use gpu_usermap::placement::{Facts, Placement, Wanted, choose, needs_flush};

@@ -1,6 +1,6 @@
 //! Signs of life: each worker counts its turns, and the heartbeat thread looks.
 
-use crate::attached::Attached;
+use crate::model::attachment_state::AttachmentState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ struct State {
     stop: bool,
     /// When all workers had last taken a turn.
     beaten: Option<Instant>,
-    devices: Vec<Arc<Attached>>,
+    devices: Vec<Arc<AttachmentState>>,
 }
 
 impl Heart {
@@ -65,7 +65,7 @@ impl Heart {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, device: Arc<Attached>) {
+    pub(crate) fn add(&self, device: Arc<AttachmentState>) {
         self.lock().devices.push(device);
     }
 

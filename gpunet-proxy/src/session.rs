@@ -2,25 +2,22 @@
 //!
 //! A connection carries one attachment. Any thread may post frames; a thread of the session reads what
 //! the daemon says: replies complete what waits for them, and what the daemon asks of the attachment's
-//! agent is done right there (it may wait for CUDA; nothing else is urgent). Files: `remote` (joining a
-//! daemon and attaching), `connect` (the first frames), this one (everything after).
+//! agent is done right there (it may wait for CUDA; nothing else is urgent). Files: `connect` (the
+//! first frames), this one (everything after).
 
 mod connect;
-mod remote;
 
-pub use connect::DaemonError;
-pub use remote::{DaemonInfo, OpenError, attach, open};
+pub(crate) use connect::Connection;
+pub use connect::snapshot;
 
-pub(crate) use connect::{Connection, next};
-pub(crate) use remote::Remote;
-
-use crate::agent::{FromAgent, SharedAgent};
-use crate::attached::{Stats, Usage};
-use crate::link::ANSWER;
-use crate::message::Answer;
+use crate::agent::SharedAgent;
+use crate::doorbell;
+use crate::model::agent::FromAgent;
+use crate::model::attachment_state::{Stats, Usage};
+use crate::model::launch::{FinishPolicy, Finished};
+use crate::model::message::ANSWER;
+use crate::model::message::Answer;
 use crate::plain::{bytes_of, from_bytes};
-use crate::shard;
-use crate::token::{FinishPolicy, Finished};
 use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgram};
 use crossbeam_channel::{Receiver, Sender};
 use gpunet_abi::Handle;
@@ -49,7 +46,7 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct State {
     /// What waits for the daemon, by number: host programs' requests have theirs from
-    /// [`crate::host::ask::FIRST`] on, calls have small ones.
+    /// [`crate::model::message::HOST_REQUESTS`] on, calls have small ones.
     pending: HashMap<u32, Pending>,
     /// Frames that the socket did not take yet.
     outgoing: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
@@ -83,7 +80,7 @@ impl Session {
         linger: Duration,
         agent: SharedAgent,
     ) -> io::Result<Arc<Self>> {
-        let bell = shard::new_bell()?;
+        let bell = doorbell::new()?;
         let (state, thread) = (Mutex::default(), OnceLock::new());
         let session = Arc::new(Self { socket, bell, memory, linger, state, thread });
         let reader = session.clone();
@@ -171,7 +168,7 @@ impl Session {
         if state.over {
             return;
         }
-        state.calls = (state.calls + 1) % crate::host::ask::FIRST;
+        state.calls = (state.calls + 1) % crate::model::message::HOST_REQUESTS;
         let call = state.calls;
         state.pending.insert(call, pending);
         self.post(&mut state, &frame(call), None);
@@ -184,7 +181,7 @@ impl Session {
         }
         state.outgoing.push_back((wire::encode(frame), fd));
         if !self.flush(state) {
-            shard::ring(&self.bell);
+            doorbell::ring(&self.bell);
         }
     }
 

@@ -9,17 +9,15 @@ mod sleep;
 mod stream;
 mod streams;
 
-pub(crate) use stream::errno;
-
-use crate::attached::Attached;
 use crate::control_queue::ControlSender;
-use crate::message::{Command, Message, OpenStream};
+use crate::model::attachment_state::AttachmentState;
+use crate::model::message::{Command, Message, OpenStream};
 use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Options, StreamWord};
 use gpunet_core::memory::WordArray;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use scan::{Device, Extent};
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,17 +48,6 @@ pub(crate) struct ShardSetup {
     pub(crate) control: ControlSender,
     pub(crate) bell: Arc<OwnedFd>,
     pub(crate) pulse: Arc<Pulse>,
-}
-
-/// Makes the eventfd that wakes a data thread.
-pub(crate) fn new_bell() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)
-}
-
-/// Wakes the data thread that sleeps on `bell`.
-pub(crate) fn ring(bell: &OwnedFd) {
-    // Fails only when the counter is full, and then it is rung already.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 /// The state of a data thread.
@@ -214,7 +201,7 @@ impl Shard {
         }
     }
 
-    fn attach(&mut self, attached: Arc<Attached>) {
+    fn attach(&mut self, attached: Arc<AttachmentState>) {
         if let Some(bell) = attached.doorbells.get(self.setup.index) {
             let key = u64::from(attached.id) << 32 | DOORBELL;
             // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
@@ -227,7 +214,7 @@ impl Shard {
         self.devices.insert(attached.id, Device::new(attached));
     }
 
-    fn stream(&mut self, device: u32, slot: u32) -> Option<(&Attached, &mut Stream)> {
+    fn stream(&mut self, device: u32, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
         let device = self.devices.get_mut(&device)?;
         let stream = device.streams.get_mut(slot)?;
         Some((&device.attached, stream))
@@ -423,14 +410,14 @@ fn observe(words: WordArray, slot: u32) -> StreamWord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attached::{ClientInfo, Inbox, Totals};
-    use crate::config::Config;
+    use crate::model::attachment_state::{ClientInfo, Inbox, Totals};
+    use crate::model::config::Config;
 
-    fn gpu(config: &Config) -> Arc<Attached> {
+    fn gpu(config: &Config) -> Arc<AttachmentState> {
         let geometry = config.geometry(0);
-        Arc::new(Attached {
+        Arc::new(AttachmentState {
             id: 1,
-            memory: crate::attachment::shared_memory(geometry).unwrap(),
+            memory: crate::region::shared_memory(geometry).unwrap(),
             polled: true,
             shareable: false,
             agent: Box::new(|_| {}),
@@ -455,7 +442,7 @@ mod tests {
             latency: Duration::from_millis(5),
             commands: receiver,
             control,
-            bell: Arc::new(new_bell().unwrap()),
+            bell: Arc::new(crate::doorbell::new().unwrap()),
             pulse: Arc::default(),
         })
         .unwrap();

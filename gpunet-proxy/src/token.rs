@@ -2,54 +2,15 @@
 
 use crate::attachment::{Attachment, Shared};
 use crate::launches::Launches;
-use crate::link::ANSWER;
+use crate::model::error::TooManyLaunches;
+use crate::model::launch::{FinishPolicy, FinishReport, Finished, MOST_HANDLES};
+use crate::model::message::ANSWER;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
-use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::panic_record::PanicRecord;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// All launch numbers are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{LAUNCHES} launches are running on this attachment; finish one first")]
-pub struct TooManyLaunches;
-
-/// What happens to the sockets that a finished launch left open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FinishPolicy {
-    /// They stay, for a later kernel on the same device.
-    Keep,
-    /// They are closed in good order: what was accepted is still sent.
-    #[default]
-    Close,
-    /// They are reset.
-    Reset,
-}
-
-/// What a finished launch left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FinishReport {
-    /// Sockets that the launch opened and did not close. Those that the proxy has told of, if it stands still
-    /// for more than ten seconds; it closes the others when it goes on, which the log says.
-    pub left_open: usize,
-}
-
-/// What the proxy did with sockets of a launch that has ended.
-#[derive(Debug, Default)]
-pub(crate) struct Finished {
-    /// They were closed, and their slots are out of use until they are released.
-    pub(crate) closed: Vec<Handle>,
-    /// So many are kept.
-    pub(crate) kept: usize,
-    /// There are others: the call is to be made again.
-    pub(crate) more: bool,
-}
-
-/// Sockets that one call names at most.
-pub(crate) const MOST_HANDLES: usize = 4096;
 
 impl Shared {
     fn launches(&self) -> MutexGuard<'_, Launches> {

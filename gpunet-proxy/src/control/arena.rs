@@ -11,7 +11,7 @@
 
 mod life;
 
-use crate::message::Ring;
+use crate::model::message::Ring;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::options::MAX_RING_LOG2;
 use gpunet_abi::place::{FIRST_ARENA, REGIONS};

@@ -4,10 +4,10 @@ use super::arena::{ArenaRings, Regions};
 use super::handshake::Handshakes;
 use super::shortage::{SAY_AGAIN, Shortage, Topic};
 use super::slots::Slots;
-use crate::attached::{Attached, Usage};
-use crate::attachment::first_rings;
 use crate::log_limiter::LogLimiter;
-use crate::message::{Answer, Done, Ring, Rings};
+use crate::model::attachment_state::{AttachmentState, Usage};
+use crate::model::message::{Answer, Done, Ring, Rings};
+use crate::region::first_rings;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
@@ -27,7 +27,7 @@ use tracing::Span;
 
 /// One attachment.
 pub(super) struct Device {
-    pub(super) attached: Arc<Attached>,
+    pub(super) attached: Arc<AttachmentState>,
     pub(super) slots: Slots,
     /// Requests that have no answer yet, by control slot.
     pub(super) requests: HashMap<u32, Waiting>,
@@ -226,7 +226,7 @@ pub(super) enum Wait {
 }
 
 impl Device {
-    pub(super) fn new(attached: Arc<Attached>) -> Self {
+    pub(super) fn new(attached: Arc<AttachmentState>) -> Self {
         let memory = &attached.memory;
         let (geometry, layout) = (memory.geometry(), memory.layout());
         let local = (geometry.device_rings > 0).then(|| {

@@ -2,7 +2,7 @@
 
 use super::arena::ArenaRings;
 use super::books::Device;
-use crate::message::Rings;
+use crate::model::message::Rings;
 use gpunet_abi::Link;
 use gpunet_abi::SockAddr;
 use gpunet_abi::arena::PartLayout;

@@ -6,9 +6,9 @@
 
 use super::Control;
 use super::books::{Device, Wait};
-use crate::attached::Attached;
-use crate::attachment::first_rings;
-use crate::message::Message;
+use crate::model::attachment_state::AttachmentState;
+use crate::model::message::Message;
+use crate::region::first_rings;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::place::SHARED;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const PIECE: u64 = 32 << 20;
 
 impl Control {
     /// Begins to make the ring memory of a new attachment that is not there yet.
-    pub(super) fn grow(&self, attached: &Arc<Attached>) {
+    pub(super) fn grow(&self, attached: &Arc<AttachmentState>) {
         let geometry = attached.memory.geometry();
         let (start, total) = (attached.memory.layout().rings, geometry.shared_rings);
         let mut have = first_rings(geometry);

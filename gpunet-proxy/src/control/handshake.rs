@@ -9,7 +9,7 @@
 use super::Control;
 use super::books::{Backlog, Device, Listener, Role};
 use super::shortage::Shortage;
-use crate::message::{Message, Rings};
+use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_core::transport::{Opened, Opening};
@@ -112,7 +112,7 @@ impl Control {
                         let Some(listener) = device.listener(slot) else { return false };
                         listener.backlogs[at].listen.refuse();
                         if let Some(waiter) = listener.waiters.front().copied() {
-                            self.cancel(device_id, waiter.control, crate::errno(&error));
+                            self.cancel(device_id, waiter.control, crate::errno::errno(&error));
                         }
                     }
                 }

@@ -6,7 +6,7 @@ use super::handshake::Handshakes;
 use super::request::bound_reply;
 use super::shortage::Shortage;
 use crate::control_queue::ControlSender;
-use crate::message::Message;
+use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
@@ -255,7 +255,7 @@ impl Control {
                 }
                 device.accept_failed(addr, &error);
                 device.recycle(waiter.target);
-                device.reply_result(waiter.control, waiter.seq, Err(crate::errno(&error)));
+                device.reply_result(waiter.control, waiter.seq, Err(crate::errno::errno(&error)));
             }
         }
         Served::Answered

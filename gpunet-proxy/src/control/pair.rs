@@ -7,7 +7,7 @@
 use super::Control;
 use super::books::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
 use super::shortage::Shortage;
-use crate::message::Rings;
+use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};

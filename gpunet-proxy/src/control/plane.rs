@@ -2,13 +2,13 @@
 
 use super::{Control, ShardLink};
 use crate::access::{Account, Limits};
-use crate::agent::{FromAgent, ToAgent};
-use crate::attached::{Attached, ClientInfo, Inbox, Totals};
-use crate::attachment::{doorbells, shared_memory};
-use crate::config::{Config, Rdma};
 use crate::control_queue::{ControlReceiver, ControlSender, control_queue};
-use crate::message::Message;
-use crate::shard;
+use crate::doorbell::{self, one_for_each};
+use crate::model::agent::{FromAgent, ToAgent};
+use crate::model::attachment_state::{AttachmentState, ClientInfo, Inbox, Totals};
+use crate::model::config::{Config, Rdma};
+use crate::model::message::Message;
+use crate::region::shared_memory;
 use gpunet_abi::control::{Reply, Request};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Plane {
     pub(super) fn new() -> Self {
         let (messages, inbox) = control_queue();
         let (commands, _) = crossbeam_channel::unbounded();
-        let shard = ShardLink { commands, bell: Arc::new(shard::new_bell().expect("an eventfd")) };
+        let shard = ShardLink { commands, bell: Arc::new(doorbell::new().expect("an eventfd")) };
         let config = Config { rdma: Rdma::Off, ..Config::small() };
         Self { control: Control::new(vec![shard], messages.clone(), &config), inbox, messages }
     }
@@ -49,13 +49,13 @@ impl Plane {
                 ToAgent::Unmap { arena } => FromAgent::Unmapped { arena },
                 // What is exported is of no interest here.
                 ToAgent::Provide { arena, len } if shareable => {
-                    FromAgent::Provided { arena, fd: shard::new_bell().expect("an eventfd"), len }
+                    FromAgent::Provided { arena, fd: doorbell::new().expect("an eventfd"), len }
                 }
                 other => other.failed("it has no memory of its own"),
             };
             answers.send(Message::Agent { device: id, answer }).expect("somebody listens");
         };
-        self.control.handle(Message::Attach(Arc::new(Attached {
+        self.control.handle(Message::Attach(Arc::new(AttachmentState {
             id,
             memory: shared_memory(geometry).expect("memory"),
             polled: false,
@@ -64,7 +64,7 @@ impl Plane {
             card: None,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
-            doorbells: doorbells(1).expect("an eventfd"),
+            doorbells: one_for_each(1).expect("an eventfd"),
             account: Some(account.clone()),
             client: ClientInfo::own("cpu"),
             since: Instant::now(),

@@ -2,8 +2,8 @@
 
 use super::Control;
 use super::books::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, StreamMemory};
-use crate::message::{Command, Done, Each, Message, Sweep};
-use crate::token::{FinishPolicy, Finished};
+use crate::model::launch::{FinishPolicy, Finished};
+use crate::model::message::{Command, Done, Each, Message, Sweep};
 use gpunet_abi::{Error, Handle, Status};
 use std::time::Duration;
 

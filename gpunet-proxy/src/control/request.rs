@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::books::{Device, Role, Wait};
-use crate::message::Command;
+use crate::model::message::Command;
 use gpunet_abi::control::{Op, Query, Reply, Request};
 use gpunet_abi::handle::MAX_GENERATION;
 use gpunet_abi::layout::LAUNCHES;

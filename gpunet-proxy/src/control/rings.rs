@@ -2,7 +2,7 @@
 
 use super::books::Device;
 use super::shortage::Shortage;
-use crate::message::{Ring, Rings};
+use crate::model::message::{Ring, Rings};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::{DEVICE, SHARED};

@@ -1,7 +1,7 @@
 //! Which transport carries a stream: what `bind` listens on, and in which order `connect` tries.
 
 use super::request::allowed;
-use crate::config::{Config, Rdma};
+use crate::model::config::{Config, Rdma};
 use gpunet_abi::options::TransportKind;
 use gpunet_core::transport::peer::Peer;
 use gpunet_core::transport::rc::{Rc, Settings};

@@ -6,7 +6,7 @@
 
 use super::Control;
 use super::books::Device;
-use crate::message::Message;
+use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::place::DEVICE;
 use rustix::process::{Resource, getrlimit};
@@ -55,7 +55,7 @@ pub(super) enum Shortage {
 impl Shortage {
     /// What the operating system has too little of, if that is what it says.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
-        match (crate::errno(error), error.kind()) {
+        match (crate::errno::errno(error), error.kind()) {
             (Error::TooManyFiles, _) => Some(Self::Descriptors),
             (Error::NoBuffers, _) | (_, io::ErrorKind::OutOfMemory) => Some(Self::System),
             _ => None,
@@ -161,7 +161,7 @@ impl Device {
         if let Some(shortage) = Shortage::of(error) {
             self.warn(shortage, consequence, Some(error));
         }
-        crate::errno(error)
+        crate::errno::errno(error)
     }
 }
 

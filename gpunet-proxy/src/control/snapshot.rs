@@ -3,8 +3,8 @@
 use super::Control;
 use super::arena::Arenas;
 use super::books::{Device, Role, Slot, Stream, StreamMemory};
-use crate::message::{Command, Done, StreamCount};
-use crate::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
+use crate::model::message::{Command, Done, StreamCount};
+use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::StreamWord;

@@ -3,7 +3,7 @@
 use super::Control;
 use super::books::{Partner, Role, Stream, StreamMemory, Wait};
 use super::request::allowed;
-use crate::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
+use crate::model::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;

@@ -3,10 +3,14 @@
 use super::outbox::{Asked, Outbox, agent_link};
 use super::{Desk, lock};
 use crate::access::{Account, Credentials, Limits};
-use crate::attached::{Attached, CardMemory, ClientInfo, Inbox, Quota, Totals, printable};
-use crate::attachment::{AttachError, doorbells, shared_memory};
-use crate::config::Config;
 use crate::control::SLOT_BYTES;
+use crate::doorbell::one_for_each;
+use crate::model::attachment_state::{
+    AttachmentState, CardMemory, ClientInfo, Inbox, Quota, Totals, printable,
+};
+use crate::model::config::Config;
+use crate::model::error::AttachError;
+use crate::region::shared_memory;
 use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
@@ -34,7 +38,7 @@ impl Refusal {
 
 /// An attachment that was made, before its client knows.
 pub(super) struct Admitted {
-    pub(super) attached: Arc<Attached>,
+    pub(super) attached: Arc<AttachmentState>,
     pub(super) asked: Asked,
     pub(super) account: Arc<Account>,
     pub(super) welcome: ToProgram,
@@ -101,14 +105,14 @@ impl Desk {
             Ok(Err(error)) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
             Err(error) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
         };
-        let doorbells = doorbells(geometry.shards as usize).map_err(|error| {
+        let doorbells = one_for_each(geometry.shards as usize).map_err(|error| {
             Refusal::new(
-                crate::errno(&error),
+                crate::errno::errno(&error),
                 format!("cannot make a doorbell: {error}; see the daemon's `ulimit -n`"),
             )
         })?;
         let asked = Asked::default();
-        let attached = Arc::new(Attached {
+        let attached = Arc::new(AttachmentState {
             id: self.proxy.next_id(),
             memory,
             polled,
@@ -129,7 +133,8 @@ impl Desk {
 
     /// The sizes of an attachment, if they can be.
     fn geometry(&self, wish: &Wish) -> Result<Geometry, Refusal> {
-        let bad = |error: crate::config::BadConfig| Refusal::new(Error::InvalidArgument, error.to_string());
+        let bad =
+            |error: crate::model::config::BadConfig| Refusal::new(Error::InvalidArgument, error.to_string());
         let &Wish { sockets, controls, shared_rings, device_rings, .. } = wish;
         let config = Config { sockets, controls, shared_rings, ..self.proxy.config.clone() };
         // The CPU device has none.

@@ -1,7 +1,7 @@
 //! What a client is to be told, from whatever thread.
 
-use crate::agent::{AgentLink, FromAgent, ToAgent};
 use crate::client_socket::ClientSocket;
+use crate::model::agent::{AgentLink, FromAgent, ToAgent};
 use crate::wire::{AgentAnswer, AgentRequest, Sent, ToProgram, is_gpu_export};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -122,7 +122,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{MapArena, Part};
+    use crate::model::agent::{MapArena, Part};
 
     #[test]
     fn an_agent_is_believed_what_it_was_asked_once() {

@@ -12,12 +12,12 @@ use super::admit::Refusal;
 use super::outbox::{Asked, Out, Outbox};
 use super::{Desk, Order, ending, lock};
 use crate::access::{Account, Credentials};
-use crate::attached::{Stats, Usage};
 use crate::client_socket::ClientSocket;
-use crate::host::ask::FIRST;
-use crate::message::{Done, Message};
+use crate::model::attachment_state::{Stats, Usage};
+use crate::model::launch::{Finished, MOST_HANDLES};
+use crate::model::message::HOST_REQUESTS;
+use crate::model::message::{Done, Message};
 use crate::plain::{bytes_of, from_bytes};
-use crate::token::{Finished, MOST_HANDLES};
 use crate::user_work::UserWork;
 use crate::wire::{self, BadFrame, Frame, Incoming, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
 use gpunet_abi::control::{Reply, Request};
@@ -246,7 +246,7 @@ impl Session {
         let message = match frame {
             ToDaemon::Ask { number, request } => {
                 let request = from_bytes::<Request>(&request).ok_or(Cut::Breach("half a request"))?;
-                if number < FIRST {
+                if number < HOST_REQUESTS {
                     return Err(Cut::Breach("a request under the number of a control slot"));
                 }
                 self.enter(number)?;
@@ -258,7 +258,7 @@ impl Session {
             }
             ToDaemon::Abandon { number } => {
                 // One that was answered meanwhile is none any more.
-                let waits = self.unanswered.get_mut(&number).filter(|_| number >= FIRST);
+                let waits = self.unanswered.get_mut(&number).filter(|_| number >= HOST_REQUESTS);
                 if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
                     return Ok(false);
                 }
@@ -329,7 +329,7 @@ impl Session {
     }
 
     async fn enter_call(&mut self, call: u32) -> Result<(), Cut> {
-        if call >= FIRST {
+        if call >= HOST_REQUESTS {
             return Err(Cut::Breach("a call under the number of a request"));
         }
         self.enter(call)?;

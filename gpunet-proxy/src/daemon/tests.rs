@@ -1,7 +1,7 @@
 //! What the daemon does before it serves a connection.
 
 use super::*;
-use crate::session::attach;
+use crate::proxy::attach;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -94,7 +94,7 @@ fn a_crowd_is_turned_away_before_anything_is_spawned_for_it() {
     let (door, socket) = Door::new();
     let backlog = socket.try_clone().expect("a descriptor");
     let crowd = door.crowd();
-    let proxy = embed::start(Config::small()).expect("a proxy");
+    let proxy = runtime::start(Config::small()).expect("a proxy");
     let desk = Arc::new(Desk {
         proxy,
         accounts: Accounts::default(),

@@ -3,7 +3,7 @@
 use super::Core;
 use super::reactor::WaitId;
 use crate::attachment::Shared;
-use crate::message::Answer;
+use crate::model::message::{Answer, HOST_REQUESTS};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_device::Error;
 use gpunet_device::cpu::deferred::Opening;
@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// Requests of host programs have numbers from here on, where a device's have its control slots.
-pub(crate) const FIRST: u32 = 1 << 31;
 /// Requests made by this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
@@ -22,7 +20,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 /// are two thousand million of them.
 fn next_number() -> u32 {
     // Ordering: Relaxed; the number only has to differ.
-    FIRST | MADE.fetch_add(1, Ordering::Relaxed)
+    HOST_REQUESTS | MADE.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Posts a request of which nobody needs the answer: a close.

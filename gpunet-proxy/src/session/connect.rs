@@ -1,91 +1,18 @@
 //! The first frames of a connection to a daemon.
 
-use crate::config::BadConfig;
+use crate::model::error::DaemonError;
+use crate::model::message::ANSWER;
+use crate::model::snapshot::Snapshot;
 use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram, Want};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a daemon may take to answer. It may have a gigabyte of rings to make.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Why a daemon does not serve this program.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DaemonError {
-    /// Nobody listens there.
-    #[error("no daemon at {}: {source}; start gpunetd, or name the path it listens at", path.display())]
-    NotThere {
-        /// Where it was looked for.
-        path: PathBuf,
-        /// The system's answer.
-        r#source: io::Error,
-    },
-    /// The socket cannot be used.
-    #[error("cannot reach the daemon at {}: {source}", path.display())]
-    Connect {
-        /// Where it was looked for.
-        path: PathBuf,
-        /// The system's answer.
-        r#source: io::Error,
-    },
-    /// It was asked and said no.
-    #[error("the daemon refuses: {reason}")]
-    Refused {
-        /// The reason as a number.
-        errno: i32,
-        /// The reason, in its words.
-        reason: String,
-    },
-    /// It is of another version.
-    #[error(
-        "the daemon speaks version {daemon} of the attach protocol, this program {program}: update the older one"
-    )]
-    Version {
-        /// The daemon's.
-        daemon: u32,
-        /// This program's.
-        program: u32,
-    },
-    /// Whoever listens there does not keep to the protocol.
-    #[error("what listens at {} is no gpunetd: {what}", path.display())]
-    Strange {
-        /// Where.
-        path: PathBuf,
-        /// What it did.
-        what: String,
-    },
-    /// It closed the connection, or did not answer.
-    #[error("the daemon at {} gave no answer: {source}", path.display())]
-    Silent {
-        /// Where.
-        path: PathBuf,
-        /// The system's answer.
-        r#source: io::Error,
-    },
-    /// A setting cannot be.
-    #[error(transparent)]
-    Config(#[from] BadConfig),
-}
-
-impl From<DaemonError> for io::Error {
-    /// Of the kind that the system's answer has, if it was the system's.
-    fn from(error: DaemonError) -> Self {
-        let kind = match &error {
-            DaemonError::NotThere { source, .. }
-            | DaemonError::Connect { source, .. }
-            | DaemonError::Silent { source, .. } => source.kind(),
-            DaemonError::Refused { errno, .. } => Self::from_raw_os_error(*errno).kind(),
-            DaemonError::Version { .. } => io::ErrorKind::Unsupported,
-            DaemonError::Strange { .. } => io::ErrorKind::InvalidData,
-            DaemonError::Config(_) => io::ErrorKind::InvalidInput,
-        };
-        Self::new(kind, error)
-    }
-}
 
 /// A connection whose first frames were said.
 #[derive(Debug)]
@@ -173,5 +100,29 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         // An interrupted wait is a short one.
         let _ = poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&left));
+    }
+}
+
+/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that its
+/// file makes admins are told of their own attachments only.
+///
+/// # Errors
+/// The system's; with the daemon's words when it refuses.
+pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
+    let (socket, _) = Connection::ready(path, &Want::Admin)?;
+    wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
+    let mut bytes = Vec::new();
+    loop {
+        let packet = next(&socket, ANSWER)?;
+        match wire::decode::<ToProgram>(packet) {
+            Ok((ToProgram::Snapshot { piece, last }, _)) => {
+                bytes.extend(piece);
+                if last {
+                    return postcard::from_bytes(&bytes).map_err(io::Error::other);
+                }
+            }
+            Ok((other, _)) => return Err(io::Error::other(format!("the daemon said {other:?}"))),
+            Err(error) => return Err(io::Error::other(error)),
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::stream::Stream;
 use super::streams::{Streams, Words};
-use crate::attached::Attached;
 use crate::control_queue::ControlSender;
-use crate::message::{Message, StreamCount};
+use crate::model::attachment_state::AttachmentState;
+use crate::model::message::{Message, StreamCount};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::memory::WordArray;
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ impl Slices {
 
 /// One attachment.
 pub(super) struct Device {
-    pub(super) attached: Arc<Attached>,
+    pub(super) attached: Arc<AttachmentState>,
     words: Words,
     requests: WordArray,
     abandons: WordArray,
@@ -64,7 +64,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(attached: Arc<Attached>) -> Self {
+    pub(super) fn new(attached: Arc<AttachmentState>) -> Self {
         let memory = &attached.memory;
         let controls = memory.geometry().controls as usize;
         Self {

@@ -1,8 +1,9 @@
 //! One driven stream: carries out what its state machine asks for.
 
 use super::observe;
-use crate::attached::Attached;
-use crate::message::{OpenStream, Ring, Rings};
+use crate::errno::errno;
+use crate::model::attachment_state::AttachmentState;
+use crate::model::message::{OpenStream, Ring, Rings};
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::Violation;
 use gpunet_abi::{Error, Options, RingSpan, Status};
@@ -70,7 +71,7 @@ impl Stream {
     }
 
     /// Takes in both words the device writes.
-    pub(super) fn observe_words(&mut self, attached: &Attached, slot: u32) {
+    pub(super) fn observe_words(&mut self, attached: &AttachmentState, slot: u32) {
         let memory = &attached.memory;
         let checked = self
             .connection
@@ -81,7 +82,7 @@ impl Stream {
         }
     }
 
-    fn violate(&mut self, attached: &Attached, slot: u32, violation: Violation) {
+    fn violate(&mut self, attached: &AttachmentState, slot: u32, violation: Violation) {
         let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
         self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
         self.fail(attached, slot, Error::Protocol);
@@ -113,19 +114,19 @@ impl Stream {
     }
 
     /// Ends the stream with an error and tells the device.
-    pub(super) fn fail(&mut self, attached: &Attached, slot: u32, error: Error) {
+    pub(super) fn fail(&mut self, attached: &AttachmentState, slot: u32, error: Error) {
         if let Some(error) = self.connection.handle_error(error) {
             self.tell(attached, slot, error);
         }
     }
 
-    fn tell(&self, attached: &Attached, slot: u32, error: Error) {
+    fn tell(&self, attached: &AttachmentState, slot: u32, error: Error) {
         self.span.in_scope(|| tracing::debug!(%error, "failed"));
         attached.memory.set_status(slot, Status::open(self.generation).with_error(error));
     }
 
     /// Carries out actions until there are none or the budget is spent.
-    pub(super) fn pump(&mut self, attached: &Attached, slot: u32, now: u64) -> Pumped {
+    pub(super) fn pump(&mut self, attached: &AttachmentState, slot: u32, now: u64) -> Pumped {
         self.observe_words(attached, slot);
         let (mut landed, mut released) = (false, self.turn(attached, slot, now));
         let mut result = Pumped::More;
@@ -187,7 +188,7 @@ impl Stream {
     }
 
     /// Lets the transport move on; says whether ring memory was released.
-    fn turn(&mut self, attached: &Attached, slot: u32, now: u64) -> bool {
+    fn turn(&mut self, attached: &AttachmentState, slot: u32, now: u64) -> bool {
         let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
         let events = std::mem::take(&mut self.events);
         let Some(io) = &mut self.io else { return false };
@@ -197,7 +198,7 @@ impl Stream {
     }
 
     /// Tells the device of ring memory that the transport has done with; says whether there was any.
-    fn release(&mut self, attached: &Attached, slot: u32) -> bool {
+    fn release(&mut self, attached: &AttachmentState, slot: u32) -> bool {
         match self.io.as_mut().map_or(0, |io| io.completed()) {
             0 => false,
             n => {
@@ -227,7 +228,7 @@ impl Stream {
         }
     }
 
-    fn span(&self, attached: &Attached, ring: Ring, position: u64, len: u64) -> RingSpan {
+    fn span(&self, attached: &AttachmentState, ring: Ring, position: u64, len: u64) -> RingSpan {
         let len = len.min(CHUNK);
         match &attached.card {
             // Addresses for a network card: the proxy itself may not reach them.
@@ -238,7 +239,7 @@ impl Stream {
         }
     }
 
-    fn send(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
+    fn send(&mut self, attached: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
         // What gpunet-bench takes the time of. Where nobody listens it costs a load.
         tracing::trace!(target: "gpunet_proxy::data", slot, len, "saw");
         let span = self.span(attached, self.rings.send, position, len);
@@ -260,7 +261,7 @@ impl Stream {
         }
     }
 
-    fn receive(&mut self, attached: &Attached, slot: u32, position: u64, len: u64) -> bool {
+    fn receive(&mut self, attached: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
         let span = self.span(attached, self.rings.recv, position, len);
         match self.io().and_then(|io| io.take(span)) {
             // After a failed send this is no orderly end.
@@ -299,13 +300,13 @@ impl Stream {
         }
     }
 
-    fn fail_pending(&mut self, attached: &Attached, slot: u32) {
+    fn fail_pending(&mut self, attached: &AttachmentState, slot: u32) {
         if let Some(error) = self.connection.pending_error() {
             self.fail(attached, slot, error);
         }
     }
 
-    fn discard(&mut self, attached: &Attached, slot: u32) -> bool {
+    fn discard(&mut self, attached: &AttachmentState, slot: u32) -> bool {
         match self.io().and_then(|io| io.discard()) {
             Ok(0) => {
                 let word = self.connection.handle_eof();
@@ -322,30 +323,6 @@ impl Stream {
                 false
             }
         }
-    }
-}
-
-/// The errno that a device is told for an I/O error of the proxy.
-///
-/// EMFILE means one thing on a device: its socket table is full. Descriptors belong to the proxy, which to a kernel is
-/// the system: when they run out, whichever of their two limits it is, that is ENFILE.
-pub(crate) fn errno(error: &io::Error) -> Error {
-    match (error.raw_os_error(), error.kind()) {
-        (Some(libc::EMFILE | libc::ENFILE), _) => Error::TooManyFiles,
-        (Some(code), _) => Error::from_errno(code),
-        (None, io::ErrorKind::ConnectionRefused) => Error::ConnectionRefused,
-        (None, io::ErrorKind::AddrInUse) => Error::AddressInUse,
-        (None, io::ErrorKind::WouldBlock) => Error::WouldBlock,
-        (None, io::ErrorKind::TimedOut) => Error::TimedOut,
-        (None, io::ErrorKind::ConnectionAborted) => Error::ConnectionAborted,
-        (None, io::ErrorKind::Unsupported) => Error::NotSupported,
-        (None, io::ErrorKind::ConnectionReset) => Error::ConnectionReset,
-        (None, io::ErrorKind::AddrNotAvailable) => Error::AddressNotAvailable,
-        (None, io::ErrorKind::PermissionDenied) => Error::AccessDenied,
-        (None, io::ErrorKind::NetworkUnreachable) => Error::NetworkUnreachable,
-        (None, io::ErrorKind::HostUnreachable) => Error::HostUnreachable,
-        (None, io::ErrorKind::OutOfMemory) => Error::NoBuffers,
-        _ => Error::InvalidArgument,
     }
 }
 

@@ -102,12 +102,12 @@ impl<S> Streams<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::model::config::Config;
 
     #[test]
     fn a_stream_is_found_by_its_slot_and_in_the_list() {
         let config = Config { sockets: 1 << 16, ..Config::small() };
-        let memory = crate::attachment::shared_memory(config.geometry(0)).unwrap();
+        let memory = crate::region::shared_memory(config.geometry(0)).unwrap();
         let words = Words { published: memory.published_words(), consumed: memory.consumed_words() };
         let mut streams = Streams::default();
         let slots = [65_535, 7, 0, 40_000, 8];

@@ -2,18 +2,15 @@
 
 use super::Frame;
 use super::Sent;
-use crate::agent::{MapArena, Part, ToAgent};
-use crate::attached::{Stats, Usage};
-use crate::token::FinishPolicy;
+use crate::model::agent::{MapArena, Part, ToAgent};
+use crate::model::attachment_state::{Stats, Usage};
+use crate::model::launch::FinishPolicy;
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::Handle;
 use gpunet_abi::layout::Geometry;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// The longest name of a program that a daemon takes.
-pub(crate) const MAX_COMMAND: usize = 64;
 
 /// The first frame of a program: what the connection is for.
 #[derive(Debug, Serialize, Deserialize)]

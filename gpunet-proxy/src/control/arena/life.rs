@@ -3,10 +3,10 @@
 use super::ArenaRings;
 use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PATIENCE, PartState, Side, State, pair_of};
 use crate::access::Account;
-use crate::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::control::Control;
 use crate::control::books::{Device, Wait};
-use crate::message::Message;
+use crate::model::agent::{FromAgent, MapArena, Part, ToAgent};
+use crate::model::message::Message;
 use gpunet_abi::Options;
 use gpunet_abi::arena::PartLayout;
 use gpunet_core::memory::PartMemory;

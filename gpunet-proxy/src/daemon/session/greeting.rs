@@ -7,9 +7,9 @@ use crate::client_socket::ClientSocket;
 use crate::daemon::admit::{Admitted, Refusal};
 use crate::daemon::outbox::Outbox;
 use crate::daemon::{ALL_VISITORS, Desk, Order, VISITORS, ending, lock};
-use crate::message::Message;
+use crate::model::message::Message;
+use crate::model::snapshot::{Snapshot, Totals};
 use crate::readiness::watch_shared;
-use crate::snapshot::{Snapshot, Totals};
 use crate::wire::{
     self, BadFrame, DeviceIs, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram, Want, is_dma_buf,
 };

@@ -1,9 +1,9 @@
 //! How an attachment ends, whatever its connection ends with.
 
 use super::answer_to;
-use crate::attached::Attached;
 use crate::daemon::Desk;
-use crate::message::Message;
+use crate::model::attachment_state::AttachmentState;
+use crate::model::message::Message;
 use gpunet_abi::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -11,12 +11,12 @@ use tokio::sync::oneshot;
 /// The end of an attachment. Dropped before it was forgotten, it does what is left to do.
 pub(super) struct Leave {
     pub(super) desk: Arc<Desk>,
-    pub(super) attached: Arc<Attached>,
+    pub(super) attached: Arc<AttachmentState>,
     pub(super) forgotten: bool,
 }
 
 impl Leave {
-    pub(super) fn new(desk: Arc<Desk>, attached: Arc<Attached>) -> Self {
+    pub(super) fn new(desk: Arc<Desk>, attached: Arc<AttachmentState>) -> Self {
         Self { desk, attached, forgotten: false }
     }
 

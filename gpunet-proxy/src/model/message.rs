@@ -1,9 +1,9 @@
 //! What the proxy's threads say to each other.
 
-use crate::agent::FromAgent;
-use crate::attached::{Attached, Usage};
-use crate::snapshot::Snapshot;
-use crate::token::{FinishPolicy, Finished};
+use super::agent::FromAgent;
+use super::attachment_state::{AttachmentState, Usage};
+use super::launch::{FinishPolicy, Finished};
+use super::snapshot::Snapshot;
 use crossbeam_channel::Sender;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
@@ -14,11 +14,17 @@ use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests of host programs have numbers from here on, where a device's have its control slots.
+pub(crate) const HOST_REQUESTS: u32 = 1 << 31;
+/// How long to wait for an answer of the control thread, which answers within a turn.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
 /// To a data thread.
 pub(crate) enum Command {
     /// Serve this attachment's words.
-    Attach(Arc<Attached>),
+    Attach(Arc<AttachmentState>),
     /// Stop serving it; answers once nothing of it is touched any more.
     Detach { device: u32, done: Sender<()> },
     /// Drive a new stream.
@@ -169,7 +175,7 @@ pub(crate) enum Message {
     /// Go on with what is done to all sockets of an attachment.
     Sweep { device: u32, sweep: Box<Sweep> },
     /// A new attachment.
-    Attach(Arc<Attached>),
+    Attach(Arc<AttachmentState>),
     /// An attachment's agent answers.
     Agent { device: u32, answer: FromAgent },
     /// The pinned parts of an arena were made, or why not.

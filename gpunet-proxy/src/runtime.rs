@@ -1,59 +1,24 @@
-//! Starting and stopping a proxy inside a program.
+//! The proxy's threads: how they start, and how they stop.
 
-use crate::attached::Attached;
-use crate::config::{BadConfig, Config};
 use crate::control::{Control, ShardLink};
 use crate::control_queue::{ControlSender, control_queue};
 use crate::cpus;
-use crate::descriptors::{self, hint};
-use crate::message::{Command, Message, send_to};
+use crate::descriptors;
+use crate::doorbell;
+use crate::model::attachment_state::AttachmentState;
+use crate::model::config::Config;
+use crate::model::error::EmbedError;
+use crate::model::message::{ANSWER, Command, Message, send_to};
+use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Pulse, Worker};
-use crate::session::{DaemonInfo, Remote};
-use crate::shard::{self, Shard, ShardSetup};
-use crate::snapshot::Snapshot;
+use crate::shard::{Shard, ShardSetup};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// How long an answer to [`Proxy::snapshot`] may take.
-pub(crate) const SNAPSHOT: Duration = Duration::from_secs(10);
-
-/// Why a proxy could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum EmbedError {
-    /// A setting cannot be.
-    #[error(transparent)]
-    Config(#[from] BadConfig),
-    /// The operating system refused a thread, an epoll set or an eventfd.
-    #[error("cannot start the proxy: the system refuses {what}: {source}{hint}", hint = hint(.source))]
-    Start {
-        /// What was to be started.
-        what: &'static str,
-        /// The system's answer.
-        r#source: io::Error,
-    },
-}
-
-/// A running proxy, in this process or as a daemon. Clones share it; one in this process stops when the
-/// last clone and the last attachment are gone.
-#[derive(Clone, Debug)]
-pub struct Proxy {
-    pub(crate) side: Side,
-}
-
-/// Where a proxy's threads are.
-#[derive(Clone, Debug)]
-pub(crate) enum Side {
-    /// In this process.
-    Embedded(Arc<Inner>),
-    /// In a daemon.
-    Daemon(Arc<Remote>),
-}
 
 /// The proxy's threads and how to reach them.
-pub(crate) struct Inner {
+pub(crate) struct Runtime {
     pub(crate) config: Config,
     pub(crate) messages: ControlSender,
     pub(crate) shards: Vec<ShardLink>,
@@ -62,40 +27,21 @@ pub(crate) struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Proxy").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-/// Starts a proxy in this process.
-///
-/// It runs on threads of its own (data threads, one control thread with a private tokio runtime,
-/// one heartbeat thread), so it works with and without a runtime of the caller's.
-///
-/// # Errors
-/// [`EmbedError`], when a setting cannot be or the system refuses a thread.
-///
-/// # Examples
-/// ```
-/// let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
-/// let attachment = proxy.attach_cpu()?;
-/// assert_eq!(attachment.close().undelivered, 0);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
-    Ok(Proxy { side: Side::Embedded(start(config)?) })
-}
-
 /// Starts the threads of a proxy.
-pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
+pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     config.check()?;
     let start = |what| move |source| EmbedError::Start { what, source };
     let (messages, inbox) = control_queue();
     let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..config.data_threads {
         let (commands, receiver) = crossbeam_channel::unbounded();
-        let bell = Arc::new(shard::new_bell().map_err(start("an eventfd"))?);
+        let bell = Arc::new(doorbell::new().map_err(start("an eventfd"))?);
         let pulse = Arc::new(Pulse::default());
         let setup = ShardSetup {
             index,
@@ -109,7 +55,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let prod = {
             let bell = bell.clone();
-            Box::new(move || shard::ring(&bell))
+            Box::new(move || doorbell::ring(&bell))
         };
         workers.push(Worker { name: format!("data thread {index}"), pulse, prod });
         links.push(ShardLink { commands, bell });
@@ -123,7 +69,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
     let beating = heart.clone();
     // From here on an error stops, by the drop, the threads that were started.
     let threads = Mutex::new(Vec::new());
-    let inner = Inner { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
+    let inner = Runtime { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
     for (index, shard) in shards.into_iter().enumerate() {
         let cpu = inner.config.cpus.iter().cycle().nth(index).copied();
         let body = move || {
@@ -148,50 +94,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Inner>, EmbedError> {
     Ok(Arc::new(inner))
 }
 
-impl Proxy {
-    /// The settings it runs with. Of a daemon: those that this program asks for.
-    #[must_use]
-    pub fn config(&self) -> &Config {
-        match &self.side {
-            Side::Embedded(inner) => &inner.config,
-            Side::Daemon(remote) => &remote.config,
-        }
-    }
-
-    /// The daemon, if this is one's.
-    #[must_use]
-    pub fn daemon(&self) -> Option<&DaemonInfo> {
-        match &self.side {
-            Side::Embedded(_) => None,
-            Side::Daemon(remote) => Some(&remote.info),
-        }
-    }
-
-    /// What it holds at this moment: attachments and sockets, with transport, placement and totals. Of a
-    /// daemon: what it tells this user.
-    ///
-    /// # Errors
-    /// TimedOut when the control plane does not answer; the system's, where a daemon is to be asked.
-    pub fn snapshot(&self) -> io::Result<Snapshot> {
-        match &self.side {
-            Side::Embedded(inner) => inner.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
-            Side::Daemon(remote) => crate::daemon::snapshot(&remote.info.path),
-        }
-    }
-
-    /// Stops the proxy at once, without flushing: every socket of every attachment reports
-    /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
-    ///
-    /// A daemon goes on; this program leaves it, as if it had been killed.
-    pub fn abort(&self) {
-        match &self.side {
-            Side::Embedded(inner) => inner.stop(),
-            Side::Daemon(remote) => remote.stop(),
-        }
-    }
-}
-
-impl Inner {
+impl Runtime {
     fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = std::thread::Builder::new().name(name).spawn(body)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
@@ -202,7 +105,7 @@ impl Inner {
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let (done, snapshot) = crossbeam_channel::bounded(1);
         self.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
-        snapshot.recv_timeout(SNAPSHOT).ok()
+        snapshot.recv_timeout(ANSWER).ok()
     }
 
     pub(crate) fn next_id(&self) -> u32 {
@@ -210,7 +113,7 @@ impl Inner {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, attached: &Arc<Attached>) {
+    pub(crate) fn add(&self, attached: &Arc<AttachmentState>) {
         self.heart.add(attached.clone());
         let _ = self.messages.send(Message::Attach(attached.clone()));
         for shard in &self.shards {
@@ -233,7 +136,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Runtime {
     fn drop(&mut self) {
         // All threads end within a turn: nothing is left to flush once the attachments are closed.
         self.stop();

@@ -1,13 +1,14 @@
-//! Joining a daemon: a [`Proxy`] whose threads are another process's.
+//! Attaching to a daemon.
 
-use super::{Connection, DaemonError, Session};
-use crate::attached::own_command;
-use crate::attachment::{AttachError, Attachment, Prepared, Wanted, can_share};
-use crate::config::Config;
-use crate::embed::{EmbedError, Proxy, Side, embed};
+use crate::attachment::Attachment;
+use crate::attachment::prepare::{Prepared, Wanted};
 use crate::link::Link;
+use crate::model::attachment_state::own_command;
+use crate::model::config::Config;
+use crate::model::error::{AttachError, DaemonError};
 use crate::placement;
-use crate::places;
+use crate::region::can_share;
+use crate::session::{Connection, Session};
 use crate::wire::{CardIs, DaemonIs, DeviceIs, Sizes, ToProgram, Want, Wish};
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
@@ -37,68 +38,6 @@ pub struct DaemonInfo {
     pub linger: Duration,
 }
 
-/// Why there is no proxy.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A daemon is there, and does not serve this program.
-    #[error(transparent)]
-    Daemon(#[from] DaemonError),
-    /// None is there, and none could be started in this program.
-    #[error(transparent)]
-    Embed(#[from] EmbedError),
-}
-
-/// Joins the daemon that listens at `path`.
-///
-/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs do not see a
-/// difference. Each attachment has a connection of its own. Of the settings only `sockets`, `controls`,
-/// `shared_rings`, `device_rings` and `placement` are the program's, and the daemon may refuse more
-/// than it allows; the others are the daemon's.
-///
-/// If the daemon ends, all sockets report ENETDOWN at once. Attaching again (with the same `Proxy`, or
-/// after a new `attach`) works as soon as there is a daemon again.
-///
-/// # Errors
-/// [`DaemonError`].
-pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
-    config.check()?;
-    let (_, daemon) = Connection::ready(path, &Want::Probe)?;
-    let info = DaemonInfo {
-        path: path.to_owned(),
-        pid: daemon.pid,
-        version: daemon.version,
-        data_threads: daemon.shards,
-        heartbeat: Duration::from_millis(daemon.heartbeat_ms),
-        linger: Duration::from_millis(daemon.linger_ms),
-    };
-    let remote = Remote { config, info, sessions: Mutex::default(), stopped: AtomicBool::new(false) };
-    Ok(Proxy { side: Side::Daemon(Arc::new(remote)) })
-}
-
-/// Joins the daemon at `path` (without one: where [`places::daemon_path`] finds it) if one answers there,
-/// else starts a proxy in this program; the log and [`Proxy::daemon`] say which.
-///
-/// A daemon that is there and refuses is an error: a program that its administrator has kept out, or
-/// whose version does not fit, must not go its own way unnoticed.
-///
-/// # Errors
-/// [`OpenError`].
-pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
-    let path = path.map_or_else(places::daemon_path, Path::to_owned);
-    match attach(&path, config.clone()) {
-        Ok(proxy) => {
-            tracing::info!(path = %path.display(), "attached to a daemon");
-            Ok(proxy)
-        }
-        Err(DaemonError::NotThere { .. }) => {
-            tracing::info!(path = %path.display(), "no daemon there: the proxy runs in this process");
-            Ok(embed(config)?)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// A daemon as one program uses it.
 #[derive(Debug)]
 pub(crate) struct Remote {
@@ -109,6 +48,21 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
+    /// The daemon at `path`, if one answers there.
+    pub(crate) fn reach(path: &Path, config: Config) -> Result<Self, DaemonError> {
+        config.check()?;
+        let (_, daemon) = Connection::ready(path, &Want::Probe)?;
+        let info = DaemonInfo {
+            path: path.to_owned(),
+            pid: daemon.pid,
+            version: daemon.version,
+            data_threads: daemon.shards,
+            heartbeat: Duration::from_millis(daemon.heartbeat_ms),
+            linger: Duration::from_millis(daemon.linger_ms),
+        };
+        Ok(Self { config, info, sessions: Mutex::default(), stopped: AtomicBool::new(false) })
+    }
+
     /// Cuts all connections of this program: its sockets report ENETDOWN at once.
     pub(crate) fn stop(&self) {
         // Ordering: Relaxed; nothing else is read after it.

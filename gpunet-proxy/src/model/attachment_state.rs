@@ -1,8 +1,7 @@
 //! What all threads of the proxy know of one attachment.
 
+use super::agent::AgentLink;
 use crate::access::Account;
-use crate::agent::AgentLink;
-use crate::wire::MAX_COMMAND;
 use gpunet_abi::Error;
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// One attachment, shared by the proxy's threads.
-pub(crate) struct Attached {
+pub(crate) struct AttachmentState {
     pub(crate) id: u32,
     pub(crate) memory: Arc<SharedMemory>,
     /// A GPU: its stores raise no event, so somebody has to look.
@@ -115,6 +114,9 @@ impl ClientInfo {
     }
 }
 
+/// The longest name of a program that is kept.
+pub(crate) const MAX_COMMAND: usize = 64;
+
 /// What this program was called as: the last part of its first argument.
 pub(crate) fn own_command() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
@@ -134,7 +136,7 @@ pub(crate) fn printable(name: &str) -> String {
     shown
 }
 
-impl std::fmt::Debug for Attached {
+impl std::fmt::Debug for AttachmentState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Attached").field("id", &self.id).field("polled", &self.polled).finish_non_exhaustive()
     }

@@ -1,0 +1,110 @@
+//! The device's side of an attachment, made before the proxy knows of it.
+
+use super::{Attachment, Shared};
+use crate::agent::{Agent, SharedAgent};
+use crate::device_memory::{DeviceMemory, bytes_of};
+use crate::link::Link;
+use crate::model::error::AttachError;
+use crate::placement::Plan;
+use crate::socket_table::SocketTable;
+use gpu_usermap::cuda::{Device, Registration};
+use gpunet_abi::context::Context;
+use gpunet_abi::layout::{DeviceLayout, LAUNCHES, SHARDS};
+use gpunet_abi::{MAGIC, VERSION};
+use gpunet_core::memory::SharedMemory;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What an attachment is to be, before there is anybody who makes it.
+pub(crate) struct Wanted<'a> {
+    pub(crate) device: Option<&'a Device>,
+    pub(crate) plan: Plan,
+    pub(crate) device_rings: u64,
+}
+
+/// The device's side of an attachment, before the proxy knows of it.
+pub(crate) struct Prepared {
+    memory: Arc<SharedMemory>,
+    registration: Option<Registration>,
+    own: Arc<DeviceMemory>,
+    contexts: u64,
+    doorbells: Arc<[OwnedFd]>,
+    device: Option<Device>,
+    agent: SharedAgent,
+}
+
+impl Prepared {
+    /// Registers the shared region with the device and writes the launches' contexts into its memory.
+    pub(crate) fn new(
+        device: Option<&Device>,
+        memory: Arc<SharedMemory>,
+        own: Arc<DeviceMemory>,
+        doorbells: Arc<[OwnedFd]>,
+        heartbeat: Duration,
+    ) -> Result<Self, AttachError> {
+        let region = memory.region().clone();
+        let registration = device.map(|device| device.register(region.clone())).transpose();
+        let registration = registration.map_err(AttachError::Register)?;
+        let shared = registration.as_ref().map_or(region.base().as_ptr() as u64, Registration::device_ptr);
+        let (geometry, shared_layout) = (*memory.geometry(), *memory.layout());
+        let device_layout = DeviceLayout::new(&geometry);
+        let mut bells = [-1; SHARDS];
+        if device.is_none() {
+            for (number, bell) in bells.iter_mut().zip(&*doorbells) {
+                *number = bell.as_raw_fd();
+            }
+        }
+        for launch in 0..LAUNCHES {
+            let context = Context {
+                magic: MAGIC,
+                version: VERSION,
+                launch,
+                sockets: geometry.sockets,
+                controls: geometry.controls,
+                shards: geometry.shards,
+                shared,
+                device: own.address(),
+                shared_layout,
+                device_layout,
+                heartbeat_timeout_ns: heartbeat.as_nanos() as u64,
+                doorbells: bells,
+            };
+            let offset = device_layout.contexts as usize + launch as usize * size_of::<Context>();
+            own.write(offset, bytes_of(&context)).map_err(AttachError::Copy)?;
+        }
+        let contexts = own.address() + device_layout.contexts;
+        let device = device.cloned();
+        let agent = SharedAgent::new(Agent::new(device.clone(), own.clone(), device_layout, memory.clone()));
+        Ok(Self { memory, registration, own, contexts, doorbells, device, agent })
+    }
+
+    /// The agent of this attachment.
+    pub(crate) fn agent(&self) -> SharedAgent {
+        self.agent.clone()
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
+    /// The attachment, once the proxy serves it.
+    pub(crate) fn attachment(self, link: Link) -> Attachment {
+        let Self { memory, registration, own, contexts, doorbells, device, agent } = self;
+        let geometry = memory.geometry();
+        let table = SocketTable::new(own.clone(), DeviceLayout::new(geometry), geometry.sockets);
+        let shared = Shared {
+            link,
+            memory,
+            launches: Mutex::default(),
+            table,
+            contexts,
+            device,
+            _agent: agent,
+            registration,
+            _own: own,
+            _doorbells: doorbells,
+        };
+        Attachment { shared: Arc::new(shared) }
+    }
+}

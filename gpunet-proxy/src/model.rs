@@ -1,0 +1,9 @@
+//! What the parts of the proxy say to each other and keep: data only.
+
+pub(crate) mod agent;
+pub(crate) mod attachment_state;
+pub mod config;
+pub(crate) mod error;
+pub(crate) mod launch;
+pub(crate) mod message;
+pub mod snapshot;

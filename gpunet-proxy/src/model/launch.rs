@@ -1,0 +1,38 @@
+//! What happens to what a launch leaves.
+
+use gpunet_abi::Handle;
+
+/// What happens to the sockets that a finished launch left open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FinishPolicy {
+    /// They stay, for a later kernel on the same device.
+    Keep,
+    /// They are closed in good order: what was accepted is still sent.
+    #[default]
+    Close,
+    /// They are reset.
+    Reset,
+}
+
+/// What a finished launch left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FinishReport {
+    /// Sockets that the launch opened and did not close. Those that the proxy has told of, if it stands still
+    /// for more than ten seconds; it closes the others when it goes on, which the log says.
+    pub left_open: usize,
+}
+
+/// What the proxy did with sockets of a launch that has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// They were closed, and their slots are out of use until they are released.
+    pub(crate) closed: Vec<Handle>,
+    /// So many are kept.
+    pub(crate) kept: usize,
+    /// There are others: the call is to be made again.
+    pub(crate) more: bool,
+}
+
+/// Sockets that one call names at most.
+pub(crate) const MOST_HANDLES: usize = 4096;

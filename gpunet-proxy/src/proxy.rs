@@ -1,0 +1,162 @@
+//! A proxy as programs have it: in this process, or as a daemon.
+
+use crate::attachment::prepare::Wanted;
+use crate::attachment::remote::{DaemonInfo, Remote};
+use crate::attachment::{Attachment, local};
+use crate::model::config::Config;
+use crate::model::error::{AttachError, DaemonError, EmbedError, OpenError};
+use crate::model::snapshot::Snapshot;
+use crate::runtime::{self, Runtime};
+use crate::session;
+use crate::{placement, places};
+use gpu_usermap::cuda::Device;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A running proxy, in this process or as a daemon. Clones share it; one in this process stops when the
+/// last clone and the last attachment are gone.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    pub(crate) side: Side,
+}
+
+/// Where a proxy's threads are.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// In this process.
+    Embedded(Arc<Runtime>),
+    /// In a daemon.
+    Daemon(Arc<Remote>),
+}
+
+/// Starts a proxy in this process.
+///
+/// It runs on threads of its own (data threads, one control thread with a private tokio runtime,
+/// one heartbeat thread), so it works with and without a runtime of the caller's.
+///
+/// # Errors
+/// [`EmbedError`], when a setting cannot be or the system refuses a thread.
+///
+/// # Examples
+/// ```
+/// let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+/// let attachment = proxy.attach_cpu()?;
+/// assert_eq!(attachment.close().undelivered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
+    Ok(Proxy { side: Side::Embedded(runtime::start(config)?) })
+}
+
+/// Joins the daemon that listens at `path`.
+///
+/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs do not see a
+/// difference. Each attachment has a connection of its own. Of the settings only `sockets`, `controls`,
+/// `shared_rings`, `device_rings` and `placement` are the program's, and the daemon may refuse more
+/// than it allows; the others are the daemon's.
+///
+/// If the daemon ends, all sockets report ENETDOWN at once. Attaching again (with the same `Proxy`, or
+/// after a new `attach`) works as soon as there is a daemon again.
+///
+/// # Errors
+/// [`DaemonError`].
+pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
+    Ok(Proxy { side: Side::Daemon(Arc::new(Remote::reach(path, config)?)) })
+}
+
+/// Joins the daemon at `path` (without one: where [`places::daemon_path`] finds it) if one answers there,
+/// else starts a proxy in this program; the log and [`Proxy::daemon`] say which.
+///
+/// A daemon that is there and refuses is an error: a program that its administrator has kept out, or
+/// whose version does not fit, must not go its own way unnoticed.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
+    let path = path.map_or_else(places::daemon_path, Path::to_owned);
+    match attach(&path, config.clone()) {
+        Ok(proxy) => {
+            tracing::info!(path = %path.display(), "attached to a daemon");
+            Ok(proxy)
+        }
+        Err(DaemonError::NotThere { .. }) => {
+            tracing::info!(path = %path.display(), "no daemon there: the proxy runs in this process");
+            Ok(embed(config)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Proxy {
+    /// The settings it runs with. Of a daemon: those that this program asks for.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        match &self.side {
+            Side::Embedded(inner) => &inner.config,
+            Side::Daemon(remote) => &remote.config,
+        }
+    }
+
+    /// The daemon, if this is one's.
+    #[must_use]
+    pub fn daemon(&self) -> Option<&DaemonInfo> {
+        match &self.side {
+            Side::Embedded(_) => None,
+            Side::Daemon(remote) => Some(&remote.info),
+        }
+    }
+
+    /// What it holds at this moment: attachments and sockets, with transport, placement and totals. Of a
+    /// daemon: what it tells this user.
+    ///
+    /// # Errors
+    /// TimedOut when the control plane does not answer; the system's, where a daemon is to be asked.
+    pub fn snapshot(&self) -> io::Result<Snapshot> {
+        match &self.side {
+            Side::Embedded(inner) => inner.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
+            Side::Daemon(remote) => session::snapshot(&remote.info.path),
+        }
+    }
+
+    /// Stops the proxy at once, without flushing: every socket of every attachment reports
+    /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
+    ///
+    /// A daemon goes on; this program leaves it, as if it had been killed.
+    pub fn abort(&self) {
+        match &self.side {
+            Side::Embedded(inner) => inner.stop(),
+            Side::Daemon(remote) => remote.stop(),
+        }
+    }
+}
+
+impl Proxy {
+    /// Attaches the CPU device: kernels run as threads of this process.
+    ///
+    /// # Errors
+    /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when a daemon
+    /// does not allow it.
+    pub fn attach_cpu(&self) -> Result<Attachment, AttachError> {
+        self.attach(None)
+    }
+
+    /// Attaches a CUDA device: kernels run there as PTX.
+    ///
+    /// # Errors
+    /// [`AttachError`], when memory or registration fails.
+    pub fn attach_cuda(&self, device: &Device) -> Result<Attachment, AttachError> {
+        self.attach(Some(device))
+    }
+
+    fn attach(&self, device: Option<&Device>) -> Result<Attachment, AttachError> {
+        let config = self.config();
+        let plan = placement::plan(config, device)?;
+        let device_rings = if device.is_some() || plan.in_device_memory() { config.device_rings } else { 0 };
+        let wanted = Wanted { device, plan, device_rings };
+        match &self.side {
+            Side::Embedded(inner) => local::attach(inner, &wanted),
+            Side::Daemon(remote) => remote.attach(&wanted),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The region that a device and the proxy share: made here, by whoever runs the proxy.
+
+use crate::model::error::AttachError;
+use gpu_usermap::PinnedRegion;
+use gpu_usermap::cuda::Device;
+use gpunet_abi::layout::{Geometry, SharedLayout};
+use gpunet_core::memory::SharedMemory;
+use std::sync::Arc;
+
+/// Ring memory that an attachment begins with; the rest is made while it is in use already.
+const FIRST_RINGS: u64 = 4 << 20;
+
+/// Ring memory in the shared region that exists from the start.
+pub(crate) fn first_rings(geometry: &Geometry) -> u64 {
+    geometry.shared_rings.min(FIRST_RINGS)
+}
+
+/// Makes and lays out the region that a device and the proxy share: its beginning.
+pub(crate) fn shared_memory(geometry: Geometry) -> Result<Arc<SharedMemory>, AttachError> {
+    let bytes = SharedLayout::new(&geometry).len;
+    let first = SharedLayout::new(&geometry).rings + first_rings(&geometry);
+    let region = PinnedRegion::create_growing("gpunet", bytes as usize, first as usize)
+        .map_err(|source| AttachError::Region { bytes, source })?;
+    Ok(Arc::new(SharedMemory::format(region, geometry).ok_or(AttachError::Layout)?))
+}
+
+/// Says whether other processes and other GPUs may map this device's memory.
+pub(crate) fn can_share(device: &Device) -> bool {
+    match device.can_share() {
+        Ok(()) => true,
+        Err(why) => {
+            tracing::info!(device = device.name(), %why, "no direct streams in this GPU's memory");
+            false
+        }
+    }
+}

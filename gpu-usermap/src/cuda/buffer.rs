@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::copies::CHUNK;
+use super::copies::{CHUNK, check_bounds};
 use super::device::Device;
-use super::error::CudaError;
+use super::error::{CopyError, CudaError};
 use super::release::Release;
 
 /// Owns a piece of GPU memory.
@@ -30,31 +30,6 @@ impl Drop for BufferInner {
             self.device.agent().release(release);
         }
     }
-}
-
-/// Says why a copy was refused or failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CopyError {
-    /// The range is not within the memory.
-    #[error("bytes {offset}..+{len} are not within the {size} bytes of the memory")]
-    OutOfBounds {
-        /// Where the copy was to start.
-        offset: usize,
-        /// How many bytes were to be copied.
-        len: usize,
-        /// The size of the memory.
-        size: usize,
-    },
-    /// The memory belongs to another device handle.
-    #[error("the memory belongs to another device than the one asked to copy")]
-    OtherDevice,
-    /// The module has no such global, or not with this name.
-    #[error(transparent)]
-    Symbol(#[from] super::module::SymbolError),
-    /// The driver refused.
-    #[error(transparent)]
-    Cuda(#[from] CudaError),
 }
 
 impl Device {
@@ -125,14 +100,6 @@ impl Device {
         }
         check_bounds(offset, len, buffer.len())?;
         Ok(buffer.ptr() + offset as u64)
-    }
-}
-
-/// Checks that `offset..offset + len` lies within `size` bytes.
-pub(super) fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(), CopyError> {
-    match offset.checked_add(len) {
-        Some(end) if end <= size => Ok(()),
-        _ => Err(CopyError::OutOfBounds { offset, len, size }),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::backoff::Backoff;
 use super::copies::CopyLane;
 use super::driver::Driver;
-use super::error::CudaError;
+use super::error::{CudaError, log};
 use super::launches::Launches;
 use super::library::Cuda;
 use super::raw::{CUdevice, ContextHandle};
@@ -136,12 +136,5 @@ impl Context {
             // SAFETY: `open` retained it once, and every child of this device is gone.
             log(unsafe { driver.primary_context_release(self.device) });
         }
-    }
-}
-
-/// Nobody waits for the result of a release; a failure usually means that a kernel broke the context.
-pub(super) fn log(result: Result<(), CudaError>) {
-    if let Err(error) = result {
-        tracing::debug!(%error, "a release failed");
     }
 }

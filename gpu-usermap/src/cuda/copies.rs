@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
 use super::driver::{Driver, StreamState};
-use super::error::CudaError;
+use super::error::{CopyError, CudaError};
 use super::raw::constants::ERROR_NOT_READY;
 use super::raw::{CUdeviceptr, StreamHandle};
 
@@ -17,6 +17,14 @@ pub(super) const CHUNK: usize = 1 << 20;
 
 /// Longer than any copy takes (256 MiB at a tenth of PCIe 3's rate: 0.3 s); after it the GPU counts as stuck.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Checks that `offset..offset + len` lies within `size` bytes.
+pub(super) fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(), CopyError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(CopyError::OutOfBounds { offset, len, size }),
+    }
+}
 
 /// Copies one chunk at a time. It belongs to the agent thread.
 ///

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::agent::Agent;
 use super::context::{Context, Origin};
@@ -30,22 +30,22 @@ pub(super) struct DeviceInner {
     multiprocessors: u32,
 }
 
-/// Finds the device that a program already opened.
-#[derive(Default)]
-pub(super) struct DeviceRegistry {
-    open: Vec<(CUdevice, Weak<DeviceInner>)>,
-}
-
-impl DeviceRegistry {
-    pub(super) fn open(&mut self, cuda: &Cuda, ordinal: u32) -> Result<Device, CudaError> {
-        let device = cuda.driver().device_get(ordinal)?;
-        self.open.retain(|(_, inner)| inner.strong_count() > 0);
-        let known = self.open.iter().find(|(known, _)| *known == device);
-        if let Some(inner) = known.and_then(|(_, inner)| inner.upgrade()) {
+impl Cuda {
+    /// Opens GPU `ordinal`: retains its primary context and starts its agent thread.
+    ///
+    /// While a handle to that GPU lives, further calls return the same device with the same agent, so that every part of a
+    /// program agrees on which launches are running. Open devices before any kernel waits for the host.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the failed call: no such device, no memory for a context, a device in exclusive use.
+    pub fn device(&self, ordinal: u32) -> Result<Device, CudaError> {
+        let device = self.driver().device_get(ordinal)?;
+        let mut registry = self.registry();
+        if let Some(inner) = registry.find(device) {
             return Ok(Device { inner });
         }
-        let opened = Device::open(cuda, Origin::Primary(device))?;
-        self.open.push((device, Arc::downgrade(&opened.inner)));
+        let opened = Device::open(self, Origin::Primary(device))?;
+        registry.add(device, &opened.inner);
         Ok(opened)
     }
 }

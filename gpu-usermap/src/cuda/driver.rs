@@ -14,11 +14,11 @@ use std::ptr;
 pub(super) use code::LinkLog;
 
 use super::error::CudaError;
-use super::library::DriverVersion;
 use super::raw::constants::{
     ERROR_NOT_READY, LIMIT_STACK_SIZE, LOADING_MODE_LAZY, STREAM_NON_BLOCKING, SUCCESS,
 };
 use super::raw::{Api, CUdevice, CUresult, ContextHandle, StreamHandle};
+use super::version::DriverVersion;
 
 /// The driver's functions, wrapped.
 pub(super) struct Driver {

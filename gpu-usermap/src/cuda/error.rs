@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::library::DriverVersion;
+use super::version::DriverVersion;
 
 /// Reports a driver call that failed.
 ///
@@ -71,4 +71,66 @@ pub enum Unavailable {
 
 fn display_version(version: &Option<DriverVersion>) -> String {
     version.map_or_else(|| "(unknown version)".to_owned(), |version| version.to_string())
+}
+
+/// Says why a copy was refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The range is not within the memory.
+    #[error("bytes {offset}..+{len} are not within the {size} bytes of the memory")]
+    OutOfBounds {
+        /// Where the copy was to start.
+        offset: usize,
+        /// How many bytes were to be copied.
+        len: usize,
+        /// The size of the memory.
+        size: usize,
+    },
+    /// The memory belongs to another device handle.
+    #[error("the memory belongs to another device than the one asked to copy")]
+    OtherDevice,
+    /// The module has no such global, or not with this name.
+    #[error(transparent)]
+    Symbol(#[from] SymbolError),
+    /// The driver refused.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+/// Tells a module's two kinds of names apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymbolKind {
+    /// A kernel (`.entry`).
+    Function,
+    /// A variable (`.global`, `.const`).
+    Global,
+}
+
+impl fmt::Display for SymbolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Function => "kernel",
+            Self::Global => "global",
+        })
+    }
+}
+
+/// Reports a name that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {kind} `{name}` of the module: {source}")]
+pub struct SymbolError {
+    /// What was looked for.
+    pub kind: SymbolKind,
+    /// Its name.
+    pub name: String,
+    /// The driver's error; `CUDA_ERROR_NOT_FOUND` if the module has no such name.
+    pub r#source: CudaError,
+}
+
+/// Nobody waits for the result of a release; a failure usually means that a kernel broke the context.
+pub(super) fn log(result: Result<(), CudaError>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a release failed");
+    }
 }

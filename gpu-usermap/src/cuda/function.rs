@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::context::Context;
 use super::device::Device;
 use super::driver::Driver;
-use super::error::CudaError;
-use super::module::{Module, SymbolError, SymbolKind, c_name};
+use super::error::{CudaError, SymbolError, SymbolKind};
+use super::module::{Module, c_name};
 use super::raw::constants::{
     FUNC_LOCAL_SIZE_BYTES, FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, FUNC_MAX_THREADS_PER_BLOCK, FUNC_NUM_REGS,
     FUNC_SHARED_SIZE_BYTES,

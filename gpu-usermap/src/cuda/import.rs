@@ -110,7 +110,7 @@ fn import(context: &Context, fd: BorrowedFd<'_>, len: usize) -> Result<Imported,
     let placed = Placed::of(handle, len);
     match locate(driver, handle) {
         Ok(location) => {
-            let (placed, address) = placed.map(context)?;
+            let (placed, address) = placed.map(context.driver(), context.device())?;
             Ok(Imported { placed, address, location })
         }
         Err(error) => {

@@ -12,51 +12,12 @@ use super::backoff::Backoff;
 use super::context::Context;
 use super::device::Device;
 use super::error::CudaError;
-use super::function::{Function, occupancy};
+use super::function::occupancy;
 use super::launches::{Failed, Outcome, Prepared, Reason};
 use super::residency::sms_needed;
+use super::spec::LaunchSpec;
 
 pub use check::LaunchError;
-
-/// Describes one kernel to launch.
-#[derive(Debug, Clone)]
-pub struct LaunchSpec {
-    /// The kernel.
-    pub function: Function,
-    /// Blocks in x, y and z; none may be 0.
-    pub grid: (u32, u32, u32),
-    /// Threads of a block in x, y and z; none may be 0.
-    pub block: (u32, u32, u32),
-    /// Dynamic shared memory in bytes per block. More than the 48 KiB that every kernel may use is asked for.
-    pub shared_bytes: u32,
-    /// The bytes of each parameter, in order: see [`param`].
-    pub params: Vec<Vec<u8>>,
-}
-
-impl LaunchSpec {
-    /// Returns the number of blocks.
-    pub fn blocks(&self) -> u64 {
-        // Saturating: three u32 can exceed a u64, and no GPU runs that many blocks.
-        u64::from(self.grid.0).saturating_mul(self.grid.1.into()).saturating_mul(self.grid.2.into())
-    }
-
-    /// Returns the number of threads of a block.
-    pub fn threads(&self) -> u32 {
-        self.block.0.saturating_mul(self.block.1).saturating_mul(self.block.2)
-    }
-}
-
-/// Copies the bytes of a kernel parameter.
-///
-/// # Safety
-/// `T` has no padding (its bytes are all initialised) and is laid out as the kernel's parameter is: an integer, a device
-/// address as `u64`, or a `#[repr(C)]` structure that both sides compile.
-pub unsafe fn param<T: Copy>(value: T) -> Vec<u8> {
-    let mut bytes = vec![0; size_of::<T>()];
-    // SAFETY: source and destination are size_of::<T>() bytes, distinct; the caller promises that the source has no padding.
-    unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping((&raw const value).cast(), size_of::<T>()) };
-    bytes
-}
 
 /// Watches launched kernels.
 ///
@@ -198,18 +159,5 @@ impl Launch {
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Launch").field("device", &self.device).field("outcome", &self.outcome.get()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_parameter_is_its_bytes() {
-        // SAFETY: integers have no padding.
-        assert_eq!(unsafe { param(0x0102_0304_u32) }, 0x0102_0304_u32.to_ne_bytes());
-        // SAFETY: an array of integers has none either.
-        assert_eq!(unsafe { param([1_u8, 2, 3]) }, [1, 2, 3]);
     }
 }

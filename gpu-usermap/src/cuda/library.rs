@@ -2,13 +2,14 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::device::{Device, DeviceRegistry};
 use super::driver::Driver;
 use super::environment::{self, LazyLoading};
 use super::error::{CudaError, Unavailable};
 use super::raw::Api;
+use super::registry::Registry;
+use super::version::DriverVersion;
 
 /// The names under which Linux distributions and containers install the driver library.
 const LIBRARY_NAMES: &[&CStr] = &[c"libcuda.so.1", c"libcuda.so"];
@@ -23,7 +24,7 @@ struct CudaInner {
     driver: Driver,
     version: DriverVersion,
     loading: LazyLoading,
-    devices: Mutex<DeviceRegistry>,
+    devices: Mutex<Registry>,
 }
 
 impl Cuda {
@@ -65,7 +66,7 @@ impl Cuda {
         driver.init().map_err(|error| Unavailable::Init { code: error.code, name: error.name, version })?;
         let version = version.unwrap_or(DriverVersion(0));
         let loading = environment::outcome(eager_asked, driver.loading_is_lazy());
-        let devices = Mutex::new(DeviceRegistry::default());
+        let devices = Mutex::new(Registry::default());
         Ok(Self { inner: Arc::new(CudaInner { driver, version, loading, devices }) })
     }
 
@@ -87,21 +88,14 @@ impl Cuda {
         self.driver().device_count()
     }
 
-    /// Opens GPU `ordinal`: retains its primary context and starts its agent thread.
-    ///
-    /// While a handle to that GPU lives, further calls return the same device with the same agent, so that every part of a
-    /// program agrees on which launches are running. Open devices before any kernel waits for the host.
-    ///
-    /// # Errors
-    /// [`CudaError`] of the failed call: no such device, no memory for a context, a device in exclusive use.
-    pub fn device(&self, ordinal: u32) -> Result<Device, CudaError> {
-        // A panic while the lock was held left at worst an entry that no longer upgrades, which is the normal state of a dropped device.
-        let mut devices = self.inner.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        devices.open(self, ordinal)
-    }
-
     pub(super) fn driver(&self) -> &Driver {
         &self.inner.driver
+    }
+
+    /// The devices that were opened.
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
+        // A panic under the lock left at worst an entry that no longer upgrades, which is the normal state of a dropped device.
+        self.inner.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -111,34 +105,5 @@ impl fmt::Debug for Cuda {
             .field("version", &self.inner.version)
             .field("loading", &self.inner.loading)
             .finish_non_exhaustive()
-    }
-}
-
-/// Is a CUDA version as the driver counts it: 1000 × major + 10 × minor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DriverVersion(pub u32);
-
-impl DriverVersion {
-    /// Makes a version from its two parts.
-    pub const fn new(major: u32, minor: u32) -> Self {
-        Self(major * 1000 + minor * 10)
-    }
-}
-
-impl fmt::Display for DriverVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_read_and_compare_as_people_write_them() {
-        assert_eq!(DriverVersion(13000).to_string(), "13.0");
-        assert_eq!(DriverVersion(12080).to_string(), "12.8");
-        assert!(DriverVersion::new(13, 3) > DriverVersion(13000));
     }
 }

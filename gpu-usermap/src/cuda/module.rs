@@ -3,12 +3,11 @@
 #![allow(unsafe_code, reason = "looks names up in a loaded module")]
 
 use std::ffi::CString;
-use std::fmt;
 use std::sync::Arc;
 
-use super::buffer::{CopyError, check_bounds};
+use super::copies::check_bounds;
 use super::device::Device;
-use super::error::CudaError;
+use super::error::{CopyError, CudaError, SymbolError, SymbolKind};
 use super::raw::ModuleHandle;
 use super::raw::constants::ERROR_NOT_FOUND;
 use super::release::Release;
@@ -31,36 +30,6 @@ impl Drop for ModuleInner {
     fn drop(&mut self) {
         self.device.agent().release(Release::Module(self.handle));
     }
-}
-
-/// Tells a module's two kinds of names apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SymbolKind {
-    /// A kernel (`.entry`).
-    Function,
-    /// A variable (`.global`, `.const`).
-    Global,
-}
-
-impl fmt::Display for SymbolKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Function => "kernel",
-            Self::Global => "global",
-        })
-    }
-}
-
-/// Reports a name that could not be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the {kind} `{name}` of the module: {source}")]
-pub struct SymbolError {
-    /// What was looked for.
-    pub kind: SymbolKind,
-    /// Its name.
-    pub name: String,
-    /// The driver's error; `CUDA_ERROR_NOT_FOUND` if the module has no such name.
-    pub r#source: CudaError,
 }
 
 impl Module {

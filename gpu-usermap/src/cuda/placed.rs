@@ -2,9 +2,8 @@
 
 #![allow(unsafe_code, reason = "maps memory, and gives it back")]
 
-use super::context::{Context, log};
 use super::driver::Driver;
-use super::error::CudaError;
+use super::error::{CudaError, log};
 use super::raw::{CUdevice, CUdeviceptr, MemoryHandle};
 
 /// Physical memory, the addresses reserved for it, and whether it is mapped there. Merely dropped, it leaks all three.
@@ -22,12 +21,12 @@ impl Placed {
         Self { handle, len, reserved: None, mapped: false }
     }
 
-    /// Maps the memory and lets the context's device use it, and returns the address; or undoes what was done.
-    pub(super) fn map(mut self, context: &Context) -> Result<(Self, CUdeviceptr), CudaError> {
-        match self.try_map(context.driver(), context.device()) {
+    /// Maps the memory and lets the device use it, and returns the address; or undoes what was done.
+    pub(super) fn map(mut self, driver: &Driver, device: CUdevice) -> Result<(Self, CUdeviceptr), CudaError> {
+        match self.try_map(driver, device) {
             Ok(address) => Ok((self, address)),
             Err(error) => {
-                self.undo(context.driver());
+                self.undo(driver);
                 Err(error)
             }
         }

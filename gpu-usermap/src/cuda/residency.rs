@@ -6,7 +6,7 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::function::occupancy;
-use super::launch::LaunchSpec;
+use super::spec::LaunchSpec;
 
 /// Is what one kernel needs in order to be resident as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]

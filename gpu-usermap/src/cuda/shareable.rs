@@ -86,7 +86,7 @@ impl Device {
             // Beyond usize there is no memory either; the driver says so.
             let len = len.checked_next_multiple_of(granularity).unwrap_or(usize::MAX);
             let handle = driver.memory_create(len, &properties)?;
-            let (placed, address) = Placed::of(handle, len).map(context)?;
+            let (placed, address) = Placed::of(handle, len).map(context.driver(), context.device())?;
             Ok::<_, CudaError>((placed, address, len))
         })??;
         let handle = placed.handle();

@@ -6,6 +6,7 @@
 //! mappings, it would revoke them at `cuMemFree` otherwise.
 
 mod abi;
+pub(super) mod pin;
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,6 +18,7 @@ use super::view::Owner;
 use super::{BackendKind, GdrdrvVersion, Mapping, MappingUnavailable, MemoryType};
 use crate::cuda::GpuBuffer;
 use crate::region::{Mapping as Pages, page_size};
+use pin::Pin;
 
 /// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that does not begin with one.
 const GPU_PAGE: u64 = 64 << 10;
@@ -77,28 +79,6 @@ pub(super) fn map(
         memory_type: memory_type(info.mapping_type),
     };
     Ok(Mapping::new(owner, offset, range.start, len))
-}
-
-/// Keeps GPU pages pinned.
-pub(super) struct Pin {
-    module: OwnedFd,
-    handle: u64,
-}
-
-impl Pin {
-    /// Tells whether the driver took the memory back. A module that does not answer counts as one that did.
-    pub(super) fn is_revoked(&self) -> bool {
-        abi::is_revoked(self.module.as_fd(), self.handle).unwrap_or(true)
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if let Err(error) = abi::unpin(self.module.as_fd(), self.handle) {
-            // Closing the file, which comes next, unpins whatever is left.
-            tracing::debug!(%error, "gdrdrv did not unpin");
-        }
-    }
 }
 
 fn open(path: &Path) -> Result<(OwnedFd, GdrdrvVersion), MappingUnavailable> {

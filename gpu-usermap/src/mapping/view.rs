@@ -6,7 +6,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::gdrdrv::Pin;
+use super::gdrdrv::pin::Pin;
 use super::{AccessError, BackendKind, MappedWord, barrier, copy};
 use crate::cuda::GpuBuffer;
 use crate::region::Mapping as Pages;

@@ -1,8 +1,8 @@
 //! What can be known about a launch before it starts.
 
-use super::LaunchSpec;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
+use crate::cuda::spec::LaunchSpec;
 
 /// Says why kernels were not launched. `index` is the kernel's place in the slice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

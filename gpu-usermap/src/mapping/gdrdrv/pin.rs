@@ -1,0 +1,27 @@
+//! GPU pages that the module keeps in place.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::abi;
+
+/// Keeps GPU pages pinned.
+pub(in crate::mapping) struct Pin {
+    pub(super) module: OwnedFd,
+    pub(super) handle: u64,
+}
+
+impl Pin {
+    /// Tells whether the driver took the memory back. A module that does not answer counts as one that did.
+    pub(in crate::mapping) fn is_revoked(&self) -> bool {
+        abi::is_revoked(self.module.as_fd(), self.handle).unwrap_or(true)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Err(error) = abi::unpin(self.module.as_fd(), self.handle) {
+            // Closing the file, which comes next, unpins whatever is left.
+            tracing::debug!(%error, "gdrdrv did not unpin");
+        }
+    }
+}

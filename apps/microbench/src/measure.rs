@@ -13,6 +13,7 @@ mod idle;
 mod incast;
 mod latency;
 mod scale;
+mod tally;
 
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};

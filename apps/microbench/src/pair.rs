@@ -3,19 +3,20 @@
 mod child;
 mod end;
 mod plain;
+mod serve;
 mod task;
 
 use crate::bench::{Bench, Outcome, device_name};
 use crate::report::{Recorder, counted};
 use child::Child;
-pub use child::serve as serve_end;
-pub use child::{Daemon, EndArgs};
+pub use child::Daemon;
 use clap::Args;
 use end::End;
 pub use end::PATIENCE_NS;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::Proxy;
 use gpunet_proxy::snapshot::{Placement, Snapshot, State};
+pub use serve::{EndArgs, serve as serve_end};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! Verified streams between two devices, over many shapes.
 
-use super::check::{Tally, at_most};
-use super::{CheckArgs, Run};
+use super::Run;
+use super::tally::{Tally, at_most};
 use crate::bench::Outcome;
 use crate::effort::Effort;
-use crate::pair::{Pair, Shape as Block, Transport, Work};
+use crate::pair::{Pair, PairArgs, Shape as Block, Transport, Work};
 use crate::report::{Axis, counted};
 use gpunet_bench_kernel::failed;
 use gpunet_device::Error;
@@ -20,11 +20,11 @@ struct Shape {
 }
 
 /// Checks every pair of devices and every transport that the command line means.
-pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
+pub fn check(run: &mut Run<'_>, args: &PairArgs, widest: u32) -> Outcome<bool> {
     let mut good = true;
-    for devices in run.pairs(&args.pair)? {
-        for transport in args.pair.transports() {
-            good &= one_pair(run, args, &devices, transport)?;
+    for devices in run.pairs(args)? {
+        for transport in args.transports() {
+            good &= one_pair(run, args, widest, &devices, transport)?;
         }
     }
     Ok(good)
@@ -33,17 +33,18 @@ pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
 /// Runs all shapes; says whether every byte came right.
 fn one_pair(
     run: &mut Run<'_>,
-    args: &CheckArgs,
+    args: &PairArgs,
+    widest: u32,
     devices: &[String; 2],
     transport: Transport,
 ) -> Outcome<bool> {
-    let (apart, place) = (args.pair.processes, args.pair.address);
+    let (apart, place) = (args.processes, args.address);
     let mut pair = if apart {
         Pair::apart(devices, transport, place, run.proxy)?
     } else {
         Pair::here(run.proxy()?, devices, transport, place)?
     };
-    let shapes = at_most(shapes(&pair, run.effort), args.widest, |shape| shape.threads)?;
+    let shapes = at_most(shapes(&pair, run.effort), widest, |shape| shape.threads)?;
     let title = pair.title(apart);
     let setting = vec![("ends", title.clone()), ("transport", transport.name().to_owned())];
     let title = format!("{title}, {}, verified streams both ways", transport.name());

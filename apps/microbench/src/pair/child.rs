@@ -1,13 +1,10 @@
 //! Ends in processes of their own: tasks go to them as JSON lines, results come back as such.
 
-use super::end::End;
 use super::task::Task;
-use crate::bench::{Bench, Outcome};
+use crate::bench::Outcome;
 use crate::process::start_bound;
 use crate::scratch::Scratch;
-use clap::Args;
 use gpunet_app::proxy::ProxyArgs;
-use gpunet_proxy::Config;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -15,20 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `end` takes. Other subcommands start it.
-#[derive(Args, Clone, Debug)]
-pub struct EndArgs {
-    /// Which end it is; for people who look at the list of processes.
-    #[arg(long)]
-    role: String,
-    /// Where a gpunetd listens. Without it the end has plain sockets only.
-    #[arg(long, value_name = "PATH")]
-    attach: Option<PathBuf>,
-}
-
 /// A line from a child.
 #[derive(Deserialize, Serialize)]
-enum Line {
+pub(super) enum Line {
     /// It is attached.
     Ready {
         name: String,
@@ -37,41 +23,6 @@ enum Line {
     /// A task is done.
     Words(Vec<u64>),
     Failed(String),
-}
-
-/// `end`: does the tasks that come in as lines, until there are no more.
-pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
-    let end = match &args.attach {
-        None => Ok(End::plain()),
-        Some(path) => attached(path, device).map(End::here),
-    };
-    let mut end = match end {
-        Ok(end) => end,
-        Err(error) => {
-            say(&Line::Failed(format!("{} on {device}: {error}", args.role)))?;
-            return Ok(false);
-        }
-    };
-    say(&Line::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
-    for line in std::io::stdin().lines() {
-        let task: Task = serde_json::from_str(&line?)?;
-        say(&match end.start(&task).and_then(|()| end.finish()) {
-            Ok(words) => Line::Words(words),
-            Err(error) => Line::Failed(error.to_string()),
-        })?;
-    }
-    Ok(true)
-}
-
-/// A device under the daemon at `path`.
-fn attached(path: &Path, device: &str) -> Outcome<Bench> {
-    Bench::attach(&gpunet_proxy::attach(path, Config::default())?, device)
-}
-
-fn say(line: &Line) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(line)?)?;
-    Ok(out.flush()?)
 }
 
 /// A process that is an end.

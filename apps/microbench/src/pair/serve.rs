@@ -1,0 +1,56 @@
+//! What a process does that is an end.
+
+use super::child::Line;
+use super::end::End;
+use super::task::Task;
+use crate::bench::{Bench, Outcome};
+use clap::Args;
+use gpunet_proxy::Config;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What `end` takes. Other subcommands start it.
+#[derive(Args, Clone, Debug)]
+pub struct EndArgs {
+    /// Which end it is; for people who look at the list of processes.
+    #[arg(long)]
+    role: String,
+    /// Where a gpunetd listens. Without it the end has plain sockets only.
+    #[arg(long, value_name = "PATH")]
+    attach: Option<PathBuf>,
+}
+
+/// `end`: does the tasks that come in as lines, until there are no more.
+pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
+    let end = match &args.attach {
+        None => Ok(End::plain()),
+        Some(path) => attached(path, device).map(End::here),
+    };
+    let mut end = match end {
+        Ok(end) => end,
+        Err(error) => {
+            say(&Line::Failed(format!("{} on {device}: {error}", args.role)))?;
+            return Ok(false);
+        }
+    };
+    say(&Line::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
+    for line in std::io::stdin().lines() {
+        let task: Task = serde_json::from_str(&line?)?;
+        say(&match end.start(&task).and_then(|()| end.finish()) {
+            Ok(words) => Line::Words(words),
+            Err(error) => Line::Failed(error.to_string()),
+        })?;
+    }
+    Ok(true)
+}
+
+/// A device under the daemon at `path`.
+fn attached(path: &Path, device: &str) -> Outcome<Bench> {
+    Bench::attach(&gpunet_proxy::attach(path, Config::default())?, device)
+}
+
+fn say(line: &Line) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(line)?)?;
+    Ok(out.flush()?)
+}

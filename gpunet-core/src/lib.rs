@@ -13,6 +13,7 @@ pub mod connection;
 pub mod flow;
 #[allow(unsafe_code)]
 pub mod futex;
+pub mod ids;
 pub mod line;
 #[allow(unsafe_code)]
 pub mod memory;

@@ -12,6 +12,7 @@ use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
 use gpu_usermap::{PinnedRegion, Vacated};
 use gpunet_abi::arena::Region;
 use gpunet_abi::layout::DeviceLayout;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::SharedMemory;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The agent of an attachment of this process: a thread that is started by the first request and ends
 /// with the link, when the attachment is forgotten.
-pub(crate) fn embedded_agent(device: u32, agent: SharedAgent, answers: ControlSender) -> AgentLink {
+pub(crate) fn embedded_agent(device: AttachmentId, agent: SharedAgent, answers: ControlSender) -> AgentLink {
     let thread = Mutex::new(AgentThread::Idle(agent));
     Box::new(move |request| {
         // A panic in here is a failed start, which leaves `Ended`.
@@ -46,7 +47,7 @@ enum AgentThread {
 }
 
 impl AgentThread {
-    fn start(&mut self, device: u32, answers: &ControlSender) {
+    fn start(&mut self, device: AttachmentId, answers: &ControlSender) {
         *self = match std::mem::replace(self, Self::Ended) {
             Self::Idle(agent) => {
                 let (requests, inbox) = crossbeam_channel::unbounded();

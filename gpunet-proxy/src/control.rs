@@ -37,6 +37,7 @@ use arena::Arenas;
 use books::Device;
 use crossbeam_channel::Sender;
 use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::peer::Peer;
 use join::Joins;
 use route::Routes;
@@ -67,14 +68,14 @@ impl ShardLink {
 
 /// The control plane's state.
 pub(crate) struct Control {
-    devices: BTreeMap<u32, Device>,
+    devices: BTreeMap<AttachmentId, Device>,
     shards: Vec<ShardLink>,
     messages: ControlSender,
     routes: Routes,
     /// Where connects and listeners of all attachments meet.
     peer: Peer,
     /// The listeners that `peer` knows: attachment and slot.
-    peer_listeners: HashMap<SocketAddr, (u32, u32)>,
+    peer_listeners: HashMap<SocketAddr, (AttachmentId, u32)>,
     arenas: Arenas,
     joins: Joins,
     /// What streams and attachments that are gone have carried.
@@ -180,7 +181,7 @@ impl Control {
         }
     }
 
-    fn device(&mut self, id: u32) -> Option<&mut Device> {
+    fn device(&mut self, id: AttachmentId) -> Option<&mut Device> {
         self.devices.get_mut(&id)
     }
 

@@ -5,6 +5,7 @@
 //! everything else.
 
 use crate::model::message::Message;
+use gpunet_core::ids::AttachmentId;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Queue {
 struct State {
     first: VecDeque<Message>,
     /// Whose an attachment is.
-    users: HashMap<u32, u32>,
+    users: HashMap<AttachmentId, u32>,
     /// What waits, by user; `None` for what is no user's, as the questions of people.
     others: HashMap<Option<u32>, Waiting>,
     /// Who has messages: the first one has its turn.
@@ -64,16 +65,16 @@ struct State {
 struct Turn {
     ends: Instant,
     /// Which of its attachments was served last.
-    attachment: u32,
+    attachment: AttachmentId,
 }
 
 /// What waits of one user.
 #[derive(Default)]
 struct Waiting {
     /// By attachment. None is empty.
-    messages: HashMap<u32, VecDeque<Message>>,
+    messages: HashMap<AttachmentId, VecDeque<Message>>,
     /// Which have messages: the first one has the user's turn.
-    turns: VecDeque<u32>,
+    turns: VecDeque<AttachmentId>,
 }
 
 impl Queue {
@@ -103,7 +104,7 @@ impl ControlSender {
     }
 
     /// Forgets whose attachment that was.
-    pub(crate) fn forget(&self, attachment: u32) {
+    pub(crate) fn forget(&self, attachment: AttachmentId) {
         self.0.lock().users.remove(&attachment);
     }
 
@@ -217,12 +218,12 @@ mod tests {
     }
 
     fn abandon(device: u32, control: u32) -> Message {
-        Message::Abandon { device, control, seq: 0 }
+        Message::Abandon { device: AttachmentId(device), control, seq: 0 }
     }
 
     fn taken(message: Option<Message>) -> Option<(u32, u32)> {
         match message? {
-            Message::Abandon { device, control, .. } => Some((device, control)),
+            Message::Abandon { device, control, .. } => Some((device.0, control)),
             Message::Ping => Some((9, 9)),
             _ => None,
         }
@@ -252,9 +253,9 @@ mod tests {
     #[test]
     fn who_has_many_attachments_waits_for_itself() {
         let start = Instant::now();
-        let mut state = State { users: HashMap::from([(8, 4242)]), ..State::default() };
+        let mut state = State { users: HashMap::from([(AttachmentId(8), 4242)]), ..State::default() };
         for user in [1, 2, 3] {
-            state.users.insert(user, 1000);
+            state.users.insert(AttachmentId(user), 1000);
         }
         let many = [1, 1, 2, 2, 3, 3].into_iter().enumerate();
         many.for_each(|(control, device)| state.push(abandon(device, control as u32)));
@@ -267,7 +268,10 @@ mod tests {
     #[test]
     fn a_turn_begins_when_it_is_ones_turn() {
         let start = Instant::now();
-        let mut state = State { users: HashMap::from([(1, 1000), (2, 4242)]), ..State::default() };
+        let mut state = State {
+            users: HashMap::from([(AttachmentId(1), 1000), (AttachmentId(2), 4242)]),
+            ..State::default()
+        };
         for (device, control) in [(1, 0), (2, 0), (2, 1), (1, 1)] {
             state.push(abandon(device, control));
         }

@@ -1,6 +1,7 @@
 //! Signs of life: each worker counts its turns, and the heartbeat thread looks.
 
 use crate::model::attachment_state::AttachmentState;
+use gpunet_core::ids::AttachmentId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ impl Heart {
         self.lock().devices.push(device);
     }
 
-    pub(crate) fn remove(&self, id: u32) {
+    pub(crate) fn remove(&self, id: AttachmentId) {
         self.lock().devices.retain(|device| device.id != id);
     }
 

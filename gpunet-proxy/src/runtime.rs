@@ -12,6 +12,7 @@ use crate::model::message::{ANSWER, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Pulse, Worker};
 use crate::shard::{Shard, ShardSetup};
+use gpunet_core::ids::AttachmentId;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -108,9 +109,9 @@ impl Runtime {
         snapshot.recv_timeout(ANSWER).ok()
     }
 
-    pub(crate) fn next_id(&self) -> u32 {
+    pub(crate) fn next_id(&self) -> AttachmentId {
         // Ordering: Relaxed; the number only has to differ.
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+        AttachmentId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn add(&self, attached: &Arc<AttachmentState>) {

@@ -16,6 +16,7 @@ use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Options, StreamWord};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::WordArray;
 use rustix::event::epoll;
 use scan::{Device, Extent};
@@ -55,11 +56,11 @@ pub(crate) struct Shard {
     setup: ShardSetup,
     epoll: OwnedFd,
     started: Instant,
-    devices: BTreeMap<u32, Device>,
-    ready: VecDeque<(u32, u32)>,
+    devices: BTreeMap<AttachmentId, Device>,
+    ready: VecDeque<(AttachmentId, u32)>,
     /// Streams (device, slot, generation) that can be looked at without a system call, next one first.
-    pollable: VecDeque<(u32, u32, u32)>,
-    deadlines: BTreeSet<(u64, u32, u32)>,
+    pollable: VecDeque<(AttachmentId, u32, u32)>,
+    deadlines: BTreeSet<(u64, AttachmentId, u32)>,
     idle: Idle,
     /// The last turn did something.
     was_busy: bool,
@@ -203,24 +204,24 @@ impl Shard {
 
     fn attach(&mut self, attached: Arc<AttachmentState>) {
         if let Some(bell) = attached.doorbells.get(self.setup.index) {
-            let key = u64::from(attached.id) << 32 | DOORBELL;
+            let key = u64::from(attached.id.0) << 32 | DOORBELL;
             // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
             // same eventfd, and could make a read of it wait.
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             if let Err(error) = epoll::add(&self.epoll, bell, epoll::EventData::new_u64(key), flags) {
-                tracing::warn!(device = attached.id, %error, "cannot watch a doorbell: sends may be late");
+                tracing::warn!(device = attached.id.0, %error, "cannot watch a doorbell: sends may be late");
             }
         }
         self.devices.insert(attached.id, Device::new(attached));
     }
 
-    fn stream(&mut self, device: u32, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
+    fn stream(&mut self, device: AttachmentId, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
         let device = self.devices.get_mut(&device)?;
         let stream = device.streams.get_mut(slot)?;
         Some((&device.attached, stream))
     }
 
-    fn set_options(&mut self, device: u32, slot: u32, options: &Options) {
+    fn set_options(&mut self, device: AttachmentId, slot: u32, options: &Options) {
         if let Some((_, stream)) = self.stream(device, slot)
             && let Err(error) = stream.set_options(options)
         {
@@ -228,9 +229,9 @@ impl Shard {
         }
     }
 
-    fn open(&mut self, device_id: u32, slot: u32, opened: OpenStream) {
+    fn open(&mut self, device_id: AttachmentId, slot: u32, opened: OpenStream) {
         let Some(device) = self.devices.get_mut(&device_id) else { return };
-        let key = u64::from(device_id) << 32 | u64::from(slot);
+        let key = u64::from(device_id.0) << 32 | u64::from(slot);
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::PRI
@@ -254,7 +255,7 @@ impl Shard {
         self.enqueue(device_id, slot);
     }
 
-    fn enqueue(&mut self, device: u32, slot: u32) {
+    fn enqueue(&mut self, device: AttachmentId, slot: u32) {
         if let Some((_, stream)) = self.stream(device, slot)
             && !std::mem::replace(&mut stream.queued, true)
         {
@@ -325,7 +326,7 @@ impl Shard {
             if key & DOORBELL != 0 {
                 continue;
             }
-            let (device, slot) = ((key >> 32) as u32, (key & !SECOND) as u32);
+            let (device, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND) as u32);
             let flags = event.flags;
             let ended =
                 flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
@@ -416,7 +417,7 @@ mod tests {
     fn gpu(config: &Config) -> Arc<AttachmentState> {
         let geometry = config.geometry(0);
         Arc::new(AttachmentState {
-            id: 1,
+            id: AttachmentId(1),
             memory: crate::region::shared_memory(geometry).unwrap(),
             polled: true,
             shareable: false,

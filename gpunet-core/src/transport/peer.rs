@@ -4,6 +4,7 @@
 //! Where rings and words of a matched pair lie is decided by who owns the memory (the control
 //! plane); the device code does the rest.
 
+use crate::ids::AttachmentId;
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
 use crate::line::{Line, Place};
 use gpunet_abi::Options;
@@ -19,7 +20,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The attachment of the connecting socket.
-    pub device: u32,
+    pub device: AttachmentId,
     /// Slot of the connecting socket.
     pub slot: u32,
     /// Its generation.
@@ -187,7 +188,7 @@ mod tests {
     use crate::transport::tcp;
 
     fn ticket(slot: u32) -> Ticket {
-        Ticket { device: 1, slot, generation: 1, control: 7 }
+        Ticket { device: AttachmentId(1), slot, generation: 1, control: 7 }
     }
 
     fn wish(to: SocketAddr, slot: u32) -> Connect {

@@ -55,7 +55,7 @@ impl World {
     }
 
     pub fn connect(&self, to: SocketAddr, rings: &Rings) -> Opening {
-        let ticket = Ticket { device: 1, slot: 1, generation: 1, control: 0 };
+        let ticket = Ticket { device: gpunet_core::ids::AttachmentId(1), slot: 1, generation: 1, control: 0 };
         let memory = Some(rings.memory());
         let wish = Connect { to, from: None, options: Options::DEFAULT, ticket, memory };
         match self.client.connect(wish) {

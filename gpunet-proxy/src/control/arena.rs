@@ -15,6 +15,7 @@ use crate::model::message::Ring;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::options::MAX_RING_LOG2;
 use gpunet_abi::place::{FIRST_ARENA, REGIONS};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;
 use std::collections::BTreeMap;
@@ -94,7 +95,7 @@ enum PartState {
 /// One of the two attachments of an arena, and the part that it polls.
 #[derive(Debug)]
 struct Side {
-    device: u32,
+    device: AttachmentId,
     /// Its numbers for its own part and for the other.
     regions: [u8; 2],
     part: PartState,
@@ -121,7 +122,7 @@ struct Arena {
     ends: usize,
     /// Whose connect it was made for, until an accept takes the first stream. As long as that attachment's owner is
     /// charged for both parts in pinned memory.
-    connector: Option<u32>,
+    connector: Option<AttachmentId>,
     /// The listener asks for rings as large as those that it was made for, and so its owner takes over a part.
     is_shared_fairly: bool,
 }
@@ -136,9 +137,9 @@ pub(super) struct Arenas {
 }
 
 /// Two attachments, the lower number first.
-pub(super) type Pair = (u32, u32);
+pub(super) type Pair = (AttachmentId, AttachmentId);
 
-pub(super) const fn pair_of(a: u32, b: u32) -> Pair {
+pub(super) fn pair_of(a: AttachmentId, b: AttachmentId) -> Pair {
     if a < b { (a, b) } else { (b, a) }
 }
 
@@ -162,7 +163,7 @@ pub(super) enum Room {
 }
 
 impl Arena {
-    fn side_of(&self, device: u32) -> usize {
+    fn side_of(&self, device: AttachmentId) -> usize {
         usize::from(self.sides[1].device == device)
     }
 
@@ -174,7 +175,7 @@ impl Arena {
 impl Arenas {
     /// Takes rings for a stream between `a` and `b`: one of `to_a` bytes (log2) in which `a` receives,
     /// one of `to_b` in which `b` does.
-    pub(super) fn take(&mut self, a: u32, b: u32, to_a: u8, to_b: u8) -> Taken {
+    pub(super) fn take(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Taken {
         let mut pending = false;
         for (&id, arena) in self.arenas.iter_mut().filter(|(_, arena)| arena.is_of(pair_of(a, b))) {
             match arena.state {
@@ -201,7 +202,7 @@ impl Arenas {
     }
 
     /// Says whether [`Arenas::take`] would find rings.
-    pub(super) fn look(&mut self, a: u32, b: u32, to_a: u8, to_b: u8) -> Room {
+    pub(super) fn look(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Room {
         match self.take(a, b, to_a, to_b) {
             Taken::Pending => Room::Coming,
             Taken::None => Room::None,
@@ -219,7 +220,7 @@ impl Arenas {
     }
 
     /// The numbers that `device` has for its own part of an arena and for the other's.
-    pub(super) fn regions(&self, arena: u32, device: u32) -> Option<[u8; 2]> {
+    pub(super) fn regions(&self, arena: u32, device: AttachmentId) -> Option<[u8; 2]> {
         self.arenas.get(&arena).map(|arena| arena.sides[arena.side_of(device)].regions)
     }
 
@@ -234,7 +235,7 @@ impl Arenas {
     }
 
     /// Wakes the CPU blocks of `device` that wait on its end of a stream.
-    pub(super) fn wake(&self, device: u32, rings: &ArenaRings) {
+    pub(super) fn wake(&self, device: AttachmentId, rings: &ArenaRings) {
         let Some(arena) = self.arenas.get(&rings.arena) else { return };
         if let PartState::Pinned(memory) = &arena.sides[arena.side_of(device)].part {
             memory.wake(rings.recv.offset);

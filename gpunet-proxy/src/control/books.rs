@@ -14,6 +14,7 @@ use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Handle};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::line::{Line, Place};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
@@ -196,7 +197,7 @@ impl StreamMemory {
 /// A direct stream's other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partner {
-    pub(super) device: u32,
+    pub(super) device: AttachmentId,
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
@@ -447,7 +448,7 @@ impl Device {
         kind: TransportKind,
         addrs: (SocketAddr, SocketAddr),
     ) -> Span {
-        let (client, process) = (self.attached.id, self.attached.client.pid);
+        let (client, process) = (self.attached.id.0, self.attached.client.pid);
         let (local, peer) = addrs;
         // Shown wherever a warning is: what it is about stands here.
         let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);

@@ -11,6 +11,7 @@ use crate::model::message::Message;
 use crate::region::first_rings;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::place::SHARED;
+use gpunet_core::ids::AttachmentId;
 use std::sync::Arc;
 
 /// Bytes made at a time.
@@ -44,7 +45,7 @@ impl Control {
         });
     }
 
-    pub(super) fn handle_grown(&mut self, device_id: u32, rings: u64, last: bool) {
+    pub(super) fn handle_grown(&mut self, device_id: AttachmentId, rings: u64, last: bool) {
         let Some(device) = self.device(device_id) else { return };
         device.extend_shared(rings, last);
         let deferred: Vec<u32> = device
@@ -70,7 +71,7 @@ impl Control {
     /// Keeps a connect until there is ring memory for it, if more is being made; says whether it did.
     pub(super) fn defer(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         control: u32,
         seq: u64,
         op: Op,

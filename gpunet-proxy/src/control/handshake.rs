@@ -12,6 +12,7 @@ use super::shortage::Shortage;
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::{Opened, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -73,7 +74,7 @@ impl Listener {
 
 impl Control {
     /// Answers the clients of a listener for which there is room; returns whether one is left.
-    pub(super) fn answer_clients(&mut self, device_id: u32, slot: u32) -> bool {
+    pub(super) fn answer_clients(&mut self, device_id: AttachmentId, slot: u32) -> bool {
         loop {
             let Some(device) = self.device(device_id) else { return false };
             let spare = device.has_spare_rings(device.rc_region());
@@ -121,7 +122,7 @@ impl Control {
     }
 
     /// A client waits and there is no room for it: makes some if it can, and looks again soon.
-    fn wait_for_room(&mut self, device_id: u32, slot: u32) {
+    fn wait_for_room(&mut self, device_id: AttachmentId, slot: u32) {
         let Some(listener) = self.device(device_id).and_then(|device| device.listener(slot)) else { return };
         let handshakes = &mut listener.handshakes;
         // Of those that are established an accept takes one, and so makes room.
@@ -132,7 +133,7 @@ impl Control {
     }
 
     /// Waits for a client that was answered, in a task of its own; [`Control::handle_handshake`] goes on.
-    fn begin_handshake(&mut self, device_id: u32, slot: u32, rings: Rings, opening: Opening) {
+    fn begin_handshake(&mut self, device_id: AttachmentId, slot: u32, rings: Rings, opening: Opening) {
         let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
         let generation = device.slots[slot as usize].generation;
@@ -157,7 +158,7 @@ impl Control {
     /// A handshake ended: its connection is ready for an accept, or its rings are free.
     pub(super) fn handle_handshake(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         (slot, generation): (u32, u32),
         number: u64,
         rings: Rings,
@@ -183,7 +184,7 @@ impl Control {
     }
 
     /// Gives the first established connection to the first accept that waits; returns whether it did.
-    pub(super) fn accept_established(&mut self, device_id: u32, slot: u32) -> bool {
+    pub(super) fn accept_established(&mut self, device_id: AttachmentId, slot: u32) -> bool {
         let Some(device) = self.device(device_id) else { return false };
         let Some(listener) = device.listener(slot) else { return false };
         let options = listener.bound.options;

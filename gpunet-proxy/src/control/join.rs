@@ -11,6 +11,7 @@ use super::pair::{Meeting, ring_sizes};
 use super::request::allowed;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ pub(super) struct Joins {
 /// A connect that waits for an arena.
 struct Join {
     /// Attachment and slot.
-    listener: (u32, u32),
+    listener: (AttachmentId, u32),
     /// Where the listener stands.
     at: SocketAddr,
     /// The number of the connect's request.
@@ -67,7 +68,7 @@ impl Control {
 
     /// Joins a connect and an accept of two attachments, if there is room in an arena of theirs; else the
     /// connect waits for one, and the accept for the next connection.
-    pub(super) fn join(&mut self, listener: (u32, u32), waiter: Waiter, meeting: Meeting) {
+    pub(super) fn join(&mut self, listener: (AttachmentId, u32), waiter: Waiter, meeting: Meeting) {
         let (client, server) = (meeting.client.device, meeting.server.device);
         let ((up, down), options) = (meeting.sizes(), meeting.server.options);
         let making = match self.arenas.take(client, server, down, up) {
@@ -124,7 +125,7 @@ impl Control {
     }
 
     /// Puts connects back at the head of the backlogs that they came from; returns the listeners.
-    fn queue_again(&mut self, ids: Vec<u64>) -> Vec<(u32, u32)> {
+    fn queue_again(&mut self, ids: Vec<u64>) -> Vec<(AttachmentId, u32)> {
         let mut listeners = Vec::new();
         // The last first, so that the first is the first again.
         for id in ids.into_iter().rev() {
@@ -188,7 +189,7 @@ impl Control {
     }
 
     /// A connect that waits for an arena is given up.
-    pub(super) fn leave_join(&mut self, device_id: u32, id: u64) {
+    pub(super) fn leave_join(&mut self, device_id: AttachmentId, id: u64) {
         let Some(join) = self.joins.waiting.remove(&id) else { return };
         if let Some(device) = self.device(device_id) {
             device.recycle(join.wish.ticket.slot);
@@ -196,7 +197,7 @@ impl Control {
     }
 
     /// A listener closes: its joins go back to its backlog, which closes with it.
-    pub(super) fn leave_joins_at(&mut self, listener: (u32, u32)) {
+    pub(super) fn leave_joins_at(&mut self, listener: (AttachmentId, u32)) {
         let ids = self.joins_of(|join| join.listener == listener);
         self.queue_again(ids);
     }

@@ -11,6 +11,7 @@ use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::SHARED;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::line::Line;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Accepted, Connect};
@@ -34,7 +35,7 @@ enum Served {
 }
 
 impl Control {
-    pub(super) fn listen(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+    pub(super) fn listen(&mut self, device_id: AttachmentId, control: u32, seq: u64, request: &Request) {
         let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
         let slot = request.slot;
@@ -99,7 +100,7 @@ impl Control {
         }
     }
 
-    pub(super) fn accept(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+    pub(super) fn accept(&mut self, device_id: AttachmentId, control: u32, seq: u64, request: &Request) {
         let Some(device) = self.device(device_id) else { return };
         let (slot, target, launch) = (request.slot, request.target, request.launch);
         device.opening(target, request.target_generation, launch);
@@ -115,7 +116,13 @@ impl Control {
 
     /// Ends an accept that does not wait, if it got nothing: there was nothing to take (whoever came before it
     /// waits, too), or too little of something to take it.
-    fn end_accept_without_wait(&mut self, device_id: u32, control: u32, seq: u64, short: Option<Shortage>) {
+    fn end_accept_without_wait(
+        &mut self,
+        device_id: AttachmentId,
+        control: u32,
+        seq: u64,
+        short: Option<Shortage>,
+    ) {
         let Some(device) = self.device(device_id) else { return };
         let waiting = device.requests.get(&control).filter(|waiting| waiting.seq == seq);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
@@ -127,7 +134,7 @@ impl Control {
         }
     }
 
-    pub(super) fn handle_listener_ready(&mut self, device_id: u32, slot: u32, generation: u32) {
+    pub(super) fn handle_listener_ready(&mut self, device_id: AttachmentId, slot: u32, generation: u32) {
         let Some(device) = self.device(device_id) else { return };
         if device.slots[slot as usize].generation == generation {
             self.serve(device_id, slot);
@@ -136,7 +143,7 @@ impl Control {
 
     /// Gives waiting connections to waiting accepts, both in order, and shows what is left. Returns what there was too
     /// little of, if connections and accepts are left for that reason.
-    pub(super) fn serve(&mut self, device_id: u32, slot: u32) -> Option<Shortage> {
+    pub(super) fn serve(&mut self, device_id: AttachmentId, slot: u32) -> Option<Shortage> {
         let listener = self.device(device_id)?.listener(slot)?;
         listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
         let is_crowded = loop {
@@ -187,7 +194,7 @@ impl Control {
     }
 
     /// Serves the first waiter, if a connection waits; says whether to go on.
-    fn serve_one(&mut self, device_id: u32, slot: u32) -> bool {
+    fn serve_one(&mut self, device_id: AttachmentId, slot: u32) -> bool {
         let Some(device) = self.device(device_id) else { return false };
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
@@ -212,7 +219,7 @@ impl Control {
     }
 
     /// Gives a waiter a connection of that backlog.
-    fn serve_from(&mut self, device_id: u32, slot: u32, at: usize, waiter: Waiter) -> Served {
+    fn serve_from(&mut self, device_id: AttachmentId, slot: u32, at: usize, waiter: Waiter) -> Served {
         let Some(device) = self.device(device_id) else { return Served::Nothing };
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return Served::Nothing };
         let (addr, options) = (listener.addr, listener.bound.options);
@@ -261,7 +268,7 @@ impl Control {
         Served::Answered
     }
 
-    pub(super) fn close_listener(&mut self, device_id: u32, slot: u32) {
+    pub(super) fn close_listener(&mut self, device_id: AttachmentId, slot: u32) {
         self.leave_joins_at((device_id, slot));
         let Some(device) = self.device(device_id) else { return };
         let Role::Listener(mut listener) = std::mem::take(&mut device.slots[slot as usize].role) else {
@@ -286,7 +293,7 @@ impl Control {
 
     /// Refuses connects that waited in a backlog which is gone: some now, and the others in later turns of the
     /// attachment that closed the listener.
-    pub(super) fn refuse(&mut self, device_id: u32, mut tickets: Vec<Ticket>) {
+    pub(super) fn refuse(&mut self, device_id: AttachmentId, mut tickets: Vec<Ticket>) {
         for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSED_AT_ONCE)) {
             let waiting = self.device(ticket.device).and_then(|device| device.requests.get(&ticket.control));
             let waits = |wish: &Connect| wish.ticket == ticket;

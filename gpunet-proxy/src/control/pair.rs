@@ -11,13 +11,14 @@ use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::Connect;
 use gpunet_core::transport::peer::Ticket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// One end of a pair.
 pub(super) struct End {
-    pub(super) device: u32,
+    pub(super) device: AttachmentId,
     pub(super) slot: u32,
     pub(super) generation: u32,
     pub(super) request: (u32, u64),
@@ -61,7 +62,7 @@ impl Control {
     /// What there is too little of for them: both wait where they were.
     pub(super) fn pair(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
@@ -110,7 +111,7 @@ impl Control {
     /// Finds out who the two ends are; `None` when the connect does not wait any more.
     pub(super) fn meet(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
@@ -167,7 +168,7 @@ impl Control {
     }
 
     /// The listener that a peer connect to `to` means.
-    pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(u32, u32)> {
+    pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(AttachmentId, u32)> {
         self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
     }
 }

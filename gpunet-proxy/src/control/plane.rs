@@ -10,6 +10,7 @@ use crate::model::config::{Config, Rdma};
 use crate::model::message::Message;
 use crate::region::shared_memory;
 use gpunet_abi::control::{Reply, Request};
+use gpunet_core::ids::AttachmentId;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tokio::runtime::Builder;
@@ -38,8 +39,8 @@ impl Plane {
     }
 
     /// An attachment of a user of its own, whose agent does at once what it is asked.
-    pub(super) fn attach(&mut self, id: u32, shareable: bool) -> Arc<Account> {
-        let account = Arc::new(Account::new(id, Limits::default()));
+    pub(super) fn attach(&mut self, id: AttachmentId, shareable: bool) -> Arc<Account> {
+        let account = Arc::new(Account::new(id.0, Limits::default()));
         let config = Config { sockets: 1024, controls: 1, shared_rings: 1 << 16, ..Config::small() };
         let geometry = config.geometry(0);
         let answers = self.messages.clone();
@@ -74,7 +75,12 @@ impl Plane {
     }
 
     /// Asks as a host program does; the reply comes by the channel.
-    pub(super) fn ask(&mut self, device: u32, control: u32, request: Request) -> mpsc::Receiver<Reply> {
+    pub(super) fn ask(
+        &mut self,
+        device: AttachmentId,
+        control: u32,
+        request: Request,
+    ) -> mpsc::Receiver<Reply> {
         let (replies, reply) = mpsc::channel();
         let answer = Box::new(move |reply: &Reply| replies.send(*reply).expect("somebody listens"));
         self.control.handle(Message::Ask { device, control, request: Box::new(request), answer });

@@ -5,6 +5,7 @@ use super::books::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, Strea
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{Command, Done, Each, Message, Sweep};
 use gpunet_abi::{Error, Handle, Status};
+use gpunet_core::ids::AttachmentId;
 use std::time::Duration;
 
 /// How long the streams of a process that is gone may take to deliver what it sent.
@@ -26,7 +27,7 @@ impl Control {
     /// [`Control::release`].
     pub(super) fn finish_launch(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         launch: u32,
         policy: FinishPolicy,
         fresh: &[Handle],
@@ -57,7 +58,7 @@ impl Control {
 
     /// A thread block has failed, and with it its launch: ends the launch's requests and resets its
     /// sockets, which are retired when the launch is finished.
-    pub(super) fn abort_launch(&mut self, device_id: u32, launch: u32) {
+    pub(super) fn abort_launch(&mut self, device_id: AttachmentId, launch: u32) {
         let (requests, mut slots) = (self.requests_of(device_id, launch), self.left_by(device_id, launch));
         // All at once, so that whoever finishes the launch meanwhile takes none of them for open.
         slots.retain(|&slot| self.mark_retired(device_id, slot));
@@ -68,14 +69,14 @@ impl Control {
     }
 
     /// The requests of a launch that wait, with their numbers.
-    fn requests_of(&mut self, device_id: u32, launch: u32) -> Vec<(u32, u64)> {
+    fn requests_of(&mut self, device_id: AttachmentId, launch: u32) -> Vec<(u32, u64)> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
         let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
         of_launch.map(|(&control, waiting)| (control, waiting.seq)).collect()
     }
 
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
-    fn left_by(&mut self, device_id: u32, launch: u32) -> Vec<u32> {
+    fn left_by(&mut self, device_id: AttachmentId, launch: u32) -> Vec<u32> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
         let left = device.slots.iter().filter(|(_, book)| {
             let open = match &book.role {
@@ -89,7 +90,7 @@ impl Control {
     }
 
     /// Closes a socket for a launch that does not. Returns the handle.
-    fn retire(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) -> Handle {
+    fn retire(&mut self, device_id: AttachmentId, slot: u32, linger_ms: Option<i32>) -> Handle {
         let generation = self.device(device_id).map_or(0, |device| device.slots[slot as usize].generation);
         if self.mark_retired(device_id, slot) {
             self.close_any(device_id, slot, linger_ms);
@@ -99,7 +100,7 @@ impl Control {
 
     /// Whoever waits on that socket hears that the handle is dead, and the slot stays out of use until it is released,
     /// whoever closes it. Returns whether that is new.
-    fn mark_retired(&mut self, device_id: u32, slot: u32) -> bool {
+    fn mark_retired(&mut self, device_id: AttachmentId, slot: u32) -> bool {
         let Some(device) = self.device(device_id) else { return false };
         let book = &mut device.slots[slot as usize];
         if std::mem::replace(&mut book.retiring, true) {
@@ -119,7 +120,7 @@ impl Control {
 
     /// No running launch knows these handles any more, which [`Control::finish_launch`] returned: their
     /// slots and rings are free as soon as nothing else uses them.
-    pub(super) fn release(&mut self, device_id: u32, handles: &[Handle]) {
+    pub(super) fn release(&mut self, device_id: AttachmentId, handles: &[Handle]) {
         for handle in handles {
             let Some(device) = self.device(device_id) else { return };
             let Some(book) = device.slots.get_mut(handle.slot() as usize) else { continue };
@@ -138,7 +139,7 @@ impl Control {
         }
     }
 
-    fn close_any(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) {
+    fn close_any(&mut self, device_id: AttachmentId, slot: u32, linger_ms: Option<i32>) {
         let Some(device) = self.device(device_id) else { return };
         match &device.slots[slot as usize].role {
             Role::Stream(_) => self.close_stream(device_id, slot, linger_ms),
@@ -149,12 +150,12 @@ impl Control {
     }
 
     /// Ends all requests and resets all sockets of a device whose kernels are dead.
-    pub(super) fn reset_all(&mut self, device_id: u32) {
+    pub(super) fn reset_all(&mut self, device_id: AttachmentId) {
         self.sweep_all(device_id, Error::Canceled, Each::Close(Some(0)), false);
     }
 
     /// Ends all requests, then all sockets, and with them the attachment if it `ends`.
-    fn sweep_all(&mut self, device_id: u32, why: Error, each: Each, ends: bool) {
+    fn sweep_all(&mut self, device_id: AttachmentId, why: Error, each: Each, ends: bool) {
         let Some(device) = self.device(device_id) else { return };
         let requests = device.requests.iter().map(|(&control, waiting)| (control, waiting.seq)).collect();
         let sockets = device.named(device.slots.used());
@@ -162,7 +163,7 @@ impl Control {
     }
 
     /// Does some of it, and the rest in later turns of the attachment.
-    pub(super) fn sweep(&mut self, device_id: u32, mut sweep: Box<Sweep>) {
+    pub(super) fn sweep(&mut self, device_id: AttachmentId, mut sweep: Box<Sweep>) {
         for _ in 0..AT_ONCE {
             let Some(device) = self.device(device_id) else { return };
             // The slot of either may have been given to another since.
@@ -182,7 +183,7 @@ impl Control {
         }
     }
 
-    fn end_socket(&mut self, device_id: u32, slot: u32, each: Each) {
+    fn end_socket(&mut self, device_id: AttachmentId, slot: u32, each: Each) {
         match each {
             Each::Close(linger_ms) => self.close_any(device_id, slot, linger_ms),
             Each::CloseOrReset => {
@@ -199,7 +200,7 @@ impl Control {
 
     /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
     /// linger bound.
-    pub(super) fn detach(&mut self, device_id: u32, why: Error, done: Done<()>) {
+    pub(super) fn detach(&mut self, device_id: AttachmentId, why: Error, done: Done<()>) {
         self.begin_end(device_id, self.linger + DRAIN_MARGIN, done);
         // The daemon ends, not the program: an end of stream would tell the peer that all was said.
         let each = if why == Error::NetworkDown { Each::CloseOrReset } else { Each::Close(None) };
@@ -209,7 +210,7 @@ impl Control {
     /// The process of an attachment is gone, and closed nothing: what it sent is delivered and what it
     /// left open then reset, all within [`GONE`]. Its peers see a reset after the data, not an end that
     /// nobody meant.
-    pub(super) fn gone(&mut self, device_id: u32, done: Done<()>) {
+    pub(super) fn gone(&mut self, device_id: AttachmentId, done: Done<()>) {
         // A process can end while its attachment is being closed.
         self.begin_end(device_id, GONE, done);
         if let Some(device) = self.device(device_id) {
@@ -220,7 +221,7 @@ impl Control {
 
     /// From here on it is not the device that closes its sockets: its kernels may still use them. Once all are closed,
     /// streams deliver for at most `bound` what was sent.
-    fn begin_end(&mut self, device_id: u32, bound: Duration, done: Done<()>) {
+    fn begin_end(&mut self, device_id: AttachmentId, bound: Duration, done: Done<()>) {
         let Some(device) = self.device(device_id) else { return done(()) };
         device.ending = true;
         let before = device.detaching.replace(Detaching { done, bound, delivering: None });
@@ -230,7 +231,7 @@ impl Control {
     }
 
     /// All sockets of an attachment that ends are closed. Not sooner is it forgotten: a direct stream is done at once.
-    fn all_closed(&mut self, device_id: u32) {
+    fn all_closed(&mut self, device_id: AttachmentId) {
         let messages = self.messages.clone();
         let Some(detaching) = self.device(device_id).and_then(|device| device.detaching.as_mut()) else {
             return;
@@ -247,7 +248,7 @@ impl Control {
     }
 
     /// Ends whatever stands in a slot of a process that is gone.
-    fn cut(&mut self, device_id: u32, slot: u32) {
+    fn cut(&mut self, device_id: AttachmentId, slot: u32) {
         let shard = self.shard(slot).clone();
         let Some(device) = self.device(device_id) else { return };
         match &mut device.slots[slot as usize].role {
@@ -271,7 +272,7 @@ impl Control {
     }
 
     /// Ends a detach once everything is closed and no stream is left.
-    pub(super) fn check_detach(&mut self, device_id: u32) {
+    pub(super) fn check_detach(&mut self, device_id: AttachmentId) {
         let Some(device) = self.device(device_id) else { return };
         let Some(Detaching { delivering: Some(delivering), .. }) = &mut device.detaching else { return };
         // What a closed end has sent through an arena lies in its peer's part: nothing to wait for.
@@ -288,7 +289,7 @@ impl Control {
     }
 
     /// Forgets an attachment: no thread of the proxy touches its memory afterwards.
-    pub(super) fn finish_detach(&mut self, device_id: u32) {
+    pub(super) fn finish_detach(&mut self, device_id: AttachmentId) {
         let Some(device) = self.device(device_id) else { return };
         let all_closed = |detaching: &mut Detaching| detaching.delivering.is_some();
         let Some(Detaching { done, delivering, .. }) = device.detaching.take_if(all_closed) else { return };

@@ -8,12 +8,19 @@ use gpunet_abi::handle::MAX_GENERATION;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, SockAddr};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::tcp;
 use std::time::Instant;
 
 impl Control {
-    pub(super) fn handle_request(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+    pub(super) fn handle_request(
+        &mut self,
+        device_id: AttachmentId,
+        control: u32,
+        seq: u64,
+        request: &Request,
+    ) {
         // A device waits for one answer before it asks again. If the word moves meanwhile, somebody
         // scribbled over it: who waits there is told, and what stands there is not looked at.
         if self.device(device_id).is_some_and(|device| device.requests.contains_key(&control)) {
@@ -80,20 +87,26 @@ impl Control {
         }
     }
 
-    fn reply_done(&mut self, device_id: u32, control: u32, seq: u64) {
+    fn reply_done(&mut self, device_id: AttachmentId, control: u32, seq: u64) {
         if let Some(device) = self.device(device_id) {
             device.reply_result(control, seq, Ok(()));
         }
     }
 
     /// The device gave up: answer at once, unless the answer is already out.
-    pub(super) fn handle_abandon(&mut self, device_id: u32, control: u32, seq: u64) {
+    pub(super) fn handle_abandon(&mut self, device_id: AttachmentId, control: u32, seq: u64) {
         if self.device(device_id).is_some_and(|device| device.waits(control, seq)) {
             self.cancel(device_id, control, Error::Canceled);
         }
     }
 
-    pub(super) fn handle_out_queue(&mut self, device_id: u32, control: u32, seq: u64, bytes: Option<u64>) {
+    pub(super) fn handle_out_queue(
+        &mut self,
+        device_id: AttachmentId,
+        control: u32,
+        seq: u64,
+        bytes: Option<u64>,
+    ) {
         let Some(device) = self.device(device_id) else { return };
         if device.waits(control, seq) {
             let reply = match bytes {
@@ -105,7 +118,7 @@ impl Control {
     }
 
     /// Ends a waiting request with an error and frees what it held.
-    pub(super) fn cancel(&mut self, device_id: u32, control: u32, error: Error) {
+    pub(super) fn cancel(&mut self, device_id: AttachmentId, control: u32, error: Error) {
         let peer = self.peer.clone();
         let Some(device) = self.device(device_id) else { return };
         let Some(waiting) = device.requests.remove(&control) else { return };

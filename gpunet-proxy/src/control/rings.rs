@@ -118,7 +118,7 @@ impl Device {
 
     /// Rings as a network card sees them.
     pub(super) fn memory_of(&self, rings: Rings) -> Memory {
-        let owner = u64::from(self.attached.id);
+        let owner = u64::from(self.attached.id.0);
         let memory = &self.attached.memory;
         match &self.attached.card {
             Some(card) if rings.region == DEVICE => {

@@ -3,6 +3,7 @@
 use super::request::allowed;
 use crate::model::config::{Config, Rdma};
 use gpunet_abi::options::TransportKind;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::peer::Peer;
 use gpunet_core::transport::rc::{Rc, Settings};
 use gpunet_core::transport::tcp::Tcp;
@@ -67,9 +68,9 @@ impl Routes {
     }
 
     /// Forgets what is registered of an attachment's memory.
-    pub(super) fn forget(&self, owner: u32) {
+    pub(super) fn forget(&self, owner: AttachmentId) {
         if let Some(Ok(rc)) = &self.rc {
-            rc.verbs().forget(u64::from(owner));
+            rc.verbs().forget(u64::from(owner.0));
         }
     }
 

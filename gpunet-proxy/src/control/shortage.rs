@@ -9,6 +9,7 @@ use super::books::Device;
 use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::place::DEVICE;
+use gpunet_core::ids::AttachmentId;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
@@ -90,7 +91,7 @@ impl Device {
             return;
         }
         let Some(held_back) = self.log.pass(Topic::Short(shortage), Instant::now()) else { return };
-        let (client, process) = (self.attached.id, self.attached.client.pid);
+        let (client, process) = (self.attached.id.0, self.attached.client.pid);
         let advice = self.advice(shortage);
         let error = error.map(tracing::field::display);
         tracing::warn!(client, process, held_back, error, "{consequence}: {advice}");
@@ -151,7 +152,7 @@ impl Device {
     /// Says that an accept failed. Once in a while only: the kernel asks again at once.
     pub(super) fn accept_failed(&mut self, at: SocketAddr, error: &io::Error) {
         if let Some(held_back) = self.log.pass(Topic::AcceptFailed, Instant::now()) {
-            let (client, process) = (self.attached.id, self.attached.client.pid);
+            let (client, process) = (self.attached.id.0, self.attached.client.pid);
             tracing::error!(client, process, %at, held_back, %error, "accept failed");
         }
     }
@@ -167,7 +168,7 @@ impl Device {
 
 impl Control {
     /// Leaves the connections of one backlog where they are, until there is more of what they lack.
-    pub(super) fn run_short(&mut self, device_id: u32, slot: u32, at: usize, shortage: Shortage) {
+    pub(super) fn run_short(&mut self, device_id: AttachmentId, slot: u32, at: usize, shortage: Shortage) {
         let Some(device) = self.device(device_id) else { return };
         device.starved.insert(slot);
         let Some(listener) = device.listener(slot) else { return };
@@ -184,14 +185,14 @@ impl Control {
     }
 
     /// Ends all accepts that wait for what never comes: less ring memory could be made than there was to be.
-    fn end_accepts(&mut self, device_id: u32, slot: u32, error: Error) {
+    fn end_accepts(&mut self, device_id: AttachmentId, slot: u32, error: Error) {
         let Some(listener) = self.device(device_id).and_then(|device| device.listener(slot)) else { return };
         let waiting: Vec<u32> = listener.waiters.iter().map(|waiter| waiter.control).collect();
         waiting.into_iter().for_each(|control| self.cancel(device_id, control, error));
     }
 
     /// Serves a listener again after [`RETRY`].
-    pub(super) fn serve_again(&mut self, device_id: u32, slot: u32) {
+    pub(super) fn serve_again(&mut self, device_id: AttachmentId, slot: u32) {
         let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
         let generation = device.slots[slot as usize].generation;
@@ -205,7 +206,7 @@ impl Control {
     }
 
     /// Rings came back: serves the listeners that may have waited for them.
-    pub(super) fn serve_starved(&mut self, device_id: u32) {
+    pub(super) fn serve_starved(&mut self, device_id: AttachmentId) {
         let Some(device) = self.device(device_id) else { return };
         for slot in std::mem::take(&mut device.starved) {
             self.serve(device_id, slot);

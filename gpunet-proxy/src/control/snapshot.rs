@@ -9,6 +9,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::StreamWord;
 use gpunet_core::connection::Counts;
+use gpunet_core::ids::AttachmentId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,9 @@ impl Control {
                     .extend(counted.into_iter().map(|c: StreamCount| ((c.device, c.slot, c.generation), c)));
             }
             for socket in &mut snapshot.sockets {
-                if let Some(count) = streams.get(&(socket.client, socket.slot, socket.generation)) {
+                if let Some(count) =
+                    streams.get(&(AttachmentId(socket.client), socket.slot, socket.generation))
+                {
                     driven(socket, count);
                 }
                 carry(&mut snapshot.totals, socket.transport, socket.sent, socket.received);
@@ -106,7 +109,7 @@ impl Control {
 
     fn socket(&self, device: &Device, slot: u32, book: &Slot) -> Socket {
         let mut socket = Socket {
-            client: device.attached.id,
+            client: device.attached.id.0,
             slot,
             generation: book.generation,
             state: State::Opening,
@@ -210,7 +213,7 @@ fn client(device: &Device) -> Client {
     let (attached, usage) = (&device.attached, device.usage());
     let totals = attached.totals.snapshot();
     Client {
-        id: attached.id,
+        id: attached.id.0,
         pid: attached.client.pid,
         uid: attached.client.uid,
         command: attached.client.command.clone(),

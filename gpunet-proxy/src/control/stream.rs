@@ -9,6 +9,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::connection::Counts;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Opening, Transport};
 use std::io;
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 
 impl Control {
     /// Connects: a peer of this proxy first, then TCP, as far as the socket's option allows.
-    pub(super) fn connect(&mut self, device_id: u32, control: u32, seq: u64, request: &Request) {
+    pub(super) fn connect(&mut self, device_id: AttachmentId, control: u32, seq: u64, request: &Request) {
         let Some(device) = self.device(device_id) else { return };
         let (slot, options, launch) = (request.slot, request.options, request.launch);
         let bound = match device.opening(slot, request.generation, launch) {
@@ -40,7 +41,7 @@ impl Control {
     /// Goes on with a connect: by peer, if there is such a listener, else over a driven transport.
     pub(super) fn connect_prepared(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         (control, seq): (u32, u64),
         launch: u32,
         wish: Connect,
@@ -89,7 +90,7 @@ impl Control {
     /// Starts a connect over a driven transport; `next` is tried if it fails.
     pub(super) fn start_connect(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         (control, seq): (u32, u64),
         launch: u32,
         wish: Connect,
@@ -116,7 +117,7 @@ impl Control {
     /// Opens a driven stream, in a task of its own; [`Control::handle_attempted`] goes on.
     fn attempt(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         (control, seq): (u32, u64),
         launch: u32,
         attempt: Attempt,
@@ -140,7 +141,7 @@ impl Control {
     /// An attempt ended: opens the stream, tries the next way, or takes back what was taken for it.
     pub(super) fn handle_attempted(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         (control, seq): (u32, u64),
         attempt: Box<Attempt>,
         result: io::Result<Opened>,
@@ -190,7 +191,7 @@ impl Control {
     /// Hands an open connection to its data thread and answers the request that waits for it.
     pub(super) fn open_driven(
         &mut self,
-        device_id: u32,
+        device_id: AttachmentId,
         (control, seq): (u32, u64),
         slot: u32,
         rings: Rings,
@@ -222,7 +223,7 @@ impl Control {
     }
 
     /// Closes whatever stands in the request's slot.
-    pub(super) fn close(&mut self, device_id: u32, request: &Request) {
+    pub(super) fn close(&mut self, device_id: AttachmentId, request: &Request) {
         let slot = request.slot;
         let Some(device) = self.device(device_id) else { return };
         match &mut device.slots[slot as usize].role {
@@ -238,7 +239,7 @@ impl Control {
     }
 
     /// Closes a stream; `linger_ms` overrides the socket's own.
-    pub(super) fn close_stream(&mut self, device_id: u32, slot: u32, linger_ms: Option<i32>) {
+    pub(super) fn close_stream(&mut self, device_id: AttachmentId, slot: u32, linger_ms: Option<i32>) {
         let default_linger = self.linger.as_nanos() as u64;
         let shard = self.shard(slot).clone();
         let Some(device) = self.device(device_id) else { return };
@@ -256,7 +257,7 @@ impl Control {
 
     /// Closes one end of a direct stream. Its slot and the other's come back when both are closed, and
     /// so do the rings: until then the other end reads what is in them.
-    fn close_direct(&mut self, device_id: u32, slot: u32, linger_ms: i32) {
+    fn close_direct(&mut self, device_id: AttachmentId, slot: u32, linger_ms: i32) {
         let Some(device) = self.device(device_id) else { return };
         let Role::Stream(ours) = device.slots[slot as usize].role else { return };
         let Some(partner) = ours.partner else { return };
@@ -308,7 +309,7 @@ impl Control {
     }
 
     /// Both ends of a direct stream are closed, or the other's attachment is gone: ends this one.
-    fn end_direct(&mut self, device_id: u32, slot: u32, stream: &Stream, lost: u64) {
+    fn end_direct(&mut self, device_id: AttachmentId, slot: u32, stream: &Stream, lost: u64) {
         let Some(device) = self.device(device_id) else { return };
         device.attached.totals.close(lost);
         device.warn_undelivered(slot, lost);
@@ -318,7 +319,13 @@ impl Control {
     }
 
     /// A data thread is done with a stream.
-    pub(super) fn handle_finished(&mut self, device_id: u32, slot: u32, generation: u32, counts: Counts) {
+    pub(super) fn handle_finished(
+        &mut self,
+        device_id: AttachmentId,
+        slot: u32,
+        generation: u32,
+        counts: Counts,
+    ) {
         let Some(device) = self.device(device_id) else { return };
         let book = &device.slots[slot as usize];
         let Role::Stream(stream) = book.role else { return };
@@ -330,7 +337,7 @@ impl Control {
     }
 
     /// Nothing of the proxy uses a stream any more: gives rings and slot back, or retires them.
-    fn end_stream(&mut self, device_id: u32, slot: u32, stream: &Stream) {
+    fn end_stream(&mut self, device_id: AttachmentId, slot: u32, stream: &Stream) {
         let Some(device) = self.device(device_id) else { return };
         let retiring = device.is_retiring(slot, stream);
         let Some(book) = device.slots.get_mut(slot as usize) else { return };
@@ -342,7 +349,7 @@ impl Control {
     }
 
     /// The host has released a retired stream: frees it, and its other end if that has waited for it.
-    pub(super) fn release_stream(&mut self, device_id: u32, slot: u32, stream: &Stream) {
+    pub(super) fn release_stream(&mut self, device_id: AttachmentId, slot: u32, stream: &Stream) {
         let Some(device) = self.device(device_id) else { return };
         if device.is_retiring(slot, stream) {
             // The other end goes first.
@@ -357,7 +364,7 @@ impl Control {
 
     /// Gives the slot of a stream back that has ended, and its rings. The ends of a direct stream share
     /// theirs: the last one gives them back.
-    pub(super) fn free_stream(&mut self, device_id: u32, slot: u32, stream: &Stream) {
+    pub(super) fn free_stream(&mut self, device_id: AttachmentId, slot: u32, stream: &Stream) {
         let is_last = stream.partner.is_none_or(|partner| !self.holds_rings(partner));
         match &stream.memory {
             StreamMemory::Arena(rings) => self.give_arena_rings(device_id, rings, is_last),

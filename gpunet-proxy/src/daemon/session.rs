@@ -343,7 +343,7 @@ impl Session {
         let mut done = self.left.detach(Error::Canceled);
         tokio::select! {
             _ = &mut done => {
-                tracing::info!(id = self.left.attached.id, pid = self.who.pid, "detached");
+                tracing::info!(id = self.left.attached.id.0, pid = self.who.pid, "detached");
                 self.say_goodbye().await;
             }
             // Also while the client does not read.
@@ -407,7 +407,7 @@ impl Session {
     /// The client is gone, or is to go.
     async fn gone(mut self, why: &(dyn std::fmt::Display + Sync)) {
         let client = &self.left.attached.client;
-        tracing::info!(id = self.left.attached.id, pid = client.pid, command = client.command, %why, "gone");
+        tracing::info!(id = self.left.attached.id.0, pid = client.pid, command = client.command, %why, "gone");
         // From here on the client, if it lives, is on its own.
         self.wire.socket.get_ref().shut_down();
         self.left.leave_alone();

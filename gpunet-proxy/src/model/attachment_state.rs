@@ -3,6 +3,7 @@
 use super::agent::AgentLink;
 use crate::access::Account;
 use gpunet_abi::Error;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 /// One attachment, shared by the proxy's threads.
 pub(crate) struct AttachmentState {
-    pub(crate) id: u32,
+    pub(crate) id: AttachmentId,
     pub(crate) memory: Arc<SharedMemory>,
     /// A GPU: its stores raise no event, so somebody has to look.
     pub(crate) polled: bool,

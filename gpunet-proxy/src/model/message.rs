@@ -9,6 +9,7 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -26,17 +27,17 @@ pub(crate) enum Command {
     /// Serve this attachment's words.
     Attach(Arc<AttachmentState>),
     /// Stop serving it; answers once nothing of it is touched any more.
-    Detach { device: u32, done: Sender<()> },
+    Detach { device: AttachmentId, done: Sender<()> },
     /// Drive a new stream.
-    Open { device: u32, slot: u32, stream: OpenStream },
+    Open { device: AttachmentId, slot: u32, stream: OpenStream },
     /// The device closed the stream, or it is reaped.
-    Close { device: u32, slot: u32, linger_ns: u64 },
+    Close { device: AttachmentId, slot: u32, linger_ns: u64 },
     /// The device is gone and closed nothing: send what it published, then reset.
-    Gone { device: u32, slot: u32, bound_ns: u64 },
+    Gone { device: AttachmentId, slot: u32, bound_ns: u64 },
     /// Change an open stream's options.
-    SetOptions { device: u32, slot: u32, options: Options },
+    SetOptions { device: AttachmentId, slot: u32, options: Options },
     /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
-    OutQueue { device: u32, slot: u32, control: u32, seq: u64 },
+    OutQueue { device: AttachmentId, slot: u32, control: u32, seq: u64 },
     /// How far are the streams of this thread?
     Count { done: Sender<Vec<StreamCount>> },
     /// End the thread.
@@ -46,7 +47,7 @@ pub(crate) enum Command {
 /// How far a driven stream is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCount {
-    pub(crate) device: u32,
+    pub(crate) device: AttachmentId,
     pub(crate) slot: u32,
     pub(crate) generation: u32,
     pub(crate) counts: Counts,
@@ -152,55 +153,73 @@ pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
 /// To the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
-    Request { device: u32, control: u32, seq: u64, request: Box<Request> },
+    Request { device: AttachmentId, control: u32, seq: u64, request: Box<Request> },
     /// Ring memory up to there exists now; no more will, if it is the last.
-    Grown { device: u32, rings: u64, last: bool },
+    Grown { device: AttachmentId, rings: u64, last: bool },
     /// A host program's request, under a number beyond those of the control slots.
-    Ask { device: u32, control: u32, request: Box<Request>, answer: Answer },
+    Ask { device: AttachmentId, control: u32, request: Box<Request>, answer: Answer },
     /// The device gave up waiting for that request.
-    Abandon { device: u32, control: u32, seq: u64 },
+    Abandon { device: AttachmentId, control: u32, seq: u64 },
     /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
-    Attempted { device: u32, control: u32, seq: u64, attempt: Box<Attempt>, result: io::Result<Opened> },
+    Attempted {
+        device: AttachmentId,
+        control: u32,
+        seq: u64,
+        attempt: Box<Attempt>,
+        result: io::Result<Opened>,
+    },
     /// The handshake with a client of that listener (slot and generation) ended, and nothing uses its
     /// rings any more unless it succeeded.
-    Handshake { device: u32, listener: (u32, u32), number: u64, rings: Rings, result: io::Result<Opened> },
+    Handshake {
+        device: AttachmentId,
+        listener: (u32, u32),
+        number: u64,
+        rings: Rings,
+        result: io::Result<Opened>,
+    },
     /// Refuse what waited in the backlog of a listener that this attachment has closed.
-    Refuse { device: u32, tickets: Vec<Ticket> },
+    Refuse { device: AttachmentId, tickets: Vec<Ticket> },
     /// A listener's descriptor became readable.
-    ListenerReady { device: u32, slot: u32, generation: u32 },
+    ListenerReady { device: AttachmentId, slot: u32, generation: u32 },
     /// A data thread is done with a stream.
-    Finished { device: u32, slot: u32, generation: u32, undelivered: u64, counts: Counts },
+    Finished { device: AttachmentId, slot: u32, generation: u32, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
-    OutQueue { device: u32, control: u32, seq: u64, bytes: Option<u64> },
+    OutQueue { device: AttachmentId, control: u32, seq: u64, bytes: Option<u64> },
     /// Go on with what is done to all sockets of an attachment.
-    Sweep { device: u32, sweep: Box<Sweep> },
+    Sweep { device: AttachmentId, sweep: Box<Sweep> },
     /// A new attachment.
     Attach(Arc<AttachmentState>),
     /// An attachment's agent answers.
-    Agent { device: u32, answer: FromAgent },
+    Agent { device: AttachmentId, answer: FromAgent },
     /// The pinned parts of an arena were made, or why not.
     ArenaParts { arena: u32, parts: Result<[PartMemory; 2], String> },
     /// Agents have had time enough to map an arena.
     ArenaTimeout { arena: u32 },
     /// A launch ended: reap what it left. `fresh` are sockets that only the device knows.
-    FinishLaunch { device: u32, launch: u32, policy: FinishPolicy, fresh: Vec<Handle>, done: Done<Finished> },
+    FinishLaunch {
+        device: AttachmentId,
+        launch: u32,
+        policy: FinishPolicy,
+        fresh: Vec<Handle>,
+        done: Done<Finished>,
+    },
     /// A thread block of a launch failed: the launch's sockets are reset. It is finished later.
-    AbortLaunch { device: u32, launch: u32 },
+    AbortLaunch { device: AttachmentId, launch: u32 },
     /// No running launch knows these closed sockets any more.
-    Release { device: u32, handles: Vec<Handle> },
+    Release { device: AttachmentId, handles: Vec<Handle> },
     /// The device failed: all its sockets are reset.
-    ResetAll { device: u32 },
+    ResetAll { device: AttachmentId },
     /// What does an attachment hold?
-    Usage { device: u32, done: Done<Usage> },
+    Usage { device: AttachmentId, done: Done<Usage> },
     /// Close everything of an attachment and forget it. Requests that wait end with that error.
-    Detach { device: u32, why: Error, done: Done<()> },
+    Detach { device: AttachmentId, why: Error, done: Done<()> },
     /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
     /// left open, and forget it. Answered as [`Message::Detach`].
-    Gone { device: u32, done: Done<()> },
+    Gone { device: AttachmentId, done: Done<()> },
     /// What does the proxy hold, for people?
     Snapshot { done: Done<Snapshot> },
     /// The bound of a detach is over.
-    DetachTimeout { device: u32 },
+    DetachTimeout { device: AttachmentId },
     /// Still there?
     Ping,
     /// End the thread.
@@ -208,11 +227,11 @@ pub(crate) enum Message {
 }
 
 /// In place of an attachment: people who look. Their questions wait for each other, and for a turn.
-const PEOPLE: u32 = u32::MAX;
+const PEOPLE: AttachmentId = AttachmentId(u32::MAX);
 
 impl Message {
     /// Whose turn it takes; `None` for what goes first.
-    pub(crate) const fn attachment(&self) -> Option<u32> {
+    pub(crate) const fn attachment(&self) -> Option<AttachmentId> {
         match self {
             Self::Request { device, .. }
             | Self::Grown { device, .. }

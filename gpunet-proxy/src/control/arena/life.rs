@@ -9,6 +9,7 @@ use crate::model::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
 use gpunet_abi::Options;
 use gpunet_abi::arena::PartLayout;
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ impl Control {
     /// for both parts: nobody has accepted anything yet.
     pub(in crate::control) fn make_arena(
         &mut self,
-        (a, b): (u32, u32),
+        (a, b): (AttachmentId, AttachmentId),
         (to_a, to_b): (u8, u8),
         listener: &Options,
     ) -> bool {
@@ -55,7 +56,7 @@ impl Control {
             // A GPU's memory is its owner's own.
             let counted = if on_gpus || id != a { 0 } else { 2 * layout.len };
             if !device.count_memory(counted) {
-                tracing::debug!(id, "no more ring memory for that user");
+                tracing::debug!(id = id.0, "no more ring memory for that user");
                 break;
             }
             let (Some(near), Some(far)) = (device.regions.take(), device.regions.take()) else {
@@ -81,8 +82,8 @@ impl Control {
                     self.give_regions(side.device, side.regions, side.counted);
                 }
                 tracing::warn!(
-                    a,
-                    b,
+                    a = a.0,
+                    b = b.0,
                     "no arena: an attachment talks to too many others, or its user has no memory left"
                 );
                 return false;
@@ -139,14 +140,14 @@ impl Control {
         }
     }
 
-    fn give_regions(&mut self, device: u32, regions: [u8; 2], counted: u64) {
+    fn give_regions(&mut self, device: AttachmentId, regions: [u8; 2], counted: u64) {
         if let Some(device) = self.device(device) {
             device.uncount_memory(counted);
             regions.into_iter().for_each(|number| device.regions.give(number));
         }
     }
 
-    fn ask_agent(&mut self, arena: u32, device: u32, request: ToAgent) {
+    fn ask_agent(&mut self, arena: u32, device: AttachmentId, request: ToAgent) {
         if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
             let side = arena.side_of(device);
             arena.sides[side].asked = true;
@@ -198,7 +199,7 @@ impl Control {
     }
 
     /// An agent answers.
-    pub(in crate::control) fn handle_agent(&mut self, device: u32, answer: FromAgent) {
+    pub(in crate::control) fn handle_agent(&mut self, device: AttachmentId, answer: FromAgent) {
         match answer {
             FromAgent::Provided { arena: id, fd, len } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
@@ -306,7 +307,7 @@ impl Control {
         if arena.ends > 0 {
             return;
         }
-        let sides: Vec<(u32, bool)> =
+        let sides: Vec<(AttachmentId, bool)> =
             arena.sides.iter().filter(|side| !side.left).map(|side| (side.device, side.asked)).collect();
         for (device, asked) in sides {
             if asked {
@@ -325,7 +326,7 @@ impl Control {
     }
 
     /// An attachment has nothing of an arena any more.
-    fn leave_arena(&mut self, id: u32, device: u32) {
+    fn leave_arena(&mut self, id: u32, device: AttachmentId) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let at = arena.side_of(device);
         if arena.state != State::Dead || arena.sides[at].device != device || arena.sides[at].left {
@@ -342,7 +343,12 @@ impl Control {
     /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
     /// rings may be used again, unless one of the two attachments is coming to its end: it did not close
     /// by itself then, and its kernels may still look at these words.
-    pub(in crate::control) fn give_arena_rings(&mut self, device: u32, rings: &ArenaRings, both: bool) {
+    pub(in crate::control) fn give_arena_rings(
+        &mut self,
+        device: AttachmentId,
+        rings: &ArenaRings,
+        both: bool,
+    ) {
         let Some(arena) = self.arenas.arenas.get_mut(&rings.arena) else { return };
         arena.ends -= 1;
         let stay = |side: &Side| self.devices.get(&side.device).is_some_and(|device| !device.ending);
@@ -373,7 +379,7 @@ impl Control {
     }
 
     /// An attachment is gone: its arenas are never used again.
-    pub(in crate::control) fn forget_arenas(&mut self, device: u32, account: Option<&Account>) {
+    pub(in crate::control) fn forget_arenas(&mut self, device: AttachmentId, account: Option<&Account>) {
         let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.device == device);
         let gone: Vec<u32> =
             self.arenas.arenas.iter().filter(|(_, arena)| of_device(arena)).map(|(&id, _)| id).collect();

@@ -7,10 +7,11 @@ use crate::model::message::Message;
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, SockAddr};
+use gpunet_core::ids::AttachmentId;
 use std::sync::mpsc;
 
-const SERVER: u32 = 0;
-const CLIENT: u32 = 1;
+const SERVER: AttachmentId = AttachmentId(0);
+const CLIENT: AttachmentId = AttachmentId(1);
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
 
 impl Plane {

@@ -6,12 +6,13 @@ use crate::model::message::HOST_REQUESTS;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, SockAddr};
+use gpunet_core::ids::AttachmentId;
 use std::sync::mpsc;
 
 const SOCKETS: u32 = 2 * AT_ONCE as u32 + 20;
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
-const MANY: u32 = 1;
-const OTHER: u32 = 2;
+const MANY: AttachmentId = AttachmentId(1);
+const OTHER: AttachmentId = AttachmentId(2);
 
 /// An attachment with many bound sockets, and accepts that wait at one more, and another attachment.
 fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {

@@ -178,7 +178,7 @@ async fn greet(
             desk.proxy.add(&attached);
             let client = &attached.client;
             tracing::info!(
-                id = attached.id,
+                id = attached.id.0,
                 pid = client.pid,
                 uid = client.uid,
                 command = client.command,

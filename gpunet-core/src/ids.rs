@@ -1,0 +1,11 @@
+//! What has a number of its own.
+
+/// An attachment of a proxy: one device's sockets. No two attachments in the life of a proxy have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttachmentId(pub u32);
+
+impl std::fmt::Display for AttachmentId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -4,16 +4,14 @@
 //! whichever is possible; [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
 //! device its sockets; [`Attachment::launch`] runs a kernel that uses them.
 //!
-//! | part | modules |
+//! | floor | modules |
 //! |---|---|
-//! | host API | `embed` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `launch` ([`Program`], [`Launch`]), [`device_memory`], [`config`] |
-//! | sockets of host programs | [`host`]: tokio streams and listeners over every transport |
-//! | a daemon's side | [`daemon`]: sessions of attached programs; [`access`]: who may use it, and how much; [`snapshot`]: what it holds; [`places`]: where it listens |
-//! | a program's side of a daemon | `session` ([`attach`], [`open`]), `link` (what both sides of the host API ask of a proxy), `wire` (the frames between them) |
-//! | data path | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes |
-//! | control plane | `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime |
-//! | limits of the process | [`descriptors`]: what to say when there are none left; `log_limiter`: what the log is not told again |
-//! | signs of life | `pulse`: the heartbeat that devices watch |
+//! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `launch` ([`Program`], [`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`daemon`]: sessions of attached programs |
+//! | runtime | `runtime`: the threads, how they start and stop; `session` and `wire`: a program's connection to a daemon, and the frames on it; `link`: what both ask of a proxy; `agent`: what maps memory for an attachment; [`places`]: where a daemon listens |
+//! | planes | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes; `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime; `pulse`: the heartbeat that devices watch |
+//! | model | `model`: what they say to each other and keep, [`config`] and [`snapshot`] among it; [`access`]: who may use a daemon, and how much |
+//!
+//! Beside them: [`descriptors`], what to say when there are none left; `log_limiter`, what the log is not told again.
 #![deny(unsafe_code)]
 
 pub mod access;

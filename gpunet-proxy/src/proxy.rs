@@ -93,7 +93,7 @@ impl Proxy {
     #[must_use]
     pub fn config(&self) -> &Config {
         match &self.side {
-            Side::Embedded(inner) => &inner.config,
+            Side::Embedded(runtime) => &runtime.config,
             Side::Daemon(remote) => &remote.config,
         }
     }
@@ -114,7 +114,7 @@ impl Proxy {
     /// TimedOut when the control plane does not answer; the system's, where a daemon is to be asked.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         match &self.side {
-            Side::Embedded(inner) => inner.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
+            Side::Embedded(runtime) => runtime.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
             Side::Daemon(remote) => session::snapshot(&remote.info.path),
         }
     }
@@ -125,7 +125,7 @@ impl Proxy {
     /// A daemon goes on; this program leaves it, as if it had been killed.
     pub fn abort(&self) {
         match &self.side {
-            Side::Embedded(inner) => inner.stop(),
+            Side::Embedded(runtime) => runtime.stop(),
             Side::Daemon(remote) => remote.stop(),
         }
     }
@@ -155,7 +155,7 @@ impl Proxy {
         let device_rings = if device.is_some() || plan.in_device_memory() { config.device_rings } else { 0 };
         let wanted = Wanted { device, plan, device_rings };
         match &self.side {
-            Side::Embedded(inner) => local::attach(inner, &wanted),
+            Side::Embedded(runtime) => local::attach(runtime, &wanted),
             Side::Daemon(remote) => remote.attach(&wanted),
         }
     }

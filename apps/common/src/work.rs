@@ -93,12 +93,13 @@ impl<M> Work<M> {
 
 impl<M> Drop for Work<M> {
     fn drop(&mut self) {
-        let Some((launch, _memory)) = self.running.take() else { return };
+        let Some((launch, memory)) = self.running.take() else { return };
         launch.cancel();
         // An error means that the kernel has ended too.
         if let Ok(false) = launch.wait_timeout(STUCK) {
             eprintln!("{}", WorkError::Stuck);
-            std::process::exit(1);
+            // It may write there for as long as this process lives.
+            return std::mem::forget((launch, memory));
         }
         let _ = launch.finish(FinishPolicy::Close);
     }

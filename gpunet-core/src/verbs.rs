@@ -20,6 +20,7 @@
 //! connections that peer has.
 
 pub mod rdma;
+#[cfg(feature = "sim")]
 pub mod sim;
 #[allow(unsafe_code)]
 mod table;

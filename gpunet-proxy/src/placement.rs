@@ -81,6 +81,7 @@ fn stand_in(config: &Config, len: usize) -> Result<(DeviceMemory, Option<CardMem
         .map_err(|source| AttachError::Region { bytes: len as u64, source })?;
     let fd = match config.rdma {
         // A simulated card maps the memfd itself.
+        #[cfg(feature = "sim")]
         Rdma::Simulated(_) => region.fd().try_clone_to_owned(),
         _ => region.export_dmabuf(),
     };

@@ -21,8 +21,7 @@ pub enum WorkError {
 
 /// A running kernel and the memory it uses, which is kept until the kernel has ended.
 ///
-/// Dropped, it cancels the kernel and waits. If the kernel is stuck, its memory can be neither freed nor kept, and the
-/// program ends with exit code 1.
+/// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as long as the process lives.
 #[derive(Debug)]
 pub struct Work<M> {
     /// Both are there until `finish`, which consumes them.

@@ -60,6 +60,7 @@ impl Routes {
                     Ok(rdma) => Shared::new(rdma),
                     Err(why) => return Err(why.to_string()),
                 },
+                #[cfg(feature = "sim")]
                 Rdma::Simulated(fabric) => Shared::from(fabric.verbs()),
             };
             Ok(Rc::new(verbs, settings))

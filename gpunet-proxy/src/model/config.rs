@@ -3,6 +3,7 @@
 use gpu_usermap::placement::Wanted;
 use gpunet_abi::handle::MAX_SOCKETS;
 use gpunet_abi::layout::{Geometry, SHARDS};
+#[cfg(feature = "sim")]
 use gpunet_core::verbs::sim::Fabric;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -67,6 +68,7 @@ pub enum Rdma {
     /// Nowhere: sockets that demand rc get EOPNOTSUPP.
     Off,
     /// A simulated network, for tests: proxies that share it reach each other.
+    #[cfg(feature = "sim")]
     Simulated(Fabric),
 }
 

@@ -1,6 +1,6 @@
 //! Verbs: what the rc transport needs of an RDMA stack, as a small trait with two implementations.
 //!
-//! [`rdma`] is the real one: libibverbs and librdmacm, opened at run time. [`sim`] is a network card
+//! [`rdma`] is the real one: libibverbs and librdmacm, opened at run time. `sim` (feature `sim`) is a network card
 //! in memory, seeded, that delays, drops and fails on demand. The protocol above
 //! ([`crate::rc`]) knows neither.
 //!

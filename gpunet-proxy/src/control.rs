@@ -2,7 +2,7 @@
 //!
 //! An actor: it owns the tables of every attachment and changes them one message at a time. What
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
-//! a message. Files: `books` (who owns which slot), `descriptor` (where a stream lies), `request`
+//! a message. Files: `tables` (who owns which slot), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `handshake` (clients before an accept), `stream` (connecting,
 //! opening, closing), `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
 //! (what a finished launch, a detach or a dead process leaves), `rings` (their memory), `shortage` (what
@@ -10,7 +10,6 @@
 //! transport), `snapshot` (what all of them hold), `grow` (ring memory that is made after the start).
 
 mod arena;
-mod books;
 mod descriptor;
 mod grow;
 mod handshake;
@@ -27,6 +26,7 @@ mod shortage;
 mod slots;
 mod snapshot;
 mod stream;
+mod tables;
 
 use crate::control_queue::{ControlReceiver, ControlSender};
 use crate::model::attachment_state::Usage;
@@ -34,7 +34,6 @@ use crate::model::config::Config;
 use crate::model::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use arena::Arenas;
-use books::Device;
 use crossbeam_channel::Sender;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::AttachmentId;
@@ -47,9 +46,10 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tables::Device;
 
 /// Bytes that the control plane keeps for each socket slot of an attachment, in use or not.
-pub(crate) const SLOT_BYTES: u64 = size_of::<books::Slot>() as u64;
+pub(crate) const SLOT_BYTES: u64 = size_of::<tables::Slot>() as u64;
 
 /// How the control plane reaches a data thread.
 #[derive(Clone)]

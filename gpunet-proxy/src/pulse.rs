@@ -42,7 +42,7 @@ pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) pulse: Arc<Pulse>,
     /// Makes the worker take a turn.
-    pub(crate) prod: Box<dyn Fn() + Send>,
+    pub(crate) wake: Box<dyn Fn() + Send>,
 }
 
 /// What the heartbeat thread shares with the proxy.
@@ -92,7 +92,7 @@ impl Heart {
         let mut reported = false;
         loop {
             for worker in workers {
-                (worker.prod)();
+                (worker.wake)();
             }
             let guard = self.lock();
             let (mut state, _) = self

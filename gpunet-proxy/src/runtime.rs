@@ -54,18 +54,18 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             pulse: pulse.clone(),
         };
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
-        let prod = {
+        let wake = {
             let bell = bell.clone();
             Box::new(move || doorbell::ring(&bell))
         };
-        workers.push(Worker { name: format!("data thread {index}"), pulse, prod });
+        workers.push(Worker { name: format!("data thread {index}"), pulse, wake });
         links.push(ShardLink { commands, bell });
     }
     let runtime = descriptors::runtime().map_err(start("the control plane's runtime"))?;
     let pulse = Arc::new(Pulse::default());
     let ping = messages.clone();
-    let prod = Box::new(move || drop(ping.send(Message::Ping)));
-    workers.push(Worker { name: "control thread".to_owned(), pulse: pulse.clone(), prod });
+    let wake = Box::new(move || drop(ping.send(Message::Ping)));
+    workers.push(Worker { name: "control thread".to_owned(), pulse: pulse.clone(), wake });
     let (heart, period) = (Arc::new(Heart::default()), config.heartbeat / 8);
     let beating = heart.clone();
     // From here on an error stops, by the drop, the threads that were started.

@@ -28,7 +28,7 @@ const FIRST_RINGS: u64 = 2 << 20;
 /// Ring memory in each part of an arena at most: sixteen of the largest rings.
 const MOST_RINGS: u64 = 16 << MAX_RING_LOG2;
 /// How long agents may take. One that takes longer has stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// GPU memory is mapped in pages of this size.
 const GPU_PAGE: u64 = 2 << 20;
 

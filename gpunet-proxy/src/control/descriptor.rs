@@ -1,7 +1,7 @@
 //! Where the rings and words of a stream lie, as its device is told.
 
 use super::arena::ArenaRings;
-use super::books::Device;
+use super::tables::Device;
 use crate::model::message::Rings;
 use gpunet_abi::Link;
 use gpunet_abi::SockAddr;

@@ -5,7 +5,7 @@
 //! meanwhile than there is waits: connects as requests that are looked at again, accepts in their queue.
 
 use super::Control;
-use super::books::{Device, Wait};
+use super::tables::{Device, Wait};
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::Message;
 use crate::region::first_rings;

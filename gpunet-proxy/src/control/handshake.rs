@@ -7,8 +7,8 @@
 //! in time.
 
 use super::Control;
-use super::books::{Backlog, Device, Listener, Role};
 use super::shortage::Shortage;
+use super::tables::{Backlog, Device, Listener, Role};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;

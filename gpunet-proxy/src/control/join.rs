@@ -6,9 +6,9 @@
 
 use super::Control;
 use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
-use super::books::{Role, StreamMemory, Wait, Waiter};
 use super::pair::{Meeting, ring_sizes};
 use super::request::allowed;
+use super::tables::{Role, StreamMemory, Wait, Waiter};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
 use gpunet_core::ids::AttachmentId;
@@ -48,9 +48,9 @@ impl Control {
     pub(super) fn prepare(&mut self, control: u32, seq: u64, launch: u32, wish: &Connect) -> bool {
         let id = wish.ticket.device;
         let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != id) else { return false };
-        let book = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
-        let Some(Role::Listener(book)) = book.map(|book| &book.role) else { return false };
-        let (options, at) = (book.bound.options, book.addr);
+        let entry = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
+        let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
+        let (options, at) = (entry.bound.options, entry.addr);
         let (up, down) = ring_sizes(&wish.options, &options);
         let making = match self.arenas.look(id, listener.0, down, up) {
             Room::Here => false,

@@ -1,10 +1,10 @@
 //! Listeners: ready counts, waiting accepts, and who is served next.
 
 use super::Control;
-use super::books::{Backlog, Listener, Role, Wait, Waiter, Waiting};
 use super::handshake::Handshakes;
 use super::request::bound_reply;
 use super::shortage::Shortage;
+use super::tables::{Backlog, Listener, Role, Wait, Waiter, Waiting};
 use crate::control_queue::ControlSender;
 use crate::model::message::Message;
 use gpunet_abi::Error;
@@ -309,7 +309,7 @@ impl Control {
     }
 }
 
-impl super::books::Device {
+impl super::tables::Device {
     /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
     /// there is none to take.
     fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {

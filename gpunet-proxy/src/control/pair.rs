@@ -5,8 +5,8 @@
 //! of one device; `join` has those of two.
 
 use super::Control;
-use super::books::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
 use super::shortage::Shortage;
+use super::tables::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
@@ -117,8 +117,8 @@ impl Control {
         ticket: Ticket,
     ) -> Option<Meeting> {
         let device = self.device(device_id)?;
-        let book = device.slots.get(listener_slot as usize)?;
-        let Role::Listener(listener) = &book.role else { return None };
+        let entry = device.slots.get(listener_slot as usize)?;
+        let Role::Listener(listener) = &entry.role else { return None };
         let (accept_options, at) = (listener.bound.options, listener.addr);
         let generation = device.slots.get(waiter.target as usize)?.generation;
         let connector = self.device(ticket.device)?;
@@ -160,7 +160,7 @@ impl Control {
         let Some((device, slot)) = at.and_then(|(id, slot)| Some((self.devices.get(&id)?, slot))) else {
             return true;
         };
-        let Some(Role::Listener(listener)) = device.slots.get(slot as usize).map(|book| &book.role) else {
+        let Some(Role::Listener(listener)) = device.slots.get(slot as usize).map(|entry| &entry.role) else {
             return true;
         };
         let (up, down) = ring_sizes(&wish.options, &listener.bound.options);
@@ -176,8 +176,8 @@ impl Control {
 impl Device {
     /// Enters one end in the table of slots.
     pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
-        let book = &mut self.slots[end.slot as usize];
-        book.role = Role::Stream(Stream {
+        let entry = &mut self.slots[end.slot as usize];
+        entry.role = Role::Stream(Stream {
             memory,
             linger_ms: end.options.linger_ms,
             closed: false,

@@ -1,7 +1,7 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::books::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, StreamMemory};
+use super::tables::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, StreamMemory};
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{Command, Done, Each, Message, Sweep};
 use gpunet_abi::{Error, Handle, Status};
@@ -78,13 +78,13 @@ impl Control {
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
     fn left_by(&mut self, device_id: AttachmentId, launch: u32) -> Vec<u32> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
-        let left = device.slots.iter().filter(|(_, book)| {
-            let open = match &book.role {
+        let left = device.slots.iter().filter(|(_, entry)| {
+            let open = match &entry.role {
                 Role::Free | Role::Opening | Role::Retired(_) => false,
                 Role::Stream(stream) => !stream.closed,
                 Role::Bound(_) | Role::Listener(_) => true,
             };
-            book.launch == launch && (open || book.retiring)
+            entry.launch == launch && (open || entry.retiring)
         });
         left.map(|(slot, _)| slot).collect()
     }
@@ -102,12 +102,12 @@ impl Control {
     /// whoever closes it. Returns whether that is new.
     fn mark_retired(&mut self, device_id: AttachmentId, slot: u32) -> bool {
         let Some(device) = self.device(device_id) else { return false };
-        let book = &mut device.slots[slot as usize];
-        if std::mem::replace(&mut book.retiring, true) {
+        let entry = &mut device.slots[slot as usize];
+        if std::mem::replace(&mut entry.retiring, true) {
             return false;
         }
-        let status = Status::open(book.generation).with_error(Error::BadHandle);
-        let arena = match &book.role {
+        let status = Status::open(entry.generation).with_error(Error::BadHandle);
+        let arena = match &entry.role {
             Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) => Some(*rings),
             _ => None,
         };
@@ -123,11 +123,11 @@ impl Control {
     pub(super) fn release(&mut self, device_id: AttachmentId, handles: &[Handle]) {
         for handle in handles {
             let Some(device) = self.device(device_id) else { return };
-            let Some(book) = device.slots.get_mut(handle.slot() as usize) else { continue };
-            if book.generation != handle.generation() || !std::mem::take(&mut book.retiring) {
+            let Some(entry) = device.slots.get_mut(handle.slot() as usize) else { continue };
+            if entry.generation != handle.generation() || !std::mem::take(&mut entry.retiring) {
                 continue;
             }
-            match &book.role {
+            match &entry.role {
                 Role::Retired(Some(stream)) => {
                     let stream = *stream;
                     self.release_stream(device_id, handle.slot(), &stream);
@@ -281,7 +281,7 @@ impl Control {
             _ => false,
         };
         // None begins any more: those before it need not be looked at again.
-        let next = device.slots.iter_from(delivering.from).find(|(_, book)| on_its_way(&book.role));
+        let next = device.slots.iter_from(delivering.from).find(|(_, entry)| on_its_way(&entry.role));
         match next {
             Some((slot, _)) => delivering.from = slot,
             None => self.finish_detach(device_id),
@@ -301,8 +301,8 @@ impl Control {
             account.clone_from(&gone.attached.account);
             self.past.forget(&gone);
             gone.settle_account();
-            for (_, book) in gone.slots.iter() {
-                if let Role::Stream(stream) | Role::Retired(Some(stream)) = &book.role
+            for (_, entry) in gone.slots.iter() {
+                if let Role::Stream(stream) | Role::Retired(Some(stream)) = &entry.role
                     && let StreamMemory::Arena(rings) = stream.memory
                 {
                     self.give_arena_rings(device_id, &rings, false);

@@ -1,7 +1,7 @@
 //! What the device asks for. Nothing it says is believed before it is checked.
 
 use super::Control;
-use super::books::{Device, Role, Wait};
+use super::tables::{Device, Role, Wait};
 use crate::model::message::Command;
 use gpunet_abi::control::{Op, Query, Reply, Request};
 use gpunet_abi::handle::MAX_GENERATION;
@@ -124,8 +124,8 @@ impl Control {
         let Some(waiting) = device.requests.remove(&control) else { return };
         match waiting.what {
             Wait::Accept { listener, place } => {
-                if let Role::Listener(book) = &mut device.slots[listener as usize].role
-                    && let Some(waiter) = book.waiters.remove(place)
+                if let Role::Listener(entry) = &mut device.slots[listener as usize].role
+                    && let Some(waiter) = entry.waiters.remove(place)
                 {
                     device.recycle(waiter.target);
                 }

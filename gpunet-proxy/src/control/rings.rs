@@ -1,7 +1,7 @@
 //! Ring memory: which region a stream's rings lie in, and how a network card finds them.
 
-use super::books::Device;
 use super::shortage::Shortage;
+use super::tables::Device;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;

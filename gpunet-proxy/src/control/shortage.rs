@@ -5,7 +5,7 @@
 //! not show what it cannot hand over, so that nobody who polls asks in vain.
 
 use super::Control;
-use super::books::Device;
+use super::tables::Device;
 use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::place::DEVICE;

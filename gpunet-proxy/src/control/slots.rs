@@ -1,6 +1,6 @@
 //! The table of an attachment's socket slots.
 
-use super::books::{Role, Slot};
+use super::tables::{Role, Slot};
 use std::ops::{Index, IndexMut};
 
 /// Slots that are made together.
@@ -61,7 +61,7 @@ impl Slots {
 
     /// The numbers of those in use.
     pub(super) fn used(&self) -> impl Iterator<Item = u32> {
-        self.iter().filter(|(_, book)| !matches!(book.role, Role::Free)).map(|(slot, _)| slot)
+        self.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free)).map(|(slot, _)| slot)
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         slots[3].role = Role::Opening;
         assert_eq!((slots[64_999].generation, slots[64_998].generation), (7, 0));
         assert_eq!(slots.used().collect::<Vec<_>>(), [3]);
-        assert_eq!(slots.iter().find(|(_, book)| book.generation == 7).map(|(slot, _)| slot), Some(64_999));
+        assert_eq!(slots.iter().find(|(_, entry)| entry.generation == 7).map(|(slot, _)| slot), Some(64_999));
         assert_eq!(slots.iter_mut().count(), slots.iter().count());
         assert!(slots.iter().count() <= 2 * TOGETHER);
         assert!(slots.iter_from(64_999).all(|(slot, _)| slot >= 64_000));

@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::arena::Arenas;
-use super::books::{Device, Role, Slot, Stream, StreamMemory};
+use super::tables::{Device, Role, Slot, Stream, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
 use gpunet_abi::options::TransportKind;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// How long the data threads may take to say how far their streams are.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What streams that are gone have carried.
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Control {
         }
         drop(count);
         tokio::task::spawn_blocking(move || {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             let mut streams = HashMap::new();
             while let Ok(counted) = counts.recv_deadline(deadline) {
                 streams
@@ -94,8 +94,8 @@ impl Control {
             totals.opened += stats.opened;
             totals.closed += stats.closed;
             totals.undelivered += stats.undelivered;
-            let used = device.slots.iter().filter(|(_, book)| !matches!(book.role, Role::Free));
-            sockets.extend(used.map(|(slot, book)| self.socket(device, slot, book)));
+            let used = device.slots.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free));
+            sockets.extend(used.map(|(slot, entry)| self.socket(device, slot, entry)));
         }
         Snapshot {
             version: Snapshot::VERSION,
@@ -107,11 +107,11 @@ impl Control {
         }
     }
 
-    fn socket(&self, device: &Device, slot: u32, book: &Slot) -> Socket {
+    fn socket(&self, device: &Device, slot: u32, entry: &Slot) -> Socket {
         let mut socket = Socket {
             client: device.attached.id.0,
             slot,
-            generation: book.generation,
+            generation: entry.generation,
             state: State::Opening,
             transport: Transport::None,
             placement: Placement::None,
@@ -125,9 +125,9 @@ impl Control {
             send_capacity: 0,
             recv_capacity: 0,
             waiting: 0,
-            age_ms: book.since.map_or(0, |since| since.elapsed().as_millis() as u64),
+            age_ms: entry.since.map_or(0, |since| since.elapsed().as_millis() as u64),
         };
-        match &book.role {
+        match &entry.role {
             Role::Free | Role::Opening => {}
             Role::Retired(_) => socket.state = State::Closing,
             Role::Bound(bound) => (socket.state, socket.local) = (State::Bound, Some(bound.addr)),
@@ -155,9 +155,9 @@ impl Control {
         let (sent, consumed) = shown(device, slot, stream);
         let partner = stream.partner.and_then(|partner| {
             let device = self.devices.get(&partner.device)?;
-            let book = device.slots.get(partner.slot as usize)?;
-            match &book.role {
-                Role::Stream(stream) if book.generation == partner.generation => {
+            let entry = device.slots.get(partner.slot as usize)?;
+            match &entry.role {
+                Role::Stream(stream) if entry.generation == partner.generation => {
                     Some((shown(device, partner.slot, stream), stream.closed))
                 }
                 _ => None,

@@ -1,8 +1,8 @@
 //! Streams: connecting, opening, closing.
 
 use super::Control;
-use super::books::{Partner, Role, Stream, StreamMemory, Wait};
 use super::request::allowed;
+use super::tables::{Partner, Role, Stream, StreamMemory, Wait};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
@@ -200,9 +200,9 @@ impl Control {
     ) {
         let shard = self.shard(slot).clone();
         let Some(device) = self.device(device_id) else { return };
-        let book = &mut device.slots[slot as usize];
-        let generation = book.generation;
-        book.role = Role::Stream(Stream {
+        let entry = &mut device.slots[slot as usize];
+        let generation = entry.generation;
+        entry.role = Role::Stream(Stream {
             memory: StreamMemory::Own(rings),
             linger_ms: options.linger_ms,
             closed: false,
@@ -301,9 +301,11 @@ impl Control {
 
     /// The other end of a direct stream, if its attachment is still there.
     fn partner_stream(&mut self, partner: Partner) -> Option<(u32, Stream)> {
-        let book = self.device(partner.device)?.slots.get(partner.slot as usize)?;
-        match book.role {
-            Role::Stream(stream) if book.generation == partner.generation => Some((book.generation, stream)),
+        let entry = self.device(partner.device)?.slots.get(partner.slot as usize)?;
+        match entry.role {
+            Role::Stream(stream) if entry.generation == partner.generation => {
+                Some((entry.generation, stream))
+            }
             _ => None,
         }
     }
@@ -327,9 +329,9 @@ impl Control {
         counts: Counts,
     ) {
         let Some(device) = self.device(device_id) else { return };
-        let book = &device.slots[slot as usize];
-        let Role::Stream(stream) = book.role else { return };
-        if book.generation == generation {
+        let entry = &device.slots[slot as usize];
+        let Role::Stream(stream) = entry.role else { return };
+        if entry.generation == generation {
             self.past.add(stream.transport, counts);
             self.end_stream(device_id, slot, &stream);
             self.check_detach(device_id);
@@ -340,9 +342,9 @@ impl Control {
     fn end_stream(&mut self, device_id: AttachmentId, slot: u32, stream: &Stream) {
         let Some(device) = self.device(device_id) else { return };
         let retiring = device.is_retiring(slot, stream);
-        let Some(book) = device.slots.get_mut(slot as usize) else { return };
+        let Some(entry) = device.slots.get_mut(slot as usize) else { return };
         if retiring {
-            book.role = Role::Retired(Some(*stream));
+            entry.role = Role::Retired(Some(*stream));
         } else {
             self.free_stream(device_id, slot, stream);
         }
@@ -384,9 +386,10 @@ impl Control {
     /// Returns whether that end of a direct stream is there, open, closed or retired.
     fn holds_rings(&self, end: Partner) -> bool {
         let device = self.devices.get(&end.device);
-        let book = device.and_then(|device| device.slots.get(end.slot as usize));
-        book.is_some_and(|book| {
-            book.generation == end.generation && matches!(book.role, Role::Stream(_) | Role::Retired(Some(_)))
+        let entry = device.and_then(|device| device.slots.get(end.slot as usize));
+        entry.is_some_and(|entry| {
+            entry.generation == end.generation
+                && matches!(entry.role, Role::Stream(_) | Role::Retired(Some(_)))
         })
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long a daemon may take to answer. It may have a gigabyte of rings to make.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection whose first frames were said.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn ask(
     let sent = wire::send(socket.as_fd(), frame, fds);
     let silent = |source| DaemonError::Silent { path: path.to_owned(), source };
     // Who refuses unheard may have said why.
-    let packet = next(socket, PATIENCE).map_err(|error| silent(sent.err().unwrap_or(error)))?;
+    let packet = next(socket, TIMEOUT).map_err(|error| silent(sent.err().unwrap_or(error)))?;
     match wire::decode_first::<ToProgram>(packet) {
         Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
         Ok(answer) => Ok(answer),
@@ -77,7 +77,7 @@ fn reach(path: &Path) -> Result<OwnedFd, DaemonError> {
         .map_err(failed)?;
     // While the daemon's backlog is full, connect waits as long as a send would.
     let timeout = rustix::net::sockopt::Timeout::Send;
-    rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE)).map_err(failed)?;
+    rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(TIMEOUT)).map_err(failed)?;
     rustix::io::retry_on_intr(|| connect(&socket, &address)).map_err(failed)?;
     Ok(socket)
 }

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout_at};
 /// Connections at a time: a scraper or two, somebody who looks, and some that mean no good.
 const CONNECTIONS: usize = 32;
 /// How long a client may take to say what it wants, and then to take the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection is left alone while others wait for its place: a client that means it has asked by then.
 /// With it, hundreds that say nothing are gone within a second or two.
 const GRACE: Duration = Duration::from_millis(50);
@@ -118,10 +118,10 @@ async fn converse(client: TcpStream, daemon: Running, answering: Arc<AtomicBool>
         response
     });
     let mut server = http1::Builder::new();
-    server.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    server.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
     let too_long = async {
         answered.notified().await;
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(TIMEOUT).await;
     };
     tokio::select! {
         served = server.serve_connection(TokioIo::new(client), service) => {

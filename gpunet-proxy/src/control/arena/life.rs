@@ -1,10 +1,10 @@
 //! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
 
 use super::ArenaRings;
-use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PATIENCE, PartState, Side, State, pair_of};
+use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PartState, Side, State, TIMEOUT, pair_of};
 use crate::access::Account;
 use crate::control::Control;
-use crate::control::books::{Device, Wait};
+use crate::control::tables::{Device, Wait};
 use crate::model::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
 use gpunet_abi::Options;
@@ -111,11 +111,11 @@ impl Control {
         true
     }
 
-    /// Has [`Control::handle_arena_timeout`] called after [`PATIENCE`].
+    /// Has [`Control::handle_arena_timeout`] called after [`TIMEOUT`].
     fn look_after_arena(&self, id: u32) {
         let messages = self.messages.clone();
         tokio::task::spawn_local(async move {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(TIMEOUT).await;
             let _ = messages.send(Message::ArenaTimeout { arena: id });
         });
     }

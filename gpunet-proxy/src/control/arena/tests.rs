@@ -29,7 +29,7 @@ impl Plane {
 
     /// Lets as much time pass as agents have, and does what is to be done then.
     async fn let_time_pass(&mut self) {
-        tokio::time::sleep(PATIENCE + Duration::from_millis(1)).await;
+        tokio::time::sleep(TIMEOUT + Duration::from_millis(1)).await;
         while let Some(message) = self.inbox.try_recv() {
             self.control.handle(message);
         }

@@ -298,8 +298,8 @@ impl Device {
     /// Says whether the device can just have taken that slot: it is free, and the generation is the
     /// one that follows its last. A request made of garbage hardly ever passes.
     pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
-        self.slots.get(slot as usize).is_some_and(|book| {
-            matches!(book.role, Role::Free) && next_generation(book.generation) == generation
+        self.slots.get(slot as usize).is_some_and(|entry| {
+            matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
         })
     }
 
@@ -316,10 +316,10 @@ impl Device {
         if !self.is_fresh(socket.slot(), socket.generation()) {
             return false;
         }
-        let book = &mut self.slots[socket.slot() as usize];
-        (book.generation, book.retiring) = (socket.generation(), true);
-        book.role = Role::Retired(None);
-        book.since = Some(Instant::now());
+        let entry = &mut self.slots[socket.slot() as usize];
+        (entry.generation, entry.retiring) = (socket.generation(), true);
+        entry.role = Role::Retired(None);
+        entry.since = Some(Instant::now());
         self.used += 1;
         true
     }
@@ -327,18 +327,19 @@ impl Device {
     /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
     /// end on this device, which polls the words of this slot.
     pub(super) fn is_retiring(&self, slot: u32, stream: &Stream) -> bool {
-        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|book| book.retiring);
+        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
         let other = stream.partner.filter(|partner| partner.device == self.attached.id);
-        let other = other
-            .and_then(|partner| retiring(partner.slot).filter(|book| book.generation == partner.generation));
+        let other = other.and_then(|partner| {
+            retiring(partner.slot).filter(|entry| entry.generation == partner.generation)
+        });
         retiring(slot).is_some() || other.is_some()
     }
 
     /// The retired stream that is this end, on this device.
     pub(super) fn retired(&self, end: Partner) -> Option<Stream> {
-        let book = self.slots.get(end.slot as usize)?;
-        match book.role {
-            Role::Retired(stream) if end.device == self.attached.id && book.generation == end.generation => {
+        let entry = self.slots.get(end.slot as usize)?;
+        match entry.role {
+            Role::Retired(stream) if end.device == self.attached.id && entry.generation == end.generation => {
                 stream
             }
             _ => None,
@@ -378,15 +379,15 @@ impl Device {
     /// # Errors
     /// TooManySockets, when the owner has as many as it may have.
     pub(super) fn count_socket(&mut self, slot: u32) -> Result<(), Error> {
-        let book = &mut self.slots[slot as usize];
-        if let (Some(account), false) = (&self.attached.account, book.counted) {
+        let entry = &mut self.slots[slot as usize];
+        if let (Some(account), false) = (&self.attached.account, entry.counted) {
             if let Err(error) = account.take_socket() {
                 self.warn(Shortage::UserSockets, format_args!("a socket cannot be opened"), None);
                 return Err(error);
             }
-            book.counted = true;
+            entry.counted = true;
         }
-        if book.since.replace(Instant::now()).is_none() {
+        if entry.since.replace(Instant::now()).is_none() {
             self.used += 1;
         }
         Ok(())
@@ -424,8 +425,8 @@ impl Device {
     /// Gives everything back to the owner's account that is still counted: the attachment is gone.
     pub(super) fn settle_account(&mut self) {
         let Some(account) = &self.attached.account else { return };
-        for book in self.slots.iter_mut() {
-            if std::mem::take(&mut book.counted) {
+        for entry in self.slots.iter_mut() {
+            if std::mem::take(&mut entry.counted) {
                 account.give_socket();
             }
         }
@@ -436,9 +437,9 @@ impl Device {
 
     /// Marks a slot as being opened for that generation and launch.
     pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: u32) -> Role {
-        let book = &mut self.slots[slot as usize];
-        (book.generation, book.launch) = (generation, launch);
-        std::mem::replace(&mut book.role, Role::Opening)
+        let entry = &mut self.slots[slot as usize];
+        (entry.generation, entry.launch) = (generation, launch);
+        std::mem::replace(&mut entry.role, Role::Opening)
     }
 
     /// Opens the span of a new stream.
@@ -459,7 +460,7 @@ impl Device {
 
     /// Says that a stream closed before its peer had so many bytes.
     pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
-        let span = self.slots.get(slot as usize).and_then(|book| book.span.as_ref());
+        let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
         if let (Some(span), true) = (span, undelivered > 0) {
             span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
         }
@@ -467,22 +468,22 @@ impl Device {
 
     /// Makes a slot without rings free again, or retires it.
     pub(super) fn recycle(&mut self, slot: u32) {
-        let Some(book) = self.slots.get_mut(slot as usize) else { return };
-        if book.retiring {
-            book.role = Role::Retired(None);
+        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
+        if entry.retiring {
+            entry.role = Role::Retired(None);
             return;
         }
-        book.role = Role::Free;
-        if book.since.take().is_some() {
+        entry.role = Role::Free;
+        if entry.since.take().is_some() {
             self.used -= 1;
         }
-        if let Some(span) = book.span.take() {
+        if let Some(span) = entry.span.take() {
             span.in_scope(|| tracing::debug!("closed"));
         }
-        if let (Some(account), true) = (&self.attached.account, std::mem::take(&mut book.counted)) {
+        if let (Some(account), true) = (&self.attached.account, std::mem::take(&mut entry.counted)) {
             account.give_socket();
         }
-        let descriptors = std::mem::take(&mut book.descriptors);
+        let descriptors = std::mem::take(&mut entry.descriptors);
         if descriptors > 0 {
             self.give_descriptors(descriptors.into());
         }

@@ -9,3 +9,13 @@ impl std::fmt::Display for AttachmentId {
         self.0.fmt(f)
     }
 }
+
+/// A request that waits for its answer: of a device, by control slot and sequence number; of a host program, by its number
+/// (beyond those of all control slots) and 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// The control slot, or the host program's number.
+    pub control: u32,
+    /// The sequence number in the slot.
+    pub seq: u64,
+}

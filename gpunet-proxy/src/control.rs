@@ -36,7 +36,7 @@ use crate::pulse::{Pulse, PulseGuard};
 use arena::Arenas;
 use crossbeam_channel::Sender;
 use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::peer::Peer;
 use join::Joins;
 use route::Routes;
@@ -118,25 +118,25 @@ impl Control {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Request { device, control, seq, request } => {
+            Message::Request { device, id, request } => {
                 if let Some(device) = self.device(device) {
-                    device.attached.inbox.leave_request(control);
+                    device.attached.inbox.leave_request(id.control);
                 }
-                self.handle_request(device, control, seq, &request);
+                self.handle_request(device, id, &request);
             }
-            Message::Ask { device: id, control, request, answer } => {
-                let Some(device) = self.device(id) else { return };
-                device.answers.insert(control, answer);
-                self.handle_request(id, control, 0, &request);
+            Message::Ask { device, control, request, answer } => {
+                let Some(attachment) = self.device(device) else { return };
+                attachment.answers.insert(control, answer);
+                self.handle_request(device, RequestId { control, seq: 0 }, &request);
             }
-            Message::Abandon { device, control, seq } => {
+            Message::Abandon { device, id } => {
                 if let Some(device) = self.device(device) {
-                    device.attached.inbox.leave_abandon(control);
+                    device.attached.inbox.leave_abandon(id.control);
                 }
-                self.handle_abandon(device, control, seq);
+                self.handle_abandon(device, id);
             }
-            Message::Attempted { device, control, seq, attempt, result } => {
-                self.handle_attempted(device, (control, seq), attempt, result);
+            Message::Attempted { device, id, attempt, result } => {
+                self.handle_attempted(device, id, attempt, result);
             }
             Message::Handshake { device, listener, number, rings, result } => {
                 self.handle_handshake(device, listener, number, rings, result);
@@ -152,8 +152,8 @@ impl Control {
                 }
                 self.handle_finished(device, slot, generation, counts);
             }
-            Message::OutQueue { device, control, seq, bytes } => {
-                self.handle_out_queue(device, control, seq, bytes);
+            Message::OutQueue { device, id, bytes } => {
+                self.handle_out_queue(device, id, bytes);
             }
             Message::Attach(attached) => {
                 self.grow(&attached);

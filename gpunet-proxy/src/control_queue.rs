@@ -210,6 +210,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpunet_core::ids::RequestId;
 
     fn state(messages: impl IntoIterator<Item = Message>) -> State {
         let mut state = State::default();
@@ -218,12 +219,12 @@ mod tests {
     }
 
     fn abandon(device: u32, control: u32) -> Message {
-        Message::Abandon { device: AttachmentId(device), control, seq: 0 }
+        Message::Abandon { device: AttachmentId(device), id: RequestId { control, seq: 0 } }
     }
 
     fn taken(message: Option<Message>) -> Option<(u32, u32)> {
         match message? {
-            Message::Abandon { device, control, .. } => Some((device.0, control)),
+            Message::Abandon { device, id } => Some((device.0, id.control)),
             Message::Ping => Some((9, 9)),
             _ => None,
         }

@@ -9,6 +9,7 @@ use crate::session::Session;
 use crossbeam_channel::Receiver;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
+use gpunet_core::ids::RequestId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,7 +118,8 @@ impl Link {
     pub(crate) fn abandon(&self, number: u32) {
         match self {
             Self::Local { proxy, attached } => {
-                let message = Message::Abandon { device: attached.id, control: number, seq: 0 };
+                let message =
+                    Message::Abandon { device: attached.id, id: RequestId { control: number, seq: 0 } };
                 let _ = proxy.messages.send(message);
             }
             Self::Remote(session) => session.abandon(number),

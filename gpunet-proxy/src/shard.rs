@@ -187,13 +187,13 @@ impl Shard {
                 self.enqueue(device, slot);
             }
             Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
-            Command::OutQueue { device, slot, control, seq } => {
+            Command::OutQueue { device, slot, id } => {
                 // The words first: what the device sent before it asked counts.
                 let bytes = self.stream(device, slot).map(|(attached, stream)| {
                     stream.observe_words(attached, slot);
                     stream.undelivered()
                 });
-                let _ = self.setup.control.send(Message::OutQueue { device, control, seq, bytes });
+                let _ = self.setup.control.send(Message::OutQueue { device, id, bytes });
             }
             Command::Count { done } => {
                 let _ = done.send(self.devices.values().flat_map(Device::counts).collect());
@@ -456,7 +456,7 @@ mod tests {
         attached.memory.request_words().get(last).publish(1);
         shard.turn();
         assert!(
-            matches!(requests.try_recv(), Some(Message::Request { control, .. }) if control as usize == last)
+            matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control as usize == last)
         );
         assert!(shard.was_busy);
     }

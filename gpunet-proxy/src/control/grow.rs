@@ -11,7 +11,7 @@ use crate::model::message::Message;
 use crate::region::first_rings;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::place::SHARED;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use std::sync::Arc;
 
 /// Bytes made at a time.
@@ -58,7 +58,7 @@ impl Control {
             let Some(device) = self.device(device_id) else { return };
             let Some(waiting) = device.requests.remove(&control) else { continue };
             if let Wait::Deferred { request } = waiting.what {
-                self.handle_request(device_id, control, waiting.seq, &request);
+                self.handle_request(device_id, RequestId { control, seq: waiting.seq }, &request);
             }
         }
         let Some(device) = self.device(device_id) else { return };
@@ -72,8 +72,7 @@ impl Control {
     pub(super) fn defer(
         &mut self,
         device_id: AttachmentId,
-        control: u32,
-        seq: u64,
+        id: RequestId,
         op: Op,
         request: &Request,
     ) -> bool {
@@ -85,7 +84,7 @@ impl Control {
         if op != Op::Connect || !waits {
             return false;
         }
-        device.wait(control, seq, request.launch, Wait::Deferred { request: Box::new(*request) });
+        device.wait(id, request.launch, Wait::Deferred { request: Box::new(*request) });
         true
     }
 }

@@ -113,7 +113,7 @@ impl Control {
                         let Some(listener) = device.listener(slot) else { return false };
                         listener.backlogs[at].listen.refuse();
                         if let Some(waiter) = listener.waiters.front().copied() {
-                            self.cancel(device_id, waiter.control, crate::errno::errno(&error));
+                            self.cancel(device_id, waiter.request.control, crate::errno::errno(&error));
                         }
                     }
                 }
@@ -193,8 +193,7 @@ impl Control {
         }
         let Some((rings, opened)) = listener.handshakes.established.pop_front() else { return false };
         let Some(waiter) = listener.waiters.pop_front() else { return false };
-        let request = (waiter.control, waiter.seq);
-        self.open_driven(device_id, request, waiter.target, rings, &options, opened);
+        self.open_driven(device_id, waiter.request, waiter.target, rings, &options, opened);
         true
     }
 }

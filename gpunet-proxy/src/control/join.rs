@@ -11,7 +11,7 @@ use super::request::allowed;
 use super::tables::{Role, StreamMemory, Wait, Waiter};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,23 +45,23 @@ impl Join {
 impl Control {
     /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
     /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
-    pub(super) fn prepare(&mut self, control: u32, seq: u64, launch: u32, wish: &Connect) -> bool {
-        let id = wish.ticket.device;
-        let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != id) else { return false };
+    pub(super) fn prepare(&mut self, id: RequestId, launch: u32, wish: &Connect) -> bool {
+        let connector = wish.ticket.device;
+        let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != connector) else { return false };
         let entry = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
         let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
         let (options, at) = (entry.bound.options, entry.addr);
         let (up, down) = ring_sizes(&wish.options, &options);
-        let making = match self.arenas.look(id, listener.0, down, up) {
+        let making = match self.arenas.look(connector, listener.0, down, up) {
             Room::Here => false,
             Room::Coming => true,
             // If there will be none, the accept will find out, and the connect go another way.
-            Room::None => self.make_arena((id, listener.0), (down, up), &options),
+            Room::None => self.make_arena((connector, listener.0), (down, up), &options),
         };
-        if let (Some(device), true) = (self.device(id), making) {
+        if let (Some(device), true) = (self.device(connector), making) {
             let wish = Box::new(wish.clone());
-            device.wait(control, seq, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
-            self.wait_for_arena(Join { listener, at, control, options, wish });
+            device.wait(id, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
+            self.wait_for_arena(Join { listener, at, control: id.control, options, wish });
         }
         making
     }
@@ -83,7 +83,7 @@ impl Control {
             device.wait_first(listener.1, waiter);
         }
         let Meeting { client, wish, at, .. } = meeting;
-        let join = Join { listener, at, control: client.request.0, options, wish };
+        let join = Join { listener, at, control: client.request.control, options, wish };
         if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
@@ -92,7 +92,7 @@ impl Control {
         // Both ends stand in the table before either hears of it.
         for (end, other, rings) in &ends {
             if let Some(device) = self.devices.get_mut(&end.device) {
-                device.requests.remove(&end.request.0);
+                device.requests.remove(&end.request.control);
                 device.open_end(end, other, StreamMemory::Arena(*rings));
             }
         }
@@ -181,10 +181,17 @@ impl Control {
         if allowed(wish.options.transport, TransportKind::Tcp) {
             tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
             let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(wish.ticket.device, (control, waiting.seq), waiting.launch, *wish, kind, next);
+            self.start_connect(
+                wish.ticket.device,
+                RequestId { control, seq: waiting.seq },
+                waiting.launch,
+                *wish,
+                kind,
+                next,
+            );
         } else {
             device.recycle(wish.ticket.slot);
-            device.reply_result(control, waiting.seq, Err(Error::NoBuffers));
+            device.reply_result(RequestId { control, seq: waiting.seq }, Err(Error::NoBuffers));
         }
     }
 

@@ -11,7 +11,7 @@ use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::SHARED;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::line::Line;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Accepted, Connect};
@@ -35,7 +35,7 @@ enum Served {
 }
 
 impl Control {
-    pub(super) fn listen(&mut self, device_id: AttachmentId, control: u32, seq: u64, request: &Request) {
+    pub(super) fn listen(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         let messages = self.messages.clone();
         let Some(device) = self.device(device_id) else { return };
         let slot = request.slot;
@@ -51,7 +51,7 @@ impl Control {
             let never = format_args!("cannot listen at {addr} with rings that can never be had");
             device.warn(Shortage::Rings { region }, never, None);
             device.recycle(slot);
-            return device.reply_result(control, seq, Err(Error::NoBuffers));
+            return device.reply_result(id, Err(Error::NoBuffers));
         }
         let peer = self.peer.clone();
         let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
@@ -67,7 +67,7 @@ impl Control {
             Err(error) => {
                 let errno = device.refused(format_args!("cannot listen at {addr}"), &error);
                 device.recycle(slot);
-                return device.reply_result(control, seq, Err(errno));
+                return device.reply_result(id, Err(errno));
             }
         };
         let watches = fds.into_iter().map(|fd| {
@@ -94,43 +94,37 @@ impl Control {
         device.attached.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
         let reply = bound_reply(device, slot);
-        device.reply(control, seq, &reply);
+        device.reply(id, &reply);
         if by_peer {
             self.peer_listeners.insert(addr, (device_id, slot));
         }
     }
 
-    pub(super) fn accept(&mut self, device_id: AttachmentId, control: u32, seq: u64, request: &Request) {
+    pub(super) fn accept(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         let Some(device) = self.device(device_id) else { return };
         let (slot, target, launch) = (request.slot, request.target, request.launch);
         device.opening(target, request.target_generation, launch);
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;
-        let place = listener.waiters.push_back(Waiter { control, seq, target, launch });
-        device.wait(control, seq, launch, Wait::Accept { listener: slot, place });
+        let place = listener.waiters.push_back(Waiter { request: id, target, launch });
+        device.wait(id, launch, Wait::Accept { listener: slot, place });
         let short = self.serve(device_id, slot);
         if no_wait {
-            self.end_accept_without_wait(device_id, control, seq, short);
+            self.end_accept_without_wait(device_id, id, short);
         }
     }
 
     /// Ends an accept that does not wait, if it got nothing: there was nothing to take (whoever came before it
     /// waits, too), or too little of something to take it.
-    fn end_accept_without_wait(
-        &mut self,
-        device_id: AttachmentId,
-        control: u32,
-        seq: u64,
-        short: Option<Shortage>,
-    ) {
+    fn end_accept_without_wait(&mut self, device_id: AttachmentId, id: RequestId, short: Option<Shortage>) {
         let Some(device) = self.device(device_id) else { return };
-        let waiting = device.requests.get(&control).filter(|waiting| waiting.seq == seq);
+        let waiting = device.requests.get(&id.control).filter(|waiting| waiting.seq == id.seq);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
             let error = match short {
                 None | Some(Shortage::Growing) => Error::WouldBlock,
                 Some(shortage) => shortage.errno(),
             };
-            self.cancel(device_id, control, error);
+            self.cancel(device_id, id.control, error);
         }
     }
 
@@ -198,9 +192,9 @@ impl Control {
         let Some(device) = self.device(device_id) else { return false };
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
-        if device.attached.memory.is_abandoned(waiter.control, waiter.seq) {
+        if device.attached.memory.is_abandoned(waiter.request.control, waiter.request.seq) {
             // Nobody waits for the reply any more: the connection is the next one's.
-            self.cancel(device_id, waiter.control, Error::Canceled);
+            self.cancel(device_id, waiter.request.control, Error::Canceled);
             return true;
         }
         let can_serve = |backlog: &mut Backlog| backlog.short.is_none() && backlog.listen.ready() > 0;
@@ -243,8 +237,7 @@ impl Control {
         }
         match (accepted, rings) {
             (Ok(Accepted::Driven(opened)), Some(rings)) => {
-                let request = (waiter.control, waiter.seq);
-                self.open_driven(device_id, request, waiter.target, rings, &options, opened);
+                self.open_driven(device_id, waiter.request, waiter.target, rings, &options, opened);
             }
             (Ok(Accepted::Direct(ticket)), _) => {
                 return match self.pair(device_id, slot, &waiter, ticket) {
@@ -262,7 +255,7 @@ impl Control {
                 }
                 device.accept_failed(addr, &error);
                 device.recycle(waiter.target);
-                device.reply_result(waiter.control, waiter.seq, Err(crate::errno::errno(&error)));
+                device.reply_result(waiter.request, Err(crate::errno::errno(&error)));
             }
         }
         Served::Answered
@@ -283,7 +276,7 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         while let Some(waiter) = listener.waiters.pop_front() {
             device.recycle(waiter.target);
-            device.reply_result(waiter.control, waiter.seq, Err(Error::BadHandle));
+            device.reply_result(waiter.request, Err(Error::BadHandle));
         }
         device.close_handshakes(std::mem::take(&mut listener.handshakes));
         drop(listener);
@@ -320,7 +313,7 @@ impl super::tables::Device {
         if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && let Some(waiter) = listener.waiters.pop_front()
         {
-            self.requests.remove(&waiter.control);
+            self.requests.remove(&waiter.request.control);
         }
         result
     }
@@ -330,8 +323,8 @@ impl super::tables::Device {
         if let Role::Listener(listener) = &mut self.slots[listener_slot as usize].role {
             let place = listener.waiters.push_front(waiter);
             let what = Wait::Accept { listener: listener_slot, place };
-            let waiting = Waiting { seq: waiter.seq, launch: waiter.launch, what };
-            self.requests.insert(waiter.control, waiting);
+            let waiting = Waiting { seq: waiter.request.seq, launch: waiter.launch, what };
+            self.requests.insert(waiter.request.control, waiting);
         }
     }
 }

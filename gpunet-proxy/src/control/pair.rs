@@ -11,7 +11,7 @@ use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::Connect;
 use gpunet_core::transport::peer::Ticket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ pub(super) struct End {
     pub(super) device: AttachmentId,
     pub(super) slot: u32,
     pub(super) generation: u32,
-    pub(super) request: (u32, u64),
+    pub(super) request: RequestId,
     pub(super) options: Options,
     pub(super) addr: SocketAddr,
 }
@@ -95,7 +95,7 @@ impl Control {
             // Not for want of room at the moment: whoever waits behind it would wait for ever.
             None if !device.could_hold(device.direct_region(), up, down) => {
                 device.wait_first(listener_slot, *waiter);
-                self.cancel(ticket.device, client.request.0, Error::NoBuffers);
+                self.cancel(ticket.device, client.request.control, Error::NoBuffers);
             }
             None => {
                 let (at, shortage) = (*at, device.no_rings(device.direct_region()));
@@ -138,7 +138,7 @@ impl Control {
             device: ticket.device,
             slot: ticket.slot,
             generation: ticket.generation,
-            request: (control, seq),
+            request: RequestId { control, seq },
             options: wish.options,
             addr: client_addr,
         };
@@ -146,7 +146,7 @@ impl Control {
             device: device_id,
             slot: waiter.target,
             generation,
-            request: (waiter.control, waiter.seq),
+            request: waiter.request,
             options: accept_options,
             addr: server_addr,
         };
@@ -195,7 +195,7 @@ impl Device {
     pub(super) fn reply_end(&mut self, end: &End, descriptor: Descriptor) {
         let mut reply = Reply::new(0, 0);
         reply.descriptor = descriptor;
-        self.reply(end.request.0, end.request.1, &reply);
+        self.reply(end.request, &reply);
     }
 }
 

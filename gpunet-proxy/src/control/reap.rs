@@ -5,7 +5,7 @@ use super::tables::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, Stre
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{Command, Done, Each, Message, Sweep};
 use gpunet_abi::{Error, Handle, Status};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use std::time::Duration;
 
 /// How long the streams of a process that is gone may take to deliver what it sent.
@@ -37,7 +37,7 @@ impl Control {
         let more = waiting.len() + left.len() > AT_ONCE;
         waiting.truncate(AT_ONCE);
         left.truncate(AT_ONCE - waiting.len());
-        waiting.into_iter().for_each(|(control, _)| self.cancel(device_id, control, Error::Canceled));
+        waiting.into_iter().for_each(|id| self.cancel(device_id, id.control, Error::Canceled));
         let Some(device) = self.device(device_id) else { return Finished::default() };
         // The launch's number will be given to another, whose end does not concern them.
         for &slot in &left {
@@ -69,10 +69,10 @@ impl Control {
     }
 
     /// The requests of a launch that wait, with their numbers.
-    fn requests_of(&mut self, device_id: AttachmentId, launch: u32) -> Vec<(u32, u64)> {
+    fn requests_of(&mut self, device_id: AttachmentId, launch: u32) -> Vec<RequestId> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
         let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
-        of_launch.map(|(&control, waiting)| (control, waiting.seq)).collect()
+        of_launch.map(|(&control, waiting)| RequestId { control, seq: waiting.seq }).collect()
     }
 
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
@@ -157,7 +157,11 @@ impl Control {
     /// Ends all requests, then all sockets, and with them the attachment if it `ends`.
     fn sweep_all(&mut self, device_id: AttachmentId, why: Error, each: Each, ends: bool) {
         let Some(device) = self.device(device_id) else { return };
-        let requests = device.requests.iter().map(|(&control, waiting)| (control, waiting.seq)).collect();
+        let requests = device
+            .requests
+            .iter()
+            .map(|(&control, waiting)| RequestId { control, seq: waiting.seq })
+            .collect();
         let sockets = device.named(device.slots.used());
         self.sweep(device_id, Box::new(Sweep { requests, why, sockets, each, ends }));
     }
@@ -167,9 +171,9 @@ impl Control {
         for _ in 0..AT_ONCE {
             let Some(device) = self.device(device_id) else { return };
             // The slot of either may have been given to another since.
-            if let Some((control, seq)) = sweep.requests.pop() {
-                if device.requests.get(&control).is_some_and(|waiting| waiting.seq == seq) {
-                    self.cancel(device_id, control, sweep.why);
+            if let Some(id) = sweep.requests.pop() {
+                if device.waits(id) {
+                    self.cancel(device_id, id.control, sweep.why);
                 }
             } else if let Some((slot, generation)) = sweep.sockets.pop() {
                 let is_same = device.slots[slot as usize].generation == generation;

@@ -8,64 +8,61 @@ use gpunet_abi::handle::MAX_GENERATION;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, SockAddr};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::tcp;
 use std::time::Instant;
 
 impl Control {
-    pub(super) fn handle_request(
-        &mut self,
-        device_id: AttachmentId,
-        control: u32,
-        seq: u64,
-        request: &Request,
-    ) {
+    pub(super) fn handle_request(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         // A device waits for one answer before it asks again. If the word moves meanwhile, somebody
         // scribbled over it: who waits there is told, and what stands there is not looked at.
-        if self.device(device_id).is_some_and(|device| device.requests.contains_key(&control)) {
-            tracing::warn!(control, "a kernel overwrote a control slot: its request gets EPROTO");
-            return self.cancel(device_id, control, Error::Protocol);
+        if self.device(device_id).is_some_and(|device| device.requests.contains_key(&id.control)) {
+            tracing::warn!(
+                control = id.control,
+                "a kernel overwrote a control slot: its request gets EPROTO"
+            );
+            return self.cancel(device_id, id.control, Error::Protocol);
         }
         let Some(device) = self.device(device_id) else { return };
         let op = match check(device, request) {
             Ok(op) => op,
             Err(error) => {
-                tracing::debug!(control, op = request.op, slot = request.slot, %error, "request refused");
+                tracing::debug!(control = id.control, op = request.op, slot = request.slot, %error, "request refused");
                 take_back(device, request);
-                return device.reply_result(control, seq, Err(error));
+                return device.reply_result(id, Err(error));
             }
         };
-        if self.defer(device_id, control, seq, op, request) {
+        if self.defer(device_id, id, op, request) {
             return;
         }
         let Some(device) = self.device(device_id) else { return };
         if let Err(error) = permit(device, op, request) {
-            tracing::debug!(control, slot = request.slot, %error, "not permitted");
+            tracing::debug!(control = id.control, slot = request.slot, %error, "not permitted");
             take_back(device, request);
-            return device.reply_result(control, seq, Err(error));
+            return device.reply_result(id, Err(error));
         }
         let slot = request.slot;
         match op {
             Op::Bind => match bind(device, request) {
                 Ok(()) if request.flags & Request::LISTEN != 0 => {
-                    self.listen(device_id, control, seq, request);
+                    self.listen(device_id, id, request);
                 }
                 Ok(()) => {
                     let reply = bound_reply(device, slot);
-                    device.reply(control, seq, &reply);
+                    device.reply(id, &reply);
                 }
                 Err(error) => {
                     device.refuse_slot(slot, request.generation);
-                    device.reply_result(control, seq, Err(error));
+                    device.reply_result(id, Err(error));
                 }
             },
-            Op::Listen => self.listen(device_id, control, seq, request),
-            Op::Connect => self.connect(device_id, control, seq, request),
-            Op::Accept => self.accept(device_id, control, seq, request),
+            Op::Listen => self.listen(device_id, id, request),
+            Op::Connect => self.connect(device_id, id, request),
+            Op::Accept => self.accept(device_id, id, request),
             Op::Close => {
                 self.close(device_id, request);
-                self.reply_done(device_id, control, seq);
+                self.reply_done(device_id, id);
             }
             Op::SetOptions => {
                 if let Role::Stream(stream) = &mut device.slots[slot as usize].role {
@@ -75,45 +72,39 @@ impl Control {
                         self.shard(slot).send(Command::SetOptions { device: device_id, slot, options });
                     }
                 }
-                self.reply_done(device_id, control, seq);
+                self.reply_done(device_id, id);
             }
             Op::Query => {
                 if request.value != Query::OutQueue as u64 {
-                    return device.reply_result(control, seq, Err(Error::InvalidArgument));
+                    return device.reply_result(id, Err(Error::InvalidArgument));
                 }
-                device.wait(control, seq, request.launch, Wait::Query);
-                self.shard(slot).send(Command::OutQueue { device: device_id, slot, control, seq });
+                device.wait(id, request.launch, Wait::Query);
+                self.shard(slot).send(Command::OutQueue { device: device_id, slot, id });
             }
         }
     }
 
-    fn reply_done(&mut self, device_id: AttachmentId, control: u32, seq: u64) {
+    fn reply_done(&mut self, device_id: AttachmentId, id: RequestId) {
         if let Some(device) = self.device(device_id) {
-            device.reply_result(control, seq, Ok(()));
+            device.reply_result(id, Ok(()));
         }
     }
 
     /// The device gave up: answer at once, unless the answer is already out.
-    pub(super) fn handle_abandon(&mut self, device_id: AttachmentId, control: u32, seq: u64) {
-        if self.device(device_id).is_some_and(|device| device.waits(control, seq)) {
-            self.cancel(device_id, control, Error::Canceled);
+    pub(super) fn handle_abandon(&mut self, device_id: AttachmentId, id: RequestId) {
+        if self.device(device_id).is_some_and(|device| device.waits(id)) {
+            self.cancel(device_id, id.control, Error::Canceled);
         }
     }
 
-    pub(super) fn handle_out_queue(
-        &mut self,
-        device_id: AttachmentId,
-        control: u32,
-        seq: u64,
-        bytes: Option<u64>,
-    ) {
+    pub(super) fn handle_out_queue(&mut self, device_id: AttachmentId, id: RequestId, bytes: Option<u64>) {
         let Some(device) = self.device(device_id) else { return };
-        if device.waits(control, seq) {
+        if device.waits(id) {
             let reply = match bytes {
                 Some(bytes) => Reply::new(0, bytes),
                 None => Reply::new(Error::NotConnected.errno() as u32, 0),
             };
-            device.reply(control, seq, &reply);
+            device.reply(id, &reply);
         }
     }
 
@@ -141,7 +132,7 @@ impl Control {
             Wait::Attempt { .. } | Wait::Query => {}
         }
         if let Some(device) = self.device(device_id) {
-            device.reply_result(control, waiting.seq, Err(error));
+            device.reply_result(RequestId { control, seq: waiting.seq }, Err(error));
         }
     }
 }

@@ -9,7 +9,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Opening, Transport};
 use std::io;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 impl Control {
     /// Connects: a peer of this proxy first, then TCP, as far as the socket's option allows.
-    pub(super) fn connect(&mut self, device_id: AttachmentId, control: u32, seq: u64, request: &Request) {
+    pub(super) fn connect(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         let Some(device) = self.device(device_id) else { return };
         let (slot, options, launch) = (request.slot, request.options, request.launch);
         let bound = match device.opening(slot, request.generation, launch) {
@@ -28,13 +28,13 @@ impl Control {
         let bound = bound.map(Arc::new);
         let Some(to) = request.address.to_std() else {
             device.recycle(slot);
-            return device.reply_result(control, seq, Err(Error::FamilyNotSupported));
+            return device.reply_result(id, Err(Error::FamilyNotSupported));
         };
-        let ticket = Ticket { device: device_id, slot, generation: request.generation, control };
+        let ticket = Ticket { device: device_id, slot, generation: request.generation, control: id.control };
         let wish = Connect { to, from: bound, options, ticket, memory: None };
         // What it waits in is ready before it waits, so that an accept need not.
-        if !(allowed(options.transport, TransportKind::Peer) && self.prepare(control, seq, launch, &wish)) {
-            self.connect_prepared(device_id, (control, seq), launch, wish);
+        if !(allowed(options.transport, TransportKind::Peer) && self.prepare(id, launch, &wish)) {
+            self.connect_prepared(device_id, id, launch, wish);
         }
     }
 
@@ -42,7 +42,7 @@ impl Control {
     pub(super) fn connect_prepared(
         &mut self,
         device_id: AttachmentId,
-        (control, seq): (u32, u64),
+        id: RequestId,
         launch: u32,
         wish: Connect,
     ) {
@@ -59,7 +59,7 @@ impl Control {
                 Connecting::Queued => {
                     let what = Wait::Queued { slot, wish: Box::new(kept) };
                     if let Some(device) = self.device(device_id) {
-                        device.wait(control, seq, launch, what);
+                        device.wait(id, launch, what);
                     }
                     if let Some((device, listener)) = self.listener_at(to) {
                         self.serve(device, listener);
@@ -74,15 +74,15 @@ impl Control {
             // Peer was demanded, and this proxy holds no such listener.
             Ok(_) if options.transport == TransportKind::Peer as u8 => {
                 device.recycle(slot);
-                device.reply_result(control, seq, Err(Error::ConnectionRefused));
+                device.reply_result(id, Err(Error::ConnectionRefused));
             }
             Ok(wish) => {
                 let (kind, next) = self.routes.plan(&wish);
-                self.start_connect(device_id, (control, seq), launch, wish, kind, next);
+                self.start_connect(device_id, id, launch, wish, kind, next);
             }
             Err(error) => {
                 device.recycle(slot);
-                device.reply_result(control, seq, Err(error));
+                device.reply_result(id, Err(error));
             }
         }
     }
@@ -91,7 +91,7 @@ impl Control {
     pub(super) fn start_connect(
         &mut self,
         device_id: AttachmentId,
-        (control, seq): (u32, u64),
+        id: RequestId,
         launch: u32,
         wish: Connect,
         kind: TransportKind,
@@ -104,21 +104,21 @@ impl Control {
             Err(shortage) => {
                 device.warn(shortage, format_args!("cannot connect to {}", wish.to), None);
                 device.recycle(slot);
-                return device.reply_result(control, seq, Err(shortage.errno()));
+                return device.reply_result(id, Err(shortage.errno()));
             }
         };
         let memory = device.memory_of(rings);
         let opening =
             self.routes.connect(kind, Connect { memory: Some(memory), ..wish.clone() }, next.is_some());
         let attempt = Attempt { slot, kind, rings, options, wish, next };
-        self.attempt(device_id, (control, seq), launch, attempt, opening);
+        self.attempt(device_id, id, launch, attempt, opening);
     }
 
     /// Opens a driven stream, in a task of its own; [`Control::handle_attempted`] goes on.
     fn attempt(
         &mut self,
         device_id: AttachmentId,
-        (control, seq): (u32, u64),
+        id: RequestId,
         launch: u32,
         attempt: Attempt,
         opening: Opening,
@@ -132,29 +132,29 @@ impl Control {
                 result = opening => result,
                 _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
             };
-            let _ = messages.send(Message::Attempted { device: device_id, control, seq, attempt, result });
+            let _ = messages.send(Message::Attempted { device: device_id, id, attempt, result });
         });
         let Some(device) = self.device(device_id) else { return };
-        device.wait(control, seq, launch, Wait::Attempt { _stop: stop });
+        device.wait(id, launch, Wait::Attempt { _stop: stop });
     }
 
     /// An attempt ended: opens the stream, tries the next way, or takes back what was taken for it.
     pub(super) fn handle_attempted(
         &mut self,
         device_id: AttachmentId,
-        (control, seq): (u32, u64),
+        id: RequestId,
         attempt: Box<Attempt>,
         result: io::Result<Opened>,
     ) {
         let Some(device) = self.device(device_id) else { return };
         let Attempt { slot, kind, rings, options, wish, next } = *attempt;
-        let request = (control, seq);
-        let launch = device.requests.get(&control).filter(|waiting| waiting.seq == seq).map(|w| w.launch);
+        let launch =
+            device.requests.get(&id.control).filter(|waiting| waiting.seq == id.seq).map(|w| w.launch);
         let error = match (result, launch) {
             (Ok(opened), Some(_)) => {
-                device.requests.remove(&control);
+                device.requests.remove(&id.control);
                 self.routes.note(wish.to, kind, true);
-                return self.open_driven(device_id, request, slot, rings, &options, opened);
+                return self.open_driven(device_id, id, slot, rings, &options, opened);
             }
             // Given up meanwhile: the connection closes as `result` is dropped here, before its rings
             // are free for others.
@@ -172,17 +172,17 @@ impl Control {
             device.refuse_device_rings(&error);
         }
         match next {
-            _ if no_device_rings => self.start_connect(device_id, request, launch, wish, kind, next),
+            _ if no_device_rings => self.start_connect(device_id, id, launch, wish, kind, next),
             Some(next) => {
                 tracing::info!(to = %wish.to, %error, "not by rc: tcp instead");
                 self.routes.note(wish.to, kind, false);
-                self.start_connect(device_id, request, launch, wish, next, None);
+                self.start_connect(device_id, id, launch, wish, next, None);
             }
             None => {
                 tracing::debug!(slot, %error, "not connected");
                 let errno = device.refused(format_args!("cannot open a connection"), &error);
                 device.recycle(slot);
-                device.reply_result(control, seq, Err(errno));
+                device.reply_result(id, Err(errno));
             }
         }
         self.serve_starved(device_id);
@@ -192,7 +192,7 @@ impl Control {
     pub(super) fn open_driven(
         &mut self,
         device_id: AttachmentId,
-        (control, seq): (u32, u64),
+        id: RequestId,
         slot: u32,
         rings: Rings,
         options: &Options,
@@ -219,7 +219,7 @@ impl Control {
         let span = device.enter_span(slot, opened.kind, (opened.local, opened.peer));
         let stream = OpenStream { generation, io: opened.io, rings, span };
         shard.send(Command::Open { device: device_id, slot, stream });
-        device.reply(control, seq, &reply);
+        device.reply(id, &reply);
     }
 
     /// Closes whatever stands in the request's slot.

@@ -14,7 +14,7 @@ use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Handle};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::line::{Line, Place};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
@@ -152,8 +152,7 @@ pub(super) struct Backlog {
 /// An accept that waits.
 #[derive(Clone, Copy)]
 pub(super) struct Waiter {
-    pub(super) control: u32,
-    pub(super) seq: u64,
+    pub(super) request: RequestId,
     pub(super) target: u32,
     pub(super) launch: u32,
 }
@@ -347,31 +346,31 @@ impl Device {
     }
 
     /// Notes that a request waits.
-    pub(super) fn wait(&mut self, control: u32, seq: u64, launch: u32, what: Wait) {
-        self.requests.insert(control, Waiting { seq, launch, what });
+    pub(super) fn wait(&mut self, id: RequestId, launch: u32, what: Wait) {
+        self.requests.insert(id.control, Waiting { seq: id.seq, launch, what });
     }
 
     /// Says whether the request of that number still waits.
-    pub(super) fn waits(&self, control: u32, seq: u64) -> bool {
-        self.requests.get(&control).is_some_and(|waiting| waiting.seq == seq)
+    pub(super) fn waits(&self, id: RequestId) -> bool {
+        self.requests.get(&id.control).is_some_and(|waiting| waiting.seq == id.seq)
     }
 
     /// Answers a control request.
-    pub(super) fn reply(&mut self, control: u32, seq: u64, reply: &Reply) {
-        self.requests.remove(&control);
-        match self.answers.remove(&control) {
+    pub(super) fn reply(&mut self, id: RequestId, reply: &Reply) {
+        self.requests.remove(&id.control);
+        match self.answers.remove(&id.control) {
             Some(answer) => answer(reply),
-            None if !self.dead && control < self.attached.memory.geometry().controls => {
-                self.attached.memory.write_reply(control, seq, reply);
+            None if !self.dead && id.control < self.attached.memory.geometry().controls => {
+                self.attached.memory.write_reply(id.control, id.seq, reply);
             }
             None => {}
         }
     }
 
     /// Answers a control request with an error, or with plain success.
-    pub(super) fn reply_result(&mut self, control: u32, seq: u64, result: Result<(), Error>) {
+    pub(super) fn reply_result(&mut self, id: RequestId, result: Result<(), Error>) {
         let errno = result.map_or_else(|e| e.errno() as u32, |()| 0);
-        self.reply(control, seq, &Reply::new(errno, 0));
+        self.reply(id, &Reply::new(errno, 0));
     }
 
     /// Counts a socket that is about to be opened in its owner's account.

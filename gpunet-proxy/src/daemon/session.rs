@@ -6,6 +6,7 @@ mod leave;
 
 pub(super) use greeting::{Visit, serve};
 
+use gpunet_core::ids::RequestId;
 use leave::Leave;
 
 use super::admit::Refusal;
@@ -262,7 +263,7 @@ impl Session {
                 if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
                     return Ok(false);
                 }
-                Message::Abandon { device, control: number, seq: 0 }
+                Message::Abandon { device, id: RequestId { control: number, seq: 0 } }
             }
             ToDaemon::FinishLaunch { call, launch, policy, fresh } => {
                 self.enter_call(call).await?;

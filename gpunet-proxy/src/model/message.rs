@@ -9,7 +9,7 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// Change an open stream's options.
     SetOptions { device: AttachmentId, slot: u32, options: Options },
     /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
-    OutQueue { device: AttachmentId, slot: u32, control: u32, seq: u64 },
+    OutQueue { device: AttachmentId, slot: u32, id: RequestId },
     /// How far are the streams of this thread?
     Count { done: Sender<Vec<StreamCount>> },
     /// End the thread.
@@ -115,7 +115,7 @@ impl Rings {
 #[derive(Debug)]
 pub(crate) struct Sweep {
     /// Requests that end, by control slot and sequence number; those at the end first.
-    pub(crate) requests: Vec<(u32, u64)>,
+    pub(crate) requests: Vec<RequestId>,
     pub(crate) why: Error,
     /// Sockets, by slot and generation; those at the end first.
     pub(crate) sockets: Vec<(u32, u32)>,
@@ -153,21 +153,15 @@ pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
 /// To the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
-    Request { device: AttachmentId, control: u32, seq: u64, request: Box<Request> },
+    Request { device: AttachmentId, id: RequestId, request: Box<Request> },
     /// Ring memory up to there exists now; no more will, if it is the last.
     Grown { device: AttachmentId, rings: u64, last: bool },
     /// A host program's request, under a number beyond those of the control slots.
     Ask { device: AttachmentId, control: u32, request: Box<Request>, answer: Answer },
     /// The device gave up waiting for that request.
-    Abandon { device: AttachmentId, control: u32, seq: u64 },
+    Abandon { device: AttachmentId, id: RequestId },
     /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
-    Attempted {
-        device: AttachmentId,
-        control: u32,
-        seq: u64,
-        attempt: Box<Attempt>,
-        result: io::Result<Opened>,
-    },
+    Attempted { device: AttachmentId, id: RequestId, attempt: Box<Attempt>, result: io::Result<Opened> },
     /// The handshake with a client of that listener (slot and generation) ended, and nothing uses its
     /// rings any more unless it succeeded.
     Handshake {
@@ -184,7 +178,7 @@ pub(crate) enum Message {
     /// A data thread is done with a stream.
     Finished { device: AttachmentId, slot: u32, generation: u32, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
-    OutQueue { device: AttachmentId, control: u32, seq: u64, bytes: Option<u64> },
+    OutQueue { device: AttachmentId, id: RequestId, bytes: Option<u64> },
     /// Go on with what is done to all sockets of an attachment.
     Sweep { device: AttachmentId, sweep: Box<Sweep> },
     /// A new attachment.

@@ -6,6 +6,7 @@ use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{Message, StreamCount};
 use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_core::ids::RequestId;
 use gpunet_core::memory::WordArray;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -142,7 +143,7 @@ impl Device {
     /// slots, or at a few if that is less.
     pub(super) fn scan_requests(&mut self, most: usize, control: &ControlSender) -> bool {
         let mut busy = false;
-        let id = self.attached.id;
+        let device = self.attached.id;
         let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);
         let controls = self.seen_requests.len();
         let slice = match most.max(CONTROLS) {
@@ -162,12 +163,14 @@ impl Device {
                 *seen_request = seq;
                 let request = Box::new(memory.read_request(index as u32));
                 hand_off::at(HandOff::RequestRead);
-                let _ = control.send(Message::Request { device: id, control: index as u32, seq, request });
+                let id = RequestId { control: index as u32, seq };
+                let _ = control.send(Message::Request { device, id, request });
             }
             if abandon != *seen_abandon && inbox.enter_abandon(index) {
                 busy = true;
                 *seen_abandon = abandon;
-                let _ = control.send(Message::Abandon { device: id, control: index as u32, seq: abandon });
+                let id = RequestId { control: index as u32, seq: abandon };
+                let _ = control.send(Message::Abandon { device, id });
             }
         }
         busy

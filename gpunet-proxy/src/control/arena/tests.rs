@@ -7,7 +7,7 @@ use crate::model::message::Message;
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, SockAddr};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use std::sync::mpsc;
 
 const SERVER: AttachmentId = AttachmentId(0);
@@ -70,7 +70,9 @@ fn taken_back(shareable: bool) {
         assert_eq!(plane.states(), [State::Ready]);
         assert!(reply.try_recv().is_err());
         // It gives up. Another connect, which came before the time is over, would find the arena.
-        plane.control.handle(Message::Abandon { device: CLIENT, control: HOST_REQUESTS, seq: 0 });
+        plane
+            .control
+            .handle(Message::Abandon { device: CLIENT, id: RequestId { control: HOST_REQUESTS, seq: 0 } });
         assert_ne!(reply.try_recv().expect("an answer at once").errno, 0);
         assert_eq!(plane.states(), [State::Ready]);
         plane.let_time_pass().await;

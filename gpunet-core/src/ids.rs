@@ -19,3 +19,12 @@ pub struct RequestId {
     /// The sequence number in the slot.
     pub seq: u64,
 }
+
+/// A socket of an attachment: its slot, and how often that was given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId {
+    /// The slot.
+    pub slot: u32,
+    /// Which of the slot's sockets.
+    pub generation: u32,
+}

@@ -143,14 +143,14 @@ impl Control {
             }
             Message::Refuse { device, tickets } => self.refuse(device, tickets),
             Message::Sweep { device, sweep } => self.sweep(device, sweep),
-            Message::ListenerReady { device, slot, generation } => {
-                self.handle_listener_ready(device, slot, generation);
+            Message::ListenerReady { device, socket } => {
+                self.handle_listener_ready(device, socket);
             }
-            Message::Finished { device, slot, generation, undelivered, counts } => {
+            Message::Finished { device, socket, undelivered, counts } => {
                 if let Some(device) = self.device(device) {
-                    device.warn_undelivered(slot, undelivered);
+                    device.warn_undelivered(socket.slot, undelivered);
                 }
-                self.handle_finished(device, slot, generation, counts);
+                self.handle_finished(device, socket, counts);
             }
             Message::OutQueue { device, id, bytes } => {
                 self.handle_out_queue(device, id, bytes);

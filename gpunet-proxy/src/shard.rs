@@ -16,7 +16,7 @@ use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Options, StreamWord};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::memory::WordArray;
 use rustix::event::epoll;
 use scan::{Device, Extent};
@@ -370,14 +370,14 @@ impl Shard {
                     self.ready.push_back((device_id, slot));
                 }
                 Pumped::Finished { undelivered } => {
-                    let (generation, counts) = (stream.generation, stream.connection.counts());
+                    let socket = SocketId { slot, generation: stream.generation };
+                    let counts = stream.connection.counts();
                     if let Some(at) = stream.timer {
                         self.deadlines.remove(&(at, device_id, slot));
                     }
                     device.remove(slot);
                     device.attached.totals.close(undelivered);
-                    let message =
-                        Message::Finished { device: device_id, slot, generation, undelivered, counts };
+                    let message = Message::Finished { device: device_id, socket, undelivered, counts };
                     let _ = self.setup.control.send(message);
                 }
             }

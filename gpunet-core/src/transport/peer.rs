@@ -4,8 +4,8 @@
 //! Where rings and words of a matched pair lie is decided by who owns the memory (the control
 //! plane); the device code does the rest.
 
-use crate::ids::AttachmentId;
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
+use crate::ids::AttachmentId;
 use crate::line::{Line, Place};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;

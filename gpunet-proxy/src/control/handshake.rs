@@ -12,7 +12,7 @@ use super::tables::{Backlog, Device, Listener, Role};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::transport::{Opened, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -150,7 +150,7 @@ impl Control {
                 }
                 _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
             };
-            let listener = (slot, generation);
+            let listener = SocketId { slot, generation };
             let _ = messages.send(Message::Handshake { device: device_id, listener, number, rings, result });
         });
     }
@@ -159,11 +159,12 @@ impl Control {
     pub(super) fn handle_handshake(
         &mut self,
         device_id: AttachmentId,
-        (slot, generation): (u32, u32),
+        socket: SocketId,
         number: u64,
         rings: Rings,
         result: io::Result<Opened>,
     ) {
+        let SocketId { slot, generation } = socket;
         let Some(device) = self.device(device_id) else { return };
         // Another listener may have the slot by now.
         let same = device.slots[slot as usize].generation == generation;
@@ -179,7 +180,7 @@ impl Control {
                 device.give_rings(rings);
             }
         }
-        self.handle_listener_ready(device_id, slot, generation);
+        self.handle_listener_ready(device_id, socket);
         self.serve_starved(device_id);
     }
 

@@ -11,7 +11,7 @@ use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::SHARED;
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
 use gpunet_core::line::Line;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Accepted, Connect};
@@ -72,7 +72,7 @@ impl Control {
         };
         let watches = fds.into_iter().map(|fd| {
             let rearm = Arc::new(Notify::new());
-            let ready = Message::ListenerReady { device: device_id, slot, generation };
+            let ready = Message::ListenerReady { device: device_id, socket: SocketId { slot, generation } };
             (tokio::task::spawn_local(watch(fd, rearm.clone(), messages.clone(), ready)), rearm)
         });
         let watches = watches.collect();
@@ -128,7 +128,11 @@ impl Control {
         }
     }
 
-    pub(super) fn handle_listener_ready(&mut self, device_id: AttachmentId, slot: u32, generation: u32) {
+    pub(super) fn handle_listener_ready(
+        &mut self,
+        device_id: AttachmentId,
+        SocketId { slot, generation }: SocketId,
+    ) {
         let Some(device) = self.device(device_id) else { return };
         if device.slots[slot as usize].generation == generation {
             self.serve(device_id, slot);
@@ -173,7 +177,8 @@ impl Control {
         let is_awaited = !listener.waiters.is_empty();
         if is_late || (ready > 0 && is_awaited) {
             // One that came after the last look.
-            let _ = messages.send(Message::ListenerReady { device: device_id, slot, generation });
+            let _ = messages
+                .send(Message::ListenerReady { device: device_id, socket: SocketId { slot, generation } });
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {
             let memory = &device.attached.memory;
@@ -331,13 +336,13 @@ impl super::tables::Device {
 
 /// Tells the control plane each time a listener's descriptor becomes readable.
 async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: Message) {
-    let Message::ListenerReady { device, slot, generation } = ready else { return };
+    let Message::ListenerReady { device, socket } = ready else { return };
     let fd = match crate::readiness::watch(fd) {
         Ok(fd) => fd,
-        Err(error) => return tracing::error!(slot, %error, "cannot watch a listener"),
+        Err(error) => return tracing::error!(slot = socket.slot, %error, "cannot watch a listener"),
     };
     while let Ok(mut guard) = fd.readable().await {
-        if messages.send(Message::ListenerReady { device, slot, generation }).is_err() {
+        if messages.send(Message::ListenerReady { device, socket }).is_err() {
             return;
         }
         // The control plane accepts until nothing waits and then asks for the next event. An event

@@ -5,7 +5,7 @@ use super::tables::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, Stre
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{Command, Done, Each, Message, Sweep};
 use gpunet_abi::{Error, Handle, Status};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
 use std::time::Duration;
 
 /// How long the streams of a process that is gone may take to deliver what it sent.
@@ -175,7 +175,7 @@ impl Control {
                 if device.waits(id) {
                     self.cancel(device_id, id.control, sweep.why);
                 }
-            } else if let Some((slot, generation)) = sweep.sockets.pop() {
+            } else if let Some(SocketId { slot, generation }) = sweep.sockets.pop() {
                 let is_same = device.slots[slot as usize].generation == generation;
                 is_same.then(|| self.end_socket(device_id, slot, sweep.each));
             }
@@ -330,9 +330,10 @@ impl Control {
 }
 
 impl Device {
-    /// Slots with the generations of what is in them; the first one last.
-    fn named(&self, slots: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
-        let mut named: Vec<_> = slots.map(|slot| (slot, self.slots[slot as usize].generation)).collect();
+    /// The sockets in these slots; the first one last.
+    fn named(&self, slots: impl Iterator<Item = u32>) -> Vec<SocketId> {
+        let socket = |slot: u32| SocketId { slot, generation: self.slots[slot as usize].generation };
+        let mut named: Vec<_> = slots.map(socket).collect();
         named.reverse();
         named
     }

@@ -9,7 +9,7 @@ use super::tables::Device;
 use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::place::DEVICE;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, SocketId};
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
@@ -200,7 +200,10 @@ impl Control {
         if listener.retry.as_ref().is_none_or(JoinHandle::is_finished) {
             listener.retry = Some(tokio::task::spawn_local(async move {
                 tokio::time::sleep(RETRY).await;
-                let _ = messages.send(Message::ListenerReady { device: device_id, slot, generation });
+                let _ = messages.send(Message::ListenerReady {
+                    device: device_id,
+                    socket: SocketId { slot, generation },
+                });
             }));
         }
     }

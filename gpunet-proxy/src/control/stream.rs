@@ -9,7 +9,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Opening, Transport};
 use std::io;
@@ -324,8 +324,7 @@ impl Control {
     pub(super) fn handle_finished(
         &mut self,
         device_id: AttachmentId,
-        slot: u32,
-        generation: u32,
+        SocketId { slot, generation }: SocketId,
         counts: Counts,
     ) {
         let Some(device) = self.device(device_id) else { return };

@@ -9,7 +9,7 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -117,8 +117,8 @@ pub(crate) struct Sweep {
     /// Requests that end, by control slot and sequence number; those at the end first.
     pub(crate) requests: Vec<RequestId>,
     pub(crate) why: Error,
-    /// Sockets, by slot and generation; those at the end first.
-    pub(crate) sockets: Vec<(u32, u32)>,
+    /// Sockets; those at the end first.
+    pub(crate) sockets: Vec<SocketId>,
     pub(crate) each: Each,
     /// The attachment ends with them.
     pub(crate) ends: bool,
@@ -166,7 +166,7 @@ pub(crate) enum Message {
     /// rings any more unless it succeeded.
     Handshake {
         device: AttachmentId,
-        listener: (u32, u32),
+        listener: SocketId,
         number: u64,
         rings: Rings,
         result: io::Result<Opened>,
@@ -174,9 +174,9 @@ pub(crate) enum Message {
     /// Refuse what waited in the backlog of a listener that this attachment has closed.
     Refuse { device: AttachmentId, tickets: Vec<Ticket> },
     /// A listener's descriptor became readable.
-    ListenerReady { device: AttachmentId, slot: u32, generation: u32 },
+    ListenerReady { device: AttachmentId, socket: SocketId },
     /// A data thread is done with a stream.
-    Finished { device: AttachmentId, slot: u32, generation: u32, undelivered: u64, counts: Counts },
+    Finished { device: AttachmentId, socket: SocketId, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
     OutQueue { device: AttachmentId, id: RequestId, bytes: Option<u64> },
     /// Go on with what is done to all sockets of an attachment.

@@ -130,6 +130,22 @@ impl Desk {
     }
 }
 
+impl Desk {
+    fn new(proxy: Arc<Runtime>, accounts: Accounts, access: Access) -> Self {
+        Self {
+            proxy,
+            accounts,
+            access: Mutex::new(access),
+            orders: watch::Sender::new(Order::Serve(0)),
+            visitors: Mutex::default(),
+            work: Arc::default(),
+            started: Instant::now(),
+            pulse: AtomicU64::new(0),
+            drained: Mutex::default(),
+        }
+    }
+}
+
 /// Starts a daemon that serves `listener`, a listening Unix socket of type SOCK_SEQPACKET.
 ///
 /// `config` says how its proxy runs, and `access` who may attach, with which limits. The sizes in
@@ -148,17 +164,8 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let proxy = runtime::start(config)?;
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let limit = getrlimit(Resource::Nofile).current;
-    let desk = Arc::new(Desk {
-        proxy,
-        accounts: Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX))),
-        access: Mutex::new(access),
-        orders: watch::Sender::new(Order::Serve(0)),
-        visitors: Mutex::default(),
-        work: Arc::default(),
-        started: Instant::now(),
-        pulse: AtomicU64::new(0),
-        drained: Mutex::default(),
-    });
+    let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)));
+    let desk = Arc::new(Desk::new(proxy, accounts, access));
     let listener = {
         let _entered = runtime.enter();
         watch(listener).map_err(StartError::Listener)?

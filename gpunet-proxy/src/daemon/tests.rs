@@ -95,17 +95,7 @@ fn a_crowd_is_turned_away_before_anything_is_spawned_for_it() {
     let backlog = socket.try_clone().expect("a descriptor");
     let crowd = door.crowd();
     let proxy = runtime::start(Config::small()).expect("a proxy");
-    let desk = Arc::new(Desk {
-        proxy,
-        accounts: Accounts::default(),
-        access: Mutex::default(),
-        orders: watch::Sender::new(Order::Serve(0)),
-        visitors: Mutex::default(),
-        work: Arc::default(),
-        started: Instant::now(),
-        pulse: AtomicU64::new(0),
-        drained: Mutex::default(),
-    });
+    let desk = Arc::new(Desk::new(proxy, Accounts::default(), Access::default()));
     // Stops it at the end.
     let _daemon = Daemon { desk: desk.clone(), thread: None };
     let runtime = descriptors::runtime().expect("a runtime");

@@ -2,7 +2,6 @@
 
 use crate::model::error::AttachError;
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::Device;
 use gpunet_abi::layout::{Geometry, SharedLayout};
 use gpunet_core::memory::SharedMemory;
 use std::sync::Arc;
@@ -22,15 +21,4 @@ pub(crate) fn shared_memory(geometry: Geometry) -> Result<Arc<SharedMemory>, Att
     let region = PinnedRegion::create_growing("gpunet", bytes as usize, first as usize)
         .map_err(|source| AttachError::Region { bytes, source })?;
     Ok(Arc::new(SharedMemory::format(region, geometry).ok_or(AttachError::Layout)?))
-}
-
-/// Says whether other processes and other GPUs may map this device's memory.
-pub(crate) fn can_share(device: &Device) -> bool {
-    match device.can_share() {
-        Ok(()) => true,
-        Err(why) => {
-            tracing::info!(device = device.name(), %why, "no direct streams in this GPU's memory");
-            false
-        }
-    }
 }

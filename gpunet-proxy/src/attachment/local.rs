@@ -1,14 +1,14 @@
 //! Attaching to a proxy of this process.
 
 use super::Attachment;
-use super::prepare::{Prepared, Wanted};
+use super::prepare::{Prepared, Wanted, can_share};
 use crate::agent::embedded_agent;
 use crate::doorbell::one_for_each;
 use crate::link::Link;
 use crate::model::attachment_state::{AttachmentState, ClientInfo, Inbox, Totals};
 use crate::model::error::AttachError;
 use crate::placement;
-use crate::region::{can_share, shared_memory};
+use crate::region::shared_memory;
 use crate::runtime::Runtime;
 use gpu_usermap::cuda::Device;
 use gpunet_abi::layout::DeviceLayout;

@@ -108,3 +108,14 @@ impl Prepared {
         Attachment { shared: Arc::new(shared) }
     }
 }
+
+/// Returns whether other processes and other GPUs may map this device's memory.
+pub(crate) fn can_share(device: &Device) -> bool {
+    match device.can_share() {
+        Ok(()) => true,
+        Err(why) => {
+            tracing::info!(device = device.name(), %why, "no direct streams in this GPU's memory");
+            false
+        }
+    }
+}

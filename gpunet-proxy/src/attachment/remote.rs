@@ -1,13 +1,12 @@
 //! Attaching to a daemon.
 
-use crate::attachment::Attachment;
-use crate::attachment::prepare::{Prepared, Wanted};
+use super::Attachment;
+use super::prepare::{Prepared, Wanted, can_share};
 use crate::link::Link;
 use crate::model::attachment_state::own_command;
 use crate::model::config::Config;
 use crate::model::error::{AttachError, DaemonError};
 use crate::placement;
-use crate::region::can_share;
 use crate::session::{Connection, Session};
 use crate::wire::{CardIs, DaemonIs, DeviceIs, Sizes, ToProgram, Want, Wish};
 use gpu_usermap::PinnedRegion;

@@ -18,6 +18,7 @@ mod listener;
 mod pair;
 #[cfg(test)]
 mod plane;
+mod quota;
 mod reap;
 mod request;
 mod rings;

@@ -118,7 +118,7 @@ impl Control {
     /// waits, too), or too little of something to take it.
     fn end_accept_without_wait(&mut self, device_id: AttachmentId, id: RequestId, short: Option<Shortage>) {
         let Some(device) = self.device(device_id) else { return };
-        let waiting = device.requests.get(&id.control).filter(|waiting| waiting.seq == id.seq);
+        let waiting = device.waiting(id);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
             let error = match short {
                 None | Some(Shortage::Growing) => Error::WouldBlock,

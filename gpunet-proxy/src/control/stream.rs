@@ -148,8 +148,7 @@ impl Control {
     ) {
         let Some(device) = self.device(device_id) else { return };
         let Attempt { slot, kind, rings, options, wish, next } = *attempt;
-        let launch =
-            device.requests.get(&id.control).filter(|waiting| waiting.seq == id.seq).map(|w| w.launch);
+        let launch = device.waiting(id).map(|w| w.launch);
         let error = match (result, launch) {
             (Ok(opened), Some(_)) => {
                 device.requests.remove(&id.control);

@@ -58,7 +58,7 @@ pub(super) struct Device {
     /// Descriptors of sockets and streams, which the owner's account counts.
     pub(super) descriptors: u64,
     /// Slots that are in use.
-    used: usize,
+    pub(super) used: usize,
     /// Listeners that have connections which they cannot hand over.
     pub(super) starved: BTreeSet<u32>,
     pub(super) log: LogLimiter<Topic>,
@@ -94,9 +94,9 @@ pub(super) struct Slot {
     /// When it was taken; `None` while it is free.
     pub(super) since: Option<Instant>,
     /// It is counted in its owner's account.
-    counted: bool,
+    pub(super) counted: bool,
     /// So many descriptors are counted for it there, beside those of streams.
-    descriptors: u8,
+    pub(super) descriptors: u8,
     /// Its socket is closed for a launch that has ended: it is not free again before the host says that
     /// no running launch knows the handle.
     pub(super) retiring: bool,
@@ -352,7 +352,12 @@ impl Device {
 
     /// Says whether the request of that number still waits.
     pub(super) fn waits(&self, id: RequestId) -> bool {
-        self.requests.get(&id.control).is_some_and(|waiting| waiting.seq == id.seq)
+        self.waiting(id).is_some()
+    }
+
+    /// That request, if it waits.
+    pub(super) fn waiting(&self, id: RequestId) -> Option<&Waiting> {
+        self.requests.get(&id.control).filter(|waiting| waiting.seq == id.seq)
     }
 
     /// Answers a control request.
@@ -373,65 +378,9 @@ impl Device {
         self.reply(id, &Reply::new(errno, 0));
     }
 
-    /// Counts a socket that is about to be opened in its owner's account.
-    ///
-    /// # Errors
-    /// TooManySockets, when the owner has as many as it may have.
-    pub(super) fn count_socket(&mut self, slot: u32) -> Result<(), Error> {
-        let entry = &mut self.slots[slot as usize];
-        if let (Some(account), false) = (&self.attached.account, entry.counted) {
-            if let Err(error) = account.take_socket() {
-                self.warn(Shortage::UserSockets, format_args!("a socket cannot be opened"), None);
-                return Err(error);
-            }
-            entry.counted = true;
-        }
-        if entry.since.replace(Instant::now()).is_none() {
-            self.used += 1;
-        }
-        Ok(())
-    }
-
-    /// Counts descriptors of a socket that is no stream in its owner's account.
-    ///
-    /// # Errors
-    /// TooManyFiles, when the owner has as many as it may have.
-    pub(super) fn count_descriptors(&mut self, slot: u32, count: u8) -> Result<(), Error> {
-        if let Some(account) = &self.attached.account {
-            if let Err(error) = account.take_descriptors(count.into()) {
-                self.warn(Shortage::UserDescriptors, format_args!("a socket cannot be opened"), None);
-                return Err(error);
-            }
-            self.descriptors += u64::from(count);
-            self.slots[slot as usize].descriptors += count;
-        }
-        Ok(())
-    }
-
-    /// Gives descriptors back to the owner's account.
-    pub(super) fn give_descriptors(&mut self, count: u64) {
-        self.descriptors -= count;
-        if let Some(account) = &self.attached.account {
-            account.give_descriptors(count);
-        }
-    }
-
     /// Returns whether all slots are in use.
     pub(super) fn is_full(&self) -> bool {
         self.used == self.slots.len()
-    }
-
-    /// Gives everything back to the owner's account that is still counted: the attachment is gone.
-    pub(super) fn settle_account(&mut self) {
-        let Some(account) = &self.attached.account else { return };
-        for entry in self.slots.iter_mut() {
-            if std::mem::take(&mut entry.counted) {
-                account.give_socket();
-            }
-        }
-        // Of streams, and of those that were being opened.
-        account.give_registered(std::mem::take(&mut self.registered_bytes));
-        account.give_descriptors(std::mem::take(&mut self.descriptors));
     }
 
     /// Marks a slot as being opened for that generation and launch.

@@ -14,19 +14,6 @@ use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;
 use std::sync::Arc;
 
-impl Device {
-    /// Counts memory in the owner's account; says whether the owner may have it.
-    fn count_memory(&self, bytes: u64) -> bool {
-        self.attached.account.as_ref().is_none_or(|account| account.take_memory(bytes).is_ok())
-    }
-
-    fn uncount_memory(&self, bytes: u64) {
-        if let Some(account) = &self.attached.account {
-            account.give_memory(bytes);
-        }
-    }
-}
-
 impl Control {
     /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes (log2) in
     /// the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of `a` is charged

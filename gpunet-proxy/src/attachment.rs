@@ -16,6 +16,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 /// How an attachment ended.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let report = attachment.close();
+/// if report.unfinished > 0 {
+///     eprintln!("{} streams were cut off, and {} bytes lost", report.unfinished, report.undelivered);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
@@ -29,6 +39,18 @@ pub struct CloseReport {
 /// The sockets of one device: its regions and its place in the proxy.
 ///
 /// Dropping it closes it. [`Attachment::close`] does the same and reports.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, embed};
+///
+/// let attachment = embed(Config::small())?.attach_cpu()?;
+/// let message = attachment.alloc(4096)?; // for the kernels
+/// // ... launch kernels, wait for them ...
+/// let report = attachment.close();
+/// assert_eq!((report.undelivered, report.unfinished), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
@@ -79,6 +101,14 @@ impl Attachment {
     ///
     /// # Errors
     /// [`AllocError`], when the GPU has no such memory, or for the CPU device this machine.
+    ///
+    /// # Examples
+    /// ```
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let mut buffer = attachment.alloc(5)?;
+    /// buffer.write(0, b"hello")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, AllocError> {
         DeviceBuffer::new(self.cuda(), len)
     }
@@ -91,6 +121,15 @@ impl Attachment {
 
     /// What the attachment holds at this moment, as the control thread knows it; nothing once the
     /// proxy has stopped. Waits for its answer, which takes a turn of that thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let usage = attachment.usage();
+    /// println!("{} sockets, {} of {} bytes free", usage.sockets, usage.free_ring_bytes, usage.ring_bytes);
+    /// # assert_eq!(usage.sockets, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.shared.link.usage()
@@ -112,6 +151,17 @@ impl Attachment {
 impl Attachment {
     /// As [`Attachment::close`], for async code: nothing blocks meanwhile, and the close goes on when
     /// the future is dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let report = attachment.close_async().await;
+    /// assert_eq!(report.undelivered, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close_async(self) -> CloseReport {
         let (done, report) = tokio::sync::oneshot::channel();
         let close = move || {

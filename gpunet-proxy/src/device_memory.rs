@@ -44,6 +44,14 @@ impl Heap {
 }
 
 /// Why a device has no memory of that size.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let error = attachment.alloc(isize::MAX as usize).unwrap_err();
+/// assert!(error.to_string().contains("this machine does not have them"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
@@ -235,6 +243,17 @@ pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
 }
 
 /// Memory for kernels to work in: message buffers, results. Zeroed.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let mut buffer = attachment.alloc(8)?;
+/// buffer.write(4, b"ring")?;
+/// let mut bytes = [1; 8];
+/// buffer.read(0, &mut bytes)?;
+/// assert_eq!(&bytes, b"\0\0\0\0ring");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct DeviceBuffer {
     memory: DeviceMemory,

@@ -13,12 +13,40 @@ use std::time::Duration;
 
 /// The kernels that an attachment can run: a loaded module on a GPU, nothing on the CPU, where
 /// kernels are ordinary functions.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// // On a GPU this is the PTX of the kernel crate; the CPU device loads nothing.
+/// let program = attachment.load("", 256)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Program {
     module: Option<Module>,
 }
 
 /// Why a kernel was not started.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::device::{Group, Kernel};
+/// use gpunet_proxy::LaunchError;
+///
+/// #[derive(Clone, Copy)]
+/// struct Nothing;
+/// impl Kernel for Nothing {
+///     const ENTRY: &'static str = "nothing";
+///     fn run<G: Group>(self, _group: &G) {}
+/// }
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let program = attachment.load("", 1)?;
+/// // SAFETY: the kernel has no parameters.
+/// let refused = unsafe { attachment.launch(&program, 0, 1, |_net| Nothing) };
+/// assert!(matches!(refused, Err(LaunchError::Empty { blocks: 0, threads: 1 })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// All launch numbers are in use.
@@ -50,6 +78,19 @@ pub enum LaunchError {
 }
 
 /// How a kernel failed.
+///
+/// # Examples
+/// ```no_run
+/// use gpunet_proxy::{FinishPolicy, KernelError, Launch};
+///
+/// fn report(launch: Launch) {
+///     match launch.finish(FinishPolicy::Close) {
+///         Ok(report) => println!("{} sockets were left open", report.left_open),
+///         Err(KernelError::Panicked(panic)) => eprintln!("{panic}"),
+///         Err(KernelError::Cuda(error)) => eprintln!("the GPU reports {error}"),
+///     }
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// CUDA reports a fault; all sockets of the device were reset.
@@ -104,6 +145,40 @@ impl Watch {
 ///
 /// Dropping it cancels the kernel's waits and waits for its end, ten seconds at most and not at all in
 /// async code; its sockets are closed when it ends. [`Launch::finish`] reports.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::device::{Group, Kernel, Listener, Net, SockAddr};
+/// use gpunet_proxy::{Config, FinishPolicy, embed};
+/// use std::time::Duration;
+///
+/// /// Accepts connections until the host cancels it.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Accept {
+///     net: Net,
+/// }
+///
+/// impl Kernel for Accept {
+///     const ENTRY: &'static str = "accept";
+///     fn run<G: Group>(self, group: &G) {
+///         let Ok(listener) = Listener::bind(group, self.net, SockAddr::v4([127, 0, 0, 1], 0)) else { return };
+///         while let Ok(stream) = listener.accept(group) {
+///             let _ = stream.close(group);
+///         }
+///     }
+/// }
+///
+/// let attachment = embed(Config::small())?.attach_cpu()?;
+/// let program = attachment.load("", 1)?;
+/// // SAFETY: the kernel has no buffers.
+/// let launch = unsafe { attachment.launch(&program, 1, 1, |net| Accept { net }) }?;
+///
+/// assert!(!launch.wait_timeout(Duration::from_millis(10))?, "it waits for a connection");
+/// launch.cancel();
+/// assert_eq!(launch.finish(FinishPolicy::Close)?.left_open, 1, "the listener");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Launch {
     /// `None` once it is finished.
@@ -150,6 +225,19 @@ impl Attachment {
     ///
     /// # Errors
     /// [`CopyError`], when the module has no such global or CUDA fails.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cuda(&gpu)?;
+    /// let functions = std::fs::read("gpunet_device.ptx")?; // the C functions
+    /// let kernel = std::fs::read("kernel.ptx")?; // from nvcc
+    /// let module = gpu.link(&[("kernel", &kernel), ("gpunet", &functions)])?;
+    /// let token = attachment.token()?;
+    /// attachment.bind(&module, &token)?;
+    /// // ... launch the module's kernels: gpu_usermap::cuda::Device::launch ...
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn bind(&self, module: &Module, token: &LaunchToken) -> Result<(), CopyError> {
         self.listen_for_panics(module);
         module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
@@ -160,6 +248,16 @@ impl Attachment {
     ///
     /// # Errors
     /// [`LaunchError::NotCoResident`], which says how many blocks would fit.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cuda(&gpu)?;
+    /// let program = attachment.load(&std::fs::read_to_string("echo.ptx")?, 256)?;
+    /// // The clients wait for the server.
+    /// attachment.check_co_resident(&program, &[("echo_server", 16, 256), ("echo_client", 64, 256)])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn check_co_resident(
         &self,
         program: &Program,
@@ -181,6 +279,53 @@ impl Attachment {
     ///
     /// # Errors
     /// [`LaunchError`]; nothing was started then.
+    ///
+    /// # Examples
+    /// A kernel that sends a buffer to a TCP program:
+    ///
+    /// ```
+    /// use gpunet_proxy::device::{Buffer, Group, Kernel, Net, Result, SockAddr, Stream};
+    /// use gpunet_proxy::{Config, FinishPolicy, embed};
+    /// use std::io::Read;
+    ///
+    /// #[derive(Clone, Copy)]
+    /// #[repr(C)]
+    /// struct SendTo {
+    ///     net: Net,
+    ///     addr: SockAddr,
+    ///     message: Buffer,
+    /// }
+    ///
+    /// impl Kernel for SendTo {
+    ///     const ENTRY: &'static str = "send_to";
+    ///     fn run<G: Group>(self, group: &G) {
+    ///         let send = || -> Result<()> {
+    ///             let mut stream = Stream::connect(group, self.net, self.addr)?;
+    ///             stream.send_all(group, self.message)?;
+    ///             stream.close(group)
+    ///         };
+    ///         let _ = send();
+    ///     }
+    /// }
+    ///
+    /// let attachment = embed(Config::small())?.attach_cpu()?;
+    /// let mut message = attachment.alloc(5)?;
+    /// message.write(0, b"hello")?;
+    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let addr = SockAddr::from_std(server.local_addr()?);
+    ///
+    /// let program = attachment.load("", 1)?;
+    /// // SAFETY: `message` is dropped after the launch, and only this kernel uses it.
+    /// let launch = unsafe {
+    ///     let message = message.buffer();
+    ///     attachment.launch(&program, 1, 1, |net| SendTo { net, addr, message })
+    /// }?;
+    /// let mut received = String::new();
+    /// server.accept()?.0.read_to_string(&mut received)?;
+    /// assert_eq!(received, "hello");
+    /// launch.finish(FinishPolicy::Close)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn launch<K: Kernel>(
         &self,
         program: &Program,

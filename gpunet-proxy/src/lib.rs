@@ -72,6 +72,14 @@ pub use token::LaunchToken;
 ///
 /// # Errors
 /// [`rdma::Unavailable`].
+///
+/// # Examples
+/// ```
+/// match gpunet_proxy::rdma_devices() {
+///     Ok(devices) => println!("{} RDMA devices", devices.len()),
+///     Err(missing) => println!("no RDMA: {missing}"),
+/// }
+/// ```
 pub fn rdma_devices() -> Result<Vec<rdma::DeviceReport>, rdma::Unavailable> {
     rdma::Rdma::devices()
 }

@@ -16,6 +16,21 @@ use std::sync::Arc;
 
 /// A running proxy, in this process or as a daemon. Clones share it; one in this process stops when the
 /// last clone and the last attachment are gone.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, embed};
+///
+/// let proxy = embed(Config::small())?;
+/// assert!(proxy.daemon().is_none(), "it runs in this process");
+///
+/// // Two programs of one process share a proxy: their sockets reach each other over `peer`.
+/// let other = proxy.clone();
+/// let (server, client) = (proxy.attach_cpu()?, other.attach_cpu()?);
+/// assert_eq!(proxy.snapshot()?.clients.len(), 2);
+/// # drop((server, client));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Proxy {
     pub(crate) side: Side,
@@ -61,6 +76,18 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
 ///
 /// # Errors
 /// [`DaemonError`].
+///
+/// # Examples
+/// ```no_run
+/// use gpunet_proxy::{Config, DaemonError, attach, places};
+///
+/// match attach(&places::daemon_path(), Config::default()) {
+///     Ok(proxy) => println!("{:?}", proxy.daemon()),
+///     Err(DaemonError::NotThere { path, .. }) => println!("start gpunetd: nobody listens at {}", path.display()),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
     Ok(Proxy { side: Side::Daemon(Arc::new(Remote::reach(path, config)?)) })
 }
@@ -73,6 +100,19 @@ pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
 ///
 /// # Errors
 /// [`OpenError`].
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, open};
+/// use std::path::Path;
+///
+/// let proxy = open(Some(Path::new("/run/my-program/gpunetd.sock")), Config::small())?;
+/// match proxy.daemon() {
+///     Some(daemon) => println!("attached to gpunetd {}, process {}", daemon.version, daemon.pid),
+///     None => println!("the proxy runs in this process"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
     let path = path.map_or_else(places::daemon_path, Path::to_owned);
     match attach(&path, config.clone()) {
@@ -112,6 +152,16 @@ impl Proxy {
     ///
     /// # Errors
     /// TimedOut when the control plane does not answer; the system's, where a daemon is to be asked.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let _attachment = proxy.attach_cpu()?;
+    /// for client in proxy.snapshot()?.clients {
+    ///     println!("{} ({}): {} sockets", client.command, client.device, client.sockets);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         match &self.side {
             Side::Embedded(runtime) => runtime.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
@@ -123,6 +173,16 @@ impl Proxy {
     /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
     ///
     /// A daemon goes on; this program leaves it, as if it had been killed.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::AttachError;
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    ///
+    /// proxy.abort();
+    /// assert!(matches!(proxy.attach_cpu(), Err(AttachError::Stopped)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(&self) {
         match &self.side {
             Side::Embedded(runtime) => runtime.stop(),
@@ -137,6 +197,14 @@ impl Proxy {
     /// # Errors
     /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when a daemon
     /// does not allow it.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let attachment = proxy.attach_cpu()?;
+    /// assert_eq!(attachment.device_name(), "cpu");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attach_cpu(&self) -> Result<Attachment, AttachError> {
         self.attach(None)
     }
@@ -145,6 +213,17 @@ impl Proxy {
     ///
     /// # Errors
     /// [`AttachError`], when memory or registration fails.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::Cuda;
+    ///
+    /// let gpu = Cuda::load()?.device(0)?;
+    /// let proxy = gpunet_proxy::embed(gpunet_proxy::Config::default())?;
+    /// let attachment = proxy.attach_cuda(&gpu)?;
+    /// println!("{} has sockets", attachment.device_name());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attach_cuda(&self, device: &Device) -> Result<Attachment, AttachError> {
         self.attach(Some(device))
     }

@@ -56,6 +56,14 @@ impl Attachment {
     ///
     /// # Errors
     /// [`TooManyLaunches`], when all 64 are in use.
+    ///
+    /// # Examples
+    /// ```
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let token = attachment.token()?;
+    /// println!("kernels of this launch find their sockets at {:#x}", token.context());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
         let launch = self.shared.launches().begin().ok_or(TooManyLaunches)?;
         self.shared.memory.set_cancelled(launch, false);
@@ -66,6 +74,21 @@ impl Attachment {
 /// One launch's number: the right to cancel it and to reap what it leaves.
 ///
 /// Dropping it finishes it with [`FinishPolicy::Close`].
+///
+/// # Examples
+/// A program that launches kernels itself, by its own CUDA code, passes [`LaunchToken::context`] to them:
+///
+/// ```
+/// use gpunet_proxy::FinishPolicy;
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let token = attachment.token()?;
+/// let net: u64 = token.context(); // the kernel's parameter of type `Net`
+/// // ... launch the kernel, wait for its end ...
+/// let report = token.finish(FinishPolicy::Close);
+/// assert_eq!(report.left_open, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct LaunchToken {
     launch: u32,

@@ -20,6 +20,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A daemon that serves this program.
+///
+/// # Examples
+/// ```no_run
+/// # use gpunet_proxy::{Config, attach, places};
+/// let proxy = attach(&places::daemon_path(), Config::default())?;
+/// if let Some(daemon) = proxy.daemon() {
+///     println!("gpunetd {} lets a closed stream flush for {:?}", daemon.version, daemon.linger);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DaemonInfo {

@@ -54,6 +54,19 @@ const PULSE: Duration = Duration::from_millis(250);
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Why a daemon could not start.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Access;
+/// use gpunet_proxy::daemon::{StartError, start};
+/// use gpunet_proxy::Config;
+///
+/// // A TCP socket is none that a daemon can serve.
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let refused = start(listener.into(), Config::small(), Access::default());
+/// assert!(matches!(refused, Err(StartError::Listener(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Its proxy could not.
@@ -68,6 +81,24 @@ pub enum StartError {
 }
 
 /// A running daemon. Dropped, it stops at once; [`Daemon::drain`] stops it in good order.
+///
+/// # Examples
+/// ```no_run
+/// use gpunet_proxy::Config;
+/// use gpunet_proxy::access::Access;
+/// use gpunet_proxy::daemon;
+/// use std::time::Duration;
+///
+/// # fn serve(listener: std::os::fd::OwnedFd, stop: std::sync::mpsc::Receiver<()>) -> Result<(), Box<dyn std::error::Error>> {
+/// let daemon = daemon::start(listener, Config::default(), Access::default())?;
+/// while stop.recv_timeout(Duration::from_secs(1)).is_err() {
+///     assert!(daemon.is_alive(), "a thread is stuck");
+/// }
+/// let drained = daemon.drain(Duration::from_secs(30));
+/// println!("{} bytes were lost", drained.undelivered);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Daemon {
     desk: Arc<Desk>,
@@ -75,6 +106,16 @@ pub struct Daemon {
 }
 
 /// How a daemon ended.
+///
+/// # Examples
+/// ```no_run
+/// # fn end(daemon: gpunet_proxy::daemon::Daemon) {
+/// let drained = daemon.drain(std::time::Duration::from_secs(30));
+/// if drained.unfinished > 0 {
+///     eprintln!("{} streams were cut off", drained.unfinished);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -153,6 +194,27 @@ impl Desk {
 ///
 /// # Errors
 /// [`StartError`].
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Access;
+/// use gpunet_proxy::{Config, attach, daemon};
+/// use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+///
+/// # let path = std::env::temp_dir().join(format!("gpunet-doc-{}.sock", std::process::id()));
+/// let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+/// bind(&listener, &SocketAddrUnix::new(&path)?)?;
+/// listen(&listener, 128)?;
+/// let daemon = daemon::start(listener, Config::default(), Access::default())?;
+///
+/// // The daemon's own user may attach, also when nobody is named.
+/// let attachment = attach(&path, Config::small())?.attach_cpu()?;
+/// assert_eq!(daemon.snapshot().expect("an answer").clients.len(), 1);
+/// # drop(attachment);
+/// # drop(daemon);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon, StartError> {
     rustix::io::ioctl_fionbio(&listener, true).map_err(|errno| StartError::Listener(errno.into()))?;
     let kind = rustix::net::sockopt::socket_type(&listener);
@@ -187,6 +249,17 @@ impl Daemon {
     }
 
     /// Other rules from now on. Attachments that are there stay, with the new limits.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn reload(daemon: &gpunet_proxy::daemon::Daemon) -> Result<(), Box<dyn std::error::Error>> {
+    /// use gpunet_proxy::access::Access;
+    ///
+    /// let access: Access = toml::from_str(&std::fs::read_to_string("access.toml")?)?;
+    /// daemon.set_access(access);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_access(&self, access: Access) {
         *lock(&self.desk.access) = access;
         self.desk.orders.send_modify(|order| {

@@ -8,6 +8,14 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 /// What to do about a failure, to be put behind it in a message: something if descriptors have run out, else nothing.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::descriptors::hint;
+///
+/// let error = std::io::Error::from_raw_os_error(24); // EMFILE
+/// assert_eq!(hint(&error), "; raise the limit of file descriptors (`ulimit -n`)");
+/// ```
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     match crate::errno::errno(error) {

@@ -79,6 +79,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// They live until the last clone and the last socket is dropped, which closes the attachment behind
 /// them (that blocks outside of tokio, as dropping an [`Attachment`] does). [`Host::close`] waits for
 /// what is on its way.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::abi::Options;
+/// use gpunet_proxy::{Config, embed};
+/// use tokio::io::AsyncWriteExt;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let host = embed(Config::small())?.host()?;
+/// let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+/// let (mut client, accepted) =
+///     tokio::try_join!(host.connect(listener.local_addr()?, Options::DEFAULT), listener.accept())?;
+/// client.write_all(b"hello").await?;
+/// # drop((client, accepted));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Host {
     core: Arc<Core>,
@@ -107,6 +125,14 @@ impl Proxy {
     ///
     /// # Errors
     /// [`AttachError`], when there is not enough memory or the system refuses a thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let host = proxy.host()?;
+    /// assert_eq!(host.usage().sockets, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn host(&self) -> Result<Host, AttachError> {
         let attachment = self.attach_cpu()?;
         let host = attachment.host()?;
@@ -125,6 +151,14 @@ impl Attachment {
     /// # Errors
     /// [`AttachError`]: the device is a GPU, all launch numbers are in use, or the system refuses a
     /// thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let attachment = proxy.attach_cpu()?;
+    /// let host = attachment.host()?; // connects to what the attachment's kernels bind
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn host(&self) -> Result<Host, AttachError> {
         if self.cuda().is_some() {
             return Err(AttachError::HostOnGpu);
@@ -155,6 +189,21 @@ impl Host {
     /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no socket slot), ENFILE (no file
     /// descriptor), ENOBUFS (no ring memory), EINVAL (options), EOPNOTSUPP (no such transport here), ENETDOWN,
     /// ECANCELED.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::abi::{Options, TransportKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let options = Options::DEFAULT.with_transport(TransportKind::Tcp);
+    /// let stream = host.connect(server.local_addr()?, options).await?;
+    /// assert_eq!(stream.peer_addr()?, server.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(&self, addr: SocketAddr, options: Options) -> io::Result<Stream> {
         let opening = Opening::connect(self.core.net, SockAddr::from_std(addr), options).map_err(io_error)?;
         let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
@@ -167,6 +216,19 @@ impl Host {
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor), ENOBUFS (rings that
     /// can never be had), EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::abi::Options;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn bind(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
         let addr = SockAddr::from_std(addr);
         let opening = Opening::bind(self.core.net, addr, options, backlog).map_err(io_error)?;
@@ -191,6 +253,17 @@ impl Host {
     /// ECANCELED.
     ///
     /// Of [`Attachment::host`] it closes nothing: that is the attachment's business.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let report = host.close().await;
+    /// assert_eq!((report.undelivered, report.unfinished), (0, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(self) -> CloseReport {
         let own = self.core.own().take();
         match own {

@@ -8,6 +8,14 @@ pub const SYSTEM: &str = "/run/gpunet/gpunetd.sock";
 
 /// Where a daemon of this process's user listens: in systemd's runtime directory of the service, else
 /// at [`SYSTEM`] for root, else in the user's runtime directory. `None`: the user has none.
+///
+/// # Examples
+/// ```
+/// match gpunet_proxy::places::listen_path() {
+///     Some(path) => println!("listen at {}", path.display()),
+///     None => eprintln!("set XDG_RUNTIME_DIR, or name a path"),
+/// }
+/// ```
 #[must_use]
 pub fn listen_path() -> Option<PathBuf> {
     if let Some(directories) = env::var_os("RUNTIME_DIRECTORY")
@@ -20,6 +28,11 @@ pub fn listen_path() -> Option<PathBuf> {
 
 /// Where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the user's runtime
 /// directory if there is one, else the system's, at [`SYSTEM`].
+///
+/// # Examples
+/// ```
+/// println!("a daemon is looked for at {}", gpunet_proxy::places::daemon_path().display());
+/// ```
 #[must_use]
 pub fn daemon_path() -> PathBuf {
     daemon_place().0

@@ -12,6 +12,18 @@ const BURST: Duration = Duration::from_secs(1);
 /// One user's account, shared by all attachments of that user.
 ///
 /// Who takes gives back: sockets and memory when they are free again, not when they are asked for.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Account, Limits};
+///
+/// let account = Account::new(1000, Limits { sockets: 1, ..Limits::default() });
+/// account.take_socket()?;
+/// assert!(account.take_socket().is_err(), "that is one too many");
+/// account.give_socket();
+/// assert_eq!(account.usage().sockets, 0);
+/// # Ok::<(), gpunet_proxy::abi::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Account {
     uid: u32,
@@ -237,6 +249,15 @@ impl Account {
 }
 
 /// The accounts of all users.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Accounts, Descriptors, Limits};
+///
+/// let accounts = Accounts::new(Descriptors::of_process(1024));
+/// let account = accounts.account(1000, Limits::default());
+/// assert_eq!(account.uid(), 1000);
+/// ```
 #[derive(Debug, Default)]
 pub struct Accounts {
     accounts: Mutex<BTreeMap<u32, Arc<Account>>>,

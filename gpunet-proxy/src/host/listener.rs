@@ -16,6 +16,25 @@ use tokio::sync::Mutex;
 /// A socket that accepts connections, over every transport that its options allow.
 ///
 /// Dropping it closes it: connections that nobody has accepted are refused or reset.
+///
+/// # Examples
+/// A server with one task for each connection:
+///
+/// ```no_run
+/// use gpunet_proxy::abi::Options;
+///
+/// # async fn serve(host: gpunet_proxy::Host) -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = host.bind("0.0.0.0:7777".parse()?, Options::DEFAULT, 128).await?;
+/// loop {
+///     let (mut stream, peer) = listener.accept().await?;
+///     println!("{peer} by {:?}", stream.transport());
+///     tokio::spawn(async move {
+///         let (read, write) = stream.split();
+///         tokio::io::copy(read, write).await
+///     });
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     /// The accept that was asked for; it outlives the future that asked, so a connection that was taken
@@ -44,6 +63,22 @@ impl Listener {
     /// # Errors
     /// EMFILE, when there is no socket slot for it (the connection stays in the backlog); ENETDOWN; ECANCELED after
     /// [`Host::close`](super::Host::close).
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::abi::Options;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+    /// let client = std::net::TcpStream::connect(listener.local_addr()?)?;
+    /// let (stream, peer) = listener.accept().await?;
+    /// assert_eq!(peer, client.local_addr()?);
+    /// # drop(stream);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let mut asking = self.asking.lock().await;
         loop {

@@ -22,6 +22,28 @@ use tokio::task::coop;
 /// returns when the bytes are in the ring. Shutting down ends the stream in this direction: the peer
 /// reads the end after the data. Dropping the stream closes it: what was written is still delivered,
 /// for as long as linger allows, without holding up the task.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::abi::Options;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+/// # let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+/// # let addr = listener.local_addr()?;
+/// let (mut client, (mut server, _)) =
+///     tokio::try_join!(host.connect(addr, Options::DEFAULT), listener.accept())?;
+/// client.write_all(b"question").await?;
+/// client.shutdown().await?; // the server reads the end after the question
+///
+/// let mut question = String::new();
+/// server.read_to_string(&mut question).await?;
+/// assert_eq!(question, "question");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     read: ReadHalf,
@@ -29,6 +51,18 @@ pub struct Stream {
 }
 
 /// The reading half of a [`Stream`].
+///
+/// # Examples
+/// ```no_run
+/// use tokio::io::AsyncReadExt;
+///
+/// # async fn read(stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
+/// let (mut read, write) = stream.into_split();
+/// let mut header = [0; 16];
+/// read.read_exact(&mut header).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReadHalf {
     ring: Receiving,
@@ -36,6 +70,18 @@ pub struct ReadHalf {
 }
 
 /// The writing half of a [`Stream`]. Dropping it ends the stream in this direction.
+///
+/// # Examples
+/// ```no_run
+/// use tokio::io::AsyncWriteExt;
+///
+/// # async fn write(stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
+/// let (read, mut write) = stream.into_split();
+/// write.write_all(b"the last message").await?;
+/// drop(write); // the peer reads the end; `read` goes on
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct WriteHalf {
     ring: Sending,
@@ -163,11 +209,35 @@ impl Stream {
     }
 
     /// Borrows the halves, for two parts of one task.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn echo(mut stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
+    /// let (read, write) = stream.split();
+    /// let bytes = tokio::io::copy(read, write).await?;
+    /// println!("{bytes} bytes echoed");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn split(&mut self) -> (&mut ReadHalf, &mut WriteHalf) {
         (&mut self.read, &mut self.write)
     }
 
     /// Separates the halves, for two tasks. The stream is closed when both are dropped.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # async fn exchange(stream: gpunet_proxy::host::Stream) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (mut read, mut write) = stream.into_split();
+    /// let sender = tokio::spawn(async move { write.write_all(b"requests").await });
+    /// let mut answers = Vec::new();
+    /// read.read_to_end(&mut answers).await?;
+    /// sender.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn into_split(mut self) -> (ReadHalf, WriteHalf) {
         self.write.apart = true;
@@ -178,6 +248,15 @@ impl Stream {
     ///
     /// # Errors
     /// The halves, when they are of different streams.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gpunet_proxy::host::Stream;
+    /// # fn reunite(stream: Stream) {
+    /// let (read, write) = stream.into_split();
+    /// let stream = Stream::reunite(read, write).expect("the halves of one stream");
+    /// # }
+    /// ```
     pub fn reunite(read: ReadHalf, mut write: WriteHalf) -> Result<Self, Box<(ReadHalf, WriteHalf)>> {
         if !Arc::ptr_eq(&read.seat.socket, &write.seat.socket) {
             return Err(Box::new((read, write)));

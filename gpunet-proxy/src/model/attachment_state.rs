@@ -202,6 +202,14 @@ pub(crate) struct Totals {
 }
 
 /// A snapshot of an attachment's totals.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let stats = attachment.stats();
+/// println!("{} streams are open", stats.opened - stats.closed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -214,6 +222,14 @@ pub struct Stats {
 }
 
 /// What an attachment holds at one moment.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let usage = attachment.usage();
+/// assert_eq!(usage.ring_bytes, usage.free_ring_bytes, "no stream has rings yet");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {

@@ -13,6 +13,19 @@ use std::time::Duration;
 /// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`, `shared_rings`,
 /// `device_rings` and `placement`, within what the daemon allows it; the other fields are the daemon's,
 /// and those of the program are ignored.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+/// use std::time::Duration;
+///
+/// let config = Config {
+///     data_threads: 2,
+///     linger: Duration::from_secs(5),
+///     ..Config::default()
+/// };
+/// assert_eq!(config.check(), Ok(()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sockets per attachment, listeners included. Default 4,096; at most 65,536 (a handle's slot
@@ -60,6 +73,15 @@ pub struct Config {
 }
 
 /// Where the rc transport finds RDMA.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+/// use gpunet_proxy::config::Rdma;
+///
+/// let tcp_and_peer_only = Config { rdma: Rdma::Off, ..Config::default() };
+/// # assert!(matches!(tcp_and_peer_only.rdma, Rdma::Off));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub enum Rdma {
     /// libibverbs and librdmacm, opened when they are first wanted.
@@ -118,6 +140,15 @@ impl Config {
     ///
     /// # Errors
     /// The first [`BadConfig`].
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::Config;
+    ///
+    /// let bad = Config { sockets: 70_000, ..Config::default() }.check().unwrap_err();
+    /// assert_eq!(bad.setting, "sockets");
+    /// assert_eq!(bad.to_string(), "bad setting: sockets = 70000; expected 1 to 65536");
+    /// ```
     pub fn check(&self) -> Result<(), BadConfig> {
         let rules = [
             ("sockets", u64::from(self.sockets), 1..=u64::from(MAX_SOCKETS), "1 to 65536"),

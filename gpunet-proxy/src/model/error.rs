@@ -10,6 +10,14 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why a proxy could not be started.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, EmbedError, embed};
+///
+/// let refused = embed(Config { data_threads: 0, ..Config::small() });
+/// assert!(matches!(refused, Err(EmbedError::Config(bad)) if bad.setting == "data_threads"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
     /// A setting cannot be.
@@ -26,6 +34,15 @@ pub enum EmbedError {
 }
 
 /// Why a daemon does not serve this program.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, DaemonError, attach};
+/// use std::path::Path;
+///
+/// let refused = attach(Path::new("/run/nobody/gpunetd.sock"), Config::small());
+/// assert!(matches!(refused, Err(DaemonError::NotThere { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
@@ -101,6 +118,18 @@ impl From<DaemonError> for io::Error {
 }
 
 /// Why there is no proxy.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, DaemonError, OpenError, open};
+///
+/// # let nobody = std::path::Path::new("/run/nobody/gpunetd.sock");
+/// match open(Some(nobody), Config::small()) {
+///     Ok(proxy) => println!("{:?}", proxy.daemon()),
+///     Err(OpenError::Daemon(DaemonError::Refused { reason, .. })) => eprintln!("the daemon refuses: {reason}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -113,6 +142,19 @@ pub enum OpenError {
 }
 
 /// Why a device could not be attached.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{AttachError, Config, embed};
+///
+/// # let proxy = embed(Config::small())?;
+/// match proxy.attach_cpu() {
+///     Ok(attachment) => println!("{} has sockets", attachment.device_name()),
+///     Err(AttachError::Region { bytes, .. }) => eprintln!("no {bytes} bytes: try Config::small()"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// No pinned memory of that size.
@@ -167,6 +209,16 @@ fn region_hint(error: &RegionError) -> &'static str {
 }
 
 /// All launch numbers are in use.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::TooManyLaunches;
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let tokens = (0..64).map(|_| attachment.token()).collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(attachment.token().err(), Some(TooManyLaunches));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{LAUNCHES} launches are running on this attachment; finish one first")]
 pub struct TooManyLaunches;

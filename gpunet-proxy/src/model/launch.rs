@@ -3,6 +3,19 @@
 use gpunet_abi::Handle;
 
 /// What happens to the sockets that a finished launch left open.
+///
+/// # Examples
+/// A kernel that prepares listeners for later kernels leaves them open:
+///
+/// ```no_run
+/// use gpunet_proxy::{FinishPolicy, KernelError, Launch};
+///
+/// fn prepared(launch: Launch) -> Result<(), KernelError> {
+///     let report = launch.finish(FinishPolicy::Keep)?;
+///     println!("{} listeners stay", report.left_open);
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishPolicy {
     /// They stay, for a later kernel on the same device.
@@ -15,6 +28,16 @@ pub enum FinishPolicy {
 }
 
 /// What a finished launch left.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::FinishPolicy;
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let report = attachment.token()?.finish(FinishPolicy::Close);
+/// assert_eq!(report.left_open, 0, "no kernel ran");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishReport {

@@ -5,6 +5,17 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// A daemon at one moment.
+///
+/// # Examples
+/// ```
+/// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+/// let snapshot = proxy.snapshot()?;
+/// println!("{} clients, {} bytes sent over TCP", snapshot.clients.len(), snapshot.totals.tcp.sent);
+/// for socket in &snapshot.sockets {
+///     println!("{:?} -> {:?}: {}", socket.local, socket.peer, socket.state.name());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of these structures: [`Snapshot::VERSION`].
@@ -124,6 +135,14 @@ pub struct Socket {
 }
 
 /// What a socket is doing.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::State;
+///
+/// assert_eq!(State::SendClosed.name(), "send_closed");
+/// assert!(State::ALL.contains(&State::Listen));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

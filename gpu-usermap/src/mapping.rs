@@ -87,6 +87,18 @@ impl Choice {
 }
 
 /// Is one way to map GPU memory, and whether it works here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::backends;
+///
+/// for backend in backends() {
+///     match backend.usable {
+///         Ok(()) => println!("{} works", backend.kind),
+///         Err(why) => println!("{} does not: {why}", backend.kind),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     /// Which way.
@@ -130,6 +142,17 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
 /// # Errors
 /// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is misuse
 /// ([`MappingUnavailable::OutOfBounds`]); the rest are facts of the machine, after which pinned memory serves.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+/// use gpu_usermap::mapping::{Choice, map};
+///
+/// let buffer = Cuda::load()?.device(0)?.alloc(2 << 20)?;
+/// let mut mapping = map(&buffer, 0..4096, Choice::Auto)?;
+/// mapping.write(0, b"from the CPU")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn map(buffer: &GpuBuffer, range: Range<usize>, choice: Choice) -> Result<Mapping, NotMapped> {
     map_at(Path::new(GDRDRV), buffer, range, choice)
 }

@@ -46,6 +46,14 @@ impl fmt::Display for Placement {
 }
 
 /// Says which placement a program wants. Reads from `auto`, `dma-buf`, `peer-mem` and `pinned`.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Placement, Wanted};
+///
+/// assert_eq!("pinned".parse(), Ok(Wanted::Only(Placement::Pinned)));
+/// assert_eq!(Wanted::default(), Wanted::Auto);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Wanted {
     /// The first that works, in the order of [`Placement`].
@@ -75,6 +83,14 @@ impl FromStr for Wanted {
 pub struct UnknownPlacement(pub String);
 
 /// Is everything that the choice depends on.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, Reason, why_not};
+///
+/// let no_gpu = Facts::default();
+/// assert!(why_not(&no_gpu, Placement::GpuDmaBuf).contains(&Reason::NoGpu));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// What the GPU offers; `None` without a GPU.
@@ -146,6 +162,16 @@ pub struct PlacementRefused {
 ///
 /// # Errors
 /// [`PlacementRefused`] if one placement was wanted and does not work here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, Wanted, choose};
+///
+/// let facts = Facts::default(); // a machine without GPU and RDMA
+/// assert_eq!(choose(&facts, Wanted::Auto), Ok(Placement::Pinned));
+/// let refused = choose(&facts, Wanted::Only(Placement::GpuDmaBuf)).unwrap_err();
+/// assert!(refused.to_string().starts_with("GPU memory by dma-buf: no GPU, no RDMA device"));
+/// ```
 pub fn choose(facts: &Facts, wanted: Wanted) -> Result<Placement, PlacementRefused> {
     match wanted {
         Wanted::Auto => {

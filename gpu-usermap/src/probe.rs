@@ -11,6 +11,15 @@ use crate::placement::{Facts, System};
 pub use crate::cuda::{FlushOptions, WritesOrdering};
 
 /// Is everything [`probe()`] found. Prints one line per fact.
+///
+/// # Examples
+/// ```
+/// let probe = gpu_usermap::probe();
+/// print!("{probe}");
+/// for gpu in &probe.devices {
+///     println!("GPU {} is a {} of {} bytes", gpu.ordinal, gpu.name, gpu.total_memory);
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Probe {
@@ -28,6 +37,16 @@ pub struct Probe {
 
 impl Probe {
     /// Returns what the place of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::placement::{Wanted, choose};
+    ///
+    /// let probe = gpu_usermap::probe();
+    /// let placement = choose(&probe.facts(probe.devices.first()), Wanted::Auto)?;
+    /// println!("rings lie in {placement}");
+    /// # Ok::<(), gpu_usermap::placement::PlacementRefused>(())
+    /// ```
     pub fn facts(&self, device: Option<&DeviceProbe>) -> Facts {
         let gpu = device.map(DeviceProbe::rdma_attributes);
         Facts { gpu, system: self.rdma.clone(), card_takes_dmabuf: None }
@@ -85,6 +104,14 @@ pub struct DeviceProbe {
 }
 
 /// Is a GPU's place on the PCI bus. Prints as `/sys/bus/pci/devices` spells it.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::probe::PciAddress;
+///
+/// let address = PciAddress { domain: 0, bus: 0x1b, device: 0 };
+/// assert_eq!(address.to_string(), "0000:1b:00.0");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PciAddress {
     /// The domain.
@@ -124,6 +151,14 @@ impl DeviceProbe {
 /// Looks what the machine offers.
 ///
 /// It initialises the driver where there is one ([`Cuda::load`]), creates no context, uses no GPU memory, and never panics.
+///
+/// # Examples
+/// ```
+/// match gpu_usermap::probe().driver {
+///     Ok(driver) => println!("CUDA {}", driver.version),
+///     Err(missing) => println!("no CUDA: {missing}"),
+/// }
+/// ```
 pub fn probe() -> Probe {
     let cuda = Cuda::load();
     let (mut devices, mut failed_devices) = (Vec::new(), Vec::new());

@@ -31,6 +31,20 @@ pub(crate) use memfd::page_size;
 /// The seals stop any holder of the descriptor from changing the length. They do not stop one from writing arbitrary bytes,
 /// nor from punching a hole (which detaches pages from the GPU's view of them); what is read from a region is untrusted
 /// input, and a region is shared only with a process that may lose its own connections by misusing it.
+///
+/// # Examples
+/// Two processes share a region by its descriptor:
+///
+/// ```
+/// use gpu_usermap::PinnedRegion;
+///
+/// let region = PinnedRegion::create("rings", 1 << 20)?;
+/// let sent = region.fd().try_clone_to_owned()?; // to another process, over a Unix socket
+/// let received = PinnedRegion::from_fd(sent)?;
+/// assert_eq!(received.len(), region.len());
+/// assert_ne!(received.base(), region.base(), "another mapping of the same pages");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct PinnedRegion {
     mapping: Mapping,
@@ -47,6 +61,15 @@ impl PinnedRegion {
     /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are misuse;
     /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also: more than the machine has available, which is
     /// looked up first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::PinnedRegion;
+    ///
+    /// let region = PinnedRegion::create("rings", 5000)?;
+    /// assert_eq!(region.len() % 4096, 0, "whole pages");
+    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// ```
     pub fn create(name: &str, len: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
         room::check(len)?;
@@ -64,6 +87,16 @@ impl PinnedRegion {
     ///
     /// # Errors
     /// As [`create`](Self::create).
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::PinnedRegion;
+    ///
+    /// let region = PinnedRegion::create_growing("rings", 64 << 20, 4096)?;
+    /// // ... the first page can be used already ...
+    /// region.grow(4096, region.len())?; // on another thread
+    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// ```
     pub fn create_growing(name: &str, len: usize, first: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
         room::check(len)?;
@@ -111,6 +144,17 @@ impl PinnedRegion {
     /// [`RegionError::NotAMemfd`], [`RegionError::SealsMissing`], [`RegionError::ZeroLength`],
     /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] say that the peer sent something else;
     /// [`RegionError::NoMemory`] means that this process has no address space left.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::{PinnedRegion, RegionError};
+    /// use std::os::fd::OwnedFd;
+    ///
+    /// let socket = std::os::unix::net::UnixDatagram::unbound()?;
+    /// let refused = PinnedRegion::from_fd(OwnedFd::from(socket));
+    /// assert!(matches!(refused, Err(RegionError::NotAMemfd { .. })));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn from_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
         let len = memfd::checked_len(fd.as_fd(), true)?;
         if !len.is_multiple_of(page_size()) {
@@ -141,6 +185,18 @@ impl PinnedRegion {
     ///
     /// # Errors
     /// [`RegionError::Mmap`]: the addresses are unmapped then.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::PinnedRegion;
+    /// use std::sync::Arc;
+    ///
+    /// let region = PinnedRegion::create("rings", 4096)?;
+    /// let region = Arc::try_unwrap(region).expect("the only owner");
+    /// let vacated = region.vacate()?; // the pages are free, the addresses are not
+    /// # drop(vacated);
+    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// ```
     pub fn vacate(self) -> Result<Vacated, RegionError> {
         let len = self.len();
         self.mapping.vacate().map_err(|source| RegionError::Mmap { len, source })

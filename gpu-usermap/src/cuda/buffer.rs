@@ -10,6 +10,16 @@ use super::release::Release;
 /// Owns a piece of GPU memory.
 ///
 /// Clones share it. The last drop returns at once; the memory is freed when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(4096)?;
+/// let mut bytes = [1; 16];
+/// gpu.read(&buffer, 0, &mut bytes)?;
+/// assert_eq!(bytes, [0; 16], "new memory is zeroed");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct GpuBuffer {
     inner: Arc<BufferInner>,

@@ -15,6 +15,17 @@ use super::raw::{CUdevice, ContextHandle, constants};
 /// Clones share the context and the agent thread. When the last of them and of its children (buffers, registrations,
 /// modules, launches) drops, that drop waits until the device's kernels have ended, at most 10 seconds, and gives everything back;
 /// what a kernel still uses after that is leaked to it, with an error in the log.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let gpu = Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(4096)?;
+/// gpu.write(&buffer, 0, b"hello")?;
+/// println!("{}: the buffer is at {:#x}", gpu.name(), buffer.ptr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
@@ -84,6 +95,17 @@ impl Device {
     ///
     /// # Safety
     /// `context` is a live `CUcontext` of this process. It stays live until the device and all its children are dropped.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{Cuda, Device};
+    ///
+    /// let context = cudarc::driver::CudaContext::new(0)?;
+    /// // SAFETY: `context` outlives the device and everything made from it.
+    /// let gpu = unsafe { Device::from_raw_context(&Cuda::load()?, context.cu_ctx().cast()) }?;
+    /// # drop(gpu);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(unsafe_code, reason = "the caller vouches for the context")]
     pub unsafe fn from_raw_context(cuda: &Cuda, context: *mut c_void) -> Result<Self, CudaError> {
         Self::open(cuda, Origin::Borrowed(ContextHandle(context)))
@@ -124,6 +146,15 @@ impl Device {
     ///
     /// # Errors
     /// [`CudaError`] with `CUDA_ERROR_INVALID_VALUE` where the driver is older than the attribute.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{Cuda, DeviceAttribute};
+    ///
+    /// let gpu = Cuda::load()?.device(0)?;
+    /// assert!(gpu.attribute(DeviceAttribute::MaxThreadsPerBlock)? >= 1024);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attribute(&self, attribute: DeviceAttribute) -> Result<i32, CudaError> {
         self.inner.cuda.driver().device_attribute(self.inner.device, attribute.number())
     }

@@ -14,6 +14,15 @@ use super::raw::constants::{ERROR_INVALID_VALUE, ERROR_NOT_SUPPORTED, RANGE_FLAG
 ///
 /// A dma-buf holds whole host pages, so it may begin before the bytes that were asked for and end after them. What else
 /// lies in those pages belongs to other buffers: register and map `len` bytes from `offset`, and nothing else.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(2 << 20)?;
+/// let dmabuf = buffer.export_dmabuf()?;
+/// println!("register {} bytes from {} of {:?}", dmabuf.len, dmabuf.offset, dmabuf.fd);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct DmaBuf {
     /// The descriptor. It keeps the physical memory alive, but not the GPU's addresses of it: keep the buffer as well.
@@ -25,6 +34,19 @@ pub struct DmaBuf {
 }
 
 /// Says over which hardware path the users of a dma-buf reach the GPU.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::{DmabufError, DmabufRoute};
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(2 << 20)?;
+/// let dmabuf = match buffer.export_dmabuf_range(0..1 << 20, DmabufRoute::Pcie) {
+///     Err(DmabufError::RouteUnsupported) => buffer.export_dmabuf_range(0..1 << 20, DmabufRoute::Default)?,
+///     exported => exported?,
+/// };
+/// # drop(dmabuf);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmabufRoute {
     /// The driver's choice: PCIe, except on machines where CPU and GPU share a coherent link (Grace Hopper).

@@ -7,6 +7,15 @@ use super::version::DriverVersion;
 /// Reports a driver call that failed.
 ///
 /// Codes stay numbers: a driver newer than this crate may return ones that it does not know.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let error = Cuda::load()?.device(99).unwrap_err();
+/// println!("{} failed: {}", error.call, error.name); // cuDeviceGet failed: CUDA_ERROR_INVALID_DEVICE
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaError {
     /// The driver function, or what was being waited for.
@@ -74,6 +83,17 @@ fn display_version(version: &Option<DriverVersion>) -> String {
 }
 
 /// Says why a copy was refused or failed.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::CopyError;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(4)?;
+/// let refused = gpu.write(&buffer, 0, b"too long");
+/// assert_eq!(refused, Err(CopyError::OutOfBounds { offset: 0, len: 8, size: 4 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
@@ -117,6 +137,16 @@ impl fmt::Display for SymbolKind {
 }
 
 /// Reports a name that could not be used.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// # let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// if let Err(error) = module.function("ecko") {
+///     eprintln!("{error}"); // the kernel `ecko` of the module: ... CUDA_ERROR_NOT_FOUND (500)
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {kind} `{name}` of the module: {source}")]
 pub struct SymbolError {

@@ -18,6 +18,16 @@ use super::raw::constants::{
 use super::raw::{FunctionHandle, ModuleHandle};
 
 /// Is a kernel of a loaded module. It keeps the module loaded.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// # let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// let function = module.function("echo")?;
+/// let blocks = function.occupancy(256, 0)? * gpu.multiprocessors();
+/// println!("{} registers; {blocks} blocks of 256 threads at a time", function.attributes().registers);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Function {
     inner: Arc<FunctionInner>,

@@ -35,6 +35,17 @@ pub struct ImportedBuffer {
 }
 
 /// Says why memory could not be imported.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::ImportError;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let file = std::fs::File::open("/etc/hostname")?;
+/// let refused = gpu.import(file.into(), 2 << 20);
+/// assert!(matches!(refused, Err(ImportError::NotExported { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {

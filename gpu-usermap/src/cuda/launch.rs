@@ -22,6 +22,19 @@ pub use check::LaunchError;
 /// Watches launched kernels.
 ///
 /// Clones watch the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+///
+/// # fn end(launch: gpu_usermap::cuda::Launch) -> Result<(), gpu_usermap::cuda::CudaError> {
+/// if !launch.wait_timeout(Duration::from_secs(1))? {
+///     println!("{} still works", launch.device().name());
+///     launch.wait()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Launch {
     device: Device,
@@ -47,6 +60,27 @@ impl Device {
     /// # Safety
     /// For every spec, `params` suit the kernel, and what its code reads and writes through them is valid, and stays so until the
     /// kernel ends. Buffers and registrations may be dropped earlier (their release waits), unless by other device handles.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{Cuda, LaunchSpec, param};
+    ///
+    /// let gpu = Cuda::load()?.device(0)?;
+    /// let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+    /// let buffer = gpu.alloc(4096)?;
+    /// let spec = LaunchSpec {
+    ///     function: module.function("fill")?,
+    ///     grid: (1, 1, 1),
+    ///     block: (256, 1, 1),
+    ///     shared_bytes: 0,
+    ///     // SAFETY: an integer has no padding.
+    ///     params: vec![unsafe { param(buffer.ptr()) }],
+    /// };
+    /// // SAFETY: the kernel takes the address of 4096 bytes, and writes them.
+    /// let launch = unsafe { gpu.launch(&[spec]) }?;
+    /// launch.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn launch(&self, specs: &[LaunchSpec]) -> Result<Launch, LaunchError> {
         check::all(self, specs)?;
         let kernels: Vec<Prepared> = specs.iter().map(prepare).collect();

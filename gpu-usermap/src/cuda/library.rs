@@ -15,6 +15,15 @@ use super::version::DriverVersion;
 const LIBRARY_NAMES: &[&CStr] = &[c"libcuda.so.1", c"libcuda.so"];
 
 /// Is the CUDA driver of this process, loaded and initialised.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let cuda = Cuda::load()?;
+/// println!("CUDA {}, {} GPUs", cuda.driver_version(), cuda.device_count()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Cuda {
     inner: Arc<CudaInner>,
@@ -35,6 +44,17 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Unavailable`] says what is missing: the library, a function in it, or a GPU that it can drive.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::cuda::{Cuda, Unavailable};
+    ///
+    /// match Cuda::load() {
+    ///     Ok(cuda) => println!("CUDA {}", cuda.driver_version()),
+    ///     Err(Unavailable::Library { reason }) => println!("no driver is installed: {reason}"),
+    ///     Err(other) => println!("{other}"),
+    /// }
+    /// ```
     pub fn load() -> Result<Self, Unavailable> {
         static LOADED: OnceLock<Cuda> = OnceLock::new();
         static LOADING: Mutex<()> = Mutex::new(());

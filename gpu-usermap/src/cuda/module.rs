@@ -15,6 +15,14 @@ use super::release::Release;
 /// Owns code that is loaded on a device.
 ///
 /// Clones share it. The last drop returns at once; the code is unloaded when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// gpu.write_symbol(&module, "limit", &64_u32.to_ne_bytes())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Module {
     inner: Arc<ModuleInner>,

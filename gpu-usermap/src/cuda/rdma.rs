@@ -19,6 +19,14 @@ use super::error::CudaError;
 use super::raw::constants;
 
 /// Says for whom a network card's writes to GPU memory arrive in order without a flush.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::WritesOrdering;
+///
+/// assert!(WritesOrdering::Owner.ordered_for_owner());
+/// assert!(!WritesOrdering::Nobody.ordered_for_owner());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritesOrdering {
     /// Nobody: a flush is needed before data may be read.
@@ -49,6 +57,13 @@ impl WritesOrdering {
 }
 
 /// Says how a network card's writes can be flushed: the driver's bit set.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::FlushOptions;
+///
+/// assert!(FlushOptions(1).from_host() && !FlushOptions(1).by_stream_operation());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushOptions(pub i32);
 
@@ -139,6 +154,18 @@ impl Device {
     ///
     /// # Errors
     /// [`RdmaCallError`]: a driver before 11.3, or a device that cannot be flushed from the host.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{FlushScope, WritesOrdering};
+    ///
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// let ordering = gpu.rdma_attributes().writes_ordering;
+    /// if !ordering.is_some_and(WritesOrdering::ordered_for_owner) {
+    ///     gpu.flush_gpudirect_rdma_writes(FlushScope::Owner)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn flush_gpudirect_rdma_writes(&self, scope: FlushScope) -> Result<(), RdmaCallError> {
         let scope = match scope {
             FlushScope::Owner => constants::FLUSH_TO_OWNER,

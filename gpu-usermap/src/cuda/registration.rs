@@ -15,6 +15,16 @@ use crate::region::{Mapping, PinnedRegion, RegionError};
 /// Clones share it. It registers a mapping of its own, not the region's: so the same region can be registered with any
 /// number of devices and contexts of a process, in any order of drops (the driver accepts a range of addresses only once).
 /// The last drop returns at once; the memory is unregistered and unmapped when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::{PinnedRegion, cuda::Cuda};
+///
+/// let gpu = Cuda::load()?.device(0)?;
+/// let registration = gpu.register(PinnedRegion::create("rings", 1 << 20)?)?;
+/// println!("kernels see the region at {:#x}", registration.device_ptr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Registration {
     inner: Arc<RegistrationInner>,

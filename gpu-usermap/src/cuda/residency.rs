@@ -80,6 +80,15 @@ pub enum CoResidencyError {
 ///
 /// # Errors
 /// [`NotCoResident`] for the first kernel that does not fit beside those before it.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{KernelDemand, fit_together};
+///
+/// let server = KernelDemand { kernel: "server".to_owned(), blocks: 140, blocks_per_sm: 1 };
+/// let refused = fit_together(&[server], 132, 0).unwrap_err();
+/// assert_eq!(refused.blocks_that_fit, 132);
+/// ```
 pub fn fit_together(demands: &[KernelDemand], sms: u32, sms_running: u32) -> Result<(), NotCoResident> {
     let mut sms_beside: u32 = 0;
     for demand in demands {
@@ -117,6 +126,21 @@ impl Device {
     ///
     /// # Errors
     /// [`CoResidencyError::NotCoResident`] says which kernel does not fit, how many blocks would, and what to do.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{CoResidencyError, LaunchSpec};
+    ///
+    /// # fn check(gpu: &gpu_usermap::cuda::Device, specs: &[LaunchSpec]) -> Result<(), CoResidencyError> {
+    /// match gpu.check_co_resident(specs) {
+    ///     Err(CoResidencyError::NotCoResident(refused)) => {
+    ///         println!("launch at most {} blocks of {}", refused.blocks_that_fit, refused.kernel);
+    ///     }
+    ///     other => other?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check_co_resident(&self, specs: &[LaunchSpec]) -> Result<(), CoResidencyError> {
         if let Some(other) = specs.iter().find(|spec| !self.is(spec.function.device())) {
             return Err(CoResidencyError::OtherDevice { kernel: other.function.name().to_owned() });

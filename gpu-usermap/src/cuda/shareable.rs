@@ -19,6 +19,19 @@ use super::release::Release;
 /// buffer nor the end of this process takes it away from an importer.
 ///
 /// Clones share it. The last drop returns at once; the memory is unmapped here when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let cuda = Cuda::load()?;
+/// let (owner, reader) = (cuda.device(0)?, cuda.device(1)?);
+/// let shared = owner.alloc_shareable(2 << 20)?;
+/// // Here or, with the descriptor and the length sent over a Unix socket, in another process:
+/// let imported = reader.import(shared.export()?, shared.len())?;
+/// println!("{:#x} on one GPU is {:#x} on the other", shared.ptr(), imported.ptr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ShareableBuffer {
     buffer: GpuBuffer,
@@ -27,6 +40,15 @@ pub struct ShareableBuffer {
 }
 
 /// Says why a GPU's memory cannot be shared.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// if let Err(why) = gpu.can_share() {
+///     println!("{}: {why}", gpu.name());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotShareable {

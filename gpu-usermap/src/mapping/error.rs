@@ -139,6 +139,19 @@ pub enum MappingUnavailable {
 }
 
 /// Reports that GPU memory is not mapped: each backend with its reason, in the order in which they were tried.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::{Choice, map};
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
+/// if let Err(refused) = map(&buffer, 0..4096, Choice::Auto) {
+///     for (kind, why) in &refused.reasons {
+///         println!("{kind}: {why}");
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("GPU memory is not mapped: {}", display_reasons(.reasons))]
 pub struct NotMapped {

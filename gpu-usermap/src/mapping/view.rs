@@ -47,6 +47,20 @@ pub enum MemoryType {
 /// # Limits
 /// A program that resets the device or destroys its context by other means (`cudaDeviceReset`) takes the memory away under the
 /// mapping; with gdrdrv an access then ends the process by a signal.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::{Mapping, AccessError};
+///
+/// /// A message, and behind it the word that kernels poll.
+/// fn send(mapping: Mapping, message: &[u8]) -> Result<(), AccessError> {
+///     let (mut data, word) = mapping.split_at(4096)?;
+///     let mut word = word.into_word()?;
+///     data.write(0, message)?;
+///     word.publish(message.len() as u64);
+///     Ok(())
+/// }
+/// ```
 pub struct Mapping {
     owner: Arc<Owner>,
     base: NonNull<u8>,

@@ -5,6 +5,16 @@ use super::{AccessError, Mapping, barrier};
 /// Owns one aligned word of 8 bytes in mapped GPU memory.
 ///
 /// The CPU is its one writer. A kernel reads it by an acquire load at system scope, at the price of a load from its own memory.
+///
+/// # Examples
+/// ```no_run
+/// # fn stop(mapping: gpu_usermap::mapping::Mapping) -> Result<(), gpu_usermap::mapping::AccessError> {
+/// let mut stop = mapping.into_word()?;
+/// println!("the kernel polls {:#x}", stop.device_ptr());
+/// stop.publish(1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct MappedWord {
     mapping: Mapping,

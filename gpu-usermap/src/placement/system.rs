@@ -28,6 +28,14 @@ impl fmt::Display for KernelVersion {
 }
 
 /// Says what the machine offers to RDMA.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::System;
+///
+/// let system = System::look();
+/// println!("RDMA devices: {:?}", system.rdma_devices);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct System {
     /// The names of the RDMA devices, sorted, e.g. `mlx5_0`. Whether this process may open them is another question.

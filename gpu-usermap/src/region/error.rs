@@ -3,6 +3,14 @@
 use std::io;
 
 /// Says why [`PinnedRegion::create`](super::PinnedRegion::create) or [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::{PinnedRegion, RegionError};
+///
+/// assert!(matches!(PinnedRegion::create("rings", 0), Err(RegionError::ZeroLength)));
+/// assert!(matches!(PinnedRegion::create("rings", 1 << 50), Err(RegionError::NoMemory { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {

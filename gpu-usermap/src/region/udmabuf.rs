@@ -28,6 +28,14 @@ impl PinnedRegion {
     /// # Errors
     /// No `/dev/udmabuf` (Linux 4.20 with CONFIG_UDMABUF, as root or in group kvm); EINVAL also for more than the module's `size_limit_mb`
     /// (64 MiB by default).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let region = gpu_usermap::PinnedRegion::create("rings", 2 << 20)?;
+    /// let dmabuf = region.export_dmabuf()?;
+    /// # drop(dmabuf);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn export_dmabuf(&self) -> io::Result<OwnedFd> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/udmabuf")?;
         let memfd = self.fd().as_raw_fd().cast_unsigned();

@@ -11,7 +11,7 @@
 //!
 //! # Under a running kernel
 //! A gpunet kernel runs until the host tells it to stop, and waits for the host meanwhile. A CUDA call that waits for that kernel
-//! then waits for ever. So every call that needs a context runs on the device's **agent thread** (`gpunet-cuda-agent`), which
+//! then never returns. So every call that needs a context runs on the device's **agent thread** (`gpunet-cuda-agent`), which
 //! no kernel and no network peer waits for, and the calls are divided:
 //!
 //! | call | under a running kernel | why |
@@ -25,7 +25,7 @@
 //! | `cuMemImportFromShareableHandle`, and the mapping: [`Device::import`] | yes, (t) | page tables only, on either GPU |
 //! | undoing a refused import: `cuMemAddressFree`, `cuMemRelease` | yes, (t) | nobody was told the address; so a peer's refused offers leave nothing behind |
 //! | `cuMemGetHandleForAddressRange`: [`GpuBuffer::export_dmabuf`] | yes, (t) | a kernel-mode object for existing pages |
-//! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's book of allocations |
+//! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's table of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
 //! | `cuLaunchKernel`: [`Device::launch`] | yes, (t) | its code was loaded, and its local memory set aside, with its module; else [`LaunchError::LocalMemory`] |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context (the first two do on an H200); dropped handles are queued until no launch made through this device runs |

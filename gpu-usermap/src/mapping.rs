@@ -25,43 +25,26 @@ mod copy;
 mod dmabuf;
 mod error;
 mod gdrdrv;
+mod kind;
 #[cfg(test)]
 mod tests;
 mod view;
 mod word;
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 use crate::cuda::{Cuda, DeviceAttribute, GpuBuffer, Unavailable, Uncontexted};
 
 pub use error::{AccessError, GdrdrvVersion, MappingUnavailable, NotMapped};
+pub use kind::BackendKind;
 pub use view::{Mapping, MemoryType};
 pub use word::MappedWord;
 
 /// Where the kernel module puts its device file.
 const GDRDRV: &str = "/dev/gdrdrv";
 
-/// Names a way to map GPU memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BackendKind {
-    /// GDRCopy's kernel module.
-    Gdrdrv,
-    /// `mmap` of an exported dma-buf.
-    DmaBuf,
-}
-
-impl fmt::Display for BackendKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gdrdrv => "gdrdrv",
-            Self::DmaBuf => "dma-buf mmap",
-        })
-    }
-}
-
-/// Says which ways [`map`] may try.
+/// The backends that [`map`] may try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
     /// gdrdrv, then the dma-buf: the module has served for years, the other way is new.
@@ -86,7 +69,7 @@ impl Choice {
     }
 }
 
-/// Is one way to map GPU memory, and whether it works here.
+/// One way to map GPU memory, and whether it works here.
 ///
 /// # Examples
 /// ```
@@ -101,13 +84,13 @@ impl Choice {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// Which way.
+    /// Which backend.
     pub kind: BackendKind,
-    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be refused, by its place or for want of room.
+    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be refused, for its address or for lack of room.
     pub usable: Result<(), MappingUnavailable>,
 }
 
-/// Lists the ways to map GPU memory on this machine, in the order in which [`map`] tries them.
+/// Returns the ways to map GPU memory on this machine, in the order in which [`map`] tries them.
 pub fn backends() -> Vec<Backend> {
     backends_with(&Cuda::load())
 }
@@ -140,7 +123,7 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
 /// pages with gdrdrv), of which some GPUs have only 256 MiB.
 ///
 /// # Errors
-/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is misuse
+/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is a mistake of the caller
 /// ([`MappingUnavailable::OutOfBounds`]); the rest are facts of the machine, after which pinned memory serves.
 ///
 /// # Examples

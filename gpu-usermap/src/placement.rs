@@ -24,7 +24,7 @@ pub use system::{KernelVersion, System};
 /// The first Linux with `UVERBS_METHOD_REG_DMABUF_MR` (5.12).
 const DMABUF_KERNEL: KernelVersion = KernelVersion { major: 5, minor: 12 };
 
-/// Says where rings lie and how a card is told of them.
+/// Where rings lie, and how a card is told of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// In GPU memory, registered as a dma-buf.
@@ -45,7 +45,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Says which placement a program wants. Reads from `auto`, `dma-buf`, `peer-mem` and `pinned`.
+/// The placement that a program asks for. It parses from `auto`, `dma-buf`, `peer-mem` and `pinned`.
 ///
 /// # Examples
 /// ```
@@ -77,12 +77,12 @@ impl FromStr for Wanted {
     }
 }
 
-/// Reports a word that names no placement.
+/// A text that names no placement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of auto, dma-buf, peer-mem, pinned")]
 pub struct UnknownPlacement(pub String);
 
-/// Is everything that the choice depends on.
+/// Everything that the choice depends on.
 ///
 /// # Examples
 /// ```
@@ -102,13 +102,13 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at a device and at the machine. Makes no context call.
+    /// Gathers the facts of a device and of the machine. Makes no context call.
     pub fn look(device: Option<&Device>) -> Self {
         Self { gpu: device.map(Device::rdma_attributes), system: System::look(), card_takes_dmabuf: None }
     }
 }
 
-/// Says why a placement does not work.
+/// Why a placement does not work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -146,7 +146,7 @@ pub enum Reason {
     NeedsFlush,
 }
 
-/// Reports that the wanted placement does not work.
+/// Error of [`choose`]: the wanted placement does not work here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{placement}: {}", join(reasons))]
 pub struct PlacementRefused {
@@ -224,7 +224,7 @@ pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
     reasons
 }
 
-/// Tells whether every message in GPU memory needs
+/// Returns whether every message in GPU memory needs
 /// [`Device::flush_gpudirect_rdma_writes`](crate::cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
 pub fn needs_flush(facts: &Facts) -> bool {
     facts.gpu.as_ref().is_some_and(|gpu| flush_of(gpu) != Flush::Needless)
@@ -237,7 +237,7 @@ enum Flush {
     Impossible,
 }
 
-/// A driver that does not tell (before 11.3), or tells something unknown, is taken at its worst.
+/// A driver that does not tell (before 11.3), or tells something unknown, counts as the worst case.
 fn flush_of(gpu: &RdmaAttributes) -> Flush {
     if gpu.writes_ordering.is_some_and(WritesOrdering::ordered_for_owner) {
         Flush::Needless

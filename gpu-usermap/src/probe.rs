@@ -10,7 +10,7 @@ use crate::placement::{Facts, System};
 
 pub use crate::cuda::{FlushOptions, WritesOrdering};
 
-/// Is everything [`probe()`] found. Prints one line per fact.
+/// Everything that [`probe()`] found. It prints one line per fact.
 ///
 /// # Examples
 /// ```
@@ -36,7 +36,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns what the place of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
+    /// Returns what the placement of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
     ///
     /// # Examples
     /// ```
@@ -53,7 +53,7 @@ impl Probe {
     }
 }
 
-/// Describes the driver.
+/// The CUDA driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverInfo {
@@ -63,7 +63,7 @@ pub struct DriverInfo {
     pub lazy_loading: LazyLoading,
 }
 
-/// Describes a GPU. `None` means that the driver is older than the question.
+/// A GPU. `None` means that the driver is older than the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProbe {
@@ -77,7 +77,7 @@ pub struct DeviceProbe {
     pub multiprocessors: u32,
     /// Memory in bytes.
     pub total_memory: usize,
-    /// Where it hangs on the PCI bus.
+    /// Its address on the PCI bus.
     pub pci_address: Option<PciAddress>,
     /// Who may use it.
     pub compute_mode: Option<ComputeMode>,
@@ -103,7 +103,7 @@ pub struct DeviceProbe {
     pub host_native_atomic: Option<bool>,
 }
 
-/// Is a GPU's place on the PCI bus. Prints as `/sys/bus/pci/devices` spells it.
+/// A GPU's address on the PCI bus. It prints as `/sys/bus/pci/devices` spells it.
 ///
 /// # Examples
 /// ```
@@ -122,7 +122,7 @@ pub struct PciAddress {
     pub device: u32,
 }
 
-/// Says who may use a GPU (`nvidia-smi -c`).
+/// Who may use a GPU (`nvidia-smi -c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComputeMode {
     /// Any number of processes.
@@ -148,7 +148,7 @@ impl DeviceProbe {
     }
 }
 
-/// Looks what the machine offers.
+/// Finds out what the machine offers.
 ///
 /// It initialises the driver where there is one ([`Cuda::load`]), creates no context, uses no GPU memory, and never panics.
 ///

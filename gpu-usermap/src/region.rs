@@ -25,7 +25,7 @@ pub(crate) use memfd::page_size;
 /// process taking part. Readers and writers agree on word types and orderings over the raw address.
 ///
 /// "Pinned" is what the users of the region make of it: CUDA and RDMA registration pin the pages, and preallocation means
-/// that every page exists before the first of them looks.
+/// that every page exists before the first access.
 ///
 /// # Trust
 /// The seals stop any holder of the descriptor from changing the length. They do not stop one from writing arbitrary bytes,
@@ -58,9 +58,9 @@ impl PinnedRegion {
     /// `/memfd:name` and need not be unique.
     ///
     /// # Errors
-    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are misuse;
-    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also: more than the machine has available, which is
-    /// looked up first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are mistakes of the caller;
+    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, which is
+    /// checked first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
     ///
     /// # Examples
     /// ```
@@ -142,7 +142,7 @@ impl PinnedRegion {
     ///
     /// # Errors
     /// [`RegionError::NotAMemfd`], [`RegionError::SealsMissing`], [`RegionError::ZeroLength`],
-    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] say that the peer sent something else;
+    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] mean that the peer sent something else;
     /// [`RegionError::NoMemory`] means that this process has no address space left.
     ///
     /// # Examples
@@ -180,7 +180,7 @@ impl PinnedRegion {
         self.fd.as_fd()
     }
 
-    /// Lets go of the pages, and keeps the addresses until the result is dropped: a thread that does not know yet that the
+    /// Gives up the pages, and keeps the addresses until the result is dropped: a thread that does not know yet that the
     /// region is out of use reads zeros there.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use super::device::Device;
 use super::error::{CopyError, CudaError};
 use super::release::Release;
 
-/// Owns a piece of GPU memory.
+/// A piece of GPU memory.
 ///
 /// Clones share it. The last drop returns at once; the memory is freed when no launch of the device runs.
 ///
@@ -64,7 +64,7 @@ impl Device {
     /// in any mixture.
     ///
     /// # Errors
-    /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are misuse and copy nothing; [`CopyError::Cuda`] comes from
+    /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are mistakes of the caller and copy nothing; [`CopyError::Cuda`] comes from
     /// the driver and leaves the range undefined.
     pub fn write(&self, buffer: &GpuBuffer, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         let address = self.checked(buffer, offset, bytes.len())?;

@@ -10,7 +10,7 @@ use super::error::CudaError;
 use super::library::Cuda;
 use super::raw::{CUdevice, ContextHandle, constants};
 
-/// Is one GPU with a context, and the handle through which everything on it is made.
+/// A GPU with a context, and the handle through which everything on it is made.
 ///
 /// Clones share the context and the agent thread. When the last of them and of its children (buffers, registrations,
 /// modules, launches) drops, that drop waits until the device's kernels have ended, at most 10 seconds, and gives everything back;
@@ -177,7 +177,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Names a property that [`Device::attribute`] can ask for. Yes-or-no properties are 1 or 0.
+/// A property that [`Device::attribute`] can ask for. Yes-or-no properties are 1 or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceAttribute {

@@ -10,7 +10,7 @@ use super::device::{Device, DeviceAttribute};
 use super::error::CudaError;
 use super::raw::constants::{ERROR_INVALID_VALUE, ERROR_NOT_SUPPORTED, RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE};
 
-/// Is GPU memory that other drivers can reach: a network card's (`ibv_reg_dmabuf_mr`), or the kernel's `mmap`.
+/// GPU memory that other drivers can reach: a network card's (`ibv_reg_dmabuf_mr`), or the kernel's `mmap`.
 ///
 /// A dma-buf holds whole host pages, so it may begin before the bytes that were asked for and end after them. What else
 /// lies in those pages belongs to other buffers: register and map `len` bytes from `offset`, and nothing else.
@@ -33,7 +33,7 @@ pub struct DmaBuf {
     pub len: usize,
 }
 
-/// Says over which hardware path the users of a dma-buf reach the GPU.
+/// The hardware path over which the users of a dma-buf reach the GPU.
 ///
 /// # Examples
 /// ```no_run
@@ -57,7 +57,7 @@ pub enum DmabufRoute {
     Pcie,
 }
 
-/// Says why GPU memory could not be exported.
+/// Why GPU memory could not be exported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmabufError {
@@ -157,7 +157,7 @@ impl GpuBuffer {
 }
 
 impl Device {
-    /// Tells whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace Hopper).
+    /// Returns whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace Hopper).
     pub(crate) fn is_coherent(&self) -> bool {
         self.attribute(DeviceAttribute::PageableMemoryAccessUsesHostPageTables).is_ok_and(|value| value != 0)
     }

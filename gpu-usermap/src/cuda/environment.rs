@@ -7,7 +7,7 @@ use std::fs;
 
 const VARIABLE: &str = "CUDA_MODULE_LOADING";
 
-/// Tells how the driver loads a module's code.
+/// How the driver loads a module's code.
 ///
 /// With lazy loading the first launch of a kernel may wait for the context to be idle: a deadlock when another kernel runs and
 /// waits for the host. This crate loads all kernels of a [`Module`](super::Module) with it (with drivers before 12.4: when they are

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::version::DriverVersion;
 
-/// Reports a driver call that failed.
+/// A driver call that failed.
 ///
 /// Codes stay numbers: a driver newer than this crate may return ones that it does not know.
 ///
@@ -50,7 +50,7 @@ impl fmt::Display for CudaError {
 
 impl std::error::Error for CudaError {}
 
-/// Says why CUDA cannot be used on this machine. It is a fact to report, not a fault.
+/// Why CUDA cannot be used on this machine. It is a fact to report, not a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -82,7 +82,7 @@ fn display_version(version: &Option<DriverVersion>) -> String {
     version.map_or_else(|| "(unknown version)".to_owned(), |version| version.to_string())
 }
 
-/// Says why a copy was refused or failed.
+/// Why a copy was refused or failed.
 ///
 /// # Examples
 /// ```no_run
@@ -110,7 +110,7 @@ pub enum CopyError {
     /// The memory belongs to another device handle.
     #[error("the memory belongs to another device than the one asked to copy")]
     OtherDevice,
-    /// The module has no such global, or not with this name.
+    /// The module has no global of this name.
     #[error(transparent)]
     Symbol(#[from] SymbolError),
     /// The driver refused.
@@ -118,7 +118,7 @@ pub enum CopyError {
     Cuda(#[from] CudaError),
 }
 
-/// Tells a module's two kinds of names apart.
+/// The two kinds of names in a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A kernel (`.entry`).
@@ -136,7 +136,7 @@ impl fmt::Display for SymbolKind {
     }
 }
 
-/// Reports a name that could not be used.
+/// A name that could not be used.
 ///
 /// # Examples
 /// ```no_run

@@ -17,7 +17,7 @@ use super::raw::constants::{
 };
 use super::raw::{FunctionHandle, ModuleHandle};
 
-/// Is a kernel of a loaded module. It keeps the module loaded.
+/// A kernel of a loaded module. It keeps the module loaded.
 ///
 /// # Examples
 /// ```no_run

@@ -19,12 +19,12 @@ use super::release::Release;
 /// The device that the driver opens for every descriptor it exports. The tests' driver has none and exports another.
 const EXPORTED: &CStr = if cfg!(test) { c"/dev/null" } else { c"/dev/nvidiactl" };
 
-/// The largest length that an import believes, in bytes: more than any GPU has.
+/// The largest length that an import accepts, in bytes: more than any GPU has.
 const LONGEST: usize = 1 << 40;
 
-/// Owns a mapping of memory that was exported ([`ShareableBuffer::export`](super::ShareableBuffer::export)).
+/// A mapping of memory that was exported ([`ShareableBuffer::export`](super::ShareableBuffer::export)).
 ///
-/// The memory stays, and kernels of this device may use it, whatever becomes of the exporter: also after its process was killed. Its
+/// The memory stays, and kernels of this device may use it, even after the exporter's process was killed. Its
 /// contents are the exporter's to change at any time.
 ///
 /// Clones share it. The last drop returns at once; the memory is unmapped when no launch of the device runs.
@@ -34,7 +34,7 @@ pub struct ImportedBuffer {
     location: Option<u32>,
 }
 
-/// Says why memory could not be imported.
+/// Why memory could not be imported.
 ///
 /// # Examples
 /// ```no_run
@@ -153,7 +153,7 @@ fn check_descriptor(fd: BorrowedFd<'_>) -> Result<(), ImportError> {
     let describe =
         |error: io::Error| ImportError::NotExported { found: format!("not to be examined ({error})") };
     let found = identify(fd, c"").map_err(describe)?;
-    // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory for ever.
+    // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory forever.
     let here = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
     let exported = identify(here, EXPORTED).map_err(describe)?;
     if found == exported {
@@ -169,10 +169,10 @@ struct Identity {
     device: (u32, u32),
 }
 
-/// Looks at the file at `path`, or at the one that `fd` is open on if the path is empty.
+/// Examines the file at `path`, or the one that `fd` is open on if the path is empty.
 ///
 /// It takes what the kernel knows (`AT_STATX_DONT_SYNC`): a peer may have sent a file of a file system that it serves itself (FUSE), and
-/// would let a plain `fstat` wait for ever.
+/// would let a plain `fstat` wait forever.
 fn identify(fd: BorrowedFd<'_>, path: &CStr) -> io::Result<Identity> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
@@ -229,7 +229,7 @@ impl ImportedBuffer {
     }
 
     /// Returns the number ([`Device::ordinal`]) of the GPU whose memory it is; `None` if this process does not see that GPU
-    /// (`CUDA_VISIBLE_DEVICES`), which the mapping works without.
+    /// (`CUDA_VISIBLE_DEVICES`), which the mapping does not need.
     pub fn location(&self) -> Option<u32> {
         self.location
     }

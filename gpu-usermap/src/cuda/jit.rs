@@ -12,7 +12,7 @@ use super::function::load_function;
 use super::module::Module;
 use super::raw::{LinkHandle, ModuleHandle};
 
-/// Says why code could not be loaded.
+/// Why code could not be loaded.
 ///
 /// # Examples
 /// ```no_run

@@ -19,9 +19,9 @@ use super::spec::LaunchSpec;
 
 pub use check::LaunchError;
 
-/// Watches launched kernels.
+/// Launched kernels.
 ///
-/// Clones watch the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
+/// Clones refer to the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
 ///
 /// # Examples
 /// ```no_run
@@ -136,7 +136,7 @@ fn filled(context: &Context, kernels: &[Prepared], sms: u32) -> Result<u32, Fail
 }
 
 impl Launch {
-    /// Tells whether all kernels of the launch have ended.
+    /// Returns whether all kernels of the launch have ended.
     ///
     /// # Errors
     /// [`CudaError`] if one faulted, or another kernel of the context did: then the context is lost, every later call on the device
@@ -149,7 +149,7 @@ impl Launch {
         self.outcome.get().map_or(Ok(false), |outcome| outcome.clone().map(|()| true))
     }
 
-    /// Waits until all kernels of the launch have ended, asking every 2 ms in the end.
+    /// Waits until all kernels of the launch have ended, polling at intervals that grow to 2 ms. It blocks the calling thread.
     ///
     /// # Errors
     /// As for [`is_finished`](Self::is_finished).
@@ -161,7 +161,7 @@ impl Launch {
         Ok(())
     }
 
-    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and tells whether the launch has ended.
+    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and returns whether the launch has ended.
     ///
     /// It returns in time even if the agent is held up by the driver.
     ///

@@ -37,7 +37,7 @@ struct Running {
     outcome: Outcome,
 }
 
-/// Says which kernel of a group could not be launched; the driver's order is not the caller's.
+/// Which kernel of a group could not be launched; the driver's order is not the caller's.
 pub(super) struct Failed {
     pub(super) index: usize,
     pub(super) started: usize,
@@ -154,7 +154,7 @@ impl Launches {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Looks which launches have ended, tells their handles, and returns how many still run.
+    /// Finds the launches that have ended, tells their handles, and returns how many still run.
     pub(super) fn reap(&mut self, driver: &Driver) -> usize {
         let idle_streams = &mut self.idle_streams;
         self.running.retain_mut(|launch| {

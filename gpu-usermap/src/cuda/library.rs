@@ -14,7 +14,7 @@ use super::version::DriverVersion;
 /// The names under which Linux distributions and containers install the driver library.
 const LIBRARY_NAMES: &[&CStr] = &[c"libcuda.so.1", c"libcuda.so"];
 
-/// Is the CUDA driver of this process, loaded and initialised.
+/// The CUDA driver of this process, loaded and initialised.
 ///
 /// # Examples
 /// ```no_run
@@ -95,7 +95,7 @@ impl Cuda {
         self.inner.version
     }
 
-    /// Tells whether code is loaded eagerly, and if not, why.
+    /// Returns whether code is loaded eagerly, and if not, why.
     pub fn lazy_loading(&self) -> LazyLoading {
         self.inner.loading
     }

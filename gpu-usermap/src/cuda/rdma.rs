@@ -18,7 +18,7 @@ use super::device::{Device, DeviceAttribute, Uncontexted};
 use super::error::CudaError;
 use super::raw::constants;
 
-/// Says for whom a network card's writes to GPU memory arrive in order without a flush.
+/// For whom a network card's writes to GPU memory arrive in order without a flush.
 ///
 /// # Examples
 /// ```
@@ -50,13 +50,13 @@ impl WritesOrdering {
         }
     }
 
-    /// Tells whether the GPU that owns the memory sees the writes in order without a flush.
+    /// Returns whether the GPU that owns the memory sees the writes in order without a flush.
     pub fn ordered_for_owner(self) -> bool {
         matches!(self, Self::Owner | Self::AllDevices)
     }
 }
 
-/// Says how a network card's writes can be flushed: the driver's bit set.
+/// How a network card's writes can be flushed: the driver's bit set.
 ///
 /// # Examples
 /// ```
@@ -68,18 +68,18 @@ impl WritesOrdering {
 pub struct FlushOptions(pub i32);
 
 impl FlushOptions {
-    /// Tells whether `cuFlushGPUDirectRDMAWrites` works.
+    /// Returns whether `cuFlushGPUDirectRDMAWrites` works.
     pub fn from_host(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Tells whether a stream memory operation can flush.
+    /// Returns whether a stream memory operation can flush.
     pub fn by_stream_operation(self) -> bool {
         self.0 & 2 != 0
     }
 }
 
-/// Says what a GPU offers to network cards. `None` means that the driver is older than the question.
+/// What a GPU offers to network cards. `None` means that the driver is older than the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RdmaAttributes {
     /// Whether a network card can reach memory of `cuMemAlloc`.
@@ -114,7 +114,7 @@ impl Uncontexted<'_> {
     }
 }
 
-/// Says who shall see the flushed writes.
+/// Who sees the flushed writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushScope {
     /// The GPU that owns the memory.
@@ -123,7 +123,7 @@ pub enum FlushScope {
     AllDevices,
 }
 
-/// Says why a driver call for network cards failed.
+/// Why a driver call for network cards failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaCallError {

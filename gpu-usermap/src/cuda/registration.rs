@@ -46,7 +46,7 @@ impl Drop for RegistrationInner {
     }
 }
 
-/// Says why a region could not be registered.
+/// Why a region could not be registered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {

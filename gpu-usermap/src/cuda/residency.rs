@@ -8,7 +8,7 @@ use super::error::CudaError;
 use super::function::occupancy;
 use super::spec::LaunchSpec;
 
-/// Is what one kernel needs in order to be resident as a whole.
+/// What one kernel needs in order to be resident as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelDemand {
     /// The kernel's name, for the message.
@@ -19,7 +19,7 @@ pub struct KernelDemand {
     pub blocks_per_sm: u32,
 }
 
-/// Reports the first kernel that does not fit beside the others.
+/// The first kernel that does not fit beside the others.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
 pub struct NotCoResident {
@@ -56,7 +56,7 @@ impl NotCoResident {
     }
 }
 
-/// Says why kernels may not be launched together.
+/// Why kernels may not be launched together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoResidencyError {
@@ -121,8 +121,8 @@ pub(super) fn sms_needed(blocks: u64, blocks_per_sm: u32) -> Option<u64> {
 impl Device {
     /// Checks that these kernels can all be resident at once, beside the launches of this device that still run.
     ///
-    /// Parameters of the specs are not looked at. The answer holds for the moment: one part of a program launches kernels that wait
-    /// for each other. Kernels of other processes and of other handles to the GPU are not known.
+    /// Parameters of the specs are not checked. The answer may be out of date when it returns: let one part of
+    /// a program launch kernels that wait for each other. Kernels of other processes and of other handles to the GPU are not known.
     ///
     /// # Errors
     /// [`CoResidencyError::NotCoResident`] says which kernel does not fit, how many blocks would, and what to do.

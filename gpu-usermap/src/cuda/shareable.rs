@@ -12,9 +12,9 @@ use super::placed::Placed;
 use super::raw::{AllocationProperties, MemoryHandle};
 use super::release::Release;
 
-/// Owns GPU memory that can be exported as a file descriptor.
+/// GPU memory that can be exported as a file descriptor.
 ///
-/// Who imports the descriptor ([`Device::import`]) maps the same physical memory, in this process or another, on this GPU or another of
+/// An importer of the descriptor ([`Device::import`]) maps the same physical memory, in this process or another, on this GPU or another of
 /// the machine. That memory lives until its last mapping, its last handle and its last descriptor are gone: neither the drop of this
 /// buffer nor the end of this process takes it away from an importer.
 ///
@@ -39,7 +39,7 @@ pub struct ShareableBuffer {
     handle: MemoryHandle,
 }
 
-/// Says why a GPU's memory cannot be shared.
+/// Why a GPU's memory cannot be shared.
 ///
 /// # Examples
 /// ```no_run
@@ -72,13 +72,13 @@ pub enum NotShareable {
 }
 
 impl Device {
-    /// Tells whether [`alloc_shareable`](Self::alloc_shareable) and [`import`](Self::import) work on this GPU. Makes no context call, so
+    /// Checks that [`alloc_shareable`](Self::alloc_shareable) and [`import`](Self::import) work on this GPU. Makes no context call, so
     /// it may be used at any time.
     ///
     /// Whether one GPU reaches another's memory depends on both: [`import`](Self::import) finds out.
     ///
     /// # Errors
-    /// [`NotShareable`]: why they do not.
+    /// [`NotShareable`] says why they do not.
     pub fn can_share(&self) -> Result<(), NotShareable> {
         if let Some(call) = self.cuda().driver().missing_virtual_memory_call() {
             return Err(NotShareable::MissingCall { found: self.cuda().driver_version(), call });

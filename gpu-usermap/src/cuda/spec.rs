@@ -4,7 +4,7 @@
 
 use super::function::Function;
 
-/// Describes one kernel to launch.
+/// One kernel to launch.
 ///
 /// # Examples
 /// ```no_run

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Is a CUDA version as the driver counts it: 1000 × major + 10 × minor.
+/// A CUDA version as the driver counts it: 1000 × major + 10 × minor.
 ///
 /// # Examples
 /// ```

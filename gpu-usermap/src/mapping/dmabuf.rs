@@ -10,8 +10,9 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use super::view::Owner;
-use super::{BackendKind, Mapping, MappingUnavailable, MemoryType};
+use super::error::MappingUnavailable;
+use super::kind::BackendKind;
+use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::{DmabufRoute, DriverVersion, GpuBuffer};
 use crate::region::{Mapping as Pages, page_size};
 
@@ -19,7 +20,7 @@ use crate::region::{Mapping as Pages, page_size};
 /// with ENOTSUPP (seen with 13.0).
 const NEEDED: DriverVersion = DriverVersion::new(13, 3);
 
-/// Tells whether a driver can do it.
+/// Checks that a driver can do it.
 pub(super) fn check_version(found: DriverVersion) -> Result<(), MappingUnavailable> {
     if found < NEEDED {
         return Err(MappingUnavailable::DriverTooOld { found, needed: NEEDED });

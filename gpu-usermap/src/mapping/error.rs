@@ -4,13 +4,13 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::BackendKind;
+use super::kind::BackendKind;
 use crate::cuda::{DmabufError, DriverVersion, Unavailable};
 
 /// Linux's internal ENOTSUPP, which drivers let escape to programs; libc has no name for it.
 const ENOTSUPP: i32 = 524;
 
-/// Is a version of the gdrdrv kernel module.
+/// A version of the gdrdrv kernel module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GdrdrvVersion {
     /// Before the dot.
@@ -25,7 +25,7 @@ impl fmt::Display for GdrdrvVersion {
     }
 }
 
-/// Says why a way to map GPU memory is not used.
+/// Why a way to map GPU memory is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingUnavailable {
@@ -133,12 +133,12 @@ pub enum MappingUnavailable {
         /// The architecture.
         arch: &'static str,
     },
-    /// The caller chose another way.
+    /// The caller chose another backend.
     #[error("not asked for")]
     NotWanted,
 }
 
-/// Reports that GPU memory is not mapped: each backend with its reason, in the order in which they were tried.
+/// Error of [`map`](super::map): each backend with its reason, in the order in which they were tried.
 ///
 /// # Examples
 /// ```no_run
@@ -184,7 +184,7 @@ fn gdrdrv_hint(call: &str, errno: i32) -> &'static str {
     }
 }
 
-/// Says why an access through a mapping was refused. It is misuse; nothing was accessed.
+/// Why an access through a mapping was refused. The caller is at fault; nothing was accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {

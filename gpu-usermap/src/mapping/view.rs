@@ -6,12 +6,14 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::error::AccessError;
 use super::gdrdrv::pin::Pin;
-use super::{AccessError, BackendKind, MappedWord, barrier, copy};
+use super::kind::BackendKind;
+use super::{barrier, copy};
 use crate::cuda::GpuBuffer;
 use crate::region::Mapping as Pages;
 
-/// Says how the CPU treats accesses to the mapped memory.
+/// How the CPU treats accesses to the mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryType {
@@ -25,7 +27,7 @@ pub enum MemoryType {
     Unknown(u32),
 }
 
-/// Owns a CPU mapping of a range of GPU memory, or a part of one.
+/// A CPU mapping of a range of GPU memory, or a part of one.
 ///
 /// It copies and stores; it never hands out a slice, a reference or an address. One part has one owner, and writing takes `&mut`:
 /// so the threads of this process never race. The GPU reads and writes the same memory at any time.
@@ -103,12 +105,12 @@ impl Mapping {
         self.len
     }
 
-    /// Tells whether the part has no bytes; only splitting makes such a one.
+    /// Returns whether the part has no bytes, which only splitting makes possible.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns which way the memory is mapped.
+    /// Returns how the memory is mapped.
     pub fn kind(&self) -> BackendKind {
         self.owner.kind
     }
@@ -123,7 +125,7 @@ impl Mapping {
         self.owner.buffer.as_ref().map_or(0, GpuBuffer::ptr) + self.start as u64
     }
 
-    /// Tells whether the GPU sees writes through this mapping in the order in which they arrive, without a flush.
+    /// Returns whether the GPU sees writes through this mapping in the order in which they arrive, without a flush.
     pub fn is_ordered(&self) -> bool {
         self.owner.buffer.as_ref().is_some_and(|buffer| {
             let ordering = buffer.device().rdma_attributes().writes_ordering;
@@ -131,8 +133,8 @@ impl Mapping {
         })
     }
 
-    /// Tells whether the driver has taken the memory away (see the limits above), as far as that can be known: gdrdrv says so for mappings
-    /// that are not persistent. The answer holds for the moment.
+    /// Returns whether the driver has taken the memory away (see the limits above), as far as that can be known: gdrdrv reports it for
+    /// mappings that are not persistent. The answer may be out of date when it returns.
     pub fn is_revoked(&self) -> bool {
         self.owner.pin.as_ref().is_some_and(Pin::is_revoked)
     }
@@ -217,15 +219,6 @@ impl Mapping {
         (0..self.len).step_by(size).map(part).collect()
     }
 
-    /// Makes a word of the first 8 bytes; the rest of the part is given up.
-    ///
-    /// # Errors
-    /// [`AccessError`]: shorter than 8 bytes, or not aligned.
-    pub fn into_word(self) -> Result<MappedWord, AccessError> {
-        self.word_at(0)?;
-        Ok(MappedWord::new(self))
-    }
-
     fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, AccessError> {
         match offset.checked_add(len) {
             // SAFETY: within the part or one past its end (just checked), so within the pages that `owner` keeps mapped.
@@ -234,7 +227,7 @@ impl Mapping {
         }
     }
 
-    fn word_at(&self, offset: usize) -> Result<NonNull<u64>, AccessError> {
+    pub(super) fn word_at(&self, offset: usize) -> Result<NonNull<u64>, AccessError> {
         let word = self.at(offset, 8)?.cast::<u64>();
         // Pages are mapped whole, so both addresses are aligned or neither is.
         if !word.is_aligned() {

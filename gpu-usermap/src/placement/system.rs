@@ -12,7 +12,7 @@ const PEER_MODULES: [&str; 4] = [
     "sys/kernel/mm/memory_peers/nv_mem_nc",
 ];
 
-/// Is a Linux version, as far as it matters here.
+/// A Linux version, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion {
     /// Before the first dot.
@@ -27,7 +27,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// Says what the machine offers to RDMA.
+/// What the machine offers to RDMA.
 ///
 /// # Examples
 /// ```
@@ -47,7 +47,7 @@ pub struct System {
 }
 
 impl System {
-    /// Looks at this machine.
+    /// Reads `/sys` and `/proc` of this machine.
     pub fn look() -> Self {
         Self::look_under(Path::new("/"))
     }

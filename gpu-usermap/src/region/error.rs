@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Says why [`PinnedRegion::create`](super::PinnedRegion::create) or [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
+/// Why [`PinnedRegion::create`](super::PinnedRegion::create) or [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
 ///
 /// # Examples
 /// ```

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use super::RegionError;
+use super::error::RegionError;
 
 /// Owns an address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
 #[derive(Debug)]
@@ -66,15 +66,15 @@ impl Mapping {
     }
 }
 
-/// Addresses behind which there is no shared memory any more, but plain zeroed memory: whoever still looks there sees
-/// zeros and does no harm. Given back on drop.
+/// Addresses that no longer map shared memory, but private zeroed memory: a thread that still reads there sees
+/// zeros. Dropping it unmaps them.
 #[derive(Debug)]
 pub struct Vacated {
     _plain: Mapping,
 }
 
 impl Mapping {
-    /// Lets go of the shared pages and keeps the addresses.
+    /// Gives up the shared pages and keeps the addresses.
     pub(crate) fn vacate(self) -> io::Result<Vacated> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 
-use super::RegionError;
+use super::error::RegionError;
 
 /// Refuses a length beyond what the kernel reckons can be allocated without swapping.
 ///

@@ -4,7 +4,7 @@ use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::spec::LaunchSpec;
 
-/// Says why kernels were not launched. `index` is the kernel's place in the slice.
+/// Why kernels were not launched. `index` is the kernel's position in the slice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {

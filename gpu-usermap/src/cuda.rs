@@ -66,7 +66,7 @@ mod launch;
 mod launches;
 mod library;
 mod module;
-mod placed;
+mod physical_memory;
 mod raw;
 mod rdma;
 mod registration;
@@ -78,7 +78,7 @@ mod spec;
 mod version;
 
 pub use buffer::GpuBuffer;
-pub(crate) use device::Uncontexted;
+pub(crate) use device::DeviceQuery;
 pub use device::{Device, DeviceAttribute};
 pub use dmabuf::{DmaBuf, DmabufError, DmabufRoute};
 pub use environment::LazyLoading;

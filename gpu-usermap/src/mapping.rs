@@ -34,7 +34,7 @@ mod word;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::cuda::{Cuda, DeviceAttribute, GpuBuffer, Unavailable, Uncontexted};
+use crate::cuda::{Cuda, DeviceAttribute, DeviceQuery, GpuBuffer, Unavailable};
 
 pub use error::{AccessError, GdrdrvVersion, MappingUnavailable, NotMapped};
 pub use kind::BackendKind;
@@ -46,7 +46,7 @@ const GDRDRV: &str = "/dev/gdrdrv";
 
 /// The backends that [`map`] may try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
+pub enum BackendChoice {
     /// gdrdrv, then the dma-buf: the module has served for years, the other way is new.
     #[default]
     Auto,
@@ -58,7 +58,7 @@ pub enum Choice {
     None,
 }
 
-impl Choice {
+impl BackendChoice {
     fn allows(self, kind: BackendKind) -> bool {
         match self {
             Self::Auto => true,
@@ -106,7 +106,7 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
     let cuda = cuda.as_ref().map_err(|why| MappingUnavailable::NoDriver(why.clone()))?;
     dmabuf::check_version(cuda.driver_version())?;
     let exports = |ordinal| {
-        Uncontexted::new(cuda, ordinal)
+        DeviceQuery::new(cuda, ordinal)
             .and_then(|gpu| gpu.attribute(DeviceAttribute::DmaBuf))
             .is_ok_and(|value| value != 0)
     };
@@ -129,14 +129,14 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
 /// # Examples
 /// ```no_run
 /// use gpu_usermap::cuda::Cuda;
-/// use gpu_usermap::mapping::{Choice, map};
+/// use gpu_usermap::mapping::{BackendChoice, map};
 ///
 /// let buffer = Cuda::load()?.device(0)?.alloc(2 << 20)?;
-/// let mut mapping = map(&buffer, 0..4096, Choice::Auto)?;
+/// let mut mapping = map(&buffer, 0..4096, BackendChoice::Auto)?;
 /// mapping.write(0, b"from the CPU")?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn map(buffer: &GpuBuffer, range: Range<usize>, choice: Choice) -> Result<Mapping, NotMapped> {
+pub fn map(buffer: &GpuBuffer, range: Range<usize>, choice: BackendChoice) -> Result<Mapping, NotMapped> {
     map_at(Path::new(GDRDRV), buffer, range, choice)
 }
 
@@ -144,7 +144,7 @@ fn map_at(
     gdrdrv: &Path,
     buffer: &GpuBuffer,
     range: Range<usize>,
-    choice: Choice,
+    choice: BackendChoice,
 ) -> Result<Mapping, NotMapped> {
     let mut reasons = Vec::new();
     for kind in [BackendKind::Gdrdrv, BackendKind::DmaBuf] {

@@ -49,13 +49,13 @@ impl fmt::Display for Placement {
 ///
 /// # Examples
 /// ```
-/// use gpu_usermap::placement::{Placement, Wanted};
+/// use gpu_usermap::placement::{Placement, PlacementChoice};
 ///
-/// assert_eq!("pinned".parse(), Ok(Wanted::Only(Placement::Pinned)));
-/// assert_eq!(Wanted::default(), Wanted::Auto);
+/// assert_eq!("pinned".parse(), Ok(PlacementChoice::Only(Placement::Pinned)));
+/// assert_eq!(PlacementChoice::default(), PlacementChoice::Auto);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Wanted {
+pub enum PlacementChoice {
     /// The first that works, in the order of [`Placement`].
     #[default]
     Auto,
@@ -63,7 +63,7 @@ pub enum Wanted {
     Only(Placement),
 }
 
-impl FromStr for Wanted {
+impl FromStr for PlacementChoice {
     type Err = UnknownPlacement;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -103,8 +103,8 @@ pub struct Facts {
 
 impl Facts {
     /// Gathers the facts of a device and of the machine. Makes no context call.
-    pub fn look(device: Option<&Device>) -> Self {
-        Self { gpu: device.map(Device::rdma_attributes), system: System::look(), card_takes_dmabuf: None }
+    pub fn gather(device: Option<&Device>) -> Self {
+        Self { gpu: device.map(Device::rdma_attributes), system: System::detect(), card_takes_dmabuf: None }
     }
 }
 
@@ -141,7 +141,7 @@ pub enum Reason {
     /// A running kernel could see the word before the data, and nothing can be done about it.
     #[error("the GPU sees a card's writes in no order, and the host cannot flush them")]
     Unordered,
-    /// It would work with a flush for every message, which [`Wanted::Auto`] does not take.
+    /// It would work with a flush for every message, which [`PlacementChoice::Auto`] does not take.
     #[error("every message would need a flush by the host, so it is used only when asked for")]
     NeedsFlush,
 }
@@ -158,27 +158,27 @@ pub struct PlacementRefused {
 
 /// Chooses where rings lie.
 ///
-/// [`Wanted::Auto`] never fails: pinned memory always works. [`why_not`] tells why it passed over the others.
+/// [`PlacementChoice::Auto`] never fails: pinned memory always works. [`why_not`] tells why it passed over the others.
 ///
 /// # Errors
 /// [`PlacementRefused`] if one placement was wanted and does not work here.
 ///
 /// # Examples
 /// ```
-/// use gpu_usermap::placement::{Facts, Placement, Wanted, choose};
+/// use gpu_usermap::placement::{Facts, Placement, PlacementChoice, choose};
 ///
 /// let facts = Facts::default(); // a machine without GPU and RDMA
-/// assert_eq!(choose(&facts, Wanted::Auto), Ok(Placement::Pinned));
-/// let refused = choose(&facts, Wanted::Only(Placement::GpuDmaBuf)).unwrap_err();
+/// assert_eq!(choose(&facts, PlacementChoice::Auto), Ok(Placement::Pinned));
+/// let refused = choose(&facts, PlacementChoice::Only(Placement::GpuDmaBuf)).unwrap_err();
 /// assert!(refused.to_string().starts_with("GPU memory by dma-buf: no GPU, no RDMA device"));
 /// ```
-pub fn choose(facts: &Facts, wanted: Wanted) -> Result<Placement, PlacementRefused> {
+pub fn choose(facts: &Facts, wanted: PlacementChoice) -> Result<Placement, PlacementRefused> {
     match wanted {
-        Wanted::Auto => {
+        PlacementChoice::Auto => {
             let mut gpu = [Placement::GpuDmaBuf, Placement::GpuPeerMem].into_iter();
             Ok(gpu.find(|&placement| why_not(facts, placement).is_empty()).unwrap_or(Placement::Pinned))
         }
-        Wanted::Only(placement) => {
+        PlacementChoice::Only(placement) => {
             let mut reasons = why_not(facts, placement);
             reasons.retain(|reason| *reason != Reason::NeedsFlush);
             match reasons.is_empty() {
@@ -189,7 +189,7 @@ pub fn choose(facts: &Facts, wanted: Wanted) -> Result<Placement, PlacementRefus
     }
 }
 
-/// Returns every reason against a placement; none if [`Wanted::Auto`] may take it.
+/// Returns every reason against a placement; none if [`PlacementChoice::Auto`] may take it.
 pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if placement == Placement::Pinned {

@@ -3,7 +3,7 @@
 mod display;
 
 use crate::cuda::{
-    Cuda, CudaError, DeviceAttribute, DriverVersion, LazyLoading, RdmaAttributes, Unavailable, Uncontexted,
+    Cuda, CudaError, DeviceAttribute, DeviceQuery, DriverVersion, LazyLoading, RdmaAttributes, Unavailable,
 };
 use crate::mapping::{Backend, backends_with};
 use crate::placement::{Facts, System};
@@ -40,10 +40,10 @@ impl Probe {
     ///
     /// # Examples
     /// ```
-    /// use gpu_usermap::placement::{Wanted, choose};
+    /// use gpu_usermap::placement::{PlacementChoice, choose};
     ///
     /// let probe = gpu_usermap::probe();
-    /// let placement = choose(&probe.facts(probe.devices.first()), Wanted::Auto)?;
+    /// let placement = choose(&probe.facts(probe.devices.first()), PlacementChoice::Auto)?;
     /// println!("rings lie in {placement}");
     /// # Ok::<(), gpu_usermap::placement::PlacementRefused>(())
     /// ```
@@ -175,11 +175,11 @@ pub fn probe() -> Probe {
     let cpu_mapping = backends_with(&cuda);
     let driver =
         cuda.map(|cuda| DriverInfo { version: cuda.driver_version(), lazy_loading: cuda.lazy_loading() });
-    Probe { driver, devices, failed_devices, cpu_mapping, rdma: System::look() }
+    Probe { driver, devices, failed_devices, cpu_mapping, rdma: System::detect() }
 }
 
 fn probe_device(cuda: &Cuda, ordinal: u32) -> Result<DeviceProbe, CudaError> {
-    let gpu = Uncontexted::new(cuda, ordinal)?;
+    let gpu = DeviceQuery::new(cuda, ordinal)?;
     let flag = |attribute| gpu.attribute(attribute).ok().map(|value| value != 0);
     let rdma = gpu.rdma_attributes();
     let number = |attribute| gpu.attribute(attribute).ok().map(i32::unsigned_abs);

@@ -5,8 +5,8 @@
 //! descriptor can make an access fault by shrinking it.
 
 mod error;
-mod mapping;
 mod memfd;
+mod pages;
 mod room;
 mod udmabuf;
 
@@ -15,9 +15,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use error::RegionError;
-pub(crate) use mapping::Mapping;
-pub use mapping::Vacated;
 pub(crate) use memfd::page_size;
+pub(crate) use pages::Pages;
+pub use pages::Vacated;
 
 /// Owns a sealed, preallocated memfd and one shared mapping of it.
 ///
@@ -47,7 +47,7 @@ pub(crate) use memfd::page_size;
 /// ```
 #[derive(Debug)]
 pub struct PinnedRegion {
-    mapping: Mapping,
+    mapping: Pages,
     fd: OwnedFd,
 }
 
@@ -77,7 +77,7 @@ impl PinnedRegion {
         memfd::resize(fd.as_fd(), len)?;
         memfd::preallocate(fd.as_fd(), 0, len)?;
         memfd::seal(fd.as_fd())?;
-        let mapping = Mapping::shared(fd.as_fd(), len)?;
+        let mapping = Pages::shared(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -104,7 +104,7 @@ impl PinnedRegion {
         memfd::resize(fd.as_fd(), len)?;
         memfd::preallocate(fd.as_fd(), 0, whole_pages(first)?.min(len))?;
         memfd::seal(fd.as_fd())?;
-        let mapping = Mapping::untouched(fd.as_fd(), len)?;
+        let mapping = Pages::untouched(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -130,7 +130,7 @@ impl PinnedRegion {
         if !len.is_multiple_of(page_size()) {
             return Err(RegionError::PartialPage { len, page: page_size() });
         }
-        let mapping = Mapping::untouched(fd.as_fd(), len)?;
+        let mapping = Pages::untouched(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -160,7 +160,7 @@ impl PinnedRegion {
         if !len.is_multiple_of(page_size()) {
             return Err(RegionError::PartialPage { len, page: page_size() });
         }
-        let mapping = Mapping::shared(fd.as_fd(), len)?;
+        let mapping = Pages::shared(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -203,8 +203,8 @@ impl PinnedRegion {
     }
 
     /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.
-    pub(crate) fn map_again(&self) -> Result<Mapping, RegionError> {
-        Mapping::shared(self.fd.as_fd(), self.mapping.len())
+    pub(crate) fn map_again(&self) -> Result<Pages, RegionError> {
+        Pages::shared(self.fd.as_fd(), self.mapping.len())
     }
 }
 

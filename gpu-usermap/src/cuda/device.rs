@@ -251,12 +251,12 @@ impl DeviceAttribute {
 }
 
 /// Reads facts of a GPU before any context exists; for the probe.
-pub(crate) struct Uncontexted<'a> {
+pub(crate) struct DeviceQuery<'a> {
     cuda: &'a Cuda,
     device: CUdevice,
 }
 
-impl<'a> Uncontexted<'a> {
+impl<'a> DeviceQuery<'a> {
     pub(crate) fn new(cuda: &'a Cuda, ordinal: u32) -> Result<Self, CudaError> {
         Ok(Self { cuda, device: cuda.driver().device_get(ordinal)? })
     }

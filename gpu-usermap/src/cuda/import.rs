@@ -12,7 +12,7 @@ use super::context::Context;
 use super::device::Device;
 use super::driver::Driver;
 use super::error::CudaError;
-use super::placed::Placed;
+use super::physical_memory::PhysicalMemory;
 use super::raw::{AllocationProperties, CUdeviceptr, MemoryHandle};
 use super::release::Release;
 
@@ -67,13 +67,13 @@ pub enum ImportError {
     },
     /// The descriptor is of the driver, and what it stands for is not memory of a GPU.
     #[error(
-        "the descriptor stands for memory of type {kind} at a place of type {place}, and not for GPU memory"
+        "the descriptor stands for memory of type {kind} at a location of type {location}, and not for GPU memory"
     )]
     OtherMemory {
         /// The `CUmemAllocationType`.
         kind: u32,
         /// The `CUmemLocationType`.
-        place: u32,
+        location: u32,
     },
     /// The driver refused. `cuMemMap`: the length is not the memory's. `cuMemSetAccess`: this GPU cannot reach the memory.
     /// `cuMemImportFromShareableHandle`: nothing, or no memory, was exported to the descriptor.
@@ -100,15 +100,15 @@ impl Device {
             let imported = import(context, fd.as_fd(), len);
             (fd, imported)
         })?;
-        let Imported { placed, address, location } = imported?;
-        let buffer = GpuBuffer::own(self.clone(), address, len, Release::Placed(placed));
+        let Imported { memory, address, location } = imported?;
+        let buffer = GpuBuffer::own(self.clone(), address, len, Release::PhysicalMemory(memory));
         Ok(ImportedBuffer { buffer, location })
     }
 }
 
 /// What the agent made of a descriptor.
 struct Imported {
-    placed: Placed,
+    memory: PhysicalMemory,
     address: CUdeviceptr,
     location: Option<u32>,
 }
@@ -118,14 +118,14 @@ fn import(context: &Context, fd: BorrowedFd<'_>, len: usize) -> Result<Imported,
     let properties = AllocationProperties::shareable(context.device(), false);
     check_len(len, driver.memory_granularity(&properties)?)?;
     let handle = driver.memory_import(fd)?;
-    let placed = Placed::of(handle, len);
+    let memory = PhysicalMemory::of(handle, len);
     match locate(driver, handle) {
         Ok(location) => {
-            let (placed, address) = placed.map(context.driver(), context.device())?;
-            Ok(Imported { placed, address, location })
+            let (memory, address) = memory.map(context.driver(), context.device())?;
+            Ok(Imported { memory, address, location })
         }
         Err(error) => {
-            placed.undo(driver);
+            memory.undo(driver);
             Err(error)
         }
     }
@@ -136,7 +136,7 @@ fn locate(driver: &Driver, handle: MemoryHandle) -> Result<Option<u32>, ImportEr
     // SAFETY: just imported.
     let properties = unsafe { driver.memory_properties(handle) }?;
     if !properties.is_device_memory() {
-        return Err(ImportError::OtherMemory { kind: properties.kind, place: properties.location.kind });
+        return Err(ImportError::OtherMemory { kind: properties.kind, location: properties.location.kind });
     }
     Ok(u32::try_from(properties.location.id).ok())
 }

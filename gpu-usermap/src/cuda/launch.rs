@@ -13,7 +13,7 @@ use super::context::Context;
 use super::device::Device;
 use super::error::CudaError;
 use super::function::occupancy;
-use super::launches::{Failed, Outcome, Prepared, Reason};
+use super::launches::{Failed, FailureReason, Outcome, Prepared};
 use super::residency::sms_needed;
 use super::spec::LaunchSpec;
 
@@ -103,10 +103,10 @@ impl Device {
         let function = &specs[index].function;
         let (kernel, needed) = (function.name().to_owned(), function.attributes().local_bytes);
         Err(match reason {
-            Reason::LocalMemory { set_aside } => {
+            FailureReason::LocalMemory { set_aside } => {
                 LaunchError::LocalMemory { index, kernel, needed, set_aside }
             }
-            Reason::Cuda(source) => LaunchError::Cuda { index, kernel, started, source },
+            FailureReason::Cuda(source) => LaunchError::Cuda { index, kernel, started, source },
         })
     }
 }

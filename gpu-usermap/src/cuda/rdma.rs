@@ -14,7 +14,7 @@
 //! exported over one [`DmabufRoute`](super::DmabufRoute) only.
 
 use super::buffer::GpuBuffer;
-use super::device::{Device, DeviceAttribute, Uncontexted};
+use super::device::{Device, DeviceAttribute, DeviceQuery};
 use super::error::CudaError;
 use super::raw::constants;
 
@@ -108,7 +108,7 @@ impl RdmaAttributes {
     }
 }
 
-impl Uncontexted<'_> {
+impl DeviceQuery<'_> {
     pub(crate) fn rdma_attributes(&self) -> RdmaAttributes {
         RdmaAttributes::read(|attribute| self.attribute(attribute).ok())
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::device::Device;
 use super::error::CudaError;
 use super::release::Release;
-use crate::region::{Mapping, PinnedRegion, RegionError};
+use crate::region::{Pages, PinnedRegion, RegionError};
 
 /// Keeps a region pinned and visible to a device's kernels.
 ///
@@ -35,7 +35,7 @@ struct RegistrationInner {
     device: Device,
     region: Arc<PinnedRegion>,
     address: u64,
-    mapping: ManuallyDrop<Mapping>,
+    mapping: ManuallyDrop<Pages>,
 }
 
 impl Drop for RegistrationInner {

@@ -8,7 +8,7 @@ use super::buffer::GpuBuffer;
 use super::device::{Device, DeviceAttribute};
 use super::dmabuf::owned;
 use super::error::CudaError;
-use super::placed::Placed;
+use super::physical_memory::PhysicalMemory;
 use super::raw::{AllocationProperties, MemoryHandle};
 use super::release::Release;
 
@@ -101,19 +101,20 @@ impl Device {
     /// [`CudaError`]: out of memory, a length of 0, a GPU that cannot share ([`can_share`](Self::can_share)), or a context that a kernel broke.
     pub fn alloc_shareable(&self, len: usize) -> Result<ShareableBuffer, CudaError> {
         let rdma = self.attribute(DeviceAttribute::GpuDirectRdmaWithCudaVmm).is_ok_and(|value| value != 0);
-        let (placed, address, len) = self.agent().run(move |context| {
+        let (memory, address, len) = self.agent().run(move |context| {
             let properties = AllocationProperties::shareable(context.device(), rdma);
             let driver = context.driver();
             let granularity = driver.memory_granularity(&properties)?;
             // Beyond usize there is no memory either; the driver says so.
             let len = len.checked_next_multiple_of(granularity).unwrap_or(usize::MAX);
             let handle = driver.memory_create(len, &properties)?;
-            let (placed, address) = Placed::of(handle, len).map(context.driver(), context.device())?;
-            Ok::<_, CudaError>((placed, address, len))
+            let (memory, address) =
+                PhysicalMemory::of(handle, len).map(context.driver(), context.device())?;
+            Ok::<_, CudaError>((memory, address, len))
         })??;
-        let handle = placed.handle();
+        let handle = memory.handle();
         // Owned before it is zeroed: a failure gives it back.
-        let buffer = GpuBuffer::own(self.clone(), address, len, Release::Placed(placed));
+        let buffer = GpuBuffer::own(self.clone(), address, len, Release::PhysicalMemory(memory));
         // The driver does not promise that the last owner's bytes are gone.
         buffer.zero()?;
         Ok(ShareableBuffer { buffer, handle })

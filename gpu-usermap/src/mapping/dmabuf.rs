@@ -14,7 +14,7 @@ use super::error::MappingUnavailable;
 use super::kind::BackendKind;
 use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::{DmabufRoute, DriverVersion, GpuBuffer};
-use crate::region::{Mapping as Pages, page_size};
+use crate::region::{Pages, page_size};
 
 /// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and `cuda_wrapper.c`); before, `mmap` fails
 /// with ENOTSUPP (seen with 13.0).

@@ -142,10 +142,10 @@ pub enum MappingUnavailable {
 ///
 /// # Examples
 /// ```no_run
-/// use gpu_usermap::mapping::{Choice, map};
+/// use gpu_usermap::mapping::{BackendChoice, map};
 ///
 /// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
-/// if let Err(refused) = map(&buffer, 0..4096, Choice::Auto) {
+/// if let Err(refused) = map(&buffer, 0..4096, BackendChoice::Auto) {
 ///     for (kind, why) in &refused.reasons {
 ///         println!("{kind}: {why}");
 ///     }

@@ -18,7 +18,7 @@ use super::error::{GdrdrvVersion, MappingUnavailable};
 use super::kind::BackendKind;
 use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::GpuBuffer;
-use crate::region::{Mapping as Pages, page_size};
+use crate::region::{Pages, page_size};
 use pin::Pin;
 
 /// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that does not begin with one.

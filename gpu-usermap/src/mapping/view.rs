@@ -11,7 +11,7 @@ use super::gdrdrv::pin::Pin;
 use super::kind::BackendKind;
 use super::{barrier, copy};
 use crate::cuda::GpuBuffer;
-use crate::region::Mapping as Pages;
+use crate::region::Pages;
 
 /// How the CPU treats accesses to the mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

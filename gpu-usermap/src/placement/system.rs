@@ -33,7 +33,7 @@ impl fmt::Display for KernelVersion {
 /// ```
 /// use gpu_usermap::placement::System;
 ///
-/// let system = System::look();
+/// let system = System::detect();
 /// println!("RDMA devices: {:?}", system.rdma_devices);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,11 +48,11 @@ pub struct System {
 
 impl System {
     /// Reads `/sys` and `/proc` of this machine.
-    pub fn look() -> Self {
-        Self::look_under(Path::new("/"))
+    pub fn detect() -> Self {
+        Self::detect_under(Path::new("/"))
     }
 
-    pub(super) fn look_under(root: &Path) -> Self {
+    pub(super) fn detect_under(root: &Path) -> Self {
         // An unreadable directory counts as empty: without /sys nothing can be registered either.
         let mut rdma_devices: Vec<String> = fs::read_dir(root.join("sys/class/infiniband"))
             .map(|entries| {
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn devices_and_modules_are_found_and_their_absence_is_no_error() {
         let root = std::env::temp_dir().join(format!("gpu-usermap-system-{}", std::process::id()));
-        assert_eq!(System::look_under(&root), System::default());
+        assert_eq!(System::detect_under(&root), System::default());
         for directory in
             ["sys/class/infiniband/mlx5_1", "sys/class/infiniband/mlx5_0", "sys/module/nv_peer_mem"]
         {
@@ -105,7 +105,7 @@ mod tests {
         }
         fs::create_dir_all(root.join("proc/sys/kernel")).expect("a directory");
         fs::write(root.join("proc/sys/kernel/osrelease"), "6.1.0-9-amd64\n").expect("a file");
-        let found = System::look_under(&root);
+        let found = System::detect_under(&root);
         fs::remove_dir_all(&root).expect("removed");
         assert_eq!(found.rdma_devices, ["mlx5_0", "mlx5_1"]);
         assert_eq!(found.kernel, Some(KernelVersion { major: 6, minor: 1 }));

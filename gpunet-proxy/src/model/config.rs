@@ -1,6 +1,6 @@
 //! Every setting of a proxy, with its default and the reason for it.
 
-use gpu_usermap::placement::Wanted;
+use gpu_usermap::placement::PlacementChoice;
 use gpunet_abi::handle::MAX_SOCKETS;
 use gpunet_abi::layout::{Geometry, SHARDS};
 #[cfg(feature = "sim")]
@@ -62,7 +62,7 @@ pub struct Config {
     /// Where the rings of rc streams lie. Default: in GPU memory where GPU, driver and network card
     /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of host
     /// memory, which stands for a GPU's in tests.
-    pub placement: Wanted,
+    pub placement: PlacementChoice,
     /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
     /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
     /// is not asked again for 60 s.)
@@ -108,7 +108,7 @@ impl Default for Config {
             heartbeat: Duration::from_secs(2),
             linger: Duration::from_secs(30),
             rdma: Rdma::System,
-            placement: Wanted::Auto,
+            placement: PlacementChoice::Auto,
             rc_peers: Vec::new(),
             rc_keepalive: Duration::from_secs(2),
         }

@@ -268,19 +268,19 @@ impl DeviceBuffer {
         Ok(Self { memory })
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Says whether it has no bytes.
+    /// Returns whether the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The buffer as kernels take it.
+    /// Returns the buffer as kernels take it.
     ///
     /// # Safety
     /// The kernels that are given it end before this value is dropped, and no two groups use the
@@ -298,7 +298,7 @@ impl DeviceBuffer {
     /// [`CopyError`], when CUDA fails.
     ///
     /// # Panics
-    /// When the range is not inside the buffer.
+    /// Panics if the range is not inside the buffer.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         self.memory.write(offset, bytes)
     }
@@ -309,7 +309,7 @@ impl DeviceBuffer {
     /// [`CopyError`], when CUDA fails.
     ///
     /// # Panics
-    /// When the range is not inside the buffer.
+    /// Panics if the range is not inside the buffer.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
         self.memory.read(offset, bytes)
     }

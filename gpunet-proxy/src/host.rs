@@ -10,9 +10,8 @@
 //! | `rc` | two hosts with RDMA: the peer is a proxy, or a program that uses rsockets |
 //! | `peer` | two sockets under one proxy: tasks and kernels, on CPU and GPU, of this program or of another one under the same daemon |
 //!
-//! The futures need no particular runtime: any flavour of tokio's, or another executor. Nothing that
-//! is called in them blocks. All of them are cancel safe: dropped, they have moved no bytes, taken no
-//! connection and keep no slot.
+//! The futures run on any flavour of tokio's runtime, and on other executors. They never block. All of them
+//! are cancel safe: a dropped future has moved no bytes, taken no connection, and keeps no slot.
 //!
 //! ```
 //! use gpunet_proxy::abi::Options;
@@ -48,8 +47,8 @@
 //!
 //! The sockets are those of a CPU attachment: rings, words and slots are as a kernel's, and a read or
 //! write is the device's own non-blocking call. Requests (connect, accept, close) go to the control
-//! plane as messages, not through control slots, because a control slot is waited for. `reactor` says
-//! who wakes a task, and why no wake-up is lost.
+//! plane as messages, because a caller would have to wait for a control slot. The module `reactor` says who
+//! wakes a task, and why no wake-up is lost.
 
 pub(crate) mod ask;
 #[allow(unsafe_code)]
@@ -76,9 +75,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The sockets of a host program. Clones share them.
 ///
-/// They live until the last clone and the last socket is dropped, which closes the attachment behind
-/// them (that blocks outside of tokio, as dropping an [`Attachment`] does). [`Host::close`] waits for
-/// what is on its way.
+/// They live until the last clone and the last socket are dropped. That drop closes the attachment behind
+/// them; outside of a tokio runtime it blocks, as dropping an [`Attachment`] does. [`Host::close`] waits until
+/// what was written is delivered.
 ///
 /// # Examples
 /// ```
@@ -120,11 +119,10 @@ fn io_error(error: Error) -> io::Error {
 }
 
 impl Proxy {
-    /// Makes sockets for this program: an attachment of its own, with the sizes in the proxy's
-    /// settings.
+    /// Makes sockets for this program: an attachment of its own, of the sizes in [`Proxy::config`].
     ///
     /// # Errors
-    /// [`AttachError`], when there is not enough memory or the system refuses a thread.
+    /// [`AttachError`], when there is not enough memory, the system refuses a thread, or the daemon refuses.
     ///
     /// # Examples
     /// ```
@@ -142,15 +140,15 @@ impl Proxy {
 }
 
 impl Attachment {
-    /// Makes sockets for this program among those of the attachment's kernels, so that a task and a
-    /// kernel are the two ends of a `peer` stream. For the CPU device; the words of a GPU's `peer`
-    /// streams are out of the CPU's reach.
+    /// Makes sockets for this program in the socket table of the attachment's kernels, so that a task and a
+    /// kernel can be the two ends of a `peer` stream.
     ///
-    /// When the attachment is closed, calls on these sockets fail with ECANCELED.
+    /// Only the CPU device can do this: the CPU cannot reach the words of a GPU's `peer` streams. When the
+    /// attachment is closed, calls on these sockets fail with ECANCELED.
     ///
     /// # Errors
-    /// [`AttachError`]: the device is a GPU, all launch numbers are in use, or the system refuses a
-    /// thread.
+    /// [`AttachError::HostOnGpu`], when the device is a GPU; [`AttachError::TooMany`], when all launch numbers
+    /// are in use; [`AttachError::Thread`], when the system refuses a thread.
     ///
     /// # Examples
     /// ```
@@ -183,7 +181,7 @@ impl Attachment {
 impl Host {
     /// Connects to `addr`.
     ///
-    /// The options' time limits are for kernels; a task has `tokio::time::timeout`.
+    /// The time limits in the options are for kernels; a task uses `tokio::time::timeout`.
     ///
     /// # Errors
     /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no socket slot), ENFILE (no file
@@ -211,7 +209,7 @@ impl Host {
         Ok(Stream::new(&self.core, stream, &reply.descriptor))
     }
 
-    /// Listens at `addr`; port 0 takes a free one. Streams that are accepted inherit the options.
+    /// Listens at `addr`; port 0 takes a free one. Accepted streams inherit the options.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor), ENOBUFS (rings that
@@ -236,23 +234,23 @@ impl Host {
         Listener::new(&self.core, opening.listener(&reply).map_err(io_error)?)
     }
 
-    /// Totals of the attachment behind it.
+    /// Returns the totals of the attachment behind it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.shared.link.stats()
     }
 
-    /// What the attachment behind it holds; waits for the control thread's answer, which takes a turn.
+    /// Returns what the attachment behind it holds. Blocks for a turn of the control thread.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.core.shared.link.usage()
     }
 
-    /// Closes all sockets of [`Proxy::host`], of all clones, and waits until what was written is
-    /// delivered, at most for the linger bound. Calls on sockets that are still open fail with
+    /// Closes all sockets of [`Proxy::host`] and of its clones, and waits until what was written is delivered,
+    /// for at most [`Config::linger`](crate::Config::linger). Calls on sockets that are still open fail with
     /// ECANCELED.
     ///
-    /// Of [`Attachment::host`] it closes nothing: that is the attachment's business.
+    /// A host made by [`Attachment::host`] closes nothing; close the attachment instead.
     ///
     /// # Examples
     /// ```

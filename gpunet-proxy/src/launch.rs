@@ -11,8 +11,9 @@ use gpunet_abi::panic_record::PANIC_SYMBOL;
 use gpunet_device::{Kernel, Net, cpu};
 use std::time::Duration;
 
-/// The kernels that an attachment can run: a loaded module on a GPU, nothing on the CPU, where
-/// kernels are ordinary functions.
+/// The kernels that an attachment can run, made by [`Attachment::load`].
+///
+/// On a GPU it is a loaded module. On the CPU, where kernels are ordinary functions, it holds nothing.
 ///
 /// # Examples
 /// ```
@@ -52,7 +53,7 @@ pub enum LaunchError {
     /// All launch numbers are in use.
     #[error(transparent)]
     TooMany(#[from] TooManyLaunches),
-    /// A launch of no blocks or no threads.
+    /// A launch without blocks or threads, or with more than 1024 threads per block.
     #[error("a launch needs at least one block and one thread, at most 1024 threads: {blocks} x {threads}")]
     Empty {
         /// Blocks asked for.
@@ -96,8 +97,8 @@ pub enum KernelError {
     /// CUDA reports a fault; all sockets of the device were reset.
     #[error("the kernel failed: {0}")]
     Cuda(CudaError),
-    /// A thread block panicked. On the CPU the launch's sockets were reset; on a GPU the panic ended all
-    /// kernels of the context, and all sockets of the device were.
+    /// A thread block panicked. On the CPU the launch's sockets were reset. On a GPU the panic ended all
+    /// kernels of the context, and all sockets of the device were reset.
     #[error(transparent)]
     Panicked(cpu::BlockPanicked),
 }
@@ -143,8 +144,8 @@ impl Watch {
 
 /// A running kernel and its launch token.
 ///
-/// Dropping it cancels the kernel's waits and waits for its end, ten seconds at most and not at all in
-/// async code; its sockets are closed when it ends. [`Launch::finish`] reports.
+/// Dropping it cancels the kernel's waits and blocks until the kernel has ended, for at most ten seconds, and
+/// not at all inside a tokio runtime. The sockets are closed when the kernel ends. [`Launch::finish`] reports.
 ///
 /// # Examples
 /// ```
@@ -189,7 +190,7 @@ pub struct Launch {
 const DROP_WAIT: Duration = Duration::from_secs(10);
 
 impl LaunchToken {
-    /// What kernels of this launch take to use their sockets.
+    /// Returns the parameter by which kernels of this launch find their sockets.
     #[must_use]
     pub fn net(&self) -> Net {
         // SAFETY: the attachment wrote a Context for this launch number at that address of the
@@ -199,11 +200,14 @@ impl LaunchToken {
 }
 
 impl Attachment {
-    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads (it decides how many
-    /// registers a thread may use); on the CPU device there is nothing to load.
+    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads: the assembler gives each
+    /// thread its share of the registers. On the CPU device it loads nothing.
+    ///
+    /// Load all programs before the first launch: the driver may wait for running kernels, which may be
+    /// waiting for the host.
     ///
     /// # Errors
-    /// [`LoadModuleError`] with the assembler's log.
+    /// [`LoadModuleError`], with the assembler's log.
     pub fn load(&self, ptx: &str, threads: u32) -> Result<Program, LoadModuleError> {
         let module = self.cuda().map(|device| device.load_module_for(ptx, threads)).transpose()?;
         if let Some(module) = &module {
@@ -212,8 +216,7 @@ impl Attachment {
         Ok(Program { module })
     }
 
-    /// Tells a module where its panics are to be told. One without the variable has no panics that could
-    /// tell.
+    /// Tells a module where to record its panics. A module without the variable cannot record any.
     fn listen_for_panics(&self, module: &Module) {
         let Some(address) = self.shared.panic_record_address() else { return };
         if let Err(error) = module.device().write_symbol(module, PANIC_SYMBOL, &address.to_ne_bytes()) {
@@ -243,11 +246,14 @@ impl Attachment {
         module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
     }
 
-    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same
-    /// time, together with what runs already. Kernels that wait for each other must.
+    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same time, beside
+    /// the kernels that already run. Kernels that wait for each other must fit.
+    ///
+    /// On the CPU device everything fits.
     ///
     /// # Errors
-    /// [`LaunchError::NotCoResident`], which says how many blocks would fit.
+    /// [`LaunchError::NotCoResident`] says how many blocks would fit; [`LaunchError::Entry`], when the program
+    /// has no such entry.
     ///
     /// # Examples
     /// ```no_run
@@ -271,14 +277,18 @@ impl Attachment {
         Ok(device.check_co_resident(&specs)?)
     }
 
-    /// Starts `blocks` thread blocks of `threads` threads of the kernel that `kernel` makes.
+    /// Starts `blocks` thread blocks of `threads` threads each.
+    ///
+    /// `kernel` makes the kernel's parameters from the [`Net`] by which it finds its sockets. The call returns
+    /// when the kernel has been started.
     ///
     /// # Safety
     /// The buffers and addresses in the kernel's parameters are valid on this device until the
     /// kernel ends, and used as their types demand.
     ///
     /// # Errors
-    /// [`LaunchError`]; nothing was started then.
+    /// [`LaunchError`]. No block runs then; after [`LaunchError::Threads`], the blocks that were started are
+    /// cancelled.
     ///
     /// # Examples
     /// A kernel that sends a buffer to a TCP program:
@@ -363,7 +373,7 @@ impl Attachment {
     }
 }
 
-/// What ends a launch of CPU blocks one of which has panicked.
+/// Returns the call that ends a launch on the CPU when one of its blocks has panicked.
 fn fail_launch(token: &LaunchToken) -> impl Fn(&cpu::BlockPanicked) + Send + Sync + 'static {
     let abort = token.abort();
     move |panicked| {
@@ -408,7 +418,7 @@ impl Running {
 }
 
 impl LaunchToken {
-    /// Why a GPU's kernel failed: what it told before, or what CUDA says.
+    /// Returns why a GPU's kernel failed: the panic that it recorded, or CUDA's error.
     fn why(&self, error: CudaError) -> KernelError {
         match self.panic_record() {
             Some(record) => KernelError::Panicked(cpu::BlockPanicked::from_record(&record)),
@@ -421,12 +431,12 @@ impl Launch {
     /// Returns whether the kernel has ended.
     ///
     /// # Errors
-    /// [`KernelError`], as soon as it has failed: other thread blocks may still be coming to their end.
+    /// [`KernelError`], as soon as it has failed: other thread blocks may still run.
     pub fn is_finished(&self) -> Result<bool, KernelError> {
         self.parts.as_ref().map_or(Ok(true), |(running, token)| running.is_finished(token))
     }
 
-    /// Waits at most `limit` for the kernel to end; returns whether it did.
+    /// Blocks until the kernel has ended, for at most `limit`; returns whether it has.
     ///
     /// # Errors
     /// [`KernelError`], as soon as it has failed.
@@ -444,14 +454,15 @@ impl Launch {
         Ok(true)
     }
 
-    /// Cancels the kernel's waits; see [`LaunchToken::cancel`].
+    /// Cancels the kernel's waits, as [`LaunchToken::cancel`] does.
     pub fn cancel(&self) {
         if let Some((_, token)) = &self.parts {
             token.cancel();
         }
     }
 
-    /// Waits for the kernel to end and reaps what it left. A failed kernel's sockets are reset.
+    /// Blocks until the kernel has ended, then closes, keeps or resets the sockets that it left open. A failed
+    /// kernel's sockets are reset.
     ///
     /// # Errors
     /// [`KernelError`], when it failed.

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 /// A socket that accepts connections, over every transport that its options allow.
 ///
-/// Dropping it closes it: connections that nobody has accepted are refused or reset.
+/// Dropping it closes it: connections that were not accepted are refused or reset.
 ///
 /// # Examples
 /// A server with one task for each connection:
@@ -54,10 +54,10 @@ impl Listener {
 
     /// Accepts the connection that has waited longest.
     ///
-    /// Any number of tasks may accept at the same time. It is cancel safe: dropped, it has taken no
-    /// connection from the others.
+    /// Any number of tasks may accept at the same time. The future is cancel safe: if it is dropped, the next
+    /// accept takes the connection.
     ///
-    /// While there is no ring memory or no file descriptor for a connection, it stays in the backlog, and the accept
+    /// A connection for which there is no ring memory or file descriptor stays in the backlog, and the accept
     /// waits.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Listener {
         }
     }
 
-    /// Waits until a connection waits.
+    /// Returns once a connection is waiting.
     async fn await_ready(&self) -> Result<(), Error> {
         let watch = Watch::connections(self.core.net, &self.device);
         poll_fn(|cx| {
@@ -121,7 +121,7 @@ impl Listener {
         .await
     }
 
-    /// The address it listens at, with the port that was got.
+    /// Returns the address that it listens at, with the actual port.
     ///
     /// # Errors
     /// None; the signature is that of tokio's listeners.

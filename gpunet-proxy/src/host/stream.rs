@@ -18,10 +18,10 @@ use tokio::task::coop;
 
 /// A connected stream.
 ///
-/// A write copies into the stream's ring and publishes it at once, so there is nothing to flush; it
-/// returns when the bytes are in the ring. Shutting down ends the stream in this direction: the peer
-/// reads the end after the data. Dropping the stream closes it: what was written is still delivered,
-/// for as long as linger allows, without holding up the task.
+/// A write copies the bytes into the stream's ring, publishes them at once, and returns; so there is nothing
+/// to flush. Shutting down ends the stream in this direction: the peer reads the end after the data.
+/// Dropping the stream closes it without blocking: what was written is still delivered, for as long as linger
+/// allows.
 ///
 /// # Examples
 /// ```
@@ -85,7 +85,7 @@ pub struct ReadHalf {
 #[derive(Debug)]
 pub struct WriteHalf {
     ring: Sending,
-    /// The other half has an owner of its own.
+    /// The halves have different owners.
     apart: bool,
     seat: Seat,
 }
@@ -100,7 +100,7 @@ struct Socket {
     peer: Option<SocketAddr>,
 }
 
-/// A half's place among those who wait.
+/// A half's registration with the reactor.
 #[derive(Debug)]
 struct Seat {
     id: WaitId,
@@ -132,7 +132,7 @@ impl Seat {
         Self { id: socket.core.reactor.id(), socket: socket.clone() }
     }
 
-    /// Makes a call that does not wait; waits if it says so.
+    /// Makes a non-blocking call, and registers the task if the call would block.
     fn poll<R, T>(
         &self,
         cx: &mut Context<'_>,
@@ -186,7 +186,7 @@ impl Stream {
         &self.read.seat.socket
     }
 
-    /// This end's address.
+    /// Returns this end's address.
     ///
     /// # Errors
     /// None in practice: an open stream has addresses.
@@ -194,7 +194,7 @@ impl Stream {
         self.socket().local_addr()
     }
 
-    /// The other end's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     /// None in practice: an open stream has addresses.
@@ -202,13 +202,13 @@ impl Stream {
         self.socket().peer_addr()
     }
 
-    /// What carries the stream.
+    /// Returns the transport that carries the stream.
     #[must_use]
     pub fn transport(&self) -> TransportKind {
         self.socket().transport
     }
 
-    /// Borrows the halves, for two parts of one task.
+    /// Borrows the two halves, for use within one task.
     ///
     /// # Examples
     /// ```no_run
@@ -223,7 +223,7 @@ impl Stream {
         (&mut self.read, &mut self.write)
     }
 
-    /// Separates the halves, for two tasks. The stream is closed when both are dropped.
+    /// Splits the stream into owned halves, for two tasks. The stream is closed when both are dropped.
     ///
     /// # Examples
     /// ```no_run
@@ -244,10 +244,10 @@ impl Stream {
         (self.read, self.write)
     }
 
-    /// Puts two halves together again.
+    /// Joins the two halves of a stream.
     ///
     /// # Errors
-    /// The halves, when they are of different streams.
+    /// Returns the halves, when they belong to different streams.
     ///
     /// # Examples
     /// ```no_run

@@ -217,7 +217,7 @@ pub struct Stats {
     pub opened: u64,
     /// Streams closed and forgotten.
     pub closed: u64,
-    /// Bytes that a send accepted and that did not reach the peer's side.
+    /// Bytes that a send accepted and that did not reach the peer.
     pub undelivered: u64,
 }
 
@@ -236,11 +236,11 @@ pub struct Usage {
     /// Socket slots in use: listeners, streams, streams that are still being closed, and sockets that the
     /// proxy closed for a launch and that other running launches know.
     pub sockets: usize,
-    /// Control requests without an answer: accepts and connects that wait.
+    /// Control requests without a reply: accepts and connects that wait.
     pub requests: usize,
-    /// Ring memory.
+    /// Ring memory, bytes.
     pub ring_bytes: u64,
-    /// Ring memory that is free.
+    /// Ring memory that is free, bytes.
     pub free_ring_bytes: u64,
 }
 

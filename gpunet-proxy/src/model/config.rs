@@ -48,12 +48,12 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// How long a data thread spins after activity before it sleeps. Default 100 us: longer than a
     /// GPU block takes to answer, shorter than anyone's time slice. On a machine with fewer than
-    /// four cores it lets others run between two looks, since they may need its core.
+    /// four cores it yields between two scans, since others may need its core.
     pub spin: Duration,
     /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
-    /// bounds the wait for the first byte after idleness. Default 5 ms (under 1 % of a core).
+    /// bounds the delay of the first byte after an idle period. Default 5 ms (under 1 % of a core).
     pub latency: Duration,
-    /// A call that waits and sees no sign of life for so long returns ENETDOWN. Default 2 s.
+    /// A call that waits and sees no heartbeat for this long returns ENETDOWN. Default 2 s.
     pub heartbeat: Duration,
     /// How long a closed stream may take to flush what was accepted. Default 30 s.
     pub linger: Duration,
@@ -67,8 +67,8 @@ pub struct Config {
     /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
     /// is not asked again for 60 s.)
     pub rc_peers: Vec<IpAddr>,
-    /// How often an idle rc stream asks whether the peer's host lives: RDMA says nothing of a host
-    /// that has lost its power. Default 2 s; the answer takes about 8 s more.
+    /// How often an idle rc stream asks whether the peer's host lives: RDMA does not report a host that has
+    /// lost its power. Default 2 s; detecting it takes about 8 s more.
     pub rc_keepalive: Duration,
 }
 
@@ -87,7 +87,7 @@ pub enum Rdma {
     /// libibverbs and librdmacm, opened when they are first wanted.
     #[default]
     System,
-    /// Nowhere: sockets that demand rc get EOPNOTSUPP.
+    /// Nowhere: sockets that ask for rc get EOPNOTSUPP.
     Off,
     /// A simulated network, for tests: proxies that share it reach each other.
     #[cfg(feature = "sim")]
@@ -115,7 +115,7 @@ impl Default for Config {
     }
 }
 
-/// A setting that cannot be.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad setting: {setting} = {value}; expected {expected}")]
 pub struct BadConfig {
@@ -130,7 +130,7 @@ pub struct BadConfig {
 const CPUS: &str = "CPUs that this process may use (nproc, taskset -p and its cgroup's cpuset tell)";
 
 impl Config {
-    /// A small proxy for tests and small programs: 1,024 sockets and 16 MiB of rings.
+    /// Returns settings for tests and small programs: 1,024 sockets and 16 MiB of rings.
     #[must_use]
     pub fn small() -> Self {
         Self { sockets: 1024, shared_rings: 16 << 20, device_rings: 16 << 20, ..Self::default() }
@@ -139,7 +139,7 @@ impl Config {
     /// Checks all settings.
     ///
     /// # Errors
-    /// The first [`BadConfig`].
+    /// [`BadConfig`] names the first invalid setting.
     ///
     /// # Examples
     /// ```
@@ -173,13 +173,13 @@ impl Config {
         }
     }
 
-    /// The sizes of an attachment's regions. The CPU device needs no device rings.
+    /// Returns the sizes of an attachment's regions. The CPU device needs no device rings.
     pub(crate) fn geometry(&self, device_rings: u64) -> Geometry {
         Geometry::new(self.sockets, self.controls, self.data_threads as u32, self.shared_rings, device_rings)
     }
 }
 
-/// The number of units in a duration, or the largest number if there are more.
+/// Returns the number of units in a duration, or the largest number if there are more.
 fn whole(units: u128) -> u64 {
     u64::try_from(units).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What happens to what a launch leaves.
+//! What happens to the sockets that a launch leaves.
 
 use gpunet_abi::Handle;
 
@@ -20,7 +20,7 @@ use gpunet_abi::Handle;
 pub enum FinishPolicy {
     /// They stay, for a later kernel on the same device.
     Keep,
-    /// They are closed in good order: what was accepted is still sent.
+    /// They are closed: what was accepted is still sent.
     #[default]
     Close,
     /// They are reset.
@@ -41,8 +41,8 @@ pub enum FinishPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishReport {
-    /// Sockets that the launch opened and did not close. Those that the proxy has told of, if it stands still
-    /// for more than ten seconds; it closes the others when it goes on, which the log says.
+    /// Sockets that the launch opened and did not close. If the proxy does not answer for ten seconds, the log
+    /// says so, and only the sockets reported until then count; the proxy closes the others later.
     pub left_open: usize,
 }
 
@@ -51,11 +51,11 @@ pub struct FinishReport {
 pub(crate) struct Finished {
     /// They were closed, and their slots are out of use until they are released.
     pub(crate) closed: Vec<Handle>,
-    /// So many are kept.
+    /// How many are kept.
     pub(crate) kept: usize,
-    /// There are others: the call is to be made again.
+    /// There are more: call again.
     pub(crate) more: bool,
 }
 
-/// Sockets that one call names at most.
+/// The most sockets that one call may name.
 pub(crate) const MOST_HANDLES: usize = 4096;

@@ -79,7 +79,7 @@ impl FromStr for PlacementChoice {
 
 /// A text that names no placement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of auto, dma-buf, peer-mem, pinned")]
+#[error("unknown placement {0:?}; expected auto, dma-buf, peer-mem or pinned")]
 pub struct UnknownPlacement(pub String);
 
 /// Everything that the choice depends on.
@@ -139,7 +139,7 @@ pub enum Reason {
     #[error("neither nvidia_peermem nor nv_peer_mem is loaded")]
     NoPeerModule,
     /// A running kernel could see the word before the data, and nothing can be done about it.
-    #[error("the GPU sees a card's writes in no order, and the host cannot flush them")]
+    #[error("the GPU does not see a card's writes in order, and the host cannot flush them")]
     Unordered,
     /// It would work with a flush for every message, which [`PlacementChoice::Auto`] does not take.
     #[error("every message would need a flush by the host, so it is used only when asked for")]

@@ -41,12 +41,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// The most connections of one user that have not attached (yet): a program needs one at a time. The same
-/// limit holds for all users together that may not attach: one person can be thousands of users (subuid).
+/// Connections of one user that have not attached (yet), at most: a program needs one at a time. So many may all those
+/// together have who may not attach: one person can be thousands of users (subuid).
 const VISITORS: usize = 64;
-/// The same for all users together: within the descriptors that the daemon reserves for itself.
+/// The same of everybody together: within the descriptors that the daemon keeps to itself.
 const ALL_VISITORS: usize = 3 * VISITORS;
-/// How often the sessions' thread updates its pulse.
+/// How often the sessions' thread shows that it lives.
 const PULSE: Duration = Duration::from_millis(250);
 /// How long to wait before the next accept when descriptors have run out.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -127,7 +127,7 @@ pub struct Drained {
 /// What the sessions are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Serve, by the access rules of that number.
+    /// Serve, by the rules of that number.
     Serve(u64),
     /// Take no more attachments, and let the sockets flush.
     Drain,

@@ -86,7 +86,7 @@ pub enum DmabufError {
         page: usize,
     },
     /// The range is empty or not within the buffer.
-    #[error("bytes {start}..{end} are not a part of the buffer of {size} bytes")]
+    #[error("bytes {start}..{end} are not within the buffer of {size} bytes")]
     OutOfBounds {
         /// Where the range starts.
         start: usize,

@@ -55,7 +55,7 @@ impl std::error::Error for CudaError {}
 #[non_exhaustive]
 pub enum Unavailable {
     /// The driver library is not installed, or does not load.
-    #[error("the CUDA driver library is not here: {reason}")]
+    #[error("the CUDA driver library cannot be loaded: {reason}")]
     Library {
         /// The dynamic loader's message for the first name that was tried.
         reason: String,
@@ -67,7 +67,7 @@ pub enum Unavailable {
         symbol: &'static str,
     },
     /// The library is there and its initialisation failed, e.g. because the machine has no GPU or the kernel module is not loaded.
-    #[error("the CUDA driver {} does not start: {name} ({code})", display_version(.version))]
+    #[error("the CUDA driver {} cannot be initialised: {name} ({code})", display_version(.version))]
     Init {
         /// The `CUresult` of `cuInit`.
         code: u32,

@@ -42,7 +42,7 @@ pub enum MappingUnavailable {
         path: PathBuf,
     },
     /// The device file could not be opened for another reason.
-    #[error("{} does not open: {kind}", path.display())]
+    #[error("cannot open {}: {kind}", path.display())]
     DeviceFile {
         /// The device file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum MappingUnavailable {
         kind: io::ErrorKind,
     },
     /// The device file does not answer as gdrdrv does: it is another driver's, or older than version 2.0.
-    #[error("{} does not tell gdrdrv's version: {}", path.display(), describe(*errno))]
+    #[error("{} does not report gdrdrv's version: {}", path.display(), describe(*errno))]
     NotGdrdrv {
         /// The device file.
         path: PathBuf,
@@ -118,7 +118,7 @@ pub enum MappingUnavailable {
         errno: i32,
     },
     /// The range is empty or not within the buffer.
-    #[error("bytes {start}..{end} are not a part of the buffer of {size} bytes")]
+    #[error("bytes {start}..{end} are not within the buffer of {size} bytes")]
     OutOfBounds {
         /// Where the range starts.
         start: usize,
@@ -199,7 +199,7 @@ pub enum AccessError {
         size: usize,
     },
     /// A word is not aligned to its size.
-    #[error("the GPU address {address:#x} of a word is no multiple of 8")]
+    #[error("the GPU address {address:#x} of a word is not a multiple of 8")]
     Misaligned {
         /// The word's address on the GPU.
         address: u64,

@@ -15,7 +15,7 @@ use std::io;
 #[non_exhaustive]
 pub enum RegionError {
     /// A region of no bytes was asked for, or received.
-    #[error("a region of zero bytes")]
+    #[error("a region cannot have zero bytes")]
     ZeroLength,
     /// The length cannot be mapped in any process.
     #[error("a region of {len} bytes is longer than an address space can map")]

@@ -9,7 +9,7 @@ use crate::cuda::spec::LaunchSpec;
 #[non_exhaustive]
 pub enum LaunchError {
     /// There was nothing to launch.
-    #[error("a launch of no kernels")]
+    #[error("a launch needs at least one kernel")]
     Empty,
     /// The kernel is loaded on another device.
     #[error("kernel {index} (`{kernel}`) is loaded on another device than the one that launches it")]
@@ -32,7 +32,7 @@ pub enum LaunchError {
         block: (u32, u32, u32),
     },
     /// The block is larger than the kernel's registers, or the device, allow.
-    #[error("kernel {index} (`{kernel}`): {threads} threads in a block, at most {max} are possible")]
+    #[error("kernel {index} (`{kernel}`): {threads} threads per block, but at most {max} are possible")]
     TooManyThreads {
         /// Which spec.
         index: usize,

@@ -45,6 +45,16 @@ pub use word::MappedWord;
 const GDRDRV: &str = "/dev/gdrdrv";
 
 /// The backends that [`map`] may try.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::{BackendChoice, map};
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
+/// let mapping = map(&buffer, 0..4096, BackendChoice::Gdrdrv)?;
+/// # drop(mapping);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackendChoice {
     /// gdrdrv, then the dma-buf: the module has served for years, the other way is new.

@@ -25,6 +25,13 @@ pub use system::{KernelVersion, System};
 const DMABUF_KERNEL: KernelVersion = KernelVersion { major: 5, minor: 12 };
 
 /// Where rings lie, and how a card is told of them.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::Placement;
+///
+/// assert_eq!(Placement::Pinned.to_string(), "pinned host memory");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// In GPU memory, registered as a dma-buf.
@@ -78,6 +85,14 @@ impl FromStr for PlacementChoice {
 }
 
 /// A text that names no placement.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::PlacementChoice;
+///
+/// let error = "gpu".parse::<PlacementChoice>().unwrap_err();
+/// assert_eq!(error.to_string(), r#"unknown placement "gpu"; expected auto, dma-buf, peer-mem or pinned"#);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown placement {0:?}; expected auto, dma-buf, peer-mem or pinned")]
 pub struct UnknownPlacement(pub String);
@@ -109,6 +124,15 @@ impl Facts {
 }
 
 /// Why a placement does not work.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, why_not};
+///
+/// for reason in why_not(&Facts::gather(None), Placement::GpuDmaBuf) {
+///     println!("no rings in GPU memory: {reason}");
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -147,6 +171,15 @@ pub enum Reason {
 }
 
 /// Error of [`choose`]: the wanted placement does not work here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, PlacementChoice, Reason, choose};
+///
+/// let wanted = PlacementChoice::Only(Placement::GpuPeerMem);
+/// let refused = choose(&Facts::default(), wanted).unwrap_err();
+/// assert!(refused.reasons.contains(&Reason::NoGpu));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{placement}: {}", join(reasons))]
 pub struct PlacementRefused {
@@ -190,6 +223,13 @@ pub fn choose(facts: &Facts, wanted: PlacementChoice) -> Result<Placement, Place
 }
 
 /// Returns every reason against a placement; none if [`PlacementChoice::Auto`] may take it.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, why_not};
+///
+/// assert_eq!(why_not(&Facts::default(), Placement::Pinned), [], "pinned memory always works");
+/// ```
 pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if placement == Placement::Pinned {
@@ -226,6 +266,13 @@ pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
 
 /// Returns whether every message in GPU memory needs
 /// [`Device::flush_gpudirect_rdma_writes`](crate::cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, needs_flush};
+///
+/// assert!(!needs_flush(&Facts::default()), "there is no GPU");
+/// ```
 pub fn needs_flush(facts: &Facts) -> bool {
     facts.gpu.as_ref().is_some_and(|gpu| flush_of(gpu) != Flush::Needless)
 }

@@ -54,6 +54,16 @@ impl Probe {
 }
 
 /// The CUDA driver.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::DriverVersion;
+///
+/// let probe = gpu_usermap::probe();
+/// if probe.driver.is_ok_and(|driver| driver.version < DriverVersion::new(12, 4)) {
+///     println!("look all kernels up before the first launch");
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverInfo {
@@ -64,6 +74,13 @@ pub struct DriverInfo {
 }
 
 /// A GPU. `None` means that the driver is older than the question.
+///
+/// # Examples
+/// ```
+/// for gpu in gpu_usermap::probe().devices {
+///     println!("{} exports dma-bufs: {:?}", gpu.name, gpu.dma_buf_supported);
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProbe {
@@ -123,6 +140,15 @@ pub struct PciAddress {
 }
 
 /// Who may use a GPU (`nvidia-smi -c`).
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::probe::ComputeMode;
+///
+/// let usable = |mode| mode != Some(ComputeMode::Prohibited);
+/// let gpus = gpu_usermap::probe().devices;
+/// println!("{} GPUs can be used", gpus.iter().filter(|gpu| usable(gpu.compute_mode)).count());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComputeMode {
     /// Any number of processes.

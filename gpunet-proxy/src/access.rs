@@ -22,6 +22,14 @@ use std::io;
 use std::os::fd::AsFd;
 
 /// Who is at the other end of a connection.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Access, Credentials};
+///
+/// let root = Credentials { pid: 1, uid: 0, gid: 0, groups: vec![] };
+/// assert!(Access::default().limits_for(&root).is_some(), "root always may attach");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process; 0 if it lies in a process namespace that this process does not see.
@@ -197,10 +205,10 @@ impl Overrides {
 /// ```
 /// use gpunet_proxy::access::{Access, Credentials};
 ///
-/// let access: Access = toml::from_str("allow_users = [1000]\n[user.1000]\nsockets = 4096\n")?;
+/// let access: Access = toml::from_str("allow_users = [54321]\n[user.54321]\nsockets = 4096\n")?;
 /// let who = |uid| Credentials { pid: 0, uid, gid: uid, groups: Vec::new() };
-/// assert_eq!(access.limits_for(&who(1000)).map(|limits| limits.sockets), Some(4096));
-/// assert_eq!(access.limits_for(&who(1001)), None, "may not attach");
+/// assert_eq!(access.limits_for(&who(54321)).map(|limits| limits.sockets), Some(4096));
+/// assert_eq!(access.limits_for(&who(54322)), None, "may not attach");
 /// # Ok::<(), toml::de::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,6 +256,14 @@ impl fmt::Display for Name {
 }
 
 /// Why an [`Access`] cannot be.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Access;
+///
+/// let error = toml::from_str::<Access>("allow_users = ['no-such-user']").unwrap_err();
+/// assert!(error.to_string().contains("this machine has no user"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Nobody of that name.

@@ -274,7 +274,7 @@ impl DeviceBuffer {
         self.memory.len()
     }
 
-    /// Returns whether the buffer has no bytes.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -178,6 +178,16 @@ impl fmt::Debug for Device {
 }
 
 /// A property that [`Device::attribute`] can ask for. Yes-or-no properties are 1 or 0.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::{Cuda, DeviceAttribute};
+///
+/// let gpu = Cuda::load()?.device(0)?;
+/// let exports = gpu.attribute(DeviceAttribute::DmaBuf)? != 0;
+/// # drop(exports);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceAttribute {

@@ -58,6 +58,18 @@ pub enum DmabufRoute {
 }
 
 /// Why GPU memory could not be exported.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::DmabufError;
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(2 << 20)?;
+/// match buffer.export_dmabuf() {
+///     Err(DmabufError::Unsupported) => println!("load the open GPU kernel modules"),
+///     exported => drop(exported?),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmabufError {

@@ -51,6 +51,15 @@ impl fmt::Display for CudaError {
 impl std::error::Error for CudaError {}
 
 /// Why CUDA cannot be used on this machine. It is a fact to report, not a fault.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{Cuda, Unavailable};
+///
+/// if let Err(Unavailable::Init { name, .. }) = Cuda::load() {
+///     println!("the driver is installed, and does not work: {name}");
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -119,6 +128,13 @@ pub enum CopyError {
 }
 
 /// The two kinds of names in a module.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::SymbolKind;
+///
+/// assert_eq!(SymbolKind::Function.to_string(), "kernel");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A kernel (`.entry`).

@@ -41,6 +41,14 @@ struct FunctionInner {
 }
 
 /// What the compiler decided about a kernel.
+///
+/// # Examples
+/// ```no_run
+/// # fn show(function: &gpu_usermap::cuda::Function) {
+/// let attributes = function.attributes();
+/// println!("{} registers, {} bytes of local memory", attributes.registers, attributes.local_bytes);
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FunctionAttributes {

@@ -28,6 +28,16 @@ const LONGEST: usize = 1 << 40;
 /// contents are the exporter's to change at any time.
 ///
 /// Clones share it. The last drop returns at once; the memory is unmapped when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// # fn import(gpu: &gpu_usermap::cuda::Device, fd: std::os::fd::OwnedFd, len: usize) -> Result<(), Box<dyn std::error::Error>> {
+/// // The descriptor and the length come from the exporter.
+/// let imported = gpu.import(fd, len)?;
+/// println!("memory of GPU {:?}, for kernels at {:#x}", imported.location(), imported.ptr());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ImportedBuffer {
     buffer: GpuBuffer,

@@ -80,6 +80,15 @@ impl FlushOptions {
 }
 
 /// What a GPU offers to network cards. `None` means that the driver is older than the question.
+///
+/// # Examples
+/// ```no_run
+/// let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// if gpu.rdma_attributes().gpu_direct != Some(true) {
+///     println!("network cards do not reach {}", gpu.name());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RdmaAttributes {
     /// Whether a network card can reach memory of `cuMemAlloc`.
@@ -115,6 +124,15 @@ impl DeviceQuery<'_> {
 }
 
 /// Who sees the flushed writes.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::FlushScope;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// gpu.flush_gpudirect_rdma_writes(FlushScope::AllDevices)?; // another GPU reads the memory over NVLink
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushScope {
     /// The GPU that owns the memory.
@@ -124,6 +142,17 @@ pub enum FlushScope {
 }
 
 /// Why a driver call for network cards failed.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::RdmaCallError;
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
+/// if let Err(RdmaCallError::DriverTooOld { found, call }) = buffer.sync_memops() {
+///     println!("CUDA {found} has no {call}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaCallError {

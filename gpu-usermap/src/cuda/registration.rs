@@ -47,6 +47,18 @@ impl Drop for RegistrationInner {
 }
 
 /// Why a region could not be registered.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::{PinnedRegion, cuda::RegisterError};
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// match gpu.register(PinnedRegion::create("rings", 1 << 30)?) {
+///     Err(RegisterError::Cuda(error)) => println!("the memory cannot be pinned: {error}"),
+///     registered => drop(registered?),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {

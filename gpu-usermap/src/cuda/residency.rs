@@ -9,6 +9,14 @@ use super::function::occupancy;
 use super::spec::LaunchSpec;
 
 /// What one kernel needs in order to be resident as a whole.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{KernelDemand, fit_together};
+///
+/// let demand = |kernel: &str, blocks| KernelDemand { kernel: kernel.to_owned(), blocks, blocks_per_sm: 2 };
+/// assert_eq!(fit_together(&[demand("server", 64), demand("client", 200)], 132, 0), Ok(()));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelDemand {
     /// The kernel's name, for the message.
@@ -20,6 +28,15 @@ pub struct KernelDemand {
 }
 
 /// The first kernel that does not fit beside the others.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{KernelDemand, fit_together};
+///
+/// let server = KernelDemand { kernel: "server".to_owned(), blocks: 140, blocks_per_sm: 1 };
+/// let refused = fit_together(&[server], 132, 0).unwrap_err();
+/// assert!(refused.to_string().contains("Launch at most 132 blocks"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
 pub struct NotCoResident {
@@ -57,6 +74,18 @@ impl NotCoResident {
 }
 
 /// Why kernels may not be launched together.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::CoResidencyError;
+///
+/// fn blocks_that_fit(error: &CoResidencyError) -> Option<u64> {
+///     match error {
+///         CoResidencyError::NotCoResident(refused) => Some(refused.blocks_that_fit),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoResidencyError {

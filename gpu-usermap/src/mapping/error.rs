@@ -11,6 +11,13 @@ use crate::cuda::{DmabufError, DriverVersion, Unavailable};
 const ENOTSUPP: i32 = 524;
 
 /// A version of the gdrdrv kernel module.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::GdrdrvVersion;
+///
+/// assert_eq!(GdrdrvVersion { major: 2, minor: 6 }.to_string(), "2.6");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GdrdrvVersion {
     /// Before the dot.
@@ -26,6 +33,17 @@ impl fmt::Display for GdrdrvVersion {
 }
 
 /// Why a way to map GPU memory is not used.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::{MappingUnavailable, backends};
+///
+/// for backend in backends() {
+///     if let Err(MappingUnavailable::DeviceFileMissing { path }) = backend.usable {
+///         println!("load gdrdrv: {} is missing", path.display());
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingUnavailable {
@@ -185,6 +203,15 @@ fn gdrdrv_hint(call: &str, errno: i32) -> &'static str {
 }
 
 /// Why an access through a mapping was refused. The caller is at fault; nothing was accessed.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::AccessError;
+///
+/// # fn store(mut mapping: gpu_usermap::mapping::Mapping) {
+/// assert!(matches!(mapping.store_u64(4, 1), Err(AccessError::Misaligned { .. })));
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {

@@ -3,6 +3,13 @@
 use std::fmt;
 
 /// A way to map GPU memory.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::BackendKind;
+///
+/// assert_eq!(BackendKind::DmaBuf.to_string(), "dma-buf mmap");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendKind {
     /// GDRCopy's kernel module.

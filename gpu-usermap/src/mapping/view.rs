@@ -14,6 +14,17 @@ use crate::cuda::GpuBuffer;
 use crate::region::Pages;
 
 /// How the CPU treats accesses to the mapped memory.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::MemoryType;
+///
+/// # fn show(mapping: &gpu_usermap::mapping::Mapping) {
+/// if mapping.memory_type() == MemoryType::Cached {
+///     println!("CPU and GPU share a coherent link");
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryType {
@@ -35,7 +46,7 @@ pub enum MemoryType {
 /// # Order
 /// What a kernel observes is in order if each link of the chain is:
 /// 1. *In the CPU*, write-combined stores leave in any order. [`write`](Self::write) ends with a store fence, so its bytes are on the bus
-///    before any later store of the thread. [`MappedWord::publish`] begins with one as well, for data that was written
+///    before any later store of the thread. [`MappedWord::publish`](super::MappedWord::publish) begins with one as well, for data that was written
 ///    otherwise (plain stores to pinned memory), and ends with one, so that the word does not wait in a buffer.
 /// 2. *On the bus*, posted writes of one source to one device do not pass each other (PCIe, without relaxed ordering, which CPUs do not
 ///    set on stores).
@@ -167,7 +178,8 @@ impl Mapping {
 
     /// Stores an aligned word of 8 bytes, and makes it leave the write-combining buffer.
     ///
-    /// It orders nothing before it but this mapping's [`write`](Self::write)s; [`MappedWord::publish`] orders everything.
+    /// It orders nothing before it but this mapping's [`write`](Self::write)s;
+    /// [`MappedWord::publish`](super::MappedWord::publish) orders everything.
     ///
     /// # Errors
     /// [`AccessError`]: out of bounds, or not aligned.

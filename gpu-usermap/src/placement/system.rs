@@ -13,6 +13,13 @@ const PEER_MODULES: [&str; 4] = [
 ];
 
 /// A Linux version, as far as it matters here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::KernelVersion;
+///
+/// assert!(KernelVersion { major: 5, minor: 4 } < KernelVersion { major: 5, minor: 12 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion {
     /// Before the first dot.

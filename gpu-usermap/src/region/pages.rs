@@ -68,6 +68,18 @@ impl Pages {
 
 /// Addresses that no longer map shared memory, but private zeroed memory: a thread that still reads there sees
 /// zeros. Dropping it unmaps them.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::PinnedRegion;
+/// use std::sync::Arc;
+///
+/// let region = Arc::try_unwrap(PinnedRegion::create("rings", 4096)?).expect("the only owner");
+/// let vacated = region.vacate()?;
+/// // ... once no thread uses the addresses any more ...
+/// drop(vacated);
+/// # Ok::<(), gpu_usermap::RegionError>(())
+/// ```
 #[derive(Debug)]
 pub struct Vacated {
     _plain: Pages,

@@ -32,6 +32,15 @@ pub struct Account {
 }
 
 /// The file descriptors of the process that all users' sockets and attachments may take together.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Descriptors;
+///
+/// // Of 1024 descriptors users may take 768; the daemon keeps the others.
+/// let descriptors = Descriptors::of_process(1024);
+/// # drop(descriptors);
+/// ```
 #[derive(Debug)]
 pub struct Descriptors {
     limit: u64,
@@ -69,6 +78,17 @@ struct State {
 }
 
 /// What a user holds at one moment.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Account, Held, Limits};
+///
+/// let account = Account::new(1000, Limits::default());
+/// account.take_memory(1 << 20)?;
+/// assert_eq!(account.usage(), Held { ring_memory: 1 << 20, ..Held::default() });
+/// # account.give_memory(1 << 20);
+/// # Ok::<(), gpunet_proxy::abi::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Sockets, listeners included.

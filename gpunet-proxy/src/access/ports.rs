@@ -22,6 +22,14 @@ pub struct Ports {
 }
 
 /// A text that is no set of ports.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Ports;
+///
+/// let error = "80,http".parse::<Ports>().unwrap_err();
+/// assert!(error.to_string().starts_with("\"http\" in \"80,http\""));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part:?} in {text:?} is no port and no range of ports; expected e.g. \"1024-65535,80\"")]
 pub struct BadPorts {

@@ -116,6 +116,14 @@ impl Default for Config {
 }
 
 /// An invalid setting.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+///
+/// let bad = Config { data_threads: 17, ..Config::default() }.check().unwrap_err();
+/// assert_eq!((bad.setting, bad.value, bad.expected), ("data_threads", 17, "1 to 16"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad setting: {setting} = {value}; expected {expected}")]
 pub struct BadConfig {

@@ -5,6 +5,17 @@ use crate::cuda::error::CudaError;
 use crate::cuda::spec::LaunchSpec;
 
 /// Why kernels were not launched. `index` is the kernel's position in the slice.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::LaunchError;
+///
+/// fn explain(error: &LaunchError) {
+///     if let LaunchError::LocalMemory { kernel, needed, .. } = error {
+///         println!("load {kernel} before the first launch: it needs {needed} bytes per thread");
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {

@@ -1,4 +1,4 @@
-//! CPU mappings of GPU memory, and why there is none.
+//! CPU mappings of GPU memory, and the reasons where there are none.
 //!
 //! With a mapping the proxy stores a word straight into the memory in which a kernel polls: a load from there takes 0.14 us, one from
 //! pinned host memory 1.19 us (on an H200). Linux has two ways to get one:
@@ -8,7 +8,7 @@
 //! | [`BackendKind::Gdrdrv`] | GDRCopy's kernel module, version 2.0 or later, and permission for `/dev/gdrdrv` | `mapping/gdrdrv.rs` |
 //! | [`BackendKind::DmaBuf`] | a CUDA driver of 13.3 or later, with the open kernel modules | `mapping/dmabuf.rs` |
 //!
-//! [`backends`] says for each whether this machine has it, and exactly why not. [`map`] maps. Where neither works, words that
+//! [`backends`] returns for each whether it works on this machine, and exactly why not. [`map`] maps. Where neither works, words that
 //! the CPU writes lie in pinned host memory instead ([`Device::register`](crate::cuda::Device::register)).
 //!
 //! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of 13.0. The ABI is
@@ -57,7 +57,7 @@ const GDRDRV: &str = "/dev/gdrdrv";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackendChoice {
-    /// gdrdrv, then the dma-buf: the module has served for years, the other way is new.
+    /// gdrdrv, then the dma-buf: the module is proven, mapping dma-bufs is new.
     #[default]
     Auto,
     /// Only gdrdrv.

@@ -7,8 +7,9 @@
 //! | [`Placement::Pinned`] | `ibv_reg_mr` of a [`PinnedRegion`](crate::PinnedRegion) | card to host memory, host memory to GPU |
 //!
 //! [`choose`] is a pure function of [`Facts`], so that every case is tested without hardware. Neither GPU placement
-//! has run yet: a machine with a GPU and an RDMA card is still awaited. One fact is known only by trying, whether the card's driver
-//! takes dma-bufs ([`Facts::card_takes_dmabuf`]): who registers memory fills it in after a refusal, and chooses again.
+//! has run yet, for lack of a machine with a GPU and an RDMA card. One fact is known only by trying, whether the card's driver
+//! takes dma-bufs ([`Facts::card_takes_dmabuf`]): the caller that registers memory sets it after a refusal, and chooses
+//! again.
 
 mod system;
 #[cfg(test)]
@@ -162,7 +163,7 @@ pub enum Reason {
     /// The peer memory module is not loaded.
     #[error("neither nvidia_peermem nor nv_peer_mem is loaded")]
     NoPeerModule,
-    /// A running kernel could see the word before the data, and nothing can be done about it.
+    /// A running kernel could see the word before the data, and the host cannot prevent it.
     #[error("the GPU does not see a card's writes in order, and the host cannot flush them")]
     Unordered,
     /// It would work with a flush for every message, which [`PlacementChoice::Auto`] does not take.
@@ -191,7 +192,7 @@ pub struct PlacementRefused {
 
 /// Chooses where rings lie.
 ///
-/// [`PlacementChoice::Auto`] never fails: pinned memory always works. [`why_not`] tells why it passed over the others.
+/// [`PlacementChoice::Auto`] never fails: pinned memory always works. [`why_not`] returns why it passed over the others.
 ///
 /// # Errors
 /// [`PlacementRefused`] if one placement was wanted and does not work here.

@@ -19,13 +19,13 @@ pub(crate) use memfd::page_size;
 pub(crate) use pages::Pages;
 pub use pages::Vacated;
 
-/// Owns a sealed, preallocated memfd and one shared mapping of it.
+/// A sealed, preallocated memfd and one shared mapping of it.
 ///
 /// The region never hands out a slice or a reference: other agents (a GPU, another process) write to it without this
 /// process taking part. Readers and writers agree on word types and orderings over the raw address.
 ///
-/// "Pinned" is what the users of the region make of it: CUDA and RDMA registration pin the pages, and preallocation means
-/// that every page exists before the first access.
+/// The users of the region pin its pages, when they register it with CUDA or an RDMA card; preallocation means that every
+/// page exists before the first access.
 ///
 /// # Trust
 /// The seals stop any holder of the descriptor from changing the length. They do not stop one from writing arbitrary bytes,
@@ -54,7 +54,7 @@ pub struct PinnedRegion {
 impl PinnedRegion {
     /// Creates a region of at least `len` bytes, all zero.
     ///
-    /// The length is rounded up to whole pages; [`len`](Self::len) tells the result. `name` shows up in `/proc/*/maps` as
+    /// The length is rounded up to whole pages; [`len`](Self::len) returns the result. `name` shows up in `/proc/*/maps` as
     /// `/memfd:name` and need not be unique.
     ///
     /// # Errors
@@ -81,9 +81,11 @@ impl PinnedRegion {
         Ok(Arc::new(Self { mapping, fd }))
     }
 
-    /// Creates a region of at least `len` bytes of which only the first `first` exist. Nobody may touch the others before
-    /// [`grow`](Self::grow) has made them: a page that cannot be had is then a signal, not an error. For large regions, whose
-    /// allocation takes long.
+    /// Creates a region of at least `len` bytes of which only the first `first` exist. For large regions, whose allocation takes
+    /// long.
+    ///
+    /// Nothing may touch the other pages before [`grow`](Self::grow) has made them: where memory has run out, the access would
+    /// raise SIGBUS.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -108,7 +110,7 @@ impl PinnedRegion {
         Ok(Arc::new(Self { mapping, fd }))
     }
 
-    /// Makes the pages from `from` up to `to`.
+    /// Allocates the pages from byte `from` up to byte `to`.
     ///
     /// # Errors
     /// As [`create`](Self::create); the pages up to `from` stay.
@@ -120,8 +122,8 @@ impl PinnedRegion {
         memfd::preallocate(self.fd.as_fd(), from, to - from)
     }
 
-    /// Maps a region that its maker, who is trusted to keep to the rules of
-    /// [`create_growing`](Self::create_growing), may still be making.
+    /// Maps a region that its creator may still be growing. The creator is trusted to follow the rules of
+    /// [`create_growing`](Self::create_growing).
     ///
     /// # Errors
     /// As [`from_fd`](Self::from_fd).

@@ -58,10 +58,10 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Copies `bytes` into a buffer, and returns when they are there.
+    /// Copies `bytes` into a buffer. Blocks until they are there.
     ///
-    /// It goes through the copy engine and works while kernels run; a kernel that reads the range meanwhile sees old and new bytes
-    /// in any mixture.
+    /// The copy engine does it, also while kernels run; a kernel that reads the range meanwhile sees any mixture of old and new
+    /// bytes.
     ///
     /// # Errors
     /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are mistakes of the caller and copy nothing; [`CopyError::Cuda`] comes from
@@ -71,9 +71,9 @@ impl Device {
         self.write_at(address, bytes)
     }
 
-    /// Copies from a buffer into `bytes`, and returns when they are here.
+    /// Copies from a buffer into `bytes`. Blocks until they are here.
     ///
-    /// It works while kernels run; what one writes meanwhile is seen in any mixture.
+    /// It works while kernels run; if one writes the range meanwhile, `bytes` are any mixture of old and new.
     ///
     /// # Errors
     /// As for [`write`](Self::write).

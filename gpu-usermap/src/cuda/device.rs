@@ -13,8 +13,8 @@ use super::raw::{CUdevice, ContextHandle, constants};
 /// A GPU with a context, and the handle through which everything on it is made.
 ///
 /// Clones share the context and the agent thread. When the last of them and of its children (buffers, registrations,
-/// modules, launches) drops, that drop waits until the device's kernels have ended, at most 10 seconds, and gives everything back;
-/// what a kernel still uses after that is leaked to it, with an error in the log.
+/// modules, launches) drops, that drop blocks until the device's kernels have ended, for at most 10 seconds, and gives everything
+/// back; what a kernel still uses after that is leaked, with an error in the log.
 ///
 /// # Examples
 /// ```no_run
@@ -121,7 +121,7 @@ impl Device {
         &self.inner.name
     }
 
-    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever `CUDA_VISIBLE_DEVICES` makes of its number.
+    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever number `CUDA_VISIBLE_DEVICES` gives it.
     pub fn uuid(&self) -> [u8; 16] {
         self.inner.uuid
     }

@@ -27,7 +27,7 @@ const VARIABLE: &str = "CUDA_MODULE_LOADING";
 pub enum LazyLoading {
     /// Modules are loaded whole.
     Off,
-    /// The user's `CUDA_MODULE_LOADING` asks for lazy loading, and is respected.
+    /// The user's `CUDA_MODULE_LOADING` asks for lazy loading, which is respected.
     ByUser,
     /// The driver's default, lazy: the variable could not be set, because the process already had several threads
     /// (another one could be reading the environment). Set `CUDA_MODULE_LOADING=EAGER` outside, or load CUDA first in `main`.

@@ -66,7 +66,7 @@ pub enum NotShareable {
     /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED` is 0, e.g. in a virtual machine with a part of a GPU (vGPU).
     #[error("the GPU's memory cannot be exported as a file descriptor")]
     NoFileDescriptors,
-    /// The driver does not answer.
+    /// The driver refused.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }
@@ -124,7 +124,7 @@ impl Device {
 impl ShareableBuffer {
     /// Makes a descriptor of the memory, for [`Device::import`]; send it to another process over a Unix socket.
     ///
-    /// Whoever has it can read and write all of the memory, for as long as they like. It is closed on exec.
+    /// Any process that holds it can read and write all of the memory, for as long as it holds it or a mapping. It is closed on exec.
     ///
     /// # Errors
     /// [`CudaError`]: no descriptor is free, or the context is broken.

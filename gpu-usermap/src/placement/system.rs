@@ -1,4 +1,4 @@
-//! What the machine says about RDMA, read from `/sys` and `/proc`.
+//! What the machine offers to RDMA, read from `/sys` and `/proc`.
 
 use std::fmt;
 use std::fs;
@@ -49,7 +49,7 @@ pub struct System {
     pub rdma_devices: Vec<String>,
     /// The running kernel; `None` if it cannot be read.
     pub kernel: Option<KernelVersion>,
-    /// Where a loaded peer memory module shows. It may be loaded and not serve a card whose driver has no peer interface.
+    /// The path that shows a loaded peer memory module. The module does not serve a card whose driver has no peer interface.
     pub peer_module: Option<PathBuf>,
 }
 

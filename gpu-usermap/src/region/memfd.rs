@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::error::RegionError;
 
-/// What a region carries for life: its length is fixed, and no holder can add a seal (of writing, say) later.
+/// The seals of a region: its length is fixed, and no holder can add a seal (of writing, say) later.
 const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 pub(crate) fn page_size() -> usize {

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 
 use super::error::RegionError;
 
-/// Owns an address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
+/// An address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
 #[derive(Debug)]
 pub(crate) struct Pages {
     base: NonNull<u8>,

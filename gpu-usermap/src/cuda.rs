@@ -11,8 +11,9 @@
 //!
 //! # Under a running kernel
 //! A gpunet kernel runs until the host tells it to stop, and waits for the host meanwhile. A CUDA call that waits for that kernel
-//! then waits for ever. So every call that needs a context runs on the device's **agent thread** (`gpunet-cuda-agent`), which
-//! no kernel and no network peer waits for, and the calls are divided:
+//! then never returns. So every call that needs a context runs on the device's **agent thread** (`gpunet-cuda-agent`), which
+//! no kernel and no network peer waits for. A method that makes such a call blocks until the agent has made it. The calls are
+//! divided:
 //!
 //! | call | under a running kernel | why |
 //! |---|---|---|
@@ -23,14 +24,14 @@
 //! | `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`: [`Device::alloc_shareable`] | yes, (t) | as `cuMemAlloc` |
 //! | `cuMemExportToShareableHandle`: [`ShareableBuffer::export`] | yes, (t) | a kernel-mode object for existing pages |
 //! | `cuMemImportFromShareableHandle`, and the mapping: [`Device::import`] | yes, (t) | page tables only, on either GPU |
-//! | undoing a refused import: `cuMemAddressFree`, `cuMemRelease` | yes, (t) | nobody was told the address; so a peer's refused offers leave nothing behind |
+//! | undoing a refused import: `cuMemAddressFree`, `cuMemRelease` | yes, (t) | no one else knows the address yet; so a peer's refused offers leave nothing behind |
 //! | `cuMemGetHandleForAddressRange`: [`GpuBuffer::export_dmabuf`] | yes, (t) | a kernel-mode object for existing pages |
-//! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's book of allocations |
+//! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's table of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
 //! | `cuLaunchKernel`: [`Device::launch`] | yes, (t) | its code was loaded, and its local memory set aside, with its module; else [`LaunchError::LocalMemory`] |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context (the first two do on an H200); dropped handles are queued until no launch made through this device runs |
 //! | `cuMemUnmap` of shared memory | **deferred** | does not wait (5 ms on an H200), and so would take the memory from under a kernel that uses it |
-//! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle (the first does on an H200); they only hold the agent, never the data path |
+//! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle (the first does on an H200); they hold up only the agent, never the data path |
 //! | `cuFuncLoad`, `cuCtxSetLimit` of the stack: part of [`Device::load_module`] | **no: before the launch** | the driver waits for running kernels to load code or to set local memory aside |
 //! | any synchronize | never called | |
 //!
@@ -40,7 +41,7 @@
 //! then, mostly for closing the descriptor, a registration 120 ms, and zeroing 64 MiB 350 ms.
 //!
 //! Module loading is made eager (see [`LazyLoading`]), and where that is not possible all kernels of a module are loaded with it, so
-//! that no first launch loads code behind a waiting kernel. Nor does one set local memory aside there: the stack limit of the
+//! that no first launch loads code behind a waiting kernel. Nor does a first launch set local memory aside there: the stack limit of the
 //! context is raised to the largest stack of a module's kernels when it is loaded (0.3 ms). A context has 1 KiB per thread from the
 //! start; each KiB more takes 264 MiB of an H200, whose multiprocessors hold 270,336 threads, as it would at the first launch.
 //!
@@ -66,7 +67,7 @@ mod launch;
 mod launches;
 mod library;
 mod module;
-mod placed;
+mod physical_memory;
 mod raw;
 mod rdma;
 mod registration;
@@ -78,7 +79,7 @@ mod spec;
 mod version;
 
 pub use buffer::GpuBuffer;
-pub(crate) use device::Uncontexted;
+pub(crate) use device::DeviceQuery;
 pub use device::{Device, DeviceAttribute};
 pub use dmabuf::{DmaBuf, DmabufError, DmabufRoute};
 pub use environment::LazyLoading;

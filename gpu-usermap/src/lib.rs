@@ -21,7 +21,7 @@
 //! - **One thread talks to CUDA.** Every call that needs a context runs on the device's agent thread, because a CUDA call made
 //!   while a kernel waits for the host can deadlock. [`cuda`] lists the calls and why each is safe.
 //!
-//! # Example
+//! # Examples
 //! ```no_run
 //! use gpu_usermap::{PinnedRegion, cuda::Cuda};
 //!

@@ -1,4 +1,4 @@
-//! CPU mappings of GPU memory, and why there is none.
+//! CPU mappings of GPU memory, and the reasons where there are none.
 //!
 //! With a mapping the proxy stores a word straight into the memory in which a kernel polls: a load from there takes 0.14 us, one from
 //! pinned host memory 1.19 us (on an H200). Linux has two ways to get one:
@@ -8,7 +8,7 @@
 //! | [`BackendKind::Gdrdrv`] | GDRCopy's kernel module, version 2.0 or later, and permission for `/dev/gdrdrv` | `mapping/gdrdrv.rs` |
 //! | [`BackendKind::DmaBuf`] | a CUDA driver of 13.3 or later, with the open kernel modules | `mapping/dmabuf.rs` |
 //!
-//! [`backends`] says for each whether this machine has it, and exactly why not. [`map`] maps. Where neither works, words that
+//! [`backends`] returns for each whether it works on this machine, and exactly why not. [`map`] maps. Where neither works, words that
 //! the CPU writes lie in pinned host memory instead ([`Device::register`](crate::cuda::Device::register)).
 //!
 //! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of 13.0. The ABI is
@@ -25,46 +25,39 @@ mod copy;
 mod dmabuf;
 mod error;
 mod gdrdrv;
+mod kind;
 #[cfg(test)]
 mod tests;
 mod view;
 mod word;
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::cuda::{Cuda, DeviceAttribute, GpuBuffer, Unavailable, Uncontexted};
+use crate::cuda::{Cuda, DeviceAttribute, DeviceQuery, GpuBuffer, Unavailable};
 
 pub use error::{AccessError, GdrdrvVersion, MappingUnavailable, NotMapped};
+pub use kind::BackendKind;
 pub use view::{Mapping, MemoryType};
 pub use word::MappedWord;
 
 /// Where the kernel module puts its device file.
 const GDRDRV: &str = "/dev/gdrdrv";
 
-/// Names a way to map GPU memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BackendKind {
-    /// GDRCopy's kernel module.
-    Gdrdrv,
-    /// `mmap` of an exported dma-buf.
-    DmaBuf,
-}
-
-impl fmt::Display for BackendKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gdrdrv => "gdrdrv",
-            Self::DmaBuf => "dma-buf mmap",
-        })
-    }
-}
-
-/// Says which ways [`map`] may try.
+/// The backends that [`map`] may try.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::{BackendChoice, map};
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
+/// let mapping = map(&buffer, 0..4096, BackendChoice::Gdrdrv)?;
+/// # drop(mapping);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
-    /// gdrdrv, then the dma-buf: the module has served for years, the other way is new.
+pub enum BackendChoice {
+    /// gdrdrv, then the dma-buf: the module is proven, mapping dma-bufs is new.
     #[default]
     Auto,
     /// Only gdrdrv.
@@ -75,7 +68,7 @@ pub enum Choice {
     None,
 }
 
-impl Choice {
+impl BackendChoice {
     fn allows(self, kind: BackendKind) -> bool {
         match self {
             Self::Auto => true,
@@ -86,16 +79,28 @@ impl Choice {
     }
 }
 
-/// Is one way to map GPU memory, and whether it works here.
+/// One way to map GPU memory, and whether it works here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::backends;
+///
+/// for backend in backends() {
+///     match backend.usable {
+///         Ok(()) => println!("{} works", backend.kind),
+///         Err(why) => println!("{} does not: {why}", backend.kind),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// Which way.
+    /// Which backend.
     pub kind: BackendKind,
-    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be refused, by its place or for want of room.
+    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be refused, for its address or for lack of room.
     pub usable: Result<(), MappingUnavailable>,
 }
 
-/// Lists the ways to map GPU memory on this machine, in the order in which [`map`] tries them.
+/// Returns the ways to map GPU memory on this machine, in the order in which [`map`] tries them.
 pub fn backends() -> Vec<Backend> {
     backends_with(&Cuda::load())
 }
@@ -111,7 +116,7 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
     let cuda = cuda.as_ref().map_err(|why| MappingUnavailable::NoDriver(why.clone()))?;
     dmabuf::check_version(cuda.driver_version())?;
     let exports = |ordinal| {
-        Uncontexted::new(cuda, ordinal)
+        DeviceQuery::new(cuda, ordinal)
             .and_then(|gpu| gpu.attribute(DeviceAttribute::DmaBuf))
             .is_ok_and(|value| value != 0)
     };
@@ -128,9 +133,20 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
 /// pages with gdrdrv), of which some GPUs have only 256 MiB.
 ///
 /// # Errors
-/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is misuse
+/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is a mistake of the caller
 /// ([`MappingUnavailable::OutOfBounds`]); the rest are facts of the machine, after which pinned memory serves.
-pub fn map(buffer: &GpuBuffer, range: Range<usize>, choice: Choice) -> Result<Mapping, NotMapped> {
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+/// use gpu_usermap::mapping::{BackendChoice, map};
+///
+/// let buffer = Cuda::load()?.device(0)?.alloc(2 << 20)?;
+/// let mut mapping = map(&buffer, 0..4096, BackendChoice::Auto)?;
+/// mapping.write(0, b"from the CPU")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn map(buffer: &GpuBuffer, range: Range<usize>, choice: BackendChoice) -> Result<Mapping, NotMapped> {
     map_at(Path::new(GDRDRV), buffer, range, choice)
 }
 
@@ -138,7 +154,7 @@ fn map_at(
     gdrdrv: &Path,
     buffer: &GpuBuffer,
     range: Range<usize>,
-    choice: Choice,
+    choice: BackendChoice,
 ) -> Result<Mapping, NotMapped> {
     let mut reasons = Vec::new();
     for kind in [BackendKind::Gdrdrv, BackendKind::DmaBuf] {

@@ -7,8 +7,9 @@
 //! | [`Placement::Pinned`] | `ibv_reg_mr` of a [`PinnedRegion`](crate::PinnedRegion) | card to host memory, host memory to GPU |
 //!
 //! [`choose`] is a pure function of [`Facts`], so that every case is tested without hardware. Neither GPU placement
-//! has run yet: a machine with a GPU and an RDMA card is still awaited. One fact is known only by trying, whether the card's driver
-//! takes dma-bufs ([`Facts::card_takes_dmabuf`]): who registers memory fills it in after a refusal, and chooses again.
+//! has run yet, for lack of a machine with a GPU and an RDMA card. One fact is known only by trying, whether the card's driver
+//! takes dma-bufs ([`Facts::card_takes_dmabuf`]): the caller that registers memory sets it after a refusal, and chooses
+//! again.
 
 mod system;
 #[cfg(test)]
@@ -24,7 +25,14 @@ pub use system::{KernelVersion, System};
 /// The first Linux with `UVERBS_METHOD_REG_DMABUF_MR` (5.12).
 const DMABUF_KERNEL: KernelVersion = KernelVersion { major: 5, minor: 12 };
 
-/// Says where rings lie and how a card is told of them.
+/// Where rings lie, and how a card is told of them.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::Placement;
+///
+/// assert_eq!(Placement::Pinned.to_string(), "pinned host memory");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// In GPU memory, registered as a dma-buf.
@@ -45,9 +53,17 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Says which placement a program wants. Reads from `auto`, `dma-buf`, `peer-mem` and `pinned`.
+/// The placement that a program asks for. It parses from `auto`, `dma-buf`, `peer-mem` and `pinned`.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Placement, PlacementChoice};
+///
+/// assert_eq!("pinned".parse(), Ok(PlacementChoice::Only(Placement::Pinned)));
+/// assert_eq!(PlacementChoice::default(), PlacementChoice::Auto);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Wanted {
+pub enum PlacementChoice {
     /// The first that works, in the order of [`Placement`].
     #[default]
     Auto,
@@ -55,7 +71,7 @@ pub enum Wanted {
     Only(Placement),
 }
 
-impl FromStr for Wanted {
+impl FromStr for PlacementChoice {
     type Err = UnknownPlacement;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -69,12 +85,28 @@ impl FromStr for Wanted {
     }
 }
 
-/// Reports a word that names no placement.
+/// A text that names no placement.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::PlacementChoice;
+///
+/// let error = "gpu".parse::<PlacementChoice>().unwrap_err();
+/// assert_eq!(error.to_string(), r#"unknown placement "gpu"; expected auto, dma-buf, peer-mem or pinned"#);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of auto, dma-buf, peer-mem, pinned")]
+#[error("unknown placement {0:?}; expected auto, dma-buf, peer-mem or pinned")]
 pub struct UnknownPlacement(pub String);
 
-/// Is everything that the choice depends on.
+/// Everything that the choice depends on.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, Reason, why_not};
+///
+/// let no_gpu = Facts::default();
+/// assert!(why_not(&no_gpu, Placement::GpuDmaBuf).contains(&Reason::NoGpu));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// What the GPU offers; `None` without a GPU.
@@ -86,13 +118,22 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at a device and at the machine. Makes no context call.
-    pub fn look(device: Option<&Device>) -> Self {
-        Self { gpu: device.map(Device::rdma_attributes), system: System::look(), card_takes_dmabuf: None }
+    /// Gathers the facts of a device and of the machine. Makes no context call.
+    pub fn gather(device: Option<&Device>) -> Self {
+        Self { gpu: device.map(Device::rdma_attributes), system: System::detect(), card_takes_dmabuf: None }
     }
 }
 
-/// Says why a placement does not work.
+/// Why a placement does not work.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, why_not};
+///
+/// for reason in why_not(&Facts::gather(None), Placement::GpuDmaBuf) {
+///     println!("no rings in GPU memory: {reason}");
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -122,15 +163,24 @@ pub enum Reason {
     /// The peer memory module is not loaded.
     #[error("neither nvidia_peermem nor nv_peer_mem is loaded")]
     NoPeerModule,
-    /// A running kernel could see the word before the data, and nothing can be done about it.
-    #[error("the GPU sees a card's writes in no order, and the host cannot flush them")]
+    /// A running kernel could see the word before the data, and the host cannot prevent it.
+    #[error("the GPU does not see a card's writes in order, and the host cannot flush them")]
     Unordered,
-    /// It would work with a flush for every message, which [`Wanted::Auto`] does not take.
+    /// It would work with a flush for every message, which [`PlacementChoice::Auto`] does not take.
     #[error("every message would need a flush by the host, so it is used only when asked for")]
     NeedsFlush,
 }
 
-/// Reports that the wanted placement does not work.
+/// Error of [`choose`]: the wanted placement does not work here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, PlacementChoice, Reason, choose};
+///
+/// let wanted = PlacementChoice::Only(Placement::GpuPeerMem);
+/// let refused = choose(&Facts::default(), wanted).unwrap_err();
+/// assert!(refused.reasons.contains(&Reason::NoGpu));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{placement}: {}", join(reasons))]
 pub struct PlacementRefused {
@@ -142,17 +192,27 @@ pub struct PlacementRefused {
 
 /// Chooses where rings lie.
 ///
-/// [`Wanted::Auto`] never fails: pinned memory always works. [`why_not`] tells why it passed over the others.
+/// [`PlacementChoice::Auto`] never fails: pinned memory always works. [`why_not`] returns why it passed over the others.
 ///
 /// # Errors
 /// [`PlacementRefused`] if one placement was wanted and does not work here.
-pub fn choose(facts: &Facts, wanted: Wanted) -> Result<Placement, PlacementRefused> {
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, PlacementChoice, choose};
+///
+/// let facts = Facts::default(); // a machine without GPU and RDMA
+/// assert_eq!(choose(&facts, PlacementChoice::Auto), Ok(Placement::Pinned));
+/// let refused = choose(&facts, PlacementChoice::Only(Placement::GpuDmaBuf)).unwrap_err();
+/// assert!(refused.to_string().starts_with("GPU memory by dma-buf: no GPU, no RDMA device"));
+/// ```
+pub fn choose(facts: &Facts, wanted: PlacementChoice) -> Result<Placement, PlacementRefused> {
     match wanted {
-        Wanted::Auto => {
+        PlacementChoice::Auto => {
             let mut gpu = [Placement::GpuDmaBuf, Placement::GpuPeerMem].into_iter();
             Ok(gpu.find(|&placement| why_not(facts, placement).is_empty()).unwrap_or(Placement::Pinned))
         }
-        Wanted::Only(placement) => {
+        PlacementChoice::Only(placement) => {
             let mut reasons = why_not(facts, placement);
             reasons.retain(|reason| *reason != Reason::NeedsFlush);
             match reasons.is_empty() {
@@ -163,7 +223,14 @@ pub fn choose(facts: &Facts, wanted: Wanted) -> Result<Placement, PlacementRefus
     }
 }
 
-/// Returns every reason against a placement; none if [`Wanted::Auto`] may take it.
+/// Returns every reason against a placement; none if [`PlacementChoice::Auto`] may take it.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, Placement, why_not};
+///
+/// assert_eq!(why_not(&Facts::default(), Placement::Pinned), [], "pinned memory always works");
+/// ```
 pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if placement == Placement::Pinned {
@@ -198,8 +265,15 @@ pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
     reasons
 }
 
-/// Tells whether every message in GPU memory needs
+/// Returns whether every message in GPU memory needs
 /// [`Device::flush_gpudirect_rdma_writes`](crate::cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::{Facts, needs_flush};
+///
+/// assert!(!needs_flush(&Facts::default()), "there is no GPU");
+/// ```
 pub fn needs_flush(facts: &Facts) -> bool {
     facts.gpu.as_ref().is_some_and(|gpu| flush_of(gpu) != Flush::Needless)
 }
@@ -211,7 +285,7 @@ enum Flush {
     Impossible,
 }
 
-/// A driver that does not tell (before 11.3), or tells something unknown, is taken at its worst.
+/// A driver that does not tell (before 11.3), or tells something unknown, counts as the worst case.
 fn flush_of(gpu: &RdmaAttributes) -> Flush {
     if gpu.writes_ordering.is_some_and(WritesOrdering::ordered_for_owner) {
         Flush::Needless

@@ -3,14 +3,23 @@
 mod display;
 
 use crate::cuda::{
-    Cuda, CudaError, DeviceAttribute, DriverVersion, LazyLoading, RdmaAttributes, Unavailable, Uncontexted,
+    Cuda, CudaError, DeviceAttribute, DeviceQuery, DriverVersion, LazyLoading, RdmaAttributes, Unavailable,
 };
 use crate::mapping::{Backend, backends_with};
 use crate::placement::{Facts, System};
 
 pub use crate::cuda::{FlushOptions, WritesOrdering};
 
-/// Is everything [`probe()`] found. Prints one line per fact.
+/// Everything that [`probe()`] found. It prints one line per fact.
+///
+/// # Examples
+/// ```
+/// let probe = gpu_usermap::probe();
+/// print!("{probe}");
+/// for gpu in &probe.devices {
+///     println!("GPU {} is a {} of {} bytes", gpu.ordinal, gpu.name, gpu.total_memory);
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Probe {
@@ -27,14 +36,34 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns what the place of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
+    /// Returns what the placement of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::placement::{PlacementChoice, choose};
+    ///
+    /// let probe = gpu_usermap::probe();
+    /// let placement = choose(&probe.facts(probe.devices.first()), PlacementChoice::Auto)?;
+    /// println!("rings lie in {placement}");
+    /// # Ok::<(), gpu_usermap::placement::PlacementRefused>(())
+    /// ```
     pub fn facts(&self, device: Option<&DeviceProbe>) -> Facts {
         let gpu = device.map(DeviceProbe::rdma_attributes);
         Facts { gpu, system: self.rdma.clone(), card_takes_dmabuf: None }
     }
 }
 
-/// Describes the driver.
+/// The CUDA driver.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::DriverVersion;
+///
+/// let probe = gpu_usermap::probe();
+/// if probe.driver.is_ok_and(|driver| driver.version < DriverVersion::new(12, 4)) {
+///     println!("look all kernels up before the first launch");
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverInfo {
@@ -44,7 +73,14 @@ pub struct DriverInfo {
     pub lazy_loading: LazyLoading,
 }
 
-/// Describes a GPU. `None` means that the driver is older than the question.
+/// A GPU. `None` means that the driver is older than the question.
+///
+/// # Examples
+/// ```
+/// for gpu in gpu_usermap::probe().devices {
+///     println!("{} exports dma-bufs: {:?}", gpu.name, gpu.dma_buf_supported);
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProbe {
@@ -58,7 +94,7 @@ pub struct DeviceProbe {
     pub multiprocessors: u32,
     /// Memory in bytes.
     pub total_memory: usize,
-    /// Where it hangs on the PCI bus.
+    /// Its address on the PCI bus.
     pub pci_address: Option<PciAddress>,
     /// Who may use it.
     pub compute_mode: Option<ComputeMode>,
@@ -84,7 +120,15 @@ pub struct DeviceProbe {
     pub host_native_atomic: Option<bool>,
 }
 
-/// Is a GPU's place on the PCI bus. Prints as `/sys/bus/pci/devices` spells it.
+/// A GPU's address on the PCI bus. It prints as `/sys/bus/pci/devices` spells it.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::probe::PciAddress;
+///
+/// let address = PciAddress { domain: 0, bus: 0x1b, device: 0 };
+/// assert_eq!(address.to_string(), "0000:1b:00.0");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PciAddress {
     /// The domain.
@@ -95,7 +139,16 @@ pub struct PciAddress {
     pub device: u32,
 }
 
-/// Says who may use a GPU (`nvidia-smi -c`).
+/// Who may use a GPU (`nvidia-smi -c`).
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::probe::ComputeMode;
+///
+/// let usable = |mode| mode != Some(ComputeMode::Prohibited);
+/// let gpus = gpu_usermap::probe().devices;
+/// println!("{} GPUs can be used", gpus.iter().filter(|gpu| usable(gpu.compute_mode)).count());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComputeMode {
     /// Any number of processes.
@@ -121,9 +174,17 @@ impl DeviceProbe {
     }
 }
 
-/// Looks what the machine offers.
+/// Finds out what the machine offers.
 ///
 /// It initialises the driver where there is one ([`Cuda::load`]), creates no context, uses no GPU memory, and never panics.
+///
+/// # Examples
+/// ```
+/// match gpu_usermap::probe().driver {
+///     Ok(driver) => println!("CUDA {}", driver.version),
+///     Err(missing) => println!("no CUDA: {missing}"),
+/// }
+/// ```
 pub fn probe() -> Probe {
     let cuda = Cuda::load();
     let (mut devices, mut failed_devices) = (Vec::new(), Vec::new());
@@ -140,11 +201,11 @@ pub fn probe() -> Probe {
     let cpu_mapping = backends_with(&cuda);
     let driver =
         cuda.map(|cuda| DriverInfo { version: cuda.driver_version(), lazy_loading: cuda.lazy_loading() });
-    Probe { driver, devices, failed_devices, cpu_mapping, rdma: System::look() }
+    Probe { driver, devices, failed_devices, cpu_mapping, rdma: System::detect() }
 }
 
 fn probe_device(cuda: &Cuda, ordinal: u32) -> Result<DeviceProbe, CudaError> {
-    let gpu = Uncontexted::new(cuda, ordinal)?;
+    let gpu = DeviceQuery::new(cuda, ordinal)?;
     let flag = |attribute| gpu.attribute(attribute).ok().map(|value| value != 0);
     let rdma = gpu.rdma_attributes();
     let number = |attribute| gpu.attribute(attribute).ok().map(i32::unsigned_abs);

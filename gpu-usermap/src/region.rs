@@ -5,8 +5,8 @@
 //! descriptor can make an access fault by shrinking it.
 
 mod error;
-mod mapping;
 mod memfd;
+mod pages;
 mod room;
 mod udmabuf;
 
@@ -15,38 +15,61 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use error::RegionError;
-pub(crate) use mapping::Mapping;
-pub use mapping::Vacated;
 pub(crate) use memfd::page_size;
+pub(crate) use pages::Pages;
+pub use pages::Vacated;
 
-/// Owns a sealed, preallocated memfd and one shared mapping of it.
+/// A sealed, preallocated memfd and one shared mapping of it.
 ///
 /// The region never hands out a slice or a reference: other agents (a GPU, another process) write to it without this
 /// process taking part. Readers and writers agree on word types and orderings over the raw address.
 ///
-/// "Pinned" is what the users of the region make of it: CUDA and RDMA registration pin the pages, and preallocation means
-/// that every page exists before the first of them looks.
+/// The users of the region pin its pages, when they register it with CUDA or an RDMA card; preallocation means that every
+/// page exists before the first access.
 ///
 /// # Trust
 /// The seals stop any holder of the descriptor from changing the length. They do not stop one from writing arbitrary bytes,
 /// nor from punching a hole (which detaches pages from the GPU's view of them); what is read from a region is untrusted
 /// input, and a region is shared only with a process that may lose its own connections by misusing it.
+///
+/// # Examples
+/// Two processes share a region by its descriptor:
+///
+/// ```
+/// use gpu_usermap::PinnedRegion;
+///
+/// let region = PinnedRegion::create("rings", 1 << 20)?;
+/// let sent = region.fd().try_clone_to_owned()?; // to another process, over a Unix socket
+/// let received = PinnedRegion::from_fd(sent)?;
+/// assert_eq!(received.len(), region.len());
+/// assert_ne!(received.base(), region.base(), "another mapping of the same pages");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct PinnedRegion {
-    mapping: Mapping,
+    mapping: Pages,
     fd: OwnedFd,
 }
 
 impl PinnedRegion {
     /// Creates a region of at least `len` bytes, all zero.
     ///
-    /// The length is rounded up to whole pages; [`len`](Self::len) tells the result. `name` shows up in `/proc/*/maps` as
+    /// The length is rounded up to whole pages; [`len`](Self::len) returns the result. `name` shows up in `/proc/*/maps` as
     /// `/memfd:name` and need not be unique.
     ///
     /// # Errors
-    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are misuse;
-    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also: more than the machine has available, which is
-    /// looked up first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are mistakes of the caller;
+    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, which is
+    /// checked first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::PinnedRegion;
+    ///
+    /// let region = PinnedRegion::create("rings", 5000)?;
+    /// assert_eq!(region.len() % 4096, 0, "whole pages");
+    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// ```
     pub fn create(name: &str, len: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
         room::check(len)?;
@@ -54,16 +77,28 @@ impl PinnedRegion {
         memfd::resize(fd.as_fd(), len)?;
         memfd::preallocate(fd.as_fd(), 0, len)?;
         memfd::seal(fd.as_fd())?;
-        let mapping = Mapping::shared(fd.as_fd(), len)?;
+        let mapping = Pages::shared(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
-    /// Creates a region of at least `len` bytes of which only the first `first` exist. Nobody may touch the others before
-    /// [`grow`](Self::grow) has made them: a page that cannot be had is then a signal, not an error. For large regions, whose
-    /// allocation takes long.
+    /// Creates a region of at least `len` bytes of which only the first `first` exist. For large regions, whose allocation takes
+    /// long.
+    ///
+    /// Nothing may touch the other pages before [`grow`](Self::grow) has made them: where memory has run out, the access would
+    /// raise SIGBUS.
     ///
     /// # Errors
     /// As [`create`](Self::create).
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::PinnedRegion;
+    ///
+    /// let region = PinnedRegion::create_growing("rings", 64 << 20, 4096)?;
+    /// // ... the first page can be used already ...
+    /// region.grow(4096, region.len())?; // on another thread
+    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// ```
     pub fn create_growing(name: &str, len: usize, first: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
         room::check(len)?;
@@ -71,11 +106,11 @@ impl PinnedRegion {
         memfd::resize(fd.as_fd(), len)?;
         memfd::preallocate(fd.as_fd(), 0, whole_pages(first)?.min(len))?;
         memfd::seal(fd.as_fd())?;
-        let mapping = Mapping::untouched(fd.as_fd(), len)?;
+        let mapping = Pages::untouched(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
-    /// Makes the pages from `from` up to `to`.
+    /// Allocates the pages from byte `from` up to byte `to`.
     ///
     /// # Errors
     /// As [`create`](Self::create); the pages up to `from` stay.
@@ -87,8 +122,8 @@ impl PinnedRegion {
         memfd::preallocate(self.fd.as_fd(), from, to - from)
     }
 
-    /// Maps a region that its maker, who is trusted to keep to the rules of
-    /// [`create_growing`](Self::create_growing), may still be making.
+    /// Maps a region that its creator may still be growing. The creator is trusted to follow the rules of
+    /// [`create_growing`](Self::create_growing).
     ///
     /// # Errors
     /// As [`from_fd`](Self::from_fd).
@@ -97,7 +132,7 @@ impl PinnedRegion {
         if !len.is_multiple_of(page_size()) {
             return Err(RegionError::PartialPage { len, page: page_size() });
         }
-        let mapping = Mapping::untouched(fd.as_fd(), len)?;
+        let mapping = Pages::untouched(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -109,14 +144,25 @@ impl PinnedRegion {
     ///
     /// # Errors
     /// [`RegionError::NotAMemfd`], [`RegionError::SealsMissing`], [`RegionError::ZeroLength`],
-    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] say that the peer sent something else;
+    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] mean that the peer sent something else;
     /// [`RegionError::NoMemory`] means that this process has no address space left.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::{PinnedRegion, RegionError};
+    /// use std::os::fd::OwnedFd;
+    ///
+    /// let socket = std::os::unix::net::UnixDatagram::unbound()?;
+    /// let refused = PinnedRegion::from_fd(OwnedFd::from(socket));
+    /// assert!(matches!(refused, Err(RegionError::NotAMemfd { .. })));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn from_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
         let len = memfd::checked_len(fd.as_fd(), true)?;
         if !len.is_multiple_of(page_size()) {
             return Err(RegionError::PartialPage { len, page: page_size() });
         }
-        let mapping = Mapping::shared(fd.as_fd(), len)?;
+        let mapping = Pages::shared(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd }))
     }
 
@@ -136,19 +182,31 @@ impl PinnedRegion {
         self.fd.as_fd()
     }
 
-    /// Lets go of the pages, and keeps the addresses until the result is dropped: a thread that does not know yet that the
+    /// Gives up the pages, and keeps the addresses until the result is dropped: a thread that does not know yet that the
     /// region is out of use reads zeros there.
     ///
     /// # Errors
     /// [`RegionError::Mmap`]: the addresses are unmapped then.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::PinnedRegion;
+    /// use std::sync::Arc;
+    ///
+    /// let region = PinnedRegion::create("rings", 4096)?;
+    /// let region = Arc::try_unwrap(region).expect("the only owner");
+    /// let vacated = region.vacate()?; // the pages are free, the addresses are not
+    /// # drop(vacated);
+    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// ```
     pub fn vacate(self) -> Result<Vacated, RegionError> {
         let len = self.len();
         self.mapping.vacate().map_err(|source| RegionError::Mmap { len, source })
     }
 
     /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.
-    pub(crate) fn map_again(&self) -> Result<Mapping, RegionError> {
-        Mapping::shared(self.fd.as_fd(), self.mapping.len())
+    pub(crate) fn map_again(&self) -> Result<Pages, RegionError> {
+        Pages::shared(self.fd.as_fd(), self.mapping.len())
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use gpu_usermap::cuda::{Cuda, Unavailable};
 use gpu_usermap::mapping::BackendKind;
-use gpu_usermap::placement::{Placement, Reason, Wanted};
+use gpu_usermap::placement::{Placement, PlacementChoice, Reason};
 use gpu_usermap::{mapping, placement, probe};
 
 #[test]
@@ -58,7 +58,7 @@ fn a_machine_without_a_card_keeps_its_rings_in_pinned_memory() {
         return;
     }
     let facts = probe.facts(probe.devices.first());
-    assert_eq!(placement::choose(&facts, Wanted::Auto), Ok(Placement::Pinned));
+    assert_eq!(placement::choose(&facts, PlacementChoice::Auto), Ok(Placement::Pinned));
     assert!(placement::why_not(&facts, Placement::GpuDmaBuf).contains(&Reason::NoCard));
     let text = probe.to_string();
     assert!(

@@ -22,6 +22,14 @@ use std::io;
 use std::os::fd::AsFd;
 
 /// Who is at the other end of a connection.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Access, Credentials};
+///
+/// let root = Credentials { pid: 1, uid: 0, gid: 0, groups: vec![] };
+/// assert!(Access::default().limits_for(&root).is_some(), "root always may attach");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process; 0 if it lies in a process namespace that this process does not see.
@@ -44,6 +52,15 @@ impl Credentials {
     ///
     /// # Errors
     /// `socket` is no connected Unix socket.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::access::Credentials;
+    ///
+    /// let (here, _there) = std::os::unix::net::UnixStream::pair()?;
+    /// assert_eq!(Credentials::of_peer(&here)?.pid, std::process::id());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
         peer::credentials(socket.as_fd())
     }
@@ -54,6 +71,14 @@ impl Credentials {
 }
 
 /// What one user may hold and do, all of the user's attachments together.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Limits;
+///
+/// let few = Limits { sockets: 16, ..Limits::default() };
+/// assert_eq!(few.attachments, 64);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Sockets, listeners included. Default 65,536: sixteen attachments of the default 4,096. Beyond
@@ -175,6 +200,17 @@ impl Overrides {
 ///
 /// Tables of users and groups limit and do not allow. Root's ports and admin, and admin of the
 /// daemon's own user, do not follow `[limits]`; tables of their own still count.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Access, Credentials};
+///
+/// let access: Access = toml::from_str("allow_users = [54321]\n[user.54321]\nsockets = 4096\n")?;
+/// let who = |uid| Credentials { pid: 0, uid, gid: uid, groups: Vec::new() };
+/// assert_eq!(access.limits_for(&who(54321)).map(|limits| limits.sockets), Some(4096));
+/// assert_eq!(access.limits_for(&who(54322)), None, "may not attach");
+/// # Ok::<(), toml::de::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Access {
@@ -220,6 +256,14 @@ impl fmt::Display for Name {
 }
 
 /// Why an [`Access`] cannot be.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Access;
+///
+/// let error = toml::from_str::<Access>("allow_users = ['no-such-user']").unwrap_err();
+/// assert!(error.to_string().contains("this machine has no user"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Nobody of that name.

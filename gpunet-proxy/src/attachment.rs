@@ -1,4 +1,4 @@
-//! A device's sockets, seen from the host.
+//! A device's sockets, as the host sees them.
 
 pub(crate) mod local;
 pub(crate) mod prepare;
@@ -16,19 +16,41 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 /// How an attachment ended.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let report = attachment.close();
+/// if report.unfinished > 0 {
+///     eprintln!("{} streams were cut off, and {} bytes lost", report.unfinished, report.undelivered);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
-    /// Bytes that a send accepted and that did not reach the peer's side, over the attachment's
-    /// whole life.
+    /// Bytes that a send accepted and that did not reach the peer, over the attachment's whole life.
     pub undelivered: u64,
-    /// Streams that had not ended when the bound was over.
+    /// Streams that had not ended when the linger time was over.
     pub unfinished: u64,
 }
 
-/// The sockets of one device: its regions and its place in the proxy.
+/// The sockets of one device: its regions, slots and launches in a proxy.
 ///
-/// Dropping it closes it. [`Attachment::close`] does the same and reports.
+/// Dropping it closes it, as [`Attachment::close`] does, which also reports what was lost. The drop blocks,
+/// except inside a tokio runtime, where a thread finishes the work.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, embed};
+///
+/// let attachment = embed(Config::small())?.attach_cpu()?;
+/// let message = attachment.alloc(4096)?; // for the kernels
+/// // ... launch kernels, wait for them ...
+/// let report = attachment.close();
+/// assert_eq!((report.undelivered, report.unfinished), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
@@ -63,43 +85,64 @@ impl Shared {
 }
 
 impl Attachment {
-    /// Says what the device is: "cpu", or the GPU's name.
+    /// Returns "cpu", or the GPU's name.
     #[must_use]
     pub fn device_name(&self) -> &str {
         self.shared.device.as_ref().map_or("cpu", Device::name)
     }
 
-    /// The CUDA device, unless this is the CPU device.
+    /// Returns the CUDA device, or `None` for the CPU device.
     #[must_use]
     pub fn cuda(&self) -> Option<&Device> {
         self.shared.device.as_ref()
     }
 
-    /// Memory for kernels of this device to work in; a byte at least.
+    /// Allocates `len` bytes of zeroed memory for kernels of this device.
     ///
     /// # Errors
-    /// [`AllocError`], when the GPU has no such memory, or for the CPU device this machine.
+    /// [`AllocError`], when the GPU (for the CPU device, the machine) does not have the memory; a GPU also
+    /// refuses 0 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let mut buffer = attachment.alloc(5)?;
+    /// buffer.write(0, b"hello")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, AllocError> {
         DeviceBuffer::new(self.cuda(), len)
     }
 
-    /// Totals since the attachment was made. Those of a daemon that is gone are what it told last.
+    /// Returns the totals since the attachment was made. After a daemon has ended, they stay as it last
+    /// reported them.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.link.stats()
     }
 
-    /// What the attachment holds at this moment, as the control thread knows it; nothing once the
-    /// proxy has stopped. Waits for its answer, which takes a turn of that thread.
+    /// Returns what the attachment holds now, as the control thread knows it; all zero once the proxy has
+    /// stopped.
+    ///
+    /// Blocks for a turn of the control thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let usage = attachment.usage();
+    /// println!("{} sockets, {} of {} bytes free", usage.sockets, usage.free_ring_bytes, usage.ring_bytes);
+    /// # assert_eq!(usage.sockets, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.shared.link.usage()
     }
 
-    /// Closes all sockets in good order, waits until what was accepted is sent (at most the linger
-    /// bound), and gives everything back. Blocks; async code uses [`Attachment::close_async`].
+    /// Closes all sockets, waits until what was accepted is sent, and frees the attachment's memory.
     ///
-    /// Kernels that still use it are cancelled; their tokens are to be finished before.
+    /// Blocks for at most [`Config::linger`](crate::Config::linger) (a daemon's own setting); async code uses
+    /// [`Attachment::close_async`]. Finish all launches first: kernels that still run are cancelled.
     #[must_use]
     pub fn close(self) -> CloseReport {
         let shared = self.shared.clone();
@@ -110,8 +153,19 @@ impl Attachment {
 }
 
 impl Attachment {
-    /// As [`Attachment::close`], for async code: nothing blocks meanwhile, and the close goes on when
-    /// the future is dropped.
+    /// Closes as [`Attachment::close`] does, without blocking. If the future is dropped, the close
+    /// continues.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let report = attachment.close_async().await;
+    /// assert_eq!(report.undelivered, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close_async(self) -> CloseReport {
         let (done, report) = tokio::sync::oneshot::channel();
         let close = move || {

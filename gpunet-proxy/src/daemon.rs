@@ -1,19 +1,17 @@
 //! A proxy that several processes attach to.
 //!
 //! [`start`] embeds a proxy and serves a listening socket on a thread of its own
-//! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client holds up the
-//! control plane; making a region, which takes a while for hundreds of megabytes, is done on another
-//! thread still. Files: this one (starting, stopping), `admit` (what a client is and may have),
-//! `session` (what an attached client says and is told), `outbox` (what it is told from other
-//! threads).
+//! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client delays the control
+//! plane. Another thread makes the regions, which takes a while for hundreds of megabytes. Files: this one
+//! (starting, stopping), `admit` (what a client is and may have), `session` (the dialogue with an attached
+//! client), `outbox` (what other threads send to it).
 //!
-//! Nothing that comes from a client is believed. Every frame is bounded, and what it names is checked
-//! here or by the control plane; what is wrong closes that connection and no other. Descriptors of a
-//! client are taken and closed on threads of its user (`user_work`). A client that
-//! floods is read no faster than it is served. One that does not read is not read either, and what is
-//! kept for it is bounded by its requests without an answer; it is not cut for that alone, since a
-//! program that is stopped for a while looks the same. A connection that ends without a detach is a
-//! dead process, whatever the reason.
+//! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what it names;
+//! a violation closes that connection and no other. Threads of a client's user take and close the client's
+//! descriptors (`user_work`). The daemon reads a client that floods no faster than it serves it. It stops
+//! reading a client that does not read, and keeps for it no more than the answers to its open requests; it
+//! does not disconnect such a client, since a program that was stopped for a while behaves the same. A
+//! connection that ends without a detach counts as a dead process.
 
 mod admit;
 mod outbox;
@@ -54,9 +52,22 @@ const PULSE: Duration = Duration::from_millis(250);
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Why a daemon could not start.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Access;
+/// use gpunet_proxy::daemon::{StartError, start};
+/// use gpunet_proxy::Config;
+///
+/// // A TCP socket is none that a daemon can serve.
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let refused = start(listener.into(), Config::small(), Access::default());
+/// assert!(matches!(refused, Err(StartError::Listener(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its proxy could not.
+    /// Its proxy could not start.
     #[error(transparent)]
     Embed(#[from] EmbedError),
     /// The listener cannot be served.
@@ -67,7 +78,25 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// A running daemon. Dropped, it stops at once; [`Daemon::drain`] stops it in good order.
+/// A running daemon. Dropping it stops it at once; [`Daemon::drain`] lets the sockets flush first.
+///
+/// # Examples
+/// ```no_run
+/// use gpunet_proxy::Config;
+/// use gpunet_proxy::access::Access;
+/// use gpunet_proxy::daemon;
+/// use std::time::Duration;
+///
+/// # fn serve(listener: std::os::fd::OwnedFd, stop: std::sync::mpsc::Receiver<()>) -> Result<(), Box<dyn std::error::Error>> {
+/// let daemon = daemon::start(listener, Config::default(), Access::default())?;
+/// while stop.recv_timeout(Duration::from_secs(1)).is_err() {
+///     assert!(daemon.is_alive(), "a thread is stuck");
+/// }
+/// let drained = daemon.drain(Duration::from_secs(30));
+/// println!("{} bytes were lost", drained.undelivered);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Daemon {
     desk: Arc<Desk>,
@@ -75,11 +104,21 @@ pub struct Daemon {
 }
 
 /// How a daemon ended.
+///
+/// # Examples
+/// ```no_run
+/// # fn end(daemon: gpunet_proxy::daemon::Daemon) {
+/// let drained = daemon.drain(std::time::Duration::from_secs(30));
+/// if drained.unfinished > 0 {
+///     eprintln!("{} streams were cut off", drained.unfinished);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Bytes that a send had accepted and that did not reach the peer's side, of the attachments that
-    /// were there when it began.
+    /// Bytes that a send had accepted and that did not reach the peer, over all attachments that existed when
+    /// the drain began.
     pub undelivered: u64,
     /// Their streams that had not ended when the time was over.
     pub unfinished: u64,
@@ -90,7 +129,7 @@ pub struct Drained {
 enum Order {
     /// Serve, by the rules of that number.
     Serve(u64),
-    /// Close everything in good order.
+    /// Take no more attachments, and let the sockets flush.
     Drain,
     /// End at once.
     Stop,
@@ -106,7 +145,7 @@ struct Desk {
     visitors: Mutex<HashMap<Option<u32>, usize>>,
     work: Arc<UserWork>,
     started: Instant,
-    /// When the sessions' thread last showed that it lives: milliseconds after the start.
+    /// When the sessions' thread last updated its pulse, in milliseconds after the start.
     pulse: AtomicU64,
     drained: Mutex<Drained>,
 }
@@ -148,11 +187,33 @@ impl Desk {
 
 /// Starts a daemon that serves `listener`, a listening Unix socket of type SOCK_SEQPACKET.
 ///
-/// `config` says how its proxy runs, and `access` who may attach, with which limits. The sizes in
-/// `config` are of no account: each attachment has its own.
+/// `config` sets how its proxy runs, and `access` who may attach, with which limits. The sizes in `config`
+/// are ignored: each attachment brings its own.
 ///
 /// # Errors
-/// [`StartError`].
+/// [`StartError`], when a setting is invalid, `listener` is not such a socket, or the system refuses a
+/// thread.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Access;
+/// use gpunet_proxy::{Config, attach, daemon};
+/// use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+///
+/// # let path = std::env::temp_dir().join(format!("gpunet-doc-{}.sock", std::process::id()));
+/// let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+/// bind(&listener, &SocketAddrUnix::new(&path)?)?;
+/// listen(&listener, 128)?;
+/// let daemon = daemon::start(listener, Config::default(), Access::default())?;
+///
+/// // The daemon's own user may attach, also when nobody is named.
+/// let attachment = attach(&path, Config::small())?.attach_cpu()?;
+/// assert_eq!(daemon.snapshot().expect("an answer").clients.len(), 1);
+/// # drop(attachment);
+/// # drop(daemon);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon, StartError> {
     rustix::io::ioctl_fionbio(&listener, true).map_err(|errno| StartError::Listener(errno.into()))?;
     let kind = rustix::net::sockopt::socket_type(&listener);
@@ -178,7 +239,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
 }
 
 impl Daemon {
-    /// What it holds at this moment; `None` if its control plane does not answer.
+    /// Returns what the daemon holds now, or `None` if its control plane does not answer. Blocks until it has.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         let mut snapshot = self.desk.proxy.snapshot()?;
@@ -186,7 +247,18 @@ impl Daemon {
         Some(snapshot)
     }
 
-    /// Other rules from now on. Attachments that are there stay, with the new limits.
+    /// Replaces the access rules. Existing attachments stay, with the new limits.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn reload(daemon: &gpunet_proxy::daemon::Daemon) -> Result<(), Box<dyn std::error::Error>> {
+    /// use gpunet_proxy::access::Access;
+    ///
+    /// let access: Access = toml::from_str(&std::fs::read_to_string("access.toml")?)?;
+    /// daemon.set_access(access);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_access(&self, access: Access) {
         *lock(&self.desk.access) = access;
         self.desk.orders.send_modify(|order| {
@@ -196,7 +268,7 @@ impl Daemon {
         });
     }
 
-    /// Returns whether all its threads take turns.
+    /// Returns whether all threads of the daemon make progress.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let bound = self.desk.proxy.config.heartbeat.max(4 * PULSE);
@@ -206,8 +278,10 @@ impl Daemon {
         serves && silent_ms < bound.as_millis() as u64 && self.desk.proxy.heart.beats(bound)
     }
 
-    /// Takes no more attachments, ends those that are there, and stops. Their devices report ENETDOWN
-    /// at once, and what they had sent is still delivered, for at most `bound`.
+    /// Takes no more attachments, ends the existing ones, and stops the daemon.
+    ///
+    /// Their devices report ENETDOWN at once. What they had sent is still delivered: the call blocks until
+    /// then, for at most `bound`.
     #[must_use]
     pub fn drain(mut self, bound: Duration) -> Drained {
         let deadline = Instant::now() + bound;
@@ -224,7 +298,7 @@ impl Daemon {
         *lock(&self.desk.drained)
     }
 
-    /// What is cut off when the bound is over.
+    /// Counts the streams that are cut off when the bound is over.
     fn count_unfinished(&self) {
         let clients = self.snapshot().map_or(Vec::new(), |snapshot| snapshot.clients);
         for client in clients {

@@ -1,13 +1,21 @@
-//! File descriptors, and what to say when there are none left.
+//! File descriptors, and the advice for when none are left.
 //!
-//! A proxy takes them for its threads, its listeners and its streams. The limit belongs to the process that runs it.
+//! A proxy needs them for its threads, its listeners and its streams. The limit belongs to the process that runs it.
 
 use gpunet_abi::Error;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
-/// What to do about a failure, to be put behind it in a message: something if descriptors have run out, else nothing.
+/// Returns advice to append to the message of `error`: about `ulimit -n` if descriptors have run out, else nothing.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::descriptors::hint;
+///
+/// let error = std::io::Error::from_raw_os_error(24); // EMFILE
+/// assert_eq!(hint(&error), "; raise the limit of file descriptors (`ulimit -n`)");
+/// ```
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     match crate::errno::errno(error) {
@@ -16,7 +24,7 @@ pub fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Descriptors that a runtime takes: six with tokio 1.54, among them two for the signals of the whole process.
+/// Descriptors that a runtime needs: six with tokio 1.54, two of them for the signals of the whole process.
 const OF_A_RUNTIME: usize = 8;
 
 /// Threads of a runtime for what takes long. What they do is memory to be made and given back, which more of them do not

@@ -44,6 +44,14 @@ impl Heap {
 }
 
 /// Why a device has no memory of that size.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let error = attachment.alloc(isize::MAX as usize).unwrap_err();
+/// assert!(error.to_string().contains("this machine does not have them"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
@@ -235,6 +243,17 @@ pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
 }
 
 /// Memory for kernels to work in: message buffers, results. Zeroed.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let mut buffer = attachment.alloc(8)?;
+/// buffer.write(4, b"ring")?;
+/// let mut bytes = [1; 8];
+/// buffer.read(0, &mut bytes)?;
+/// assert_eq!(&bytes, b"\0\0\0\0ring");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct DeviceBuffer {
     memory: DeviceMemory,
@@ -249,19 +268,19 @@ impl DeviceBuffer {
         Ok(Self { memory })
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Says whether it has no bytes.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The buffer as kernels take it.
+    /// Returns the buffer as kernels take it.
     ///
     /// # Safety
     /// The kernels that are given it end before this value is dropped, and no two groups use the
@@ -279,7 +298,7 @@ impl DeviceBuffer {
     /// [`CopyError`], when CUDA fails.
     ///
     /// # Panics
-    /// When the range is not inside the buffer.
+    /// Panics if the range is not inside the buffer.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         self.memory.write(offset, bytes)
     }
@@ -290,7 +309,7 @@ impl DeviceBuffer {
     /// [`CopyError`], when CUDA fails.
     ///
     /// # Panics
-    /// When the range is not inside the buffer.
+    /// Panics if the range is not inside the buffer.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
         self.memory.read(offset, bytes)
     }

@@ -10,9 +10,8 @@
 //! | `rc` | two hosts with RDMA: the peer is a proxy, or a program that uses rsockets |
 //! | `peer` | two sockets under one proxy: tasks and kernels, on CPU and GPU, of this program or of another one under the same daemon |
 //!
-//! The futures need no particular runtime: any flavour of tokio's, or another executor. Nothing that
-//! is called in them blocks. All of them are cancel safe: dropped, they have moved no bytes, taken no
-//! connection and keep no slot.
+//! The futures run on any flavour of tokio's runtime, and on other executors. They never block. All of them
+//! are cancel safe: a dropped future has moved no bytes, taken no connection, and keeps no slot.
 //!
 //! ```
 //! use gpunet_proxy::abi::Options;
@@ -48,8 +47,8 @@
 //!
 //! The sockets are those of a CPU attachment: rings, words and slots are as a kernel's, and a read or
 //! write is the device's own non-blocking call. Requests (connect, accept, close) go to the control
-//! plane as messages, not through control slots, because a control slot is waited for. `reactor` says
-//! who wakes a task, and why no wake-up is lost.
+//! plane as messages, because a caller would have to wait for a control slot. The module `reactor` says who
+//! wakes a task, and why no wake-up is lost.
 
 pub(crate) mod ask;
 #[allow(unsafe_code)]
@@ -76,9 +75,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The sockets of a host program. Clones share them.
 ///
-/// They live until the last clone and the last socket is dropped, which closes the attachment behind
-/// them (that blocks outside of tokio, as dropping an [`Attachment`] does). [`Host::close`] waits for
-/// what is on its way.
+/// They live until the last clone and the last socket are dropped. That drop closes the attachment behind
+/// them; outside of a tokio runtime it blocks, as dropping an [`Attachment`] does. [`Host::close`] waits until
+/// what was written is delivered.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::abi::Options;
+/// use gpunet_proxy::{Config, embed};
+/// use tokio::io::AsyncWriteExt;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let host = embed(Config::small())?.host()?;
+/// let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+/// let (mut client, accepted) =
+///     tokio::try_join!(host.connect(listener.local_addr()?, Options::DEFAULT), listener.accept())?;
+/// client.write_all(b"hello").await?;
+/// # drop((client, accepted));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Host {
     core: Arc<Core>,
@@ -102,11 +119,18 @@ fn io_error(error: Error) -> io::Error {
 }
 
 impl Proxy {
-    /// Makes sockets for this program: an attachment of its own, with the sizes in the proxy's
-    /// settings.
+    /// Makes sockets for this program: an attachment of its own, of the sizes in [`Proxy::config`].
     ///
     /// # Errors
-    /// [`AttachError`], when there is not enough memory or the system refuses a thread.
+    /// [`AttachError`], when there is not enough memory, the system refuses a thread, or the daemon refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let host = proxy.host()?;
+    /// assert_eq!(host.usage().sockets, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn host(&self) -> Result<Host, AttachError> {
         let attachment = self.attach_cpu()?;
         let host = attachment.host()?;
@@ -116,15 +140,23 @@ impl Proxy {
 }
 
 impl Attachment {
-    /// Makes sockets for this program among those of the attachment's kernels, so that a task and a
-    /// kernel are the two ends of a `peer` stream. For the CPU device; the words of a GPU's `peer`
-    /// streams are out of the CPU's reach.
+    /// Makes sockets for this program in the socket table of the attachment's kernels, so that a task and a
+    /// kernel can be the two ends of a `peer` stream.
     ///
-    /// When the attachment is closed, calls on these sockets fail with ECANCELED.
+    /// Only the CPU device can do this: the CPU cannot reach the words of a GPU's `peer` streams. When the
+    /// attachment is closed, calls on these sockets fail with ECANCELED.
     ///
     /// # Errors
-    /// [`AttachError`]: the device is a GPU, all launch numbers are in use, or the system refuses a
-    /// thread.
+    /// [`AttachError::HostOnGpu`], when the device is a GPU; [`AttachError::TooMany`], when all launch numbers
+    /// are in use; [`AttachError::Thread`], when the system refuses a thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let attachment = proxy.attach_cpu()?;
+    /// let host = attachment.host()?; // connects to what the attachment's kernels bind
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn host(&self) -> Result<Host, AttachError> {
         if self.cuda().is_some() {
             return Err(AttachError::HostOnGpu);
@@ -149,12 +181,27 @@ impl Attachment {
 impl Host {
     /// Connects to `addr`.
     ///
-    /// The options' time limits are for kernels; a task has `tokio::time::timeout`.
+    /// The time limits in the options are for kernels; a task uses `tokio::time::timeout`.
     ///
     /// # Errors
     /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no socket slot), ENFILE (no file
     /// descriptor), ENOBUFS (no ring memory), EINVAL (options), EOPNOTSUPP (no such transport here), ENETDOWN,
     /// ECANCELED.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::abi::{Options, TransportKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let options = Options::DEFAULT.with_transport(TransportKind::Tcp);
+    /// let stream = host.connect(server.local_addr()?, options).await?;
+    /// assert_eq!(stream.peer_addr()?, server.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(&self, addr: SocketAddr, options: Options) -> io::Result<Stream> {
         let opening = Opening::connect(self.core.net, SockAddr::from_std(addr), options).map_err(io_error)?;
         let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
@@ -162,11 +209,24 @@ impl Host {
         Ok(Stream::new(&self.core, stream, &reply.descriptor))
     }
 
-    /// Listens at `addr`; port 0 takes a free one. Streams that are accepted inherit the options.
+    /// Listens at `addr`; port 0 takes a free one. Accepted streams inherit the options.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor), ENOBUFS (rings that
     /// can never be had), EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::abi::Options;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn bind(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
         let addr = SockAddr::from_std(addr);
         let opening = Opening::bind(self.core.net, addr, options, backlog).map_err(io_error)?;
@@ -174,23 +234,34 @@ impl Host {
         Listener::new(&self.core, opening.listener(&reply).map_err(io_error)?)
     }
 
-    /// Totals of the attachment behind it.
+    /// Returns the totals of the attachment behind it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.shared.link.stats()
     }
 
-    /// What the attachment behind it holds; waits for the control thread's answer, which takes a turn.
+    /// Returns what the attachment behind it holds. Blocks for a turn of the control thread.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.core.shared.link.usage()
     }
 
-    /// Closes all sockets of [`Proxy::host`], of all clones, and waits until what was written is
-    /// delivered, at most for the linger bound. Calls on sockets that are still open fail with
+    /// Closes all sockets of [`Proxy::host`] and of its clones, and waits until what was written is delivered,
+    /// for at most [`Config::linger`](crate::Config::linger). Calls on sockets that are still open fail with
     /// ECANCELED.
     ///
-    /// Of [`Attachment::host`] it closes nothing: that is the attachment's business.
+    /// A host made by [`Attachment::host`] closes nothing; close the attachment instead.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let report = host.close().await;
+    /// assert_eq!((report.undelivered, report.unfinished), (0, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(self) -> CloseReport {
         let own = self.core.own().take();
         match own {

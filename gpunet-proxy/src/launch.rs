@@ -11,20 +11,49 @@ use gpunet_abi::panic_record::PANIC_SYMBOL;
 use gpunet_device::{Kernel, Net, cpu};
 use std::time::Duration;
 
-/// The kernels that an attachment can run: a loaded module on a GPU, nothing on the CPU, where
-/// kernels are ordinary functions.
+/// The kernels that an attachment can run, made by [`Attachment::load`].
+///
+/// On a GPU it is a loaded module. On the CPU, where kernels are ordinary functions, it holds nothing.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// // On a GPU this is the PTX of the kernel crate; the CPU device loads nothing.
+/// let program = attachment.load("", 256)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Program {
     module: Option<Module>,
 }
 
 /// Why a kernel was not started.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::device::{Group, Kernel};
+/// use gpunet_proxy::LaunchError;
+///
+/// #[derive(Clone, Copy)]
+/// struct Nothing;
+/// impl Kernel for Nothing {
+///     const ENTRY: &'static str = "nothing";
+///     fn run<G: Group>(self, _group: &G) {}
+/// }
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let program = attachment.load("", 1)?;
+/// // SAFETY: the kernel has no parameters.
+/// let refused = unsafe { attachment.launch(&program, 0, 1, |_net| Nothing) };
+/// assert!(matches!(refused, Err(LaunchError::Empty { blocks: 0, threads: 1 })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// All launch numbers are in use.
     #[error(transparent)]
     TooMany(#[from] TooManyLaunches),
-    /// A launch of no blocks or no threads.
+    /// A launch without blocks or threads, or with more than 1024 threads per block.
     #[error("a launch needs at least one block and one thread, at most 1024 threads: {blocks} x {threads}")]
     Empty {
         /// Blocks asked for.
@@ -50,13 +79,26 @@ pub enum LaunchError {
 }
 
 /// How a kernel failed.
+///
+/// # Examples
+/// ```no_run
+/// use gpunet_proxy::{FinishPolicy, KernelError, Launch};
+///
+/// fn report(launch: Launch) {
+///     match launch.finish(FinishPolicy::Close) {
+///         Ok(report) => println!("{} sockets were left open", report.left_open),
+///         Err(KernelError::Panicked(panic)) => eprintln!("{panic}"),
+///         Err(KernelError::Cuda(error)) => eprintln!("the GPU reports {error}"),
+///     }
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// CUDA reports a fault; all sockets of the device were reset.
     #[error("the kernel failed: {0}")]
     Cuda(CudaError),
-    /// A thread block panicked. On the CPU the launch's sockets were reset; on a GPU the panic ended all
-    /// kernels of the context, and all sockets of the device were.
+    /// A thread block panicked. On the CPU the launch's sockets were reset. On a GPU the panic ended all
+    /// kernels of the context, and all sockets of the device were reset.
     #[error(transparent)]
     Panicked(cpu::BlockPanicked),
 }
@@ -102,8 +144,42 @@ impl Watch {
 
 /// A running kernel and its launch token.
 ///
-/// Dropping it cancels the kernel's waits and waits for its end, ten seconds at most and not at all in
-/// async code; its sockets are closed when it ends. [`Launch::finish`] reports.
+/// Dropping it cancels the kernel's waits and blocks until the kernel has ended, for at most ten seconds, and
+/// not at all inside a tokio runtime. The sockets are closed when the kernel ends. [`Launch::finish`] reports.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::device::{Group, Kernel, Listener, Net, SockAddr};
+/// use gpunet_proxy::{Config, FinishPolicy, embed};
+/// use std::time::Duration;
+///
+/// /// Accepts connections until the host cancels it.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Accept {
+///     net: Net,
+/// }
+///
+/// impl Kernel for Accept {
+///     const ENTRY: &'static str = "accept";
+///     fn run<G: Group>(self, group: &G) {
+///         let Ok(listener) = Listener::bind(group, self.net, SockAddr::v4([127, 0, 0, 1], 0)) else { return };
+///         while let Ok(stream) = listener.accept(group) {
+///             let _ = stream.close(group);
+///         }
+///     }
+/// }
+///
+/// let attachment = embed(Config::small())?.attach_cpu()?;
+/// let program = attachment.load("", 1)?;
+/// // SAFETY: the kernel has no buffers.
+/// let launch = unsafe { attachment.launch(&program, 1, 1, |net| Accept { net }) }?;
+///
+/// assert!(!launch.wait_timeout(Duration::from_millis(10))?, "it waits for a connection");
+/// launch.cancel();
+/// assert_eq!(launch.finish(FinishPolicy::Close)?.left_open, 1, "the listener");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Launch {
     /// `None` once it is finished.
@@ -114,7 +190,7 @@ pub struct Launch {
 const DROP_WAIT: Duration = Duration::from_secs(10);
 
 impl LaunchToken {
-    /// What kernels of this launch take to use their sockets.
+    /// Returns the parameter by which kernels of this launch find their sockets.
     #[must_use]
     pub fn net(&self) -> Net {
         // SAFETY: the attachment wrote a Context for this launch number at that address of the
@@ -124,11 +200,14 @@ impl LaunchToken {
 }
 
 impl Attachment {
-    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads (it decides how many
-    /// registers a thread may use); on the CPU device there is nothing to load.
+    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads: the assembler gives each
+    /// thread its share of the registers. On the CPU device it loads nothing.
+    ///
+    /// Load all programs before the first launch: the driver may wait for running kernels, which may be
+    /// waiting for the host.
     ///
     /// # Errors
-    /// [`LoadModuleError`] with the assembler's log.
+    /// [`LoadModuleError`], with the assembler's log.
     pub fn load(&self, ptx: &str, threads: u32) -> Result<Program, LoadModuleError> {
         let module = self.cuda().map(|device| device.load_module_for(ptx, threads)).transpose()?;
         if let Some(module) = &module {
@@ -137,8 +216,7 @@ impl Attachment {
         Ok(Program { module })
     }
 
-    /// Tells a module where its panics are to be told. One without the variable has no panics that could
-    /// tell.
+    /// Tells a module where to record its panics. A module without the variable cannot record any.
     fn listen_for_panics(&self, module: &Module) {
         let Some(address) = self.shared.panic_record_address() else { return };
         if let Err(error) = module.device().write_symbol(module, PANIC_SYMBOL, &address.to_ne_bytes()) {
@@ -150,16 +228,42 @@ impl Attachment {
     ///
     /// # Errors
     /// [`CopyError`], when the module has no such global or CUDA fails.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cuda(&gpu)?;
+    /// let functions = std::fs::read("gpunet_device.ptx")?; // the C functions
+    /// let kernel = std::fs::read("kernel.ptx")?; // from nvcc
+    /// let module = gpu.link(&[("kernel", &kernel), ("gpunet", &functions)])?;
+    /// let token = attachment.token()?;
+    /// attachment.bind(&module, &token)?;
+    /// // ... launch the module's kernels: gpu_usermap::cuda::Device::launch ...
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn bind(&self, module: &Module, token: &LaunchToken) -> Result<(), CopyError> {
         self.listen_for_panics(module);
         module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
     }
 
-    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same
-    /// time, together with what runs already. Kernels that wait for each other must.
+    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same time, beside
+    /// the kernels that already run. Kernels that wait for each other must fit.
+    ///
+    /// On the CPU device everything fits.
     ///
     /// # Errors
-    /// [`LaunchError::NotCoResident`], which says how many blocks would fit.
+    /// [`LaunchError::NotCoResident`] says how many blocks would fit; [`LaunchError::Entry`], when the program
+    /// has no such entry.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cuda(&gpu)?;
+    /// let program = attachment.load(&std::fs::read_to_string("echo.ptx")?, 256)?;
+    /// // The clients wait for the server.
+    /// attachment.check_co_resident(&program, &[("echo_server", 16, 256), ("echo_client", 64, 256)])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn check_co_resident(
         &self,
         program: &Program,
@@ -173,14 +277,65 @@ impl Attachment {
         Ok(device.check_co_resident(&specs)?)
     }
 
-    /// Starts `blocks` thread blocks of `threads` threads of the kernel that `kernel` makes.
+    /// Starts `blocks` thread blocks of `threads` threads each.
+    ///
+    /// `kernel` makes the kernel's parameters from the [`Net`] by which it finds its sockets. The call returns
+    /// when the kernel has been started.
     ///
     /// # Safety
     /// The buffers and addresses in the kernel's parameters are valid on this device until the
     /// kernel ends, and used as their types demand.
     ///
     /// # Errors
-    /// [`LaunchError`]; nothing was started then.
+    /// [`LaunchError`]. No block runs then; after [`LaunchError::Threads`], the blocks that were started are
+    /// cancelled.
+    ///
+    /// # Examples
+    /// A kernel that sends a buffer to a TCP program:
+    ///
+    /// ```
+    /// use gpunet_proxy::device::{Buffer, Group, Kernel, Net, Result, SockAddr, Stream};
+    /// use gpunet_proxy::{Config, FinishPolicy, embed};
+    /// use std::io::Read;
+    ///
+    /// #[derive(Clone, Copy)]
+    /// #[repr(C)]
+    /// struct SendTo {
+    ///     net: Net,
+    ///     addr: SockAddr,
+    ///     message: Buffer,
+    /// }
+    ///
+    /// impl Kernel for SendTo {
+    ///     const ENTRY: &'static str = "send_to";
+    ///     fn run<G: Group>(self, group: &G) {
+    ///         let send = || -> Result<()> {
+    ///             let mut stream = Stream::connect(group, self.net, self.addr)?;
+    ///             stream.send_all(group, self.message)?;
+    ///             stream.close(group)
+    ///         };
+    ///         let _ = send();
+    ///     }
+    /// }
+    ///
+    /// let attachment = embed(Config::small())?.attach_cpu()?;
+    /// let mut message = attachment.alloc(5)?;
+    /// message.write(0, b"hello")?;
+    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let addr = SockAddr::from_std(server.local_addr()?);
+    ///
+    /// let program = attachment.load("", 1)?;
+    /// // SAFETY: `message` is dropped after the launch, and only this kernel uses it.
+    /// let launch = unsafe {
+    ///     let message = message.buffer();
+    ///     attachment.launch(&program, 1, 1, |net| SendTo { net, addr, message })
+    /// }?;
+    /// let mut received = String::new();
+    /// server.accept()?.0.read_to_string(&mut received)?;
+    /// assert_eq!(received, "hello");
+    /// launch.finish(FinishPolicy::Close)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn launch<K: Kernel>(
         &self,
         program: &Program,
@@ -218,7 +373,7 @@ impl Attachment {
     }
 }
 
-/// What ends a launch of CPU blocks one of which has panicked.
+/// Returns the call that ends a launch on the CPU when one of its blocks has panicked.
 fn fail_launch(token: &LaunchToken) -> impl Fn(&cpu::BlockPanicked) + Send + Sync + 'static {
     let abort = token.abort();
     move |panicked| {
@@ -263,7 +418,7 @@ impl Running {
 }
 
 impl LaunchToken {
-    /// Why a GPU's kernel failed: what it told before, or what CUDA says.
+    /// Returns why a GPU's kernel failed: the panic that it recorded, or CUDA's error.
     fn why(&self, error: CudaError) -> KernelError {
         match self.panic_record() {
             Some(record) => KernelError::Panicked(cpu::BlockPanicked::from_record(&record)),
@@ -276,12 +431,12 @@ impl Launch {
     /// Returns whether the kernel has ended.
     ///
     /// # Errors
-    /// [`KernelError`], as soon as it has failed: other thread blocks may still be coming to their end.
+    /// [`KernelError`], as soon as it has failed: other thread blocks may still run.
     pub fn is_finished(&self) -> Result<bool, KernelError> {
         self.parts.as_ref().map_or(Ok(true), |(running, token)| running.is_finished(token))
     }
 
-    /// Waits at most `limit` for the kernel to end; returns whether it did.
+    /// Blocks until the kernel has ended, for at most `limit`; returns whether it has.
     ///
     /// # Errors
     /// [`KernelError`], as soon as it has failed.
@@ -299,14 +454,15 @@ impl Launch {
         Ok(true)
     }
 
-    /// Cancels the kernel's waits; see [`LaunchToken::cancel`].
+    /// Cancels the kernel's waits, as [`LaunchToken::cancel`] does.
     pub fn cancel(&self) {
         if let Some((_, token)) = &self.parts {
             token.cancel();
         }
     }
 
-    /// Waits for the kernel to end and reaps what it left. A failed kernel's sockets are reset.
+    /// Blocks until the kernel has ended, then closes, keeps or resets the sockets that it left open. A failed
+    /// kernel's sockets are reset.
     ///
     /// # Errors
     /// [`KernelError`], when it failed.

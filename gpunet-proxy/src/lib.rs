@@ -1,8 +1,9 @@
 //! The proxy: the CPU side of sockets for kernels.
 //!
-//! [`embed`] starts it inside a program, [`attach`] joins one that runs as a daemon, and [`open`] does
-//! whichever is possible; [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
-//! device its sockets; [`Attachment::launch`] runs a kernel that uses them.
+//! [`embed`] starts it inside a program, [`attach`] joins one that runs as a daemon, and [`open`] joins a
+//! daemon if there is one and else starts a proxy. [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
+//! device its sockets, and [`Attachment::launch`] runs a kernel that uses them. [`Proxy::host`] gives sockets
+//! to tokio tasks.
 //!
 //! | floor | modules |
 //! |---|---|
@@ -68,10 +69,18 @@ pub use model::snapshot;
 pub use proxy::{Proxy, attach, embed, open};
 pub use token::LaunchToken;
 
-/// The RDMA devices of this machine, or what is missing and what to do about it.
+/// Returns the RDMA devices of this machine.
 ///
 /// # Errors
-/// [`rdma::Unavailable`].
+/// [`rdma::Unavailable`] says what is missing, and what to do about it.
+///
+/// # Examples
+/// ```
+/// match gpunet_proxy::rdma_devices() {
+///     Ok(devices) => println!("{} RDMA devices", devices.len()),
+///     Err(missing) => println!("no RDMA: {missing}"),
+/// }
+/// ```
 pub fn rdma_devices() -> Result<Vec<rdma::DeviceReport>, rdma::Unavailable> {
     rdma::Rdma::devices()
 }

@@ -6,7 +6,7 @@ use crate::model::config::{Config, Rdma};
 use crate::model::error::AttachError;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
-use gpu_usermap::placement::{Facts, Placement, Wanted, choose, needs_flush};
+use gpu_usermap::placement::{Facts, Placement, PlacementChoice, choose, needs_flush};
 use std::sync::Arc;
 
 /// What was chosen.
@@ -29,9 +29,9 @@ pub(crate) fn plan(config: &Config, device: Option<&Device>) -> Result<Plan, Att
     let wanted = config.placement;
     let Some(device) = device else {
         return match wanted {
-            Wanted::Auto | Wanted::Only(Placement::Pinned) => Ok(Plan::Shared),
-            Wanted::Only(placement @ Placement::GpuDmaBuf) => Ok(Plan::Device(placement)),
-            Wanted::Only(Placement::GpuPeerMem) => Err(AttachError::Placement(
+            PlacementChoice::Auto | PlacementChoice::Only(Placement::Pinned) => Ok(Plan::Shared),
+            PlacementChoice::Only(placement @ Placement::GpuDmaBuf) => Ok(Plan::Device(placement)),
+            PlacementChoice::Only(Placement::GpuPeerMem) => Err(AttachError::Placement(
                 "peer-mem is for GPU memory, and this is the CPU device".to_owned(),
             )),
         };
@@ -39,7 +39,7 @@ pub(crate) fn plan(config: &Config, device: Option<&Device>) -> Result<Plan, Att
     if matches!(config.rdma, Rdma::Off) {
         return Ok(Plan::Shared);
     }
-    let facts = Facts::look(Some(device));
+    let facts = Facts::gather(Some(device));
     match choose(&facts, wanted).map_err(|refused| AttachError::Placement(refused.to_string()))? {
         Placement::Pinned => Ok(Plan::Shared),
         // A flush is a CUDA call for every message, and the data path makes none.

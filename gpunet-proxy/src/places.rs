@@ -1,4 +1,4 @@
-//! Where a daemon and its clients meet, if nobody says otherwise.
+//! The default paths of a daemon's socket.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,16 @@ use std::path::{Path, PathBuf};
 /// The socket of a daemon that runs as root.
 pub const SYSTEM: &str = "/run/gpunet/gpunetd.sock";
 
-/// Where a daemon of this process's user listens: in systemd's runtime directory of the service, else
-/// at [`SYSTEM`] for root, else in the user's runtime directory. `None`: the user has none.
+/// Returns where a daemon of this process's user listens: in systemd's runtime directory of the service, else
+/// at [`SYSTEM`] for root, else in the user's runtime directory. `None` if the user has no such directory.
+///
+/// # Examples
+/// ```
+/// match gpunet_proxy::places::listen_path() {
+///     Some(path) => println!("listen at {}", path.display()),
+///     None => eprintln!("set XDG_RUNTIME_DIR, or name a path"),
+/// }
+/// ```
 #[must_use]
 pub fn listen_path() -> Option<PathBuf> {
     if let Some(directories) = env::var_os("RUNTIME_DIRECTORY")
@@ -18,14 +26,19 @@ pub fn listen_path() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() { Some(PathBuf::from(SYSTEM)) } else { of_user() }
 }
 
-/// Where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the user's runtime
-/// directory if there is one, else the system's, at [`SYSTEM`].
+/// Returns where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the user's runtime
+/// directory if a socket is there, else at [`SYSTEM`].
+///
+/// # Examples
+/// ```
+/// println!("a daemon is looked for at {}", gpunet_proxy::places::daemon_path().display());
+/// ```
 #[must_use]
 pub fn daemon_path() -> PathBuf {
     daemon_place().0
 }
 
-/// The same, and what says so.
+/// Returns [`daemon_path`], and why it is that one.
 #[must_use]
 pub fn daemon_place() -> (PathBuf, &'static str) {
     if let Some(path) = env::var_os("GPUNETD_LISTEN_PATH").filter(|path| !path.is_empty()) {

@@ -1,4 +1,4 @@
-//! A proxy as programs have it: in this process, or as a daemon.
+//! A proxy as programs see it: in this process, or as a daemon.
 
 use crate::attachment::prepare::Wanted;
 use crate::attachment::remote::{DaemonInfo, Remote};
@@ -14,8 +14,24 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A running proxy, in this process or as a daemon. Clones share it; one in this process stops when the
-/// last clone and the last attachment are gone.
+/// A running proxy, in this process or as a daemon.
+///
+/// Clones share it. A proxy in this process stops when its last clone and its last attachment are dropped.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, embed};
+///
+/// let proxy = embed(Config::small())?;
+/// assert!(proxy.daemon().is_none(), "it runs in this process");
+///
+/// // Clones share the proxy, so these two reach each other over the `peer` transport.
+/// let other = proxy.clone();
+/// let (server, client) = (proxy.attach_cpu()?, other.attach_cpu()?);
+/// assert_eq!(proxy.snapshot()?.clients.len(), 2);
+/// # drop((server, client));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Proxy {
     pub(crate) side: Side,
@@ -36,7 +52,7 @@ pub(crate) enum Side {
 /// one heartbeat thread), so it works with and without a runtime of the caller's.
 ///
 /// # Errors
-/// [`EmbedError`], when a setting cannot be or the system refuses a thread.
+/// [`EmbedError`], when a setting is invalid or the system refuses a thread.
 ///
 /// # Examples
 /// ```
@@ -51,28 +67,56 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
 
 /// Joins the daemon that listens at `path`.
 ///
-/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs do not see a
-/// difference. Each attachment has a connection of its own. Of the settings only `sockets`, `controls`,
-/// `shared_rings`, `device_rings` and `placement` are the program's, and the daemon may refuse more
-/// than it allows; the others are the daemon's.
+/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs see no difference.
+/// Each attachment has a connection of its own. Only the settings `sockets`, `controls`, `shared_rings`,
+/// `device_rings` and `placement` are the program's, and the daemon refuses more than it allows; the others
+/// are the daemon's.
 ///
 /// If the daemon ends, all sockets report ENETDOWN at once. Attaching again (with the same `Proxy`, or
-/// after a new `attach`) works as soon as there is a daemon again.
+/// after a new `attach`) works as soon as a daemon runs again.
+///
+/// The call blocks until the daemon has answered.
 ///
 /// # Errors
-/// [`DaemonError`].
+/// [`DaemonError`], when no daemon listens at `path`, it does not serve this program, or a setting is
+/// invalid.
+///
+/// # Examples
+/// ```no_run
+/// use gpunet_proxy::{Config, DaemonError, attach, places};
+///
+/// match attach(&places::daemon_path(), Config::default()) {
+///     Ok(proxy) => println!("{:?}", proxy.daemon()),
+///     Err(DaemonError::NotThere { path, .. }) => println!("start gpunetd: nobody listens at {}", path.display()),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
     Ok(Proxy { side: Side::Daemon(Arc::new(Remote::reach(path, config)?)) })
 }
 
-/// Joins the daemon at `path` (without one: where [`places::daemon_path`] finds it) if one answers there,
-/// else starts a proxy in this program; the log and [`Proxy::daemon`] say which.
+/// Joins the daemon at `path` if one listens there, else starts a proxy in this process.
 ///
-/// A daemon that is there and refuses is an error: a program that its administrator has kept out, or
-/// whose version does not fit, must not go its own way unnoticed.
+/// Without a path it uses [`places::daemon_path`]. The log and [`Proxy::daemon`] say which of the two
+/// happened.
 ///
 /// # Errors
-/// [`OpenError`].
+/// [`OpenError`]. A daemon that refuses is an error, not a reason to start a proxy here: a program that the
+/// administrator has excluded, or whose version does not fit, must not bypass the daemon unnoticed.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, open};
+/// use std::path::Path;
+///
+/// let proxy = open(Some(Path::new("/run/my-program/gpunetd.sock")), Config::small())?;
+/// match proxy.daemon() {
+///     Some(daemon) => println!("attached to gpunetd {}, process {}", daemon.version, daemon.pid),
+///     None => println!("the proxy runs in this process"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
     let path = path.map_or_else(places::daemon_path, Path::to_owned);
     match attach(&path, config.clone()) {
@@ -89,7 +133,7 @@ pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
 }
 
 impl Proxy {
-    /// The settings it runs with. Of a daemon: those that this program asks for.
+    /// Returns the settings that the proxy runs with; for a daemon, those that this program asks for.
     #[must_use]
     pub fn config(&self) -> &Config {
         match &self.side {
@@ -98,7 +142,7 @@ impl Proxy {
         }
     }
 
-    /// The daemon, if this is one's.
+    /// Returns the daemon, or `None` if the proxy runs in this process.
     #[must_use]
     pub fn daemon(&self) -> Option<&DaemonInfo> {
         match &self.side {
@@ -107,11 +151,23 @@ impl Proxy {
         }
     }
 
-    /// What it holds at this moment: attachments and sockets, with transport, placement and totals. Of a
-    /// daemon: what it tells this user.
+    /// Returns what the proxy holds now: attachments and sockets, with transport, placement and totals. A
+    /// daemon shows what this user may see.
+    ///
+    /// Blocks until the control plane, or the daemon, has answered.
     ///
     /// # Errors
-    /// TimedOut when the control plane does not answer; the system's, where a daemon is to be asked.
+    /// TimedOut when the control plane does not answer; the system's error when the daemon cannot be asked.
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let _attachment = proxy.attach_cpu()?;
+    /// for client in proxy.snapshot()?.clients {
+    ///     println!("{} ({}): {} sockets", client.command, client.device, client.sockets);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         match &self.side {
             Side::Embedded(runtime) => runtime.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
@@ -119,10 +175,20 @@ impl Proxy {
         }
     }
 
-    /// Stops the proxy at once, without flushing: every socket of every attachment reports
-    /// ENETDOWN, and blocked kernels return with it. For an orderly end, close the attachments.
+    /// Stops the proxy at once, without flushing. For an orderly end, close the attachments.
     ///
-    /// A daemon goes on; this program leaves it, as if it had been killed.
+    /// Every socket of every attachment reports ENETDOWN, and calls of kernels that wait return it. A daemon
+    /// continues to run; to it, this program seems to have been killed.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::AttachError;
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    ///
+    /// proxy.abort();
+    /// assert!(matches!(proxy.attach_cpu(), Err(AttachError::Stopped)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(&self) {
         match &self.side {
             Side::Embedded(runtime) => runtime.stop(),
@@ -135,8 +201,16 @@ impl Proxy {
     /// Attaches the CPU device: kernels run as threads of this process.
     ///
     /// # Errors
-    /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when a daemon
-    /// does not allow it.
+    /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when the daemon
+    /// refuses; [`AttachError::Stopped`] after [`Proxy::abort`].
+    ///
+    /// # Examples
+    /// ```
+    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+    /// let attachment = proxy.attach_cpu()?;
+    /// assert_eq!(attachment.device_name(), "cpu");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attach_cpu(&self) -> Result<Attachment, AttachError> {
         self.attach(None)
     }
@@ -144,7 +218,18 @@ impl Proxy {
     /// Attaches a CUDA device: kernels run there as PTX.
     ///
     /// # Errors
-    /// [`AttachError`], when memory or registration fails.
+    /// [`AttachError`], when memory cannot be had or registered, or the daemon refuses.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::Cuda;
+    ///
+    /// let gpu = Cuda::load()?.device(0)?;
+    /// let proxy = gpunet_proxy::embed(gpunet_proxy::Config::default())?;
+    /// let attachment = proxy.attach_cuda(&gpu)?;
+    /// println!("{} has sockets", attachment.device_name());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attach_cuda(&self, device: &Device) -> Result<Attachment, AttachError> {
         self.attach(Some(device))
     }

@@ -51,11 +51,19 @@ impl Shared {
 }
 
 impl Attachment {
-    /// Takes a launch number: kernels started with its [`LaunchToken::net`] can be cancelled and
+    /// Takes a launch number. Kernels that are started with its [`LaunchToken::net`] are cancelled and
     /// reaped together.
     ///
     /// # Errors
-    /// [`TooManyLaunches`], when all 64 are in use.
+    /// [`TooManyLaunches`], when all 64 numbers are in use.
+    ///
+    /// # Examples
+    /// ```
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+    /// let token = attachment.token()?;
+    /// println!("kernels of this launch find their sockets at {:#x}", token.context());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
         let launch = self.shared.launches().begin().ok_or(TooManyLaunches)?;
         self.shared.memory.set_cancelled(launch, false);
@@ -63,9 +71,24 @@ impl Attachment {
     }
 }
 
-/// One launch's number: the right to cancel it and to reap what it leaves.
+/// A launch's number: the right to cancel it and to reap what it leaves.
 ///
 /// Dropping it finishes it with [`FinishPolicy::Close`].
+///
+/// # Examples
+/// A program that launches kernels itself, by its own CUDA code, passes [`LaunchToken::context`] to them:
+///
+/// ```
+/// use gpunet_proxy::FinishPolicy;
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let token = attachment.token()?;
+/// let net: u64 = token.context(); // the kernel's parameter of type `Net`
+/// // ... launch the kernel, wait for its end ...
+/// let report = token.finish(FinishPolicy::Close);
+/// assert_eq!(report.left_open, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct LaunchToken {
     launch: u32,
@@ -74,13 +97,15 @@ pub struct LaunchToken {
 }
 
 impl LaunchToken {
-    /// The address that kernels of this launch find their sockets by.
+    /// Returns the device address by which kernels of this launch find their sockets: a kernel's
+    /// [`Net`](gpunet_device::Net).
     #[must_use]
     pub fn context(&self) -> u64 {
         self.shared.contexts + u64::from(self.launch) * size_of::<Context>() as u64
     }
 
-    /// Cancels: every call that waits, or would wait, returns ECANCELED. It cannot be undone.
+    /// Cancels the launch: every call of its kernels that waits, or would wait, returns ECANCELED. It
+    /// cannot be undone.
     pub fn cancel(&self) {
         self.shared.memory.set_cancelled(self.launch, true);
     }
@@ -117,10 +142,12 @@ impl LaunchToken {
         }
     }
 
-    /// Reaps what the launch left. The kernel must have ended.
+    /// Closes, keeps or resets the sockets that the launch left open. The kernel must have ended.
     ///
-    /// Handles of sockets that are closed here are stale from now on, for kernels of other launches, too.
-    /// Their slots and rings are used again when the launches that know them have ended.
+    /// Handles of sockets that are closed here become stale, also for kernels of other launches. Their slots
+    /// and rings are reused when the launches that know them have ended.
+    ///
+    /// Blocks until the proxy has answered, for at most ten seconds per answer; after that a thread goes on.
     pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
         self.reap(policy)
     }

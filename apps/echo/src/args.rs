@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand};
-use gpu_usermap::placement::Wanted;
+use gpu_usermap::placement::PlacementChoice;
 use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
@@ -80,7 +80,7 @@ pub struct DeviceArgs {
     pub threads: Option<u32>,
     /// Where the rings of rc streams lie: auto, pinned (host memory), dma-buf or peer-mem (the device's memory).
     #[arg(long, default_value = "auto", value_name = "PLACE")]
-    pub placement: Wanted,
+    pub placement: PlacementChoice,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

@@ -59,7 +59,7 @@ impl Agent {
         self.submit(job).recv().map_err(|_| CudaError::agent_gone())
     }
 
-    /// As [`run`](Self::run), but gives up waiting at `deadline`: `None`. The job runs all the same.
+    /// As [`run`](Self::run), but stops waiting at `deadline`: `None`. The job still runs.
     pub(super) fn run_until<R: Send + 'static>(
         &self,
         deadline: Instant,

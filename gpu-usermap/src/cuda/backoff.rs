@@ -1,14 +1,14 @@
-//! How a thread waits for something that it can only ask about.
+//! How a thread waits for something that it has to poll.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A small copy is done within 10 us on an H200, so that long the question is repeated at once.
+/// A small copy is done within 10 us on an H200, so the thread spins for longer than that before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
-/// Spins shortly, then sleeps for twice as long each time, up to 2 ms.
+/// Spins briefly, then sleeps for twice as long each time, up to 2 ms.
 pub(super) struct Backoff {
     started: Instant,
     next_sleep: Duration,

@@ -7,9 +7,19 @@ use super::device::Device;
 use super::error::{CopyError, CudaError};
 use super::release::Release;
 
-/// Owns a piece of GPU memory.
+/// A piece of GPU memory.
 ///
 /// Clones share it. The last drop returns at once; the memory is freed when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(4096)?;
+/// let mut bytes = [1; 16];
+/// gpu.read(&buffer, 0, &mut bytes)?;
+/// assert_eq!(bytes, [0; 16], "new memory is zeroed");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct GpuBuffer {
     inner: Arc<BufferInner>,
@@ -48,22 +58,22 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Copies `bytes` into a buffer, and returns when they are there.
+    /// Copies `bytes` into a buffer. Blocks until they are there.
     ///
-    /// It goes through the copy engine and works while kernels run; a kernel that reads the range meanwhile sees old and new bytes
-    /// in any mixture.
+    /// The copy engine does it, also while kernels run; a kernel that reads the range meanwhile sees any mixture of old and new
+    /// bytes.
     ///
     /// # Errors
-    /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are misuse and copy nothing; [`CopyError::Cuda`] comes from
+    /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are mistakes of the caller and copy nothing; [`CopyError::Cuda`] comes from
     /// the driver and leaves the range undefined.
     pub fn write(&self, buffer: &GpuBuffer, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         let address = self.checked(buffer, offset, bytes.len())?;
         self.write_at(address, bytes)
     }
 
-    /// Copies from a buffer into `bytes`, and returns when they are here.
+    /// Copies from a buffer into `bytes`. Blocks until they are here.
     ///
-    /// It works while kernels run; what one writes meanwhile is seen in any mixture.
+    /// It works while kernels run; if one writes the range meanwhile, `bytes` are any mixture of old and new.
     ///
     /// # Errors
     /// As for [`write`](Self::write).

@@ -79,7 +79,7 @@ impl Context {
         (self.cuda.driver(), &mut self.launches)
     }
 
-    /// Looks which launches have ended, and returns how many still run.
+    /// Finds the launches that have ended, and returns how many still run.
     pub(super) fn reap(&mut self) -> usize {
         let (driver, launches) = self.launching();
         launches.reap(driver)

@@ -95,7 +95,7 @@ impl CopyLane {
         self.wait_idle(driver)
     }
 
-    /// Waits until every copy is done, asking and sleeping in turn.
+    /// Waits until every copy is done, polling and sleeping in turn.
     fn wait_idle(&self, driver: &Driver) -> Result<(), CudaError> {
         let deadline = Instant::now() + LIMIT;
         let mut backoff = Backoff::new();

@@ -10,11 +10,22 @@ use super::error::CudaError;
 use super::library::Cuda;
 use super::raw::{CUdevice, ContextHandle, constants};
 
-/// Is one GPU with a context, and the handle through which everything on it is made.
+/// A GPU with a context, and the handle through which everything on it is made.
 ///
 /// Clones share the context and the agent thread. When the last of them and of its children (buffers, registrations,
-/// modules, launches) drops, that drop waits until the device's kernels have ended, at most 10 seconds, and gives everything back;
-/// what a kernel still uses after that is leaked to it, with an error in the log.
+/// modules, launches) drops, that drop blocks until the device's kernels have ended, for at most 10 seconds, and gives everything
+/// back; what a kernel still uses after that is leaked, with an error in the log.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let gpu = Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(4096)?;
+/// gpu.write(&buffer, 0, b"hello")?;
+/// println!("{}: the buffer is at {:#x}", gpu.name(), buffer.ptr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
@@ -84,6 +95,17 @@ impl Device {
     ///
     /// # Safety
     /// `context` is a live `CUcontext` of this process. It stays live until the device and all its children are dropped.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{Cuda, Device};
+    ///
+    /// let context = cudarc::driver::CudaContext::new(0)?;
+    /// // SAFETY: `context` outlives the device and everything made from it.
+    /// let gpu = unsafe { Device::from_raw_context(&Cuda::load()?, context.cu_ctx().cast()) }?;
+    /// # drop(gpu);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(unsafe_code, reason = "the caller vouches for the context")]
     pub unsafe fn from_raw_context(cuda: &Cuda, context: *mut c_void) -> Result<Self, CudaError> {
         Self::open(cuda, Origin::Borrowed(ContextHandle(context)))
@@ -99,7 +121,7 @@ impl Device {
         &self.inner.name
     }
 
-    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever `CUDA_VISIBLE_DEVICES` makes of its number.
+    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever number `CUDA_VISIBLE_DEVICES` gives it.
     pub fn uuid(&self) -> [u8; 16] {
         self.inner.uuid
     }
@@ -124,6 +146,15 @@ impl Device {
     ///
     /// # Errors
     /// [`CudaError`] with `CUDA_ERROR_INVALID_VALUE` where the driver is older than the attribute.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{Cuda, DeviceAttribute};
+    ///
+    /// let gpu = Cuda::load()?.device(0)?;
+    /// assert!(gpu.attribute(DeviceAttribute::MaxThreadsPerBlock)? >= 1024);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attribute(&self, attribute: DeviceAttribute) -> Result<i32, CudaError> {
         self.inner.cuda.driver().device_attribute(self.inner.device, attribute.number())
     }
@@ -146,7 +177,17 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Names a property that [`Device::attribute`] can ask for. Yes-or-no properties are 1 or 0.
+/// A property that [`Device::attribute`] can ask for. Yes-or-no properties are 1 or 0.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::{Cuda, DeviceAttribute};
+///
+/// let gpu = Cuda::load()?.device(0)?;
+/// let exports = gpu.attribute(DeviceAttribute::DmaBuf)? != 0;
+/// # drop(exports);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceAttribute {
@@ -220,12 +261,12 @@ impl DeviceAttribute {
 }
 
 /// Reads facts of a GPU before any context exists; for the probe.
-pub(crate) struct Uncontexted<'a> {
+pub(crate) struct DeviceQuery<'a> {
     cuda: &'a Cuda,
     device: CUdevice,
 }
 
-impl<'a> Uncontexted<'a> {
+impl<'a> DeviceQuery<'a> {
     pub(crate) fn new(cuda: &'a Cuda, ordinal: u32) -> Result<Self, CudaError> {
         Ok(Self { cuda, device: cuda.driver().device_get(ordinal)? })
     }

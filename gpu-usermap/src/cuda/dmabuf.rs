@@ -10,10 +10,19 @@ use super::device::{Device, DeviceAttribute};
 use super::error::CudaError;
 use super::raw::constants::{ERROR_INVALID_VALUE, ERROR_NOT_SUPPORTED, RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE};
 
-/// Is GPU memory that other drivers can reach: a network card's (`ibv_reg_dmabuf_mr`), or the kernel's `mmap`.
+/// GPU memory that other drivers can reach: a network card's (`ibv_reg_dmabuf_mr`), or the kernel's `mmap`.
 ///
 /// A dma-buf holds whole host pages, so it may begin before the bytes that were asked for and end after them. What else
 /// lies in those pages belongs to other buffers: register and map `len` bytes from `offset`, and nothing else.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(2 << 20)?;
+/// let dmabuf = buffer.export_dmabuf()?;
+/// println!("register {} bytes from {} of {:?}", dmabuf.len, dmabuf.offset, dmabuf.fd);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct DmaBuf {
     /// The descriptor. It keeps the physical memory alive, but not the GPU's addresses of it: keep the buffer as well.
@@ -24,7 +33,20 @@ pub struct DmaBuf {
     pub len: usize,
 }
 
-/// Says over which hardware path the users of a dma-buf reach the GPU.
+/// The hardware path over which the users of a dma-buf reach the GPU.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::{DmabufError, DmabufRoute};
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(2 << 20)?;
+/// let dmabuf = match buffer.export_dmabuf_range(0..1 << 20, DmabufRoute::Pcie) {
+///     Err(DmabufError::RouteUnsupported) => buffer.export_dmabuf_range(0..1 << 20, DmabufRoute::Default)?,
+///     exported => exported?,
+/// };
+/// # drop(dmabuf);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmabufRoute {
     /// The driver's choice: PCIe, except on machines where CPU and GPU share a coherent link (Grace Hopper).
@@ -35,7 +57,19 @@ pub enum DmabufRoute {
     Pcie,
 }
 
-/// Says why GPU memory could not be exported.
+/// Why GPU memory could not be exported.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::DmabufError;
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(2 << 20)?;
+/// match buffer.export_dmabuf() {
+///     Err(DmabufError::Unsupported) => println!("load the open GPU kernel modules"),
+///     exported => drop(exported?),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmabufError {
@@ -64,7 +98,7 @@ pub enum DmabufError {
         page: usize,
     },
     /// The range is empty or not within the buffer.
-    #[error("bytes {start}..{end} are not a part of the buffer of {size} bytes")]
+    #[error("bytes {start}..{end} are not within the buffer of {size} bytes")]
     OutOfBounds {
         /// Where the range starts.
         start: usize,
@@ -135,7 +169,7 @@ impl GpuBuffer {
 }
 
 impl Device {
-    /// Tells whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace Hopper).
+    /// Returns whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace Hopper).
     pub(crate) fn is_coherent(&self) -> bool {
         self.attribute(DeviceAttribute::PageableMemoryAccessUsesHostPageTables).is_ok_and(|value| value != 0)
     }

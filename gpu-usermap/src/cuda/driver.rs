@@ -199,7 +199,7 @@ impl Driver {
         self.check("cuStreamDestroy", unsafe { (self.api.stream_destroy)(stream) })
     }
 
-    /// Tells whether all work of `stream` is done. A context's sticky error comes out here.
+    /// Returns whether all work of `stream` is done. A context's sticky error comes out here.
     ///
     /// # Safety
     /// `stream` came from [`stream_create`](Self::stream_create) and was not destroyed.

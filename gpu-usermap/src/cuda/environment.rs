@@ -7,17 +7,27 @@ use std::fs;
 
 const VARIABLE: &str = "CUDA_MODULE_LOADING";
 
-/// Tells how the driver loads a module's code.
+/// How the driver loads a module's code.
 ///
 /// With lazy loading the first launch of a kernel may wait for the context to be idle: a deadlock when another kernel runs and
 /// waits for the host. This crate loads all kernels of a [`Module`](super::Module) with it (with drivers before 12.4: when they are
 /// looked up), so lazy loading is safe here; eager loading also covers code that others load.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::{Cuda, LazyLoading};
+///
+/// if Cuda::load()?.lazy_loading() == LazyLoading::ByDefault {
+///     println!("set CUDA_MODULE_LOADING=EAGER, or load CUDA before any thread is started");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LazyLoading {
     /// Modules are loaded whole.
     Off,
-    /// The user's `CUDA_MODULE_LOADING` asks for lazy loading, and is respected.
+    /// The user's `CUDA_MODULE_LOADING` asks for lazy loading, which is respected.
     ByUser,
     /// The driver's default, lazy: the variable could not be set, because the process already had several threads
     /// (another one could be reading the environment). Set `CUDA_MODULE_LOADING=EAGER` outside, or load CUDA first in `main`.

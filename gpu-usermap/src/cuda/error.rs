@@ -4,9 +4,18 @@ use std::fmt;
 
 use super::version::DriverVersion;
 
-/// Reports a driver call that failed.
+/// A driver call that failed.
 ///
 /// Codes stay numbers: a driver newer than this crate may return ones that it does not know.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let error = Cuda::load()?.device(99).unwrap_err();
+/// println!("{} failed: {}", error.call, error.name); // cuDeviceGet failed: CUDA_ERROR_INVALID_DEVICE
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaError {
     /// The driver function, or what was being waited for.
@@ -41,12 +50,21 @@ impl fmt::Display for CudaError {
 
 impl std::error::Error for CudaError {}
 
-/// Says why CUDA cannot be used on this machine. It is a fact to report, not a fault.
+/// Why CUDA cannot be used on this machine. It is a fact to report, not a fault.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{Cuda, Unavailable};
+///
+/// if let Err(Unavailable::Init { name, .. }) = Cuda::load() {
+///     println!("the driver is installed, and does not work: {name}");
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
     /// The driver library is not installed, or does not load.
-    #[error("the CUDA driver library is not here: {reason}")]
+    #[error("the CUDA driver library cannot be loaded: {reason}")]
     Library {
         /// The dynamic loader's message for the first name that was tried.
         reason: String,
@@ -58,7 +76,7 @@ pub enum Unavailable {
         symbol: &'static str,
     },
     /// The library is there and its initialisation failed, e.g. because the machine has no GPU or the kernel module is not loaded.
-    #[error("the CUDA driver {} does not start: {name} ({code})", display_version(.version))]
+    #[error("the CUDA driver {} cannot be initialised: {name} ({code})", display_version(.version))]
     Init {
         /// The `CUresult` of `cuInit`.
         code: u32,
@@ -73,7 +91,18 @@ fn display_version(version: &Option<DriverVersion>) -> String {
     version.map_or_else(|| "(unknown version)".to_owned(), |version| version.to_string())
 }
 
-/// Says why a copy was refused or failed.
+/// Why a copy was refused or failed.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::CopyError;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let buffer = gpu.alloc(4)?;
+/// let refused = gpu.write(&buffer, 0, b"too long");
+/// assert_eq!(refused, Err(CopyError::OutOfBounds { offset: 0, len: 8, size: 4 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
@@ -90,7 +119,7 @@ pub enum CopyError {
     /// The memory belongs to another device handle.
     #[error("the memory belongs to another device than the one asked to copy")]
     OtherDevice,
-    /// The module has no such global, or not with this name.
+    /// The module has no global of this name.
     #[error(transparent)]
     Symbol(#[from] SymbolError),
     /// The driver refused.
@@ -98,7 +127,14 @@ pub enum CopyError {
     Cuda(#[from] CudaError),
 }
 
-/// Tells a module's two kinds of names apart.
+/// The two kinds of names in a module.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::SymbolKind;
+///
+/// assert_eq!(SymbolKind::Function.to_string(), "kernel");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A kernel (`.entry`).
@@ -116,7 +152,17 @@ impl fmt::Display for SymbolKind {
     }
 }
 
-/// Reports a name that could not be used.
+/// A name that could not be used.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// # let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// if let Err(error) = module.function("ecko") {
+///     eprintln!("{error}"); // the kernel `ecko` of the module: ... CUDA_ERROR_NOT_FOUND (500)
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {kind} `{name}` of the module: {source}")]
 pub struct SymbolError {

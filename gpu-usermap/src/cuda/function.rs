@@ -17,7 +17,17 @@ use super::raw::constants::{
 };
 use super::raw::{FunctionHandle, ModuleHandle};
 
-/// Is a kernel of a loaded module. It keeps the module loaded.
+/// A kernel of a loaded module. It keeps the module loaded.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// # let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// let function = module.function("echo")?;
+/// let blocks = function.occupancy(256, 0)? * gpu.multiprocessors();
+/// println!("{} registers; {blocks} blocks of 256 threads at a time", function.attributes().registers);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Function {
     inner: Arc<FunctionInner>,
@@ -31,6 +41,14 @@ struct FunctionInner {
 }
 
 /// What the compiler decided about a kernel.
+///
+/// # Examples
+/// ```no_run
+/// # fn show(function: &gpu_usermap::cuda::Function) {
+/// let attributes = function.attributes();
+/// println!("{} registers, {} bytes of local memory", attributes.registers, attributes.local_bytes);
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FunctionAttributes {

@@ -12,29 +12,50 @@ use super::context::Context;
 use super::device::Device;
 use super::driver::Driver;
 use super::error::CudaError;
-use super::placed::Placed;
+use super::physical_memory::PhysicalMemory;
 use super::raw::{AllocationProperties, CUdeviceptr, MemoryHandle};
 use super::release::Release;
 
 /// The device that the driver opens for every descriptor it exports. The tests' driver has none and exports another.
 const EXPORTED: &CStr = if cfg!(test) { c"/dev/null" } else { c"/dev/nvidiactl" };
 
-/// The largest length that an import believes, in bytes: more than any GPU has.
+/// The largest length that an import accepts, in bytes: more than any GPU has.
 const LONGEST: usize = 1 << 40;
 
-/// Owns a mapping of memory that was exported ([`ShareableBuffer::export`](super::ShareableBuffer::export)).
+/// A mapping of memory that was exported ([`ShareableBuffer::export`](super::ShareableBuffer::export)).
 ///
-/// The memory stays, and kernels of this device may use it, whatever becomes of the exporter: also after its process was killed. Its
+/// The memory stays, and kernels of this device may use it, even after the exporter's process was killed. Its
 /// contents are the exporter's to change at any time.
 ///
 /// Clones share it. The last drop returns at once; the memory is unmapped when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// # fn import(gpu: &gpu_usermap::cuda::Device, fd: std::os::fd::OwnedFd, len: usize) -> Result<(), Box<dyn std::error::Error>> {
+/// // The descriptor and the length come from the exporter.
+/// let imported = gpu.import(fd, len)?;
+/// println!("memory of GPU {:?}, for kernels at {:#x}", imported.location(), imported.ptr());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ImportedBuffer {
     buffer: GpuBuffer,
     location: Option<u32>,
 }
 
-/// Says why memory could not be imported.
+/// Why memory could not be imported.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::ImportError;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let file = std::fs::File::open("/etc/hostname")?;
+/// let refused = gpu.import(file.into(), 2 << 20);
+/// assert!(matches!(refused, Err(ImportError::NotExported { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -56,13 +77,13 @@ pub enum ImportError {
     },
     /// The descriptor is of the driver, and what it stands for is not memory of a GPU.
     #[error(
-        "the descriptor stands for memory of type {kind} at a place of type {place}, and not for GPU memory"
+        "the descriptor stands for memory of type {kind} at a location of type {location}, and not for GPU memory"
     )]
     OtherMemory {
         /// The `CUmemAllocationType`.
         kind: u32,
         /// The `CUmemLocationType`.
-        place: u32,
+        location: u32,
     },
     /// The driver refused. `cuMemMap`: the length is not the memory's. `cuMemSetAccess`: this GPU cannot reach the memory.
     /// `cuMemImportFromShareableHandle`: nothing, or no memory, was exported to the descriptor.
@@ -89,15 +110,15 @@ impl Device {
             let imported = import(context, fd.as_fd(), len);
             (fd, imported)
         })?;
-        let Imported { placed, address, location } = imported?;
-        let buffer = GpuBuffer::own(self.clone(), address, len, Release::Placed(placed));
+        let Imported { memory, address, location } = imported?;
+        let buffer = GpuBuffer::own(self.clone(), address, len, Release::PhysicalMemory(memory));
         Ok(ImportedBuffer { buffer, location })
     }
 }
 
 /// What the agent made of a descriptor.
 struct Imported {
-    placed: Placed,
+    memory: PhysicalMemory,
     address: CUdeviceptr,
     location: Option<u32>,
 }
@@ -107,14 +128,14 @@ fn import(context: &Context, fd: BorrowedFd<'_>, len: usize) -> Result<Imported,
     let properties = AllocationProperties::shareable(context.device(), false);
     check_len(len, driver.memory_granularity(&properties)?)?;
     let handle = driver.memory_import(fd)?;
-    let placed = Placed::of(handle, len);
+    let memory = PhysicalMemory::of(handle, len);
     match locate(driver, handle) {
         Ok(location) => {
-            let (placed, address) = placed.map(context.driver(), context.device())?;
-            Ok(Imported { placed, address, location })
+            let (memory, address) = memory.map(context.driver(), context.device())?;
+            Ok(Imported { memory, address, location })
         }
         Err(error) => {
-            placed.undo(driver);
+            memory.undo(driver);
             Err(error)
         }
     }
@@ -125,7 +146,7 @@ fn locate(driver: &Driver, handle: MemoryHandle) -> Result<Option<u32>, ImportEr
     // SAFETY: just imported.
     let properties = unsafe { driver.memory_properties(handle) }?;
     if !properties.is_device_memory() {
-        return Err(ImportError::OtherMemory { kind: properties.kind, place: properties.location.kind });
+        return Err(ImportError::OtherMemory { kind: properties.kind, location: properties.location.kind });
     }
     Ok(u32::try_from(properties.location.id).ok())
 }
@@ -142,7 +163,7 @@ fn check_descriptor(fd: BorrowedFd<'_>) -> Result<(), ImportError> {
     let describe =
         |error: io::Error| ImportError::NotExported { found: format!("not to be examined ({error})") };
     let found = identify(fd, c"").map_err(describe)?;
-    // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory for ever.
+    // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory forever.
     let here = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
     let exported = identify(here, EXPORTED).map_err(describe)?;
     if found == exported {
@@ -158,10 +179,10 @@ struct Identity {
     device: (u32, u32),
 }
 
-/// Looks at the file at `path`, or at the one that `fd` is open on if the path is empty.
+/// Examines the file at `path`, or the one that `fd` is open on if the path is empty.
 ///
 /// It takes what the kernel knows (`AT_STATX_DONT_SYNC`): a peer may have sent a file of a file system that it serves itself (FUSE), and
-/// would let a plain `fstat` wait for ever.
+/// would let a plain `fstat` wait forever.
 fn identify(fd: BorrowedFd<'_>, path: &CStr) -> io::Result<Identity> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
@@ -218,7 +239,7 @@ impl ImportedBuffer {
     }
 
     /// Returns the number ([`Device::ordinal`]) of the GPU whose memory it is; `None` if this process does not see that GPU
-    /// (`CUDA_VISIBLE_DEVICES`), which the mapping works without.
+    /// (`CUDA_VISIBLE_DEVICES`), which the mapping does not need.
     pub fn location(&self) -> Option<u32> {
         self.location
     }

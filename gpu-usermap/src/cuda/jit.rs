@@ -12,7 +12,19 @@ use super::function::load_function;
 use super::module::Module;
 use super::raw::{LinkHandle, ModuleHandle};
 
-/// Says why code could not be loaded.
+/// Why code could not be loaded.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::LoadModuleError;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// match gpu.load_module("no PTX") {
+///     Err(LoadModuleError::Refused { log, .. }) => eprintln!("the assembler says: {log}"),
+///     other => drop(other?),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadModuleError {
@@ -90,6 +102,15 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::link`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// let kernel = std::fs::read("kernel.ptx")?; // calls functions that the other text has
+    /// let functions = std::fs::read("gpunet_device.ptx")?;
+    /// let module = gpu.link_for(&[("kernel", &kernel), ("gpunet", &functions)], 256)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn link_for(&self, texts: &[(&str, &[u8])], threads: u32) -> Result<Module, LoadModuleError> {
         self.link_texts(texts, Some(threads))
     }

@@ -13,15 +13,28 @@ use super::context::Context;
 use super::device::Device;
 use super::error::CudaError;
 use super::function::occupancy;
-use super::launches::{Failed, Outcome, Prepared, Reason};
+use super::launches::{Failed, FailureReason, Outcome, Prepared};
 use super::residency::sms_needed;
 use super::spec::LaunchSpec;
 
 pub use check::LaunchError;
 
-/// Watches launched kernels.
+/// Launched kernels.
 ///
-/// Clones watch the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
+/// Clones refer to the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+///
+/// # fn end(launch: gpu_usermap::cuda::Launch) -> Result<(), gpu_usermap::cuda::CudaError> {
+/// if !launch.wait_timeout(Duration::from_secs(1))? {
+///     println!("{} still works", launch.device().name());
+///     launch.wait()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Launch {
     device: Device,
@@ -47,6 +60,27 @@ impl Device {
     /// # Safety
     /// For every spec, `params` suit the kernel, and what its code reads and writes through them is valid, and stays so until the
     /// kernel ends. Buffers and registrations may be dropped earlier (their release waits), unless by other device handles.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{Cuda, LaunchSpec, param};
+    ///
+    /// let gpu = Cuda::load()?.device(0)?;
+    /// let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+    /// let buffer = gpu.alloc(4096)?;
+    /// let spec = LaunchSpec {
+    ///     function: module.function("fill")?,
+    ///     grid: (1, 1, 1),
+    ///     block: (256, 1, 1),
+    ///     shared_bytes: 0,
+    ///     // SAFETY: an integer has no padding.
+    ///     params: vec![unsafe { param(buffer.ptr()) }],
+    /// };
+    /// // SAFETY: the kernel takes the address of 4096 bytes, and writes them.
+    /// let launch = unsafe { gpu.launch(&[spec]) }?;
+    /// launch.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn launch(&self, specs: &[LaunchSpec]) -> Result<Launch, LaunchError> {
         check::all(self, specs)?;
         let kernels: Vec<Prepared> = specs.iter().map(prepare).collect();
@@ -69,10 +103,10 @@ impl Device {
         let function = &specs[index].function;
         let (kernel, needed) = (function.name().to_owned(), function.attributes().local_bytes);
         Err(match reason {
-            Reason::LocalMemory { set_aside } => {
+            FailureReason::LocalMemory { set_aside } => {
                 LaunchError::LocalMemory { index, kernel, needed, set_aside }
             }
-            Reason::Cuda(source) => LaunchError::Cuda { index, kernel, started, source },
+            FailureReason::Cuda(source) => LaunchError::Cuda { index, kernel, started, source },
         })
     }
 }
@@ -102,7 +136,7 @@ fn filled(context: &Context, kernels: &[Prepared], sms: u32) -> Result<u32, Fail
 }
 
 impl Launch {
-    /// Tells whether all kernels of the launch have ended.
+    /// Returns whether all kernels of the launch have ended.
     ///
     /// # Errors
     /// [`CudaError`] if one faulted, or another kernel of the context did: then the context is lost, every later call on the device
@@ -115,7 +149,7 @@ impl Launch {
         self.outcome.get().map_or(Ok(false), |outcome| outcome.clone().map(|()| true))
     }
 
-    /// Waits until all kernels of the launch have ended, asking every 2 ms in the end.
+    /// Waits until all kernels of the launch have ended, polling at intervals that grow to 2 ms. It blocks the calling thread.
     ///
     /// # Errors
     /// As for [`is_finished`](Self::is_finished).
@@ -127,7 +161,7 @@ impl Launch {
         Ok(())
     }
 
-    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and tells whether the launch has ended.
+    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and returns whether the launch has ended.
     ///
     /// It returns in time even if the agent is held up by the driver.
     ///

@@ -37,15 +37,15 @@ struct Running {
     outcome: Outcome,
 }
 
-/// Says which kernel of a group could not be launched; the driver's order is not the caller's.
+/// Which kernel of a group could not be launched; the driver's order is not the caller's.
 pub(super) struct Failed {
     pub(super) index: usize,
     pub(super) started: usize,
-    pub(super) reason: Reason,
+    pub(super) reason: FailureReason,
 }
 
 /// Why a kernel was not launched.
-pub(super) enum Reason {
+pub(super) enum FailureReason {
     /// It needs more local memory per thread than the `set_aside` bytes, and others run.
     LocalMemory { set_aside: u32 },
     /// The driver refused.
@@ -55,7 +55,7 @@ pub(super) enum Reason {
 impl Failed {
     /// The driver refused before anything was started.
     pub(super) fn at(index: usize, source: CudaError) -> Self {
-        Self { index, started: 0, reason: Reason::Cuda(source) }
+        Self { index, started: 0, reason: FailureReason::Cuda(source) }
     }
 }
 
@@ -109,7 +109,7 @@ impl Launches {
             && kernels[index].local_bytes > self.local_bytes
             && self.reap(driver) > 0
         {
-            let reason = Reason::LocalMemory { set_aside: self.local_bytes };
+            let reason = FailureReason::LocalMemory { set_aside: self.local_bytes };
             return Err(Failed { index, started: 0, reason });
         }
         while self.idle_streams.len() < kernels.len() {
@@ -143,7 +143,7 @@ impl Launches {
                 }
                 Err(source) => {
                     self.idle_streams.push(stream);
-                    failed = Some(Failed { index, started: used.len(), reason: Reason::Cuda(source) });
+                    failed = Some(Failed { index, started: used.len(), reason: FailureReason::Cuda(source) });
                     break;
                 }
             }
@@ -154,7 +154,7 @@ impl Launches {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Looks which launches have ended, tells their handles, and returns how many still run.
+    /// Finds the launches that have ended, tells their handles, and returns how many still run.
     pub(super) fn reap(&mut self, driver: &Driver) -> usize {
         let idle_streams = &mut self.idle_streams;
         self.running.retain_mut(|launch| {

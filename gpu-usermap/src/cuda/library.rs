@@ -14,7 +14,16 @@ use super::version::DriverVersion;
 /// The names under which Linux distributions and containers install the driver library.
 const LIBRARY_NAMES: &[&CStr] = &[c"libcuda.so.1", c"libcuda.so"];
 
-/// Is the CUDA driver of this process, loaded and initialised.
+/// The CUDA driver of this process, loaded and initialised.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let cuda = Cuda::load()?;
+/// println!("CUDA {}, {} GPUs", cuda.driver_version(), cuda.device_count()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Cuda {
     inner: Arc<CudaInner>,
@@ -35,6 +44,17 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Unavailable`] says what is missing: the library, a function in it, or a GPU that it can drive.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpu_usermap::cuda::{Cuda, Unavailable};
+    ///
+    /// match Cuda::load() {
+    ///     Ok(cuda) => println!("CUDA {}", cuda.driver_version()),
+    ///     Err(Unavailable::Library { reason }) => println!("no driver is installed: {reason}"),
+    ///     Err(other) => println!("{other}"),
+    /// }
+    /// ```
     pub fn load() -> Result<Self, Unavailable> {
         static LOADED: OnceLock<Cuda> = OnceLock::new();
         static LOADING: Mutex<()> = Mutex::new(());
@@ -75,7 +95,7 @@ impl Cuda {
         self.inner.version
     }
 
-    /// Tells whether code is loaded eagerly, and if not, why.
+    /// Returns whether code is loaded eagerly, and if not, why.
     pub fn lazy_loading(&self) -> LazyLoading {
         self.inner.loading
     }

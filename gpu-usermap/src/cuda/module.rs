@@ -12,9 +12,17 @@ use super::raw::ModuleHandle;
 use super::raw::constants::ERROR_NOT_FOUND;
 use super::release::Release;
 
-/// Owns code that is loaded on a device.
+/// Code that is loaded on a device.
 ///
 /// Clones share it. The last drop returns at once; the code is unloaded when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// gpu.write_symbol(&module, "limit", &64_u32.to_ne_bytes())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Module {
     inner: Arc<ModuleInner>,
@@ -79,7 +87,7 @@ impl Device {
     }
 }
 
-/// Converts a name for the driver. No symbol's name holds a NUL byte, so such a one is not found.
+/// Converts a name for the driver. No symbol's name holds a NUL byte, so such a name is not found.
 pub(super) fn c_name(kind: SymbolKind, name: &str) -> Result<CString, SymbolError> {
     CString::new(name).map_err(|_| SymbolError {
         kind,

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "dlopen, dlsym and the driver's C signatures")]
 
 pub(super) mod constants;
+mod types;
 mod virtual_memory;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -13,42 +14,10 @@ use std::ptr::NonNull;
 
 use super::error::Unavailable;
 
+pub(super) use types::{
+    CUdevice, CUdeviceptr, CUresult, ContextHandle, FunctionHandle, LinkHandle, ModuleHandle, StreamHandle,
+};
 pub(super) use virtual_memory::{AccessDescriptor, AllocationProperties, MemoryHandle};
-
-pub(super) type CUresult = c_uint;
-pub(super) type CUdevice = c_int;
-pub(super) type CUdeviceptr = u64;
-
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident)*) => {$(
-        $(#[$doc])*
-        #[repr(transparent)]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) struct $name(pub(super) *mut c_void);
-
-        // SAFETY: an opaque token of the driver, which takes it on any thread; it is never dereferenced here.
-        unsafe impl Send for $name {}
-        // SAFETY: as above.
-        unsafe impl Sync for $name {}
-
-        impl $name {
-            pub(super) const NULL: Self = Self(std::ptr::null_mut());
-        }
-    )*};
-}
-
-handles! {
-    /// `CUcontext`
-    ContextHandle
-    /// `CUstream`
-    StreamHandle
-    /// `CUmodule`
-    ModuleHandle
-    /// `CUfunction`
-    FunctionHandle
-    /// `CUlinkState`
-    LinkHandle
-}
 
 macro_rules! api {
     (

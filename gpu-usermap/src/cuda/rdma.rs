@@ -14,11 +14,19 @@
 //! exported over one [`DmabufRoute`](super::DmabufRoute) only.
 
 use super::buffer::GpuBuffer;
-use super::device::{Device, DeviceAttribute, Uncontexted};
+use super::device::{Device, DeviceAttribute, DeviceQuery};
 use super::error::CudaError;
 use super::raw::constants;
 
-/// Says for whom a network card's writes to GPU memory arrive in order without a flush.
+/// For whom a network card's writes to GPU memory arrive in order without a flush.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::WritesOrdering;
+///
+/// assert!(WritesOrdering::Owner.ordered_for_owner());
+/// assert!(!WritesOrdering::Nobody.ordered_for_owner());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritesOrdering {
     /// Nobody: a flush is needed before data may be read.
@@ -42,29 +50,45 @@ impl WritesOrdering {
         }
     }
 
-    /// Tells whether the GPU that owns the memory sees the writes in order without a flush.
+    /// Returns whether the GPU that owns the memory sees the writes in order without a flush.
     pub fn ordered_for_owner(self) -> bool {
         matches!(self, Self::Owner | Self::AllDevices)
     }
 }
 
-/// Says how a network card's writes can be flushed: the driver's bit set.
+/// How a network card's writes can be flushed: the driver's bit set.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::FlushOptions;
+///
+/// assert!(FlushOptions(1).from_host() && !FlushOptions(1).by_stream_operation());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushOptions(pub i32);
 
 impl FlushOptions {
-    /// Tells whether `cuFlushGPUDirectRDMAWrites` works.
+    /// Returns whether `cuFlushGPUDirectRDMAWrites` works.
     pub fn from_host(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Tells whether a stream memory operation can flush.
+    /// Returns whether a stream memory operation can flush.
     pub fn by_stream_operation(self) -> bool {
         self.0 & 2 != 0
     }
 }
 
-/// Says what a GPU offers to network cards. `None` means that the driver is older than the question.
+/// What a GPU offers to network cards. `None` means that the driver is older than the question.
+///
+/// # Examples
+/// ```no_run
+/// let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// if gpu.rdma_attributes().gpu_direct != Some(true) {
+///     println!("network cards do not reach {}", gpu.name());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RdmaAttributes {
     /// Whether a network card can reach memory of `cuMemAlloc`.
@@ -93,13 +117,22 @@ impl RdmaAttributes {
     }
 }
 
-impl Uncontexted<'_> {
+impl DeviceQuery<'_> {
     pub(crate) fn rdma_attributes(&self) -> RdmaAttributes {
         RdmaAttributes::read(|attribute| self.attribute(attribute).ok())
     }
 }
 
-/// Says who shall see the flushed writes.
+/// Who sees the flushed writes.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::FlushScope;
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// gpu.flush_gpudirect_rdma_writes(FlushScope::AllDevices)?; // another GPU reads the memory over NVLink
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushScope {
     /// The GPU that owns the memory.
@@ -108,7 +141,18 @@ pub enum FlushScope {
     AllDevices,
 }
 
-/// Says why a driver call for network cards failed.
+/// Why a driver call for network cards failed.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::RdmaCallError;
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
+/// if let Err(RdmaCallError::DriverTooOld { found, call }) = buffer.sync_memops() {
+///     println!("CUDA {found} has no {call}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaCallError {
@@ -139,6 +183,18 @@ impl Device {
     ///
     /// # Errors
     /// [`RdmaCallError`]: a driver before 11.3, or a device that cannot be flushed from the host.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{FlushScope, WritesOrdering};
+    ///
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// let ordering = gpu.rdma_attributes().writes_ordering;
+    /// if !ordering.is_some_and(WritesOrdering::ordered_for_owner) {
+    ///     gpu.flush_gpudirect_rdma_writes(FlushScope::Owner)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn flush_gpudirect_rdma_writes(&self, scope: FlushScope) -> Result<(), RdmaCallError> {
         let scope = match scope {
             FlushScope::Owner => constants::FLUSH_TO_OWNER,

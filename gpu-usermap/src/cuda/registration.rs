@@ -8,13 +8,23 @@ use std::sync::Arc;
 use super::device::Device;
 use super::error::CudaError;
 use super::release::Release;
-use crate::region::{Mapping, PinnedRegion, RegionError};
+use crate::region::{Pages, PinnedRegion, RegionError};
 
 /// Keeps a region pinned and visible to a device's kernels.
 ///
 /// Clones share it. It registers a mapping of its own, not the region's: so the same region can be registered with any
 /// number of devices and contexts of a process, in any order of drops (the driver accepts a range of addresses only once).
 /// The last drop returns at once; the memory is unregistered and unmapped when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::{PinnedRegion, cuda::Cuda};
+///
+/// let gpu = Cuda::load()?.device(0)?;
+/// let registration = gpu.register(PinnedRegion::create("rings", 1 << 20)?)?;
+/// println!("kernels see the region at {:#x}", registration.device_ptr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Registration {
     inner: Arc<RegistrationInner>,
@@ -25,7 +35,7 @@ struct RegistrationInner {
     device: Device,
     region: Arc<PinnedRegion>,
     address: u64,
-    mapping: ManuallyDrop<Mapping>,
+    mapping: ManuallyDrop<Pages>,
 }
 
 impl Drop for RegistrationInner {
@@ -36,7 +46,19 @@ impl Drop for RegistrationInner {
     }
 }
 
-/// Says why a region could not be registered.
+/// Why a region could not be registered.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::{PinnedRegion, cuda::RegisterError};
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// match gpu.register(PinnedRegion::create("rings", 1 << 30)?) {
+///     Err(RegisterError::Cuda(error)) => println!("the memory cannot be pinned: {error}"),
+///     registered => drop(registered?),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {

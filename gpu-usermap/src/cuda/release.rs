@@ -6,9 +6,9 @@ use std::mem::ManuallyDrop;
 
 use super::driver::Driver;
 use super::error::CudaError;
-use super::placed::Placed;
+use super::physical_memory::PhysicalMemory;
 use super::raw::{CUdeviceptr, ModuleHandle};
-use crate::region::Mapping;
+use crate::region::Pages;
 
 /// One thing to give back. Its last handle is gone: only a running kernel can still use it.
 #[derive(Debug)]
@@ -16,10 +16,10 @@ pub(super) enum Release {
     /// Memory of `cuMemAlloc`.
     Memory(CUdeviceptr),
     /// Memory with addresses of its own, or as much of it as was made before a failure.
-    Placed(Placed),
+    PhysicalMemory(PhysicalMemory),
     /// A registered mapping. It is unmapped only after it was unregistered: a `Release` that is merely dropped leaks it,
     /// since its addresses may still be pinned for the GPU.
-    Registration(ManuallyDrop<Mapping>),
+    Registration(ManuallyDrop<Pages>),
     /// A loaded module.
     Module(ModuleHandle),
 }
@@ -31,7 +31,7 @@ impl Release {
             // SAFETY: the one owner was dropped, no launch of this device runs (the caller's duty), and `self` is consumed.
             Self::Memory(address) => unsafe { driver.mem_free(address) },
             // SAFETY: as above.
-            Self::Placed(memory) => unsafe { memory.release(driver) },
+            Self::PhysicalMemory(memory) => unsafe { memory.release(driver) },
             // SAFETY: as above.
             Self::Module(module) => unsafe { driver.module_unload(module) },
             Self::Registration(mapping) => {

@@ -8,7 +8,15 @@ use super::error::CudaError;
 use super::function::occupancy;
 use super::spec::LaunchSpec;
 
-/// Is what one kernel needs in order to be resident as a whole.
+/// What one kernel needs in order to be resident as a whole.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{KernelDemand, fit_together};
+///
+/// let demand = |kernel: &str, blocks| KernelDemand { kernel: kernel.to_owned(), blocks, blocks_per_sm: 2 };
+/// assert_eq!(fit_together(&[demand("server", 64), demand("client", 200)], 132, 0), Ok(()));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelDemand {
     /// The kernel's name, for the message.
@@ -19,7 +27,16 @@ pub struct KernelDemand {
     pub blocks_per_sm: u32,
 }
 
-/// Reports the first kernel that does not fit beside the others.
+/// The first kernel that does not fit beside the others.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{KernelDemand, fit_together};
+///
+/// let server = KernelDemand { kernel: "server".to_owned(), blocks: 140, blocks_per_sm: 1 };
+/// let refused = fit_together(&[server], 132, 0).unwrap_err();
+/// assert!(refused.to_string().contains("Launch at most 132 blocks"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
 pub struct NotCoResident {
@@ -56,7 +73,19 @@ impl NotCoResident {
     }
 }
 
-/// Says why kernels may not be launched together.
+/// Why kernels may not be launched together.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::CoResidencyError;
+///
+/// fn blocks_that_fit(error: &CoResidencyError) -> Option<u64> {
+///     match error {
+///         CoResidencyError::NotCoResident(refused) => Some(refused.blocks_that_fit),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoResidencyError {
@@ -80,6 +109,15 @@ pub enum CoResidencyError {
 ///
 /// # Errors
 /// [`NotCoResident`] for the first kernel that does not fit beside those before it.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::{KernelDemand, fit_together};
+///
+/// let server = KernelDemand { kernel: "server".to_owned(), blocks: 140, blocks_per_sm: 1 };
+/// let refused = fit_together(&[server], 132, 0).unwrap_err();
+/// assert_eq!(refused.blocks_that_fit, 132);
+/// ```
 pub fn fit_together(demands: &[KernelDemand], sms: u32, sms_running: u32) -> Result<(), NotCoResident> {
     let mut sms_beside: u32 = 0;
     for demand in demands {
@@ -112,11 +150,26 @@ pub(super) fn sms_needed(blocks: u64, blocks_per_sm: u32) -> Option<u64> {
 impl Device {
     /// Checks that these kernels can all be resident at once, beside the launches of this device that still run.
     ///
-    /// Parameters of the specs are not looked at. The answer holds for the moment: one part of a program launches kernels that wait
-    /// for each other. Kernels of other processes and of other handles to the GPU are not known.
+    /// Parameters of the specs are not checked. The answer may be out of date when it returns: let one part of
+    /// a program launch kernels that wait for each other. Kernels of other processes and of other handles to the GPU are not known.
     ///
     /// # Errors
     /// [`CoResidencyError::NotCoResident`] says which kernel does not fit, how many blocks would, and what to do.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use gpu_usermap::cuda::{CoResidencyError, LaunchSpec};
+    ///
+    /// # fn check(gpu: &gpu_usermap::cuda::Device, specs: &[LaunchSpec]) -> Result<(), CoResidencyError> {
+    /// match gpu.check_co_resident(specs) {
+    ///     Err(CoResidencyError::NotCoResident(refused)) => {
+    ///         println!("launch at most {} blocks of {}", refused.blocks_that_fit, refused.kernel);
+    ///     }
+    ///     other => other?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check_co_resident(&self, specs: &[LaunchSpec]) -> Result<(), CoResidencyError> {
         if let Some(other) = specs.iter().find(|spec| !self.is(spec.function.device())) {
             return Err(CoResidencyError::OtherDevice { kernel: other.function.name().to_owned() });

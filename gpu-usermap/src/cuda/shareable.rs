@@ -8,17 +8,30 @@ use super::buffer::GpuBuffer;
 use super::device::{Device, DeviceAttribute};
 use super::dmabuf::owned;
 use super::error::CudaError;
-use super::placed::Placed;
+use super::physical_memory::PhysicalMemory;
 use super::raw::{AllocationProperties, MemoryHandle};
 use super::release::Release;
 
-/// Owns GPU memory that can be exported as a file descriptor.
+/// GPU memory that can be exported as a file descriptor.
 ///
-/// Who imports the descriptor ([`Device::import`]) maps the same physical memory, in this process or another, on this GPU or another of
+/// An importer of the descriptor ([`Device::import`]) maps the same physical memory, in this process or another, on this GPU or another of
 /// the machine. That memory lives until its last mapping, its last handle and its last descriptor are gone: neither the drop of this
 /// buffer nor the end of this process takes it away from an importer.
 ///
 /// Clones share it. The last drop returns at once; the memory is unmapped here when no launch of the device runs.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::Cuda;
+///
+/// let cuda = Cuda::load()?;
+/// let (owner, reader) = (cuda.device(0)?, cuda.device(1)?);
+/// let shared = owner.alloc_shareable(2 << 20)?;
+/// // Here or, with the descriptor and the length sent over a Unix socket, in another process:
+/// let imported = reader.import(shared.export()?, shared.len())?;
+/// println!("{:#x} on one GPU is {:#x} on the other", shared.ptr(), imported.ptr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ShareableBuffer {
     buffer: GpuBuffer,
@@ -26,7 +39,16 @@ pub struct ShareableBuffer {
     handle: MemoryHandle,
 }
 
-/// Says why a GPU's memory cannot be shared.
+/// Why a GPU's memory cannot be shared.
+///
+/// # Examples
+/// ```no_run
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// if let Err(why) = gpu.can_share() {
+///     println!("{}: {why}", gpu.name());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotShareable {
@@ -44,19 +66,19 @@ pub enum NotShareable {
     /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED` is 0, e.g. in a virtual machine with a part of a GPU (vGPU).
     #[error("the GPU's memory cannot be exported as a file descriptor")]
     NoFileDescriptors,
-    /// The driver does not answer.
+    /// The driver refused.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }
 
 impl Device {
-    /// Tells whether [`alloc_shareable`](Self::alloc_shareable) and [`import`](Self::import) work on this GPU. Makes no context call, so
+    /// Checks that [`alloc_shareable`](Self::alloc_shareable) and [`import`](Self::import) work on this GPU. Makes no context call, so
     /// it may be used at any time.
     ///
     /// Whether one GPU reaches another's memory depends on both: [`import`](Self::import) finds out.
     ///
     /// # Errors
-    /// [`NotShareable`]: why they do not.
+    /// [`NotShareable`] says why they do not.
     pub fn can_share(&self) -> Result<(), NotShareable> {
         if let Some(call) = self.cuda().driver().missing_virtual_memory_call() {
             return Err(NotShareable::MissingCall { found: self.cuda().driver_version(), call });
@@ -79,19 +101,20 @@ impl Device {
     /// [`CudaError`]: out of memory, a length of 0, a GPU that cannot share ([`can_share`](Self::can_share)), or a context that a kernel broke.
     pub fn alloc_shareable(&self, len: usize) -> Result<ShareableBuffer, CudaError> {
         let rdma = self.attribute(DeviceAttribute::GpuDirectRdmaWithCudaVmm).is_ok_and(|value| value != 0);
-        let (placed, address, len) = self.agent().run(move |context| {
+        let (memory, address, len) = self.agent().run(move |context| {
             let properties = AllocationProperties::shareable(context.device(), rdma);
             let driver = context.driver();
             let granularity = driver.memory_granularity(&properties)?;
             // Beyond usize there is no memory either; the driver says so.
             let len = len.checked_next_multiple_of(granularity).unwrap_or(usize::MAX);
             let handle = driver.memory_create(len, &properties)?;
-            let (placed, address) = Placed::of(handle, len).map(context.driver(), context.device())?;
-            Ok::<_, CudaError>((placed, address, len))
+            let (memory, address) =
+                PhysicalMemory::of(handle, len).map(context.driver(), context.device())?;
+            Ok::<_, CudaError>((memory, address, len))
         })??;
-        let handle = placed.handle();
+        let handle = memory.handle();
         // Owned before it is zeroed: a failure gives it back.
-        let buffer = GpuBuffer::own(self.clone(), address, len, Release::Placed(placed));
+        let buffer = GpuBuffer::own(self.clone(), address, len, Release::PhysicalMemory(memory));
         // The driver does not promise that the last owner's bytes are gone.
         buffer.zero()?;
         Ok(ShareableBuffer { buffer, handle })
@@ -101,7 +124,7 @@ impl Device {
 impl ShareableBuffer {
     /// Makes a descriptor of the memory, for [`Device::import`]; send it to another process over a Unix socket.
     ///
-    /// Whoever has it can read and write all of the memory, for as long as they like. It is closed on exec.
+    /// Any process that holds it can read and write all of the memory, for as long as it holds it or a mapping. It is closed on exec.
     ///
     /// # Errors
     /// [`CudaError`]: no descriptor is free, or the context is broken.

@@ -4,7 +4,25 @@
 
 use super::function::Function;
 
-/// Describes one kernel to launch.
+/// One kernel to launch.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::{LaunchSpec, param};
+///
+/// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+/// # let module = gpu.load_module(&std::fs::read_to_string("kernel.ptx")?)?;
+/// let spec = LaunchSpec {
+///     function: module.function("echo")?,
+///     grid: (132, 1, 1),
+///     block: (256, 1, 1),
+///     shared_bytes: 0,
+///     // SAFETY: an integer has no padding.
+///     params: vec![unsafe { param(7777_u32) }],
+/// };
+/// assert_eq!((spec.blocks(), spec.threads()), (132, 256));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct LaunchSpec {
     /// The kernel.
@@ -37,6 +55,13 @@ impl LaunchSpec {
 /// # Safety
 /// `T` has no padding (its bytes are all initialised) and is laid out as the kernel's parameter is: an integer, a device
 /// address as `u64`, or a `#[repr(C)]` structure that both sides compile.
+///
+/// # Examples
+/// ```
+/// // SAFETY: an integer has no padding.
+/// let bytes = unsafe { gpu_usermap::cuda::param(7_u64) };
+/// assert_eq!(bytes, 7_u64.to_ne_bytes());
+/// ```
 pub unsafe fn param<T: Copy>(value: T) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<T>()];
     // SAFETY: source and destination are size_of::<T>() bytes, distinct; the caller promises that the source has no padding.

@@ -2,7 +2,15 @@
 
 use std::fmt;
 
-/// Is a CUDA version as the driver counts it: 1000 × major + 10 × minor.
+/// A CUDA version as the driver counts it: 1000 × major + 10 × minor.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::DriverVersion;
+///
+/// assert!(DriverVersion(13000) > DriverVersion::new(12, 8));
+/// assert_eq!(DriverVersion(12080).to_string(), "12.8");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverVersion(pub u32);
 

@@ -10,16 +10,17 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use super::view::Owner;
-use super::{BackendKind, Mapping, MappingUnavailable, MemoryType};
+use super::error::MappingUnavailable;
+use super::kind::BackendKind;
+use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::{DmabufRoute, DriverVersion, GpuBuffer};
-use crate::region::{Mapping as Pages, page_size};
+use crate::region::{Pages, page_size};
 
 /// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and `cuda_wrapper.c`); before, `mmap` fails
 /// with ENOTSUPP (seen with 13.0).
 const NEEDED: DriverVersion = DriverVersion::new(13, 3);
 
-/// Tells whether a driver can do it.
+/// Checks that a driver can do it.
 pub(super) fn check_version(found: DriverVersion) -> Result<(), MappingUnavailable> {
     if found < NEEDED {
         return Err(MappingUnavailable::DriverTooOld { found, needed: NEEDED });

@@ -4,13 +4,20 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::BackendKind;
+use super::kind::BackendKind;
 use crate::cuda::{DmabufError, DriverVersion, Unavailable};
 
 /// Linux's internal ENOTSUPP, which drivers let escape to programs; libc has no name for it.
 const ENOTSUPP: i32 = 524;
 
-/// Is a version of the gdrdrv kernel module.
+/// A version of the gdrdrv kernel module.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::GdrdrvVersion;
+///
+/// assert_eq!(GdrdrvVersion { major: 2, minor: 6 }.to_string(), "2.6");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GdrdrvVersion {
     /// Before the dot.
@@ -25,7 +32,18 @@ impl fmt::Display for GdrdrvVersion {
     }
 }
 
-/// Says why a way to map GPU memory is not used.
+/// Why a way to map GPU memory is not used.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::mapping::{MappingUnavailable, backends};
+///
+/// for backend in backends() {
+///     if let Err(MappingUnavailable::DeviceFileMissing { path }) = backend.usable {
+///         println!("load gdrdrv: {} is missing", path.display());
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingUnavailable {
@@ -42,7 +60,7 @@ pub enum MappingUnavailable {
         path: PathBuf,
     },
     /// The device file could not be opened for another reason.
-    #[error("{} does not open: {kind}", path.display())]
+    #[error("cannot open {}: {kind}", path.display())]
     DeviceFile {
         /// The device file.
         path: PathBuf,
@@ -50,7 +68,7 @@ pub enum MappingUnavailable {
         kind: io::ErrorKind,
     },
     /// The device file does not answer as gdrdrv does: it is another driver's, or older than version 2.0.
-    #[error("{} does not tell gdrdrv's version: {}", path.display(), describe(*errno))]
+    #[error("{} does not report gdrdrv's version: {}", path.display(), describe(*errno))]
     NotGdrdrv {
         /// The device file.
         path: PathBuf,
@@ -118,7 +136,7 @@ pub enum MappingUnavailable {
         errno: i32,
     },
     /// The range is empty or not within the buffer.
-    #[error("bytes {start}..{end} are not a part of the buffer of {size} bytes")]
+    #[error("bytes {start}..{end} are not within the buffer of {size} bytes")]
     OutOfBounds {
         /// Where the range starts.
         start: usize,
@@ -133,12 +151,25 @@ pub enum MappingUnavailable {
         /// The architecture.
         arch: &'static str,
     },
-    /// The caller chose another way.
+    /// The caller chose another backend.
     #[error("not asked for")]
     NotWanted,
 }
 
-/// Reports that GPU memory is not mapped: each backend with its reason, in the order in which they were tried.
+/// Error of [`map`](super::map): each backend with its reason, in the order in which they were tried.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::{BackendChoice, map};
+///
+/// # let buffer = gpu_usermap::cuda::Cuda::load()?.device(0)?.alloc(4096)?;
+/// if let Err(refused) = map(&buffer, 0..4096, BackendChoice::Auto) {
+///     for (kind, why) in &refused.reasons {
+///         println!("{kind}: {why}");
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("GPU memory is not mapped: {}", display_reasons(.reasons))]
 pub struct NotMapped {
@@ -171,7 +202,16 @@ fn gdrdrv_hint(call: &str, errno: i32) -> &'static str {
     }
 }
 
-/// Says why an access through a mapping was refused. It is misuse; nothing was accessed.
+/// Why an access through a mapping was refused. The caller is at fault; nothing was accessed.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::AccessError;
+///
+/// # fn store(mut mapping: gpu_usermap::mapping::Mapping) {
+/// assert!(matches!(mapping.store_u64(4, 1), Err(AccessError::Misaligned { .. })));
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
@@ -186,7 +226,7 @@ pub enum AccessError {
         size: usize,
     },
     /// A word is not aligned to its size.
-    #[error("the GPU address {address:#x} of a word is no multiple of 8")]
+    #[error("the GPU address {address:#x} of a word is not a multiple of 8")]
     Misaligned {
         /// The word's address on the GPU.
         address: u64,

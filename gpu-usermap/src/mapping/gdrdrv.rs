@@ -14,10 +14,11 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use super::view::Owner;
-use super::{BackendKind, GdrdrvVersion, Mapping, MappingUnavailable, MemoryType};
+use super::error::{GdrdrvVersion, MappingUnavailable};
+use super::kind::BackendKind;
+use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::GpuBuffer;
-use crate::region::{Mapping as Pages, page_size};
+use crate::region::{Pages, page_size};
 use pin::Pin;
 
 /// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that does not begin with one.
@@ -32,7 +33,7 @@ const TELLS_TYPE: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 4 };
 /// From here on a pin needs no deprecated token (`GDRDRV_MINIMUM_VERSION_WITH_PIN_BUFFER_V2`).
 const PINS_WITHOUT_TOKEN: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 5 };
 
-/// Tells whether the module is there, serves this user and speaks this ABI.
+/// Checks that the module is loaded, serves this user and speaks this ABI.
 pub(super) fn check(path: &Path) -> Result<(), MappingUnavailable> {
     open(path).map(drop)
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::view::Owner;
 use super::{AccessError, BackendKind, Mapping, MemoryType, dmabuf};
 use crate::PinnedRegion;
-use crate::region::Mapping as Pages;
+use crate::region::Pages;
 
 const PAGE: usize = 4096;
 
@@ -44,7 +44,7 @@ fn word_of(region: &PinnedRegion, offset: usize) -> &AtomicU64 {
     unsafe { AtomicU64::from_ptr(word) }
 }
 
-/// Different at every place within any 251 bytes, and never 0.
+/// Different at every offset within any 251 bytes, and never 0.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index % 251) as u8 + 1).collect()
 }
@@ -134,8 +134,8 @@ fn parts_do_not_overlap_and_share_the_mapping() {
 fn equal_parts_cover_the_view() {
     let (region, mapping) = mapped(200);
     let parts = mapping.into_parts(64);
-    let places: Vec<_> = parts.iter().map(|part| (part.device_ptr(), part.len())).collect();
-    assert_eq!(places, [(0, 64), (64, 64), (128, 64), (192, 8)]);
+    let ranges: Vec<_> = parts.iter().map(|part| (part.device_ptr(), part.len())).collect();
+    assert_eq!(ranges, [(0, 64), (64, 64), (128, 64), (192, 8)]);
     for (part, number) in parts.into_iter().zip(1..) {
         part.into_word().expect("8 bytes or more").publish(number);
     }

@@ -6,12 +6,25 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::error::AccessError;
 use super::gdrdrv::pin::Pin;
-use super::{AccessError, BackendKind, MappedWord, barrier, copy};
+use super::kind::BackendKind;
+use super::{barrier, copy};
 use crate::cuda::GpuBuffer;
-use crate::region::Mapping as Pages;
+use crate::region::Pages;
 
-/// Says how the CPU treats accesses to the mapped memory.
+/// How the CPU treats accesses to the mapped memory.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::MemoryType;
+///
+/// # fn show(mapping: &gpu_usermap::mapping::Mapping) {
+/// if mapping.memory_type() == MemoryType::Cached {
+///     println!("CPU and GPU share a coherent link");
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryType {
@@ -25,7 +38,7 @@ pub enum MemoryType {
     Unknown(u32),
 }
 
-/// Owns a CPU mapping of a range of GPU memory, or a part of one.
+/// A CPU mapping of a range of GPU memory, or a part of one.
 ///
 /// It copies and stores; it never hands out a slice, a reference or an address. One part has one owner, and writing takes `&mut`:
 /// so the threads of this process never race. The GPU reads and writes the same memory at any time.
@@ -33,7 +46,7 @@ pub enum MemoryType {
 /// # Order
 /// What a kernel observes is in order if each link of the chain is:
 /// 1. *In the CPU*, write-combined stores leave in any order. [`write`](Self::write) ends with a store fence, so its bytes are on the bus
-///    before any later store of the thread. [`MappedWord::publish`] begins with one as well, for data that was written
+///    before any later store of the thread. [`MappedWord::publish`](super::MappedWord::publish) begins with one as well, for data that was written
 ///    otherwise (plain stores to pinned memory), and ends with one, so that the word does not wait in a buffer.
 /// 2. *On the bus*, posted writes of one source to one device do not pass each other (PCIe, without relaxed ordering, which CPUs do not
 ///    set on stores).
@@ -47,6 +60,20 @@ pub enum MemoryType {
 /// # Limits
 /// A program that resets the device or destroys its context by other means (`cudaDeviceReset`) takes the memory away under the
 /// mapping; with gdrdrv an access then ends the process by a signal.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::mapping::{Mapping, AccessError};
+///
+/// /// A message, and behind it the word that kernels poll.
+/// fn send(mapping: Mapping, message: &[u8]) -> Result<(), AccessError> {
+///     let (mut data, word) = mapping.split_at(4096)?;
+///     let mut word = word.into_word()?;
+///     data.write(0, message)?;
+///     word.publish(message.len() as u64);
+///     Ok(())
+/// }
+/// ```
 pub struct Mapping {
     owner: Arc<Owner>,
     base: NonNull<u8>,
@@ -89,12 +116,12 @@ impl Mapping {
         self.len
     }
 
-    /// Tells whether the part has no bytes; only splitting makes such a one.
+    /// Returns whether the part has no bytes, which only splitting makes possible.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns which way the memory is mapped.
+    /// Returns how the memory is mapped.
     pub fn kind(&self) -> BackendKind {
         self.owner.kind
     }
@@ -109,7 +136,7 @@ impl Mapping {
         self.owner.buffer.as_ref().map_or(0, GpuBuffer::ptr) + self.start as u64
     }
 
-    /// Tells whether the GPU sees writes through this mapping in the order in which they arrive, without a flush.
+    /// Returns whether the GPU sees writes through this mapping in the order in which they arrive, without a flush.
     pub fn is_ordered(&self) -> bool {
         self.owner.buffer.as_ref().is_some_and(|buffer| {
             let ordering = buffer.device().rdma_attributes().writes_ordering;
@@ -117,8 +144,8 @@ impl Mapping {
         })
     }
 
-    /// Tells whether the driver has taken the memory away (see the limits above), as far as that can be known: gdrdrv says so for mappings
-    /// that are not persistent. The answer holds for the moment.
+    /// Returns whether the driver has taken the memory away (see the limits above), as far as that can be known: gdrdrv reports it for
+    /// mappings that are not persistent. The answer may be out of date when it returns.
     pub fn is_revoked(&self) -> bool {
         self.owner.pin.as_ref().is_some_and(Pin::is_revoked)
     }
@@ -151,7 +178,8 @@ impl Mapping {
 
     /// Stores an aligned word of 8 bytes, and makes it leave the write-combining buffer.
     ///
-    /// It orders nothing before it but this mapping's [`write`](Self::write)s; [`MappedWord::publish`] orders everything.
+    /// It orders nothing before it but this mapping's [`write`](Self::write)s;
+    /// [`MappedWord::publish`](super::MappedWord::publish) orders everything.
     ///
     /// # Errors
     /// [`AccessError`]: out of bounds, or not aligned.
@@ -203,15 +231,6 @@ impl Mapping {
         (0..self.len).step_by(size).map(part).collect()
     }
 
-    /// Makes a word of the first 8 bytes; the rest of the part is given up.
-    ///
-    /// # Errors
-    /// [`AccessError`]: shorter than 8 bytes, or not aligned.
-    pub fn into_word(self) -> Result<MappedWord, AccessError> {
-        self.word_at(0)?;
-        Ok(MappedWord::new(self))
-    }
-
     fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, AccessError> {
         match offset.checked_add(len) {
             // SAFETY: within the part or one past its end (just checked), so within the pages that `owner` keeps mapped.
@@ -220,7 +239,7 @@ impl Mapping {
         }
     }
 
-    fn word_at(&self, offset: usize) -> Result<NonNull<u64>, AccessError> {
+    pub(super) fn word_at(&self, offset: usize) -> Result<NonNull<u64>, AccessError> {
         let word = self.at(offset, 8)?.cast::<u64>();
         // Pages are mapped whole, so both addresses are aligned or neither is.
         if !word.is_aligned() {

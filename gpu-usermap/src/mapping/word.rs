@@ -1,21 +1,39 @@
 //! A word in GPU memory that the CPU writes and kernels poll.
 
-use super::{AccessError, Mapping, barrier};
+use super::barrier;
+use super::error::AccessError;
+use super::view::Mapping;
 
-/// Owns one aligned word of 8 bytes in mapped GPU memory.
+/// One aligned word of 8 bytes in mapped GPU memory.
 ///
 /// The CPU is its one writer. A kernel reads it by an acquire load at system scope, at the price of a load from its own memory.
+///
+/// # Examples
+/// ```no_run
+/// # fn stop(mapping: gpu_usermap::mapping::Mapping) -> Result<(), gpu_usermap::mapping::AccessError> {
+/// let mut stop = mapping.into_word()?;
+/// println!("the kernel polls {:#x}", stop.device_ptr());
+/// stop.publish(1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct MappedWord {
     mapping: Mapping,
 }
 
-impl MappedWord {
-    /// `mapping` begins with an aligned word (checked by [`Mapping::into_word`]).
-    pub(super) fn new(mapping: Mapping) -> Self {
-        Self { mapping }
+impl Mapping {
+    /// Turns the part into a word, its first 8 bytes; the rest is given up.
+    ///
+    /// # Errors
+    /// [`AccessError`]: shorter than 8 bytes, or not aligned.
+    pub fn into_word(self) -> Result<MappedWord, AccessError> {
+        self.word_at(0)?;
+        Ok(MappedWord { mapping: self })
     }
+}
 
+impl MappedWord {
     /// Returns the GPU's address of the word.
     pub fn device_ptr(&self) -> u64 {
         self.mapping.device_ptr()

@@ -1,4 +1,4 @@
-//! What the machine says about RDMA, read from `/sys` and `/proc`.
+//! What the machine offers to RDMA, read from `/sys` and `/proc`.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,14 @@ const PEER_MODULES: [&str; 4] = [
     "sys/kernel/mm/memory_peers/nv_mem_nc",
 ];
 
-/// Is a Linux version, as far as it matters here.
+/// A Linux version, as far as it matters here.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::KernelVersion;
+///
+/// assert!(KernelVersion { major: 5, minor: 4 } < KernelVersion { major: 5, minor: 12 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion {
     /// Before the first dot.
@@ -27,24 +34,32 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// Says what the machine offers to RDMA.
+/// What the machine offers to RDMA.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::placement::System;
+///
+/// let system = System::detect();
+/// println!("RDMA devices: {:?}", system.rdma_devices);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct System {
     /// The names of the RDMA devices, sorted, e.g. `mlx5_0`. Whether this process may open them is another question.
     pub rdma_devices: Vec<String>,
     /// The running kernel; `None` if it cannot be read.
     pub kernel: Option<KernelVersion>,
-    /// Where a loaded peer memory module shows. It may be loaded and not serve a card whose driver has no peer interface.
+    /// The path that shows a loaded peer memory module. The module does not serve a card whose driver has no peer interface.
     pub peer_module: Option<PathBuf>,
 }
 
 impl System {
-    /// Looks at this machine.
-    pub fn look() -> Self {
-        Self::look_under(Path::new("/"))
+    /// Reads `/sys` and `/proc` of this machine.
+    pub fn detect() -> Self {
+        Self::detect_under(Path::new("/"))
     }
 
-    pub(super) fn look_under(root: &Path) -> Self {
+    pub(super) fn detect_under(root: &Path) -> Self {
         // An unreadable directory counts as empty: without /sys nothing can be registered either.
         let mut rdma_devices: Vec<String> = fs::read_dir(root.join("sys/class/infiniband"))
             .map(|entries| {
@@ -89,7 +104,7 @@ mod tests {
     #[test]
     fn devices_and_modules_are_found_and_their_absence_is_no_error() {
         let root = std::env::temp_dir().join(format!("gpu-usermap-system-{}", std::process::id()));
-        assert_eq!(System::look_under(&root), System::default());
+        assert_eq!(System::detect_under(&root), System::default());
         for directory in
             ["sys/class/infiniband/mlx5_1", "sys/class/infiniband/mlx5_0", "sys/module/nv_peer_mem"]
         {
@@ -97,7 +112,7 @@ mod tests {
         }
         fs::create_dir_all(root.join("proc/sys/kernel")).expect("a directory");
         fs::write(root.join("proc/sys/kernel/osrelease"), "6.1.0-9-amd64\n").expect("a file");
-        let found = System::look_under(&root);
+        let found = System::detect_under(&root);
         fs::remove_dir_all(&root).expect("removed");
         assert_eq!(found.rdma_devices, ["mlx5_0", "mlx5_1"]);
         assert_eq!(found.kernel, Some(KernelVersion { major: 6, minor: 1 }));

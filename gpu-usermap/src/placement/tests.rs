@@ -34,7 +34,7 @@ fn gpu(change: impl FnOnce(&mut RdmaAttributes)) -> Facts {
 }
 
 fn auto(facts: &Facts) -> Placement {
-    choose(facts, Wanted::Auto).expect("pinned memory always works")
+    choose(facts, PlacementChoice::Auto).expect("pinned memory always works")
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn check(facts: &Facts, [direct, export, takes]: [Option<bool>; 3], [both, modul
     let dmabuf = usable && export == Some(true) && takes != Some(false) && new_enough;
     let peer = usable && direct == Some(true) && module;
 
-    assert_eq!(choose(facts, Wanted::Only(Placement::GpuDmaBuf)).is_ok(), dmabuf, "{facts:?}");
-    assert_eq!(choose(facts, Wanted::Only(Placement::GpuPeerMem)).is_ok(), peer, "{facts:?}");
-    assert_eq!(choose(facts, Wanted::Only(Placement::Pinned)), Ok(Placement::Pinned));
+    assert_eq!(choose(facts, PlacementChoice::Only(Placement::GpuDmaBuf)).is_ok(), dmabuf, "{facts:?}");
+    assert_eq!(choose(facts, PlacementChoice::Only(Placement::GpuPeerMem)).is_ok(), peer, "{facts:?}");
+    assert_eq!(choose(facts, PlacementChoice::Only(Placement::Pinned)), Ok(Placement::Pinned));
     let expected = match (dmabuf && ordered, peer && ordered) {
         (true, _) => Placement::GpuDmaBuf,
         (false, true) => Placement::GpuPeerMem,
@@ -95,7 +95,7 @@ fn check(facts: &Facts, [direct, export, takes]: [Option<bool>; 3], [both, modul
     };
     assert_eq!(auto(facts), expected, "{facts:?}");
     for placement in GPU {
-        if let Err(refused) = choose(facts, Wanted::Only(placement)) {
+        if let Err(refused) = choose(facts, PlacementChoice::Only(placement)) {
             assert!(!refused.reasons.is_empty() && refused.placement == placement);
             assert!(!refused.reasons.contains(&Reason::NeedsFlush));
         }
@@ -116,7 +116,7 @@ fn a_machine_without_a_card_uses_pinned_memory_and_says_so() {
     let facts = with(|facts| facts.system.rdma_devices.clear());
     assert_eq!(auto(&facts), Placement::Pinned);
     assert_eq!(why_not(&facts, Placement::GpuDmaBuf), [Reason::NoCard]);
-    let refused = choose(&facts, Wanted::Only(Placement::GpuDmaBuf)).expect_err("no card");
+    let refused = choose(&facts, PlacementChoice::Only(Placement::GpuDmaBuf)).expect_err("no card");
     assert_eq!(refused.to_string(), "GPU memory by dma-buf: no RDMA device (/sys/class/infiniband is empty)");
 }
 
@@ -135,7 +135,10 @@ fn the_peer_module_serves_where_dmabufs_do_not() {
     let old = with(|facts| facts.system.kernel = Some(KernelVersion { major: 4, minor: 18 }));
     assert_eq!(auto(&old), Placement::GpuPeerMem);
     assert!(
-        choose(&old, Wanted::Only(Placement::GpuDmaBuf)).expect_err("old").to_string().contains("Linux 4.18")
+        choose(&old, PlacementChoice::Only(Placement::GpuDmaBuf))
+            .expect_err("old")
+            .to_string()
+            .contains("Linux 4.18")
     );
 }
 
@@ -144,23 +147,23 @@ fn an_unordered_gpu_is_used_only_when_asked_for_and_only_with_a_flush() {
     let facts = gpu(|gpu| gpu.writes_ordering = Some(WritesOrdering::Nobody));
     assert_eq!(auto(&facts), Placement::Pinned);
     assert_eq!(why_not(&facts, Placement::GpuDmaBuf), [Reason::NeedsFlush]);
-    assert_eq!(choose(&facts, Wanted::Only(Placement::GpuDmaBuf)), Ok(Placement::GpuDmaBuf));
+    assert_eq!(choose(&facts, PlacementChoice::Only(Placement::GpuDmaBuf)), Ok(Placement::GpuDmaBuf));
     assert!(needs_flush(&facts));
 
     let facts = gpu(|gpu| (gpu.writes_ordering, gpu.flush_options) = (None, Some(FlushOptions(2))));
-    let refused = choose(&facts, Wanted::Only(Placement::GpuPeerMem)).expect_err("unordered");
+    let refused = choose(&facts, PlacementChoice::Only(Placement::GpuPeerMem)).expect_err("unordered");
     assert_eq!(refused.reasons, [Reason::Unordered]);
 }
 
 #[test]
 fn the_option_reads_its_words() {
     for (text, wanted) in [
-        ("auto", Wanted::Auto),
-        ("dma-buf", Wanted::Only(Placement::GpuDmaBuf)),
-        ("peer-mem", Wanted::Only(Placement::GpuPeerMem)),
-        ("pinned", Wanted::Only(Placement::Pinned)),
+        ("auto", PlacementChoice::Auto),
+        ("dma-buf", PlacementChoice::Only(Placement::GpuDmaBuf)),
+        ("peer-mem", PlacementChoice::Only(Placement::GpuPeerMem)),
+        ("pinned", PlacementChoice::Only(Placement::Pinned)),
     ] {
         assert_eq!(text.parse(), Ok(wanted));
     }
-    assert!("gpu".parse::<Wanted>().expect_err("unknown").to_string().contains("pinned"));
+    assert!("gpu".parse::<PlacementChoice>().expect_err("unknown").to_string().contains("pinned"));
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{ComputeMode, DeviceProbe, DriverInfo, FlushOptions, PciAddress, Probe, WritesOrdering};
 use crate::cuda::LazyLoading;
-use crate::placement::{self, Facts, Placement, Wanted};
+use crate::placement::{self, Facts, Placement, PlacementChoice};
 
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,13 +53,13 @@ impl Probe {
     }
 }
 
-/// The placement that [`Wanted::Auto`] takes, and why none of those before it.
+/// The placement that [`PlacementChoice::Auto`] takes, and why none of those before it.
 struct Rings<'a>(&'a Facts);
 
 impl fmt::Display for Rings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Auto does not fail; a refusal of pinned memory would be told like any other.
-        let chosen = placement::choose(self.0, Wanted::Auto);
+        let chosen = placement::choose(self.0, PlacementChoice::Auto);
         match &chosen {
             Ok(placement) => write!(f, "{placement}")?,
             Err(refused) => write!(f, "none: {refused}")?,

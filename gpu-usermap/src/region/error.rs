@@ -2,12 +2,20 @@
 
 use std::io;
 
-/// Says why [`PinnedRegion::create`](super::PinnedRegion::create) or [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
+/// Why [`PinnedRegion::create`](super::PinnedRegion::create) or [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::{PinnedRegion, RegionError};
+///
+/// assert!(matches!(PinnedRegion::create("rings", 0), Err(RegionError::ZeroLength)));
+/// assert!(matches!(PinnedRegion::create("rings", 1 << 50), Err(RegionError::NoMemory { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// A region of no bytes was asked for, or received.
-    #[error("a region of zero bytes")]
+    #[error("a region cannot have zero bytes")]
     ZeroLength,
     /// The length cannot be mapped in any process.
     #[error("a region of {len} bytes is longer than an address space can map")]

@@ -7,9 +7,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::RegionError;
+use super::error::RegionError;
 
-/// What a region carries for life: its length is fixed, and no holder can add a seal (of writing, say) later.
+/// The seals of a region: its length is fixed, and no holder can add a seal (of writing, say) later.
 const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 pub(crate) fn page_size() -> usize {
@@ -52,7 +52,7 @@ pub(super) fn resize(fd: BorrowedFd<'_>, len: usize) -> Result<(), RegionError> 
     done.map_err(|source| memory_error("ftruncate", len, source))
 }
 
-/// Allocates every page of a part now: a later lack of memory would be a SIGBUS in whoever touches the page first.
+/// Allocates every page of a part now: a later lack of memory would be a SIGBUS in the first to touch the page.
 pub(super) fn preallocate(fd: BorrowedFd<'_>, from: usize, len: usize) -> Result<(), RegionError> {
     let size = |len| libc::off_t::try_from(len).map_err(|_| RegionError::TooLong { len });
     let (start, size) = (size(from)?, size(len)?);

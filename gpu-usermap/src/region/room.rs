@@ -1,16 +1,16 @@
 //! Whether the machine has room for a region.
 //!
-//! The kernel does not say no: shared memory has no size limit of its own, so `fallocate` of too much takes page after page
-//! until the OOM killer ends processes, rarely the one that asked. So the question is asked before.
+//! The kernel does not refuse: shared memory has no size limit of its own, so `fallocate` of too much takes page after page
+//! until the OOM killer ends processes, rarely the one that asked. So this module checks beforehand.
 
 use std::fs;
 use std::io;
 
-use super::RegionError;
+use super::error::RegionError;
 
 /// Refuses a length beyond what the kernel reckons can be allocated without swapping.
 ///
-/// An estimate at one moment: it stops a wrong size, not a race for the last pages. A lower limit of a cgroup is not looked at.
+/// An estimate: it stops a wrong size, not a race for the last pages. It ignores a lower limit of a cgroup.
 pub(super) fn check(len: usize) -> Result<(), RegionError> {
     // Without /proc there is nothing to compare with; the allocation itself may still fail.
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));

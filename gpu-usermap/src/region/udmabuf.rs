@@ -23,11 +23,19 @@ const CREATE: libc::Ioctl = 0x4018_7542;
 const CLOEXEC: u32 = 1;
 
 impl PinnedRegion {
-    /// Exports the region as a dma-buf. It is what stands for GPU memory on machines without a GPU: drivers take it the same way.
+    /// Exports the region as a dma-buf. It stands for GPU memory on machines without a GPU: drivers take it the same way.
     ///
     /// # Errors
     /// No `/dev/udmabuf` (Linux 4.20 with CONFIG_UDMABUF, as root or in group kvm); EINVAL also for more than the module's `size_limit_mb`
     /// (64 MiB by default).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let region = gpu_usermap::PinnedRegion::create("rings", 2 << 20)?;
+    /// let dmabuf = region.export_dmabuf()?;
+    /// # drop(dmabuf);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn export_dmabuf(&self) -> io::Result<OwnedFd> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/udmabuf")?;
         let memfd = self.fd().as_raw_fd().cast_unsigned();

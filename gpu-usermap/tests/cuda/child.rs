@@ -17,7 +17,7 @@ use crate::support::{Hammer, Words};
 const TASK: &str = "GPUNET_TEST_CHILD";
 
 /// Longer than a driver takes to start in a fresh process.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much memory the processes share.
 pub const SHARED: usize = 4 << 20;
@@ -39,7 +39,7 @@ impl Child {
     /// Starts it with further variables in its environment.
     pub fn with(task: &str, ordinal: u32, environment: &[(&str, String)]) -> Self {
         let (socket, theirs) = UnixStream::pair().expect("a pair");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a limit");
         let process = Command::new(env::current_exe().expect("this file"))
             .args(["--exact", "child::a_child_process", "--ignored", "--nocapture"])
             .env(TASK, format!("{task} {ordinal}"))
@@ -78,7 +78,7 @@ pub fn send_fd(socket: &UnixStream, fd: &OwnedFd) {
         part.cmsg_type = libc::SCM_RIGHTS;
         // SAFETY: arithmetic.
         part.cmsg_len = unsafe { libc::CMSG_LEN(size_of_val(&number) as u32) } as usize;
-        // SAFETY: the place of the data of that header.
+        // SAFETY: the address of that header's data.
         let data = unsafe { libc::CMSG_DATA(part) };
         // SAFETY: the buffer has room for one int there, of any alignment.
         unsafe { data.cast::<i32>().write_unaligned(number) };

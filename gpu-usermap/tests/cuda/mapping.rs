@@ -15,7 +15,7 @@ use gpu_usermap::cuda::{
     Device, DmaBuf, DmabufError, DmabufRoute, DriverVersion, FlushOptions, FlushScope, GpuBuffer,
     RdmaCallError,
 };
-use gpu_usermap::mapping::{Choice, Mapping, map};
+use gpu_usermap::mapping::{BackendChoice, Mapping, map};
 
 use crate::support::{KERNEL_LIMIT, kernels, not_run, on_gpu, promptly, spec, u32_param, u64_param};
 
@@ -24,7 +24,7 @@ const MIB: usize = 1 << 20;
 /// Maps a whole buffer by each way that works here. Says loudly which do not, and why.
 fn every_mapping(buffer: &GpuBuffer) -> Vec<Mapping> {
     let mut mappings = Vec::new();
-    for choice in [Choice::Gdrdrv, Choice::DmaBuf] {
+    for choice in [BackendChoice::Gdrdrv, BackendChoice::DmaBuf] {
         match map(buffer, 0..buffer.len(), choice) {
             Ok(mapping) => mappings.push(mapping),
             Err(refused) => {
@@ -66,12 +66,12 @@ fn what_is_written_through_a_mapping_is_in_gpu_memory_and_back() {
 }
 
 #[test]
-fn a_part_of_a_small_buffer_is_mapped_at_its_place() {
+fn a_part_of_a_small_buffer_is_mapped_at_its_offset() {
     on_gpu!(device);
     // Small allocations share a page: the mapped pages begin before the range.
     let _neighbour = device.alloc(1000).expect("memory");
     let buffer = device.alloc(1000).expect("memory");
-    for choice in [Choice::Gdrdrv, Choice::DmaBuf] {
+    for choice in [BackendChoice::Gdrdrv, BackendChoice::DmaBuf] {
         match map(&buffer, 200..300, choice) {
             Ok(mut mapping) => {
                 assert_eq!((mapping.len(), mapping.device_ptr()), (100, buffer.ptr() + 200));

@@ -83,7 +83,7 @@ fn calls_about_shared_memory_return_while_kernels_fill_the_gpus_and_wait() {
     on_gpu!(first);
     let second = other_gpu(&first);
     let mut waited = Vec::new();
-    for (place, running, device) in [
+    for (case, running, device) in [
         ("no kernel", vec![], &first),
         ("same GPU, one block", vec![Waiting::new(&first, false)], &first),
         ("same GPU, full", vec![Waiting::new(&first, true)], &first),
@@ -108,11 +108,11 @@ fn calls_about_shared_memory_return_while_kernels_fill_the_gpus_and_wait() {
                 let took = rounds.map(|(took, _)| took);
                 let whose = if owner.ordinal() == device.ordinal() { "own" } else { "other's" };
                 println!(
-                    "{place:20} | {name:22} | {whose:7} | {took:?} us{}",
+                    "{case:20} | {name:22} | {whose:7} | {took:?} us{}",
                     if blocks { " BLOCKS" } else { "" }
                 );
                 if blocks {
-                    waited.push((place, *name, whose));
+                    waited.push((case, *name, whose));
                 }
             }
         }

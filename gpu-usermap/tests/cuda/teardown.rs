@@ -9,11 +9,11 @@ use gpu_usermap::cuda::{Device, GpuBuffer};
 use crate::child::{Child, OWNERS, SHARED, receive_fd, send_fd};
 use crate::support::{HAMMERED, Hammer, KERNEL_LIMIT, Words, kernels, on_gpu, other_gpu};
 
-/// Both GPUs, or the one: the place of the other process.
-fn places(device: &Device) -> Vec<u32> {
-    let mut places = vec![other_gpu(device).ordinal(), device.ordinal()];
-    places.dedup();
-    places
+/// The GPUs that the other process may use: both, or the only one.
+fn ordinals(device: &Device) -> Vec<u32> {
+    let mut ordinals = vec![other_gpu(device).ordinal(), device.ordinal()];
+    ordinals.dedup();
+    ordinals
 }
 
 fn word(buffer: &GpuBuffer, offset: u64) -> u64 {
@@ -36,19 +36,19 @@ fn check_usable(device: &Device) {
 #[test]
 fn an_importers_kernel_writes_on_after_the_exporter_was_killed() {
     on_gpu!(device);
-    for place in places(&device) {
-        let mut child = Child::start("export", place);
+    for ordinal in ordinals(&device) {
+        let mut child = Child::start("export", ordinal);
         let fd = receive_fd(&child.socket);
         let started = Instant::now();
         let imported = device.import(fd, SHARED).expect("a mapping");
-        println!("import from a process on GPU {place} whose kernel runs: {:?}", started.elapsed());
+        println!("import from a process on GPU {ordinal} whose kernel runs: {:?}", started.elapsed());
         let words = Words::new(&device);
         let hammer = Hammer::start(&device, imported.ptr(), &words);
         hammer.wait_for_beats(&words, 100);
 
         let started = Instant::now();
         child.kill();
-        println!("the exporter on GPU {place} was gone after {:?}", started.elapsed());
+        println!("the exporter on GPU {ordinal} was gone after {:?}", started.elapsed());
         let at = words.seen();
         std::thread::sleep(Duration::from_millis(500));
         println!("beats in the half second after it: {}", words.seen() - at);
@@ -65,13 +65,13 @@ fn an_importers_kernel_writes_on_after_the_exporter_was_killed() {
 #[test]
 fn an_exporter_keeps_its_memory_after_an_importer_was_killed() {
     on_gpu!(device);
-    for place in places(&device) {
+    for ordinal in ordinals(&device) {
         let shared = device.alloc_shareable(SHARED).expect("memory");
         let pattern: Vec<u8> = (0..SHARED).map(|index| (index % 251) as u8).collect();
         device.write(shared.buffer(), 0, &pattern).expect("a write");
         let words = Words::new(&device);
         let own = Hammer::start(&device, shared.ptr() + OWNERS, &words);
-        let mut child = Child::start("import", place);
+        let mut child = Child::start("import", ordinal);
         send_fd(&child.socket, &shared.export().expect("a descriptor"));
         child.socket.read_exact(&mut [0]).expect("the importer's kernel runs");
         let first = word(shared.buffer(), 0);
@@ -82,7 +82,7 @@ fn an_exporter_keeps_its_memory_after_an_importer_was_killed() {
 
         let started = Instant::now();
         child.kill();
-        println!("the importer on GPU {place} was gone after {:?}", started.elapsed());
+        println!("the importer on GPU {ordinal} was gone after {:?}", started.elapsed());
         own.wait_for_beats(&words, 100);
         let last = word(shared.buffer(), 0);
         std::thread::sleep(Duration::from_millis(200));

@@ -12,6 +12,18 @@ const BURST: Duration = Duration::from_secs(1);
 /// One user's account, shared by all attachments of that user.
 ///
 /// Who takes gives back: sockets and memory when they are free again, not when they are asked for.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Account, Limits};
+///
+/// let account = Account::new(1000, Limits { sockets: 1, ..Limits::default() });
+/// account.take_socket()?;
+/// assert!(account.take_socket().is_err(), "that is one too many");
+/// account.give_socket();
+/// assert_eq!(account.usage().sockets, 0);
+/// # Ok::<(), gpunet_proxy::abi::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Account {
     uid: u32,
@@ -20,6 +32,15 @@ pub struct Account {
 }
 
 /// The file descriptors of the process that all users' sockets and attachments may take together.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Descriptors;
+///
+/// // Of 1024 descriptors users may take 768; the daemon keeps the others.
+/// let descriptors = Descriptors::of_process(1024);
+/// # drop(descriptors);
+/// ```
 #[derive(Debug)]
 pub struct Descriptors {
     limit: u64,
@@ -57,6 +78,17 @@ struct State {
 }
 
 /// What a user holds at one moment.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Account, Held, Limits};
+///
+/// let account = Account::new(1000, Limits::default());
+/// account.take_memory(1 << 20)?;
+/// assert_eq!(account.usage(), Held { ring_memory: 1 << 20, ..Held::default() });
+/// # account.give_memory(1 << 20);
+/// # Ok::<(), gpunet_proxy::abi::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Sockets, listeners included.
@@ -237,6 +269,15 @@ impl Account {
 }
 
 /// The accounts of all users.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Accounts, Descriptors, Limits};
+///
+/// let accounts = Accounts::new(Descriptors::of_process(1024));
+/// let account = accounts.account(1000, Limits::default());
+/// assert_eq!(account.uid(), 1000);
+/// ```
 #[derive(Debug, Default)]
 pub struct Accounts {
     accounts: Mutex<BTreeMap<u32, Arc<Account>>>,

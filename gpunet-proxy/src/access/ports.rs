@@ -5,6 +5,15 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A set of ports, written "1024-65535,80". Port 0, which takes a free one, is always in it.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Ports;
+///
+/// let ports: Ports = "8000-8999,80".parse()?;
+/// assert!(ports.allow(80) && ports.allow(8080) && !ports.allow(443));
+/// # Ok::<(), gpunet_proxy::access::BadPorts>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Ports {
@@ -13,6 +22,14 @@ pub struct Ports {
 }
 
 /// A text that is no set of ports.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::Ports;
+///
+/// let error = "80,http".parse::<Ports>().unwrap_err();
+/// assert!(error.to_string().starts_with("\"http\" in \"80,http\""));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part:?} in {text:?} is no port and no range of ports; expected e.g. \"1024-65535,80\"")]
 pub struct BadPorts {

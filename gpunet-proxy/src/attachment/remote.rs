@@ -20,20 +20,30 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A daemon that serves this program.
+///
+/// # Examples
+/// ```no_run
+/// # use gpunet_proxy::{Config, attach, places};
+/// let proxy = attach(&places::daemon_path(), Config::default())?;
+/// if let Some(daemon) = proxy.daemon() {
+///     println!("gpunetd {} lets a closed stream flush for {:?}", daemon.version, daemon.linger);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DaemonInfo {
     /// Where it listens.
     pub path: PathBuf,
-    /// Its process, by its own account.
+    /// Its process, as it reports.
     pub pid: u32,
     /// Its version.
     pub version: String,
     /// Its data threads.
     pub data_threads: u32,
-    /// A device that sees no sign of life for so long reports ENETDOWN.
+    /// A device that sees no heartbeat for this long reports ENETDOWN.
     pub heartbeat: Duration,
-    /// How long it lets a closed stream flush.
+    /// How long a closed stream may take to flush what was accepted.
     pub linger: Duration,
 }
 
@@ -47,7 +57,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// The daemon at `path`, if one answers there.
+    /// Asks the daemon at `path` what it is.
     pub(crate) fn reach(path: &Path, config: Config) -> Result<Self, DaemonError> {
         config.check()?;
         let (_, daemon) = Connection::ready(path, &Want::Probe)?;
@@ -62,7 +72,7 @@ impl Remote {
         Ok(Self { config, info, sessions: Mutex::default(), stopped: AtomicBool::new(false) })
     }
 
-    /// Cuts all connections of this program: its sockets report ENETDOWN at once.
+    /// Closes all connections of this program: its sockets report ENETDOWN at once.
     pub(crate) fn stop(&self) {
         // Ordering: Relaxed; nothing else is read after it.
         self.stopped.store(true, Ordering::Relaxed);
@@ -118,7 +128,7 @@ impl Remote {
             AttachError::from(DaemonError::Strange { path: self.info.path.clone(), what: what.to_owned() })
         };
         let Connection { socket, answer: ToProgram::Welcome { daemon, geometry }, fds } = connection else {
-            return Err(strange("it answers what was not asked"));
+            return Err(strange("its answer is of the wrong kind"));
         };
         let Sizes { sockets, controls, shards, shared_rings, device_rings } = geometry;
         let geometry = Geometry::new(sockets, controls, shards, shared_rings, device_rings);
@@ -130,7 +140,7 @@ impl Remote {
         let mut fds = fds.into_iter();
         let region = fds.next().ok_or_else(|| strange("it sent no region"))?;
         let region = PinnedRegion::from_trusted_fd(region)
-            .map_err(|error| strange(&format!("it sent a region that is none: {error}")))?;
+            .map_err(|error| strange(&format!("it sent an invalid region: {error}")))?;
         let memory = SharedMemory::attach(region, geometry)
             .ok_or_else(|| strange("its region has another layout; are both of one version?"))?;
         Ok(Welcome { socket, memory: Arc::new(memory), doorbells: fds.collect(), daemon })

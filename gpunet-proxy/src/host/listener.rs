@@ -15,7 +15,26 @@ use tokio::sync::Mutex;
 
 /// A socket that accepts connections, over every transport that its options allow.
 ///
-/// Dropping it closes it: connections that nobody has accepted are refused or reset.
+/// Dropping it closes it: connections that were not accepted are refused or reset.
+///
+/// # Examples
+/// A server with one task for each connection:
+///
+/// ```no_run
+/// use gpunet_proxy::abi::Options;
+///
+/// # async fn serve(host: gpunet_proxy::Host) -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = host.bind("0.0.0.0:7777".parse()?, Options::DEFAULT, 128).await?;
+/// loop {
+///     let (mut stream, peer) = listener.accept().await?;
+///     println!("{peer} by {:?}", stream.transport());
+///     tokio::spawn(async move {
+///         let (read, write) = stream.split();
+///         tokio::io::copy(read, write).await
+///     });
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     /// The accept that was asked for; it outlives the future that asked, so a connection that was taken
@@ -35,15 +54,31 @@ impl Listener {
 
     /// Accepts the connection that has waited longest.
     ///
-    /// Any number of tasks may accept at the same time. It is cancel safe: dropped, it has taken no
-    /// connection from the others.
+    /// Any number of tasks may accept at the same time. The future is cancel safe: if it is dropped, the next
+    /// accept takes the connection.
     ///
-    /// While there is no ring memory or no file descriptor for a connection, it stays in the backlog, and the accept
+    /// A connection for which there is no ring memory or file descriptor stays in the backlog, and the accept
     /// waits.
     ///
     /// # Errors
     /// EMFILE, when there is no socket slot for it (the connection stays in the backlog); ENETDOWN; ECANCELED after
     /// [`Host::close`](super::Host::close).
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::abi::Options;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+    /// let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+    /// let client = std::net::TcpStream::connect(listener.local_addr()?)?;
+    /// let (stream, peer) = listener.accept().await?;
+    /// assert_eq!(peer, client.local_addr()?);
+    /// # drop(stream);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let mut asking = self.asking.lock().await;
         loop {
@@ -69,7 +104,7 @@ impl Listener {
         }
     }
 
-    /// Waits until a connection waits.
+    /// Returns once a connection is waiting.
     async fn await_ready(&self) -> Result<(), Error> {
         let watch = Watch::connections(self.core.net, &self.device);
         poll_fn(|cx| {
@@ -86,7 +121,7 @@ impl Listener {
         .await
     }
 
-    /// The address it listens at, with the port that was got.
+    /// Returns the address that it listens at, with the actual port.
     ///
     /// # Errors
     /// None; the signature is that of tokio's listeners.

@@ -18,10 +18,32 @@ use tokio::task::coop;
 
 /// A connected stream.
 ///
-/// A write copies into the stream's ring and publishes it at once, so there is nothing to flush; it
-/// returns when the bytes are in the ring. Shutting down ends the stream in this direction: the peer
-/// reads the end after the data. Dropping the stream closes it: what was written is still delivered,
-/// for as long as linger allows, without holding up the task.
+/// A write copies the bytes into the stream's ring, publishes them at once, and returns; so there is nothing
+/// to flush. Shutting down ends the stream in this direction: the peer reads the end after the data.
+/// Dropping the stream closes it without blocking: what was written is still delivered, for as long as linger
+/// allows.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::abi::Options;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let host = gpunet_proxy::embed(gpunet_proxy::Config::small())?.host()?;
+/// # let listener = host.bind("127.0.0.1:0".parse()?, Options::DEFAULT, 128).await?;
+/// # let addr = listener.local_addr()?;
+/// let (mut client, (mut server, _)) =
+///     tokio::try_join!(host.connect(addr, Options::DEFAULT), listener.accept())?;
+/// client.write_all(b"question").await?;
+/// client.shutdown().await?; // the server reads the end after the question
+///
+/// let mut question = String::new();
+/// server.read_to_string(&mut question).await?;
+/// assert_eq!(question, "question");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     read: ReadHalf,
@@ -29,6 +51,18 @@ pub struct Stream {
 }
 
 /// The reading half of a [`Stream`].
+///
+/// # Examples
+/// ```no_run
+/// use tokio::io::AsyncReadExt;
+///
+/// # async fn read(stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
+/// let (mut read, write) = stream.into_split();
+/// let mut header = [0; 16];
+/// read.read_exact(&mut header).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReadHalf {
     ring: Receiving,
@@ -36,10 +70,22 @@ pub struct ReadHalf {
 }
 
 /// The writing half of a [`Stream`]. Dropping it ends the stream in this direction.
+///
+/// # Examples
+/// ```no_run
+/// use tokio::io::AsyncWriteExt;
+///
+/// # async fn write(stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
+/// let (read, mut write) = stream.into_split();
+/// write.write_all(b"the last message").await?;
+/// drop(write); // the peer reads the end; `read` goes on
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct WriteHalf {
     ring: Sending,
-    /// The other half has an owner of its own.
+    /// The halves have different owners.
     apart: bool,
     seat: Seat,
 }
@@ -54,7 +100,7 @@ struct Socket {
     peer: Option<SocketAddr>,
 }
 
-/// A half's place among those who wait.
+/// A half's registration with the reactor.
 #[derive(Debug)]
 struct Seat {
     id: WaitId,
@@ -86,7 +132,7 @@ impl Seat {
         Self { id: socket.core.reactor.id(), socket: socket.clone() }
     }
 
-    /// Makes a call that does not wait; waits if it says so.
+    /// Makes a non-blocking call, and registers the task if the call would block.
     fn poll<R, T>(
         &self,
         cx: &mut Context<'_>,
@@ -140,7 +186,7 @@ impl Stream {
         &self.read.seat.socket
     }
 
-    /// This end's address.
+    /// Returns this end's address.
     ///
     /// # Errors
     /// None in practice: an open stream has addresses.
@@ -148,7 +194,7 @@ impl Stream {
         self.socket().local_addr()
     }
 
-    /// The other end's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     /// None in practice: an open stream has addresses.
@@ -156,28 +202,61 @@ impl Stream {
         self.socket().peer_addr()
     }
 
-    /// What carries the stream.
+    /// Returns the transport that carries the stream.
     #[must_use]
     pub fn transport(&self) -> TransportKind {
         self.socket().transport
     }
 
-    /// Borrows the halves, for two parts of one task.
+    /// Borrows the two halves, for use within one task.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn echo(mut stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
+    /// let (read, write) = stream.split();
+    /// let bytes = tokio::io::copy(read, write).await?;
+    /// println!("{bytes} bytes echoed");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn split(&mut self) -> (&mut ReadHalf, &mut WriteHalf) {
         (&mut self.read, &mut self.write)
     }
 
-    /// Separates the halves, for two tasks. The stream is closed when both are dropped.
+    /// Splits the stream into owned halves, for two tasks. The stream is closed when both are dropped.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # async fn exchange(stream: gpunet_proxy::host::Stream) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (mut read, mut write) = stream.into_split();
+    /// let sender = tokio::spawn(async move { write.write_all(b"requests").await });
+    /// let mut answers = Vec::new();
+    /// read.read_to_end(&mut answers).await?;
+    /// sender.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn into_split(mut self) -> (ReadHalf, WriteHalf) {
         self.write.apart = true;
         (self.read, self.write)
     }
 
-    /// Puts two halves together again.
+    /// Joins the two halves of a stream.
     ///
     /// # Errors
-    /// The halves, when they are of different streams.
+    /// Returns the halves, when they belong to different streams.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gpunet_proxy::host::Stream;
+    /// # fn reunite(stream: Stream) {
+    /// let (read, write) = stream.into_split();
+    /// let stream = Stream::reunite(read, write).expect("the halves of one stream");
+    /// # }
+    /// ```
     pub fn reunite(read: ReadHalf, mut write: WriteHalf) -> Result<Self, Box<(ReadHalf, WriteHalf)>> {
         if !Arc::ptr_eq(&read.seat.socket, &write.seat.socket) {
             return Err(Box::new((read, write)));

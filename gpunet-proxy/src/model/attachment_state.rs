@@ -202,6 +202,14 @@ pub(crate) struct Totals {
 }
 
 /// A snapshot of an attachment's totals.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let stats = attachment.stats();
+/// println!("{} streams are open", stats.opened - stats.closed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -209,22 +217,30 @@ pub struct Stats {
     pub opened: u64,
     /// Streams closed and forgotten.
     pub closed: u64,
-    /// Bytes that a send accepted and that did not reach the peer's side.
+    /// Bytes that a send accepted and that did not reach the peer.
     pub undelivered: u64,
 }
 
 /// What an attachment holds at one moment.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let usage = attachment.usage();
+/// assert_eq!(usage.ring_bytes, usage.free_ring_bytes, "no stream has rings yet");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
     /// Socket slots in use: listeners, streams, streams that are still being closed, and sockets that the
     /// proxy closed for a launch and that other running launches know.
     pub sockets: usize,
-    /// Control requests without an answer: accepts and connects that wait.
+    /// Control requests without a reply: accepts and connects that wait.
     pub requests: usize,
-    /// Ring memory.
+    /// Ring memory, bytes.
     pub ring_bytes: u64,
-    /// Ring memory that is free.
+    /// Ring memory that is free, bytes.
     pub free_ring_bytes: u64,
 }
 

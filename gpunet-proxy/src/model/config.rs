@@ -1,6 +1,6 @@
 //! Every setting of a proxy, with its default and the reason for it.
 
-use gpu_usermap::placement::Wanted;
+use gpu_usermap::placement::PlacementChoice;
 use gpunet_abi::handle::MAX_SOCKETS;
 use gpunet_abi::layout::{Geometry, SHARDS};
 #[cfg(feature = "sim")]
@@ -13,6 +13,19 @@ use std::time::Duration;
 /// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`, `shared_rings`,
 /// `device_rings` and `placement`, within what the daemon allows it; the other fields are the daemon's,
 /// and those of the program are ignored.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+/// use std::time::Duration;
+///
+/// let config = Config {
+///     data_threads: 2,
+///     linger: Duration::from_secs(5),
+///     ..Config::default()
+/// };
+/// assert_eq!(config.check(), Ok(()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sockets per attachment, listeners included. Default 4,096; at most 65,536 (a handle's slot
@@ -35,12 +48,12 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// How long a data thread spins after activity before it sleeps. Default 100 us: longer than a
     /// GPU block takes to answer, shorter than anyone's time slice. On a machine with fewer than
-    /// four cores it lets others run between two looks, since they may need its core.
+    /// four cores it yields between two scans, since others may need its core.
     pub spin: Duration,
     /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
-    /// bounds the wait for the first byte after idleness. Default 5 ms (under 1 % of a core).
+    /// bounds the delay of the first byte after an idle period. Default 5 ms (under 1 % of a core).
     pub latency: Duration,
-    /// A call that waits and sees no sign of life for so long returns ENETDOWN. Default 2 s.
+    /// A call that waits and sees no heartbeat for this long returns ENETDOWN. Default 2 s.
     pub heartbeat: Duration,
     /// How long a closed stream may take to flush what was accepted. Default 30 s.
     pub linger: Duration,
@@ -49,23 +62,32 @@ pub struct Config {
     /// Where the rings of rc streams lie. Default: in GPU memory where GPU, driver and network card
     /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of host
     /// memory, which stands for a GPU's in tests.
-    pub placement: Wanted,
+    pub placement: PlacementChoice,
     /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
     /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
     /// is not asked again for 60 s.)
     pub rc_peers: Vec<IpAddr>,
-    /// How often an idle rc stream asks whether the peer's host lives: RDMA says nothing of a host
-    /// that has lost its power. Default 2 s; the answer takes about 8 s more.
+    /// How often an idle rc stream asks whether the peer's host lives: RDMA does not report a host that has
+    /// lost its power. Default 2 s; detecting it takes about 8 s more.
     pub rc_keepalive: Duration,
 }
 
 /// Where the rc transport finds RDMA.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+/// use gpunet_proxy::config::Rdma;
+///
+/// let tcp_and_peer_only = Config { rdma: Rdma::Off, ..Config::default() };
+/// # assert!(matches!(tcp_and_peer_only.rdma, Rdma::Off));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub enum Rdma {
     /// libibverbs and librdmacm, opened when they are first wanted.
     #[default]
     System,
-    /// Nowhere: sockets that demand rc get EOPNOTSUPP.
+    /// Nowhere: sockets that ask for rc get EOPNOTSUPP.
     Off,
     /// A simulated network, for tests: proxies that share it reach each other.
     #[cfg(feature = "sim")]
@@ -86,14 +108,22 @@ impl Default for Config {
             heartbeat: Duration::from_secs(2),
             linger: Duration::from_secs(30),
             rdma: Rdma::System,
-            placement: Wanted::Auto,
+            placement: PlacementChoice::Auto,
             rc_peers: Vec::new(),
             rc_keepalive: Duration::from_secs(2),
         }
     }
 }
 
-/// A setting that cannot be.
+/// An invalid setting.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+///
+/// let bad = Config { data_threads: 17, ..Config::default() }.check().unwrap_err();
+/// assert_eq!((bad.setting, bad.value, bad.expected), ("data_threads", 17, "1 to 16"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad setting: {setting} = {value}; expected {expected}")]
 pub struct BadConfig {
@@ -108,7 +138,7 @@ pub struct BadConfig {
 const CPUS: &str = "CPUs that this process may use (nproc, taskset -p and its cgroup's cpuset tell)";
 
 impl Config {
-    /// A small proxy for tests and small programs: 1,024 sockets and 16 MiB of rings.
+    /// Returns settings for tests and small programs: 1,024 sockets and 16 MiB of rings.
     #[must_use]
     pub fn small() -> Self {
         Self { sockets: 1024, shared_rings: 16 << 20, device_rings: 16 << 20, ..Self::default() }
@@ -117,7 +147,16 @@ impl Config {
     /// Checks all settings.
     ///
     /// # Errors
-    /// The first [`BadConfig`].
+    /// [`BadConfig`] names the first invalid setting.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::Config;
+    ///
+    /// let bad = Config { sockets: 70_000, ..Config::default() }.check().unwrap_err();
+    /// assert_eq!(bad.setting, "sockets");
+    /// assert_eq!(bad.to_string(), "bad setting: sockets = 70000; expected 1 to 65536");
+    /// ```
     pub fn check(&self) -> Result<(), BadConfig> {
         let rules = [
             ("sockets", u64::from(self.sockets), 1..=u64::from(MAX_SOCKETS), "1 to 65536"),
@@ -142,13 +181,13 @@ impl Config {
         }
     }
 
-    /// The sizes of an attachment's regions. The CPU device needs no device rings.
+    /// Returns the sizes of an attachment's regions. The CPU device needs no device rings.
     pub(crate) fn geometry(&self, device_rings: u64) -> Geometry {
         Geometry::new(self.sockets, self.controls, self.data_threads as u32, self.shared_rings, device_rings)
     }
 }
 
-/// The number of units in a duration, or the largest number if there are more.
+/// Returns the number of units in a duration, or the largest number if there are more.
 fn whole(units: u128) -> u64 {
     u64::try_from(units).unwrap_or(u64::MAX)
 }

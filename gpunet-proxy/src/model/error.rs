@@ -1,4 +1,4 @@
-//! Why something cannot be had, and what to do about it.
+//! Why a call of the facade failed, and what to do about it.
 
 use super::config::BadConfig;
 use crate::descriptors::hint;
@@ -10,9 +10,17 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why a proxy could not be started.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, EmbedError, embed};
+///
+/// let refused = embed(Config { data_threads: 0, ..Config::small() });
+/// assert!(matches!(refused, Err(EmbedError::Config(bad)) if bad.setting == "data_threads"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
-    /// A setting cannot be.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] BadConfig),
     /// The operating system refused a thread, an epoll set or an eventfd.
@@ -26,10 +34,19 @@ pub enum EmbedError {
 }
 
 /// Why a daemon does not serve this program.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, DaemonError, attach};
+/// use std::path::Path;
+///
+/// let refused = attach(Path::new("/run/nobody/gpunetd.sock"), Config::small());
+/// assert!(matches!(refused, Err(DaemonError::NotThere { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
-    /// Nobody listens there.
+    /// No daemon listens there.
     #[error("no daemon at {}: {source}; start gpunetd, or name the path it listens at", path.display())]
     NotThere {
         /// Where it was looked for.
@@ -45,15 +62,15 @@ pub enum DaemonError {
         /// The system's answer.
         r#source: io::Error,
     },
-    /// It was asked and said no.
+    /// The daemon refused.
     #[error("the daemon refuses: {reason}")]
     Refused {
         /// The reason as a number.
         errno: i32,
-        /// The reason, in its words.
+        /// The reason, in the daemon's words.
         reason: String,
     },
-    /// It is of another version.
+    /// The daemon speaks another version of the protocol.
     #[error(
         "the daemon speaks version {daemon} of the attach protocol, this program {program}: update the older one"
     )]
@@ -63,15 +80,15 @@ pub enum DaemonError {
         /// This program's.
         program: u32,
     },
-    /// Whoever listens there does not keep to the protocol.
-    #[error("what listens at {} is no gpunetd: {what}", path.display())]
+    /// What listens there does not follow the protocol.
+    #[error("what listens at {} is not gpunetd: {what}", path.display())]
     Strange {
         /// Where.
         path: PathBuf,
-        /// What it did.
+        /// How it broke the protocol.
         what: String,
     },
-    /// It closed the connection, or did not answer.
+    /// The daemon closed the connection, or did not answer.
     #[error("the daemon at {} gave no answer: {source}", path.display())]
     Silent {
         /// Where.
@@ -79,13 +96,13 @@ pub enum DaemonError {
         /// The system's answer.
         r#source: io::Error,
     },
-    /// A setting cannot be.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] BadConfig),
 }
 
 impl From<DaemonError> for io::Error {
-    /// Of the kind that the system's answer has, if it was the system's.
+    /// Converts to an error of the kind of the system's error, where there is one.
     fn from(error: DaemonError) -> Self {
         let kind = match &error {
             DaemonError::NotThere { source, .. }
@@ -100,22 +117,47 @@ impl From<DaemonError> for io::Error {
     }
 }
 
-/// Why there is no proxy.
+/// Why [`open`](crate::open) failed.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{Config, DaemonError, OpenError, open};
+///
+/// # let nobody = std::path::Path::new("/run/nobody/gpunetd.sock");
+/// match open(Some(nobody), Config::small()) {
+///     Ok(proxy) => println!("{:?}", proxy.daemon()),
+///     Err(OpenError::Daemon(DaemonError::Refused { reason, .. })) => eprintln!("the daemon refuses: {reason}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A daemon is there, and does not serve this program.
+    /// A daemon listens there, and does not serve this program.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// None is there, and none could be started in this program.
+    /// No daemon listens there, and no proxy could be started in this process.
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }
 
 /// Why a device could not be attached.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::{AttachError, Config, embed};
+///
+/// # let proxy = embed(Config::small())?;
+/// match proxy.attach_cpu() {
+///     Ok(attachment) => println!("{} has sockets", attachment.device_name()),
+///     Err(AttachError::Region { bytes, .. }) => eprintln!("no {bytes} bytes: try Config::small()"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No pinned memory of that size.
+    /// Pinned memory of that size could not be had.
     #[error("cannot make the shared region ({bytes} bytes): {source}{hint}", hint = region_hint(.source))]
     Region {
         /// Size asked for.
@@ -138,13 +180,13 @@ pub enum AttachError {
     /// All launch numbers of the attachment are in use.
     #[error(transparent)]
     TooMany(#[from] TooManyLaunches),
-    /// A host's sockets among those of a GPU.
+    /// [`Attachment::host`](crate::Attachment::host) on a GPU.
     #[error("a host program cannot share a GPU's sockets; make its own with Proxy::host")]
     HostOnGpu,
     /// The operating system refused a thread.
     #[error("cannot start a thread: {0}{hint}", hint = hint(.0))]
     Thread(std::io::Error),
-    /// Rings of rc streams cannot lie where the settings want them.
+    /// The rings of rc streams cannot lie where the settings ask for them.
     #[error("rings of rc streams: {0}; set Config::placement to auto")]
     Placement(String),
     /// CUDA could not copy the launch contexts.
@@ -153,12 +195,12 @@ pub enum AttachError {
     /// The operating system refused the descriptors that wake data threads.
     #[error("cannot make a doorbell: {0}; see `ulimit -n`")]
     Doorbell(std::io::Error),
-    /// The daemon is not there any more, or does not give this program an attachment.
+    /// The daemon has ended, or refuses the attachment.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }
 
-/// What to do about it, where the failure does not say so itself.
+/// Returns what to do about it, where the error does not say so itself.
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
         RegionError::DescriptorLimit { .. } => "",
@@ -167,6 +209,16 @@ fn region_hint(error: &RegionError) -> &'static str {
 }
 
 /// All launch numbers are in use.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::TooManyLaunches;
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let tokens = (0..64).map(|_| attachment.token()).collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(attachment.token().err(), Some(TooManyLaunches));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{LAUNCHES} launches are running on this attachment; finish one first")]
 pub struct TooManyLaunches;

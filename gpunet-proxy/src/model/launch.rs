@@ -1,13 +1,26 @@
-//! What happens to what a launch leaves.
+//! What happens to the sockets that a launch leaves.
 
 use gpunet_abi::Handle;
 
 /// What happens to the sockets that a finished launch left open.
+///
+/// # Examples
+/// A kernel that prepares listeners for later kernels leaves them open:
+///
+/// ```no_run
+/// use gpunet_proxy::{FinishPolicy, KernelError, Launch};
+///
+/// fn prepared(launch: Launch) -> Result<(), KernelError> {
+///     let report = launch.finish(FinishPolicy::Keep)?;
+///     println!("{} listeners stay", report.left_open);
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishPolicy {
     /// They stay, for a later kernel on the same device.
     Keep,
-    /// They are closed in good order: what was accepted is still sent.
+    /// They are closed: what was accepted is still sent.
     #[default]
     Close,
     /// They are reset.
@@ -15,11 +28,21 @@ pub enum FinishPolicy {
 }
 
 /// What a finished launch left.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::FinishPolicy;
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let report = attachment.token()?.finish(FinishPolicy::Close);
+/// assert_eq!(report.left_open, 0, "no kernel ran");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishReport {
-    /// Sockets that the launch opened and did not close. Those that the proxy has told of, if it stands still
-    /// for more than ten seconds; it closes the others when it goes on, which the log says.
+    /// Sockets that the launch opened and did not close. If the proxy does not answer for ten seconds, the log
+    /// says so, and only the sockets reported until then count; the proxy closes the others later.
     pub left_open: usize,
 }
 
@@ -28,11 +51,11 @@ pub struct FinishReport {
 pub(crate) struct Finished {
     /// They were closed, and their slots are out of use until they are released.
     pub(crate) closed: Vec<Handle>,
-    /// So many are kept.
+    /// How many are kept.
     pub(crate) kept: usize,
-    /// There are others: the call is to be made again.
+    /// There are more: call again.
     pub(crate) more: bool,
 }
 
-/// Sockets that one call names at most.
+/// The most sockets that one call may name.
 pub(crate) const MOST_HANDLES: usize = 4096;

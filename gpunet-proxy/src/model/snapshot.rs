@@ -5,6 +5,17 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// A daemon at one moment.
+///
+/// # Examples
+/// ```
+/// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+/// let snapshot = proxy.snapshot()?;
+/// println!("{} clients, {} bytes sent over TCP", snapshot.clients.len(), snapshot.totals.tcp.sent);
+/// for socket in &snapshot.sockets {
+///     println!("{:?} -> {:?}: {}", socket.local, socket.peer, socket.state.name());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of these structures: [`Snapshot::VERSION`].
@@ -27,6 +38,16 @@ impl Snapshot {
 }
 
 /// Sums over the daemon's life.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::Totals;
+///
+/// fn open_streams(totals: &Totals) -> u64 {
+///     totals.opened - totals.closed
+/// }
+/// # assert_eq!(open_streams(&Totals::default()), 0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
@@ -46,6 +67,14 @@ pub struct Totals {
 }
 
 /// Bytes that a transport carried.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::{Carried, Totals};
+///
+/// let Totals { tcp: Carried { sent, received }, .. } = Totals::default();
+/// println!("TCP: {sent} bytes sent, {received} received");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Carried {
@@ -56,6 +85,17 @@ pub struct Carried {
 }
 
 /// One device of one process.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::{Client, Snapshot};
+///
+/// /// The client that uses most ring memory.
+/// fn largest(snapshot: &Snapshot) -> Option<&Client> {
+///     snapshot.clients.iter().max_by_key(|client| client.ring_bytes_used)
+/// }
+/// # assert_eq!(largest(&Snapshot::default()), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     /// The daemon's number of it, never used twice.
@@ -85,6 +125,17 @@ pub struct Client {
 }
 
 /// One socket.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::{Snapshot, Socket};
+///
+/// /// Sockets whose device does not read.
+/// fn stuck(snapshot: &Snapshot) -> impl Iterator<Item = &Socket> {
+///     snapshot.sockets.iter().filter(|socket| socket.recv_capacity > 0 && socket.recv_queue == socket.recv_capacity)
+/// }
+/// # assert_eq!(stuck(&Snapshot::default()).count(), 0);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Socket {
     /// [`Client::id`] of its owner.
@@ -124,6 +175,14 @@ pub struct Socket {
 }
 
 /// What a socket is doing.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::State;
+///
+/// assert_eq!(State::SendClosed.name(), "send_closed");
+/// assert!(State::ALL.contains(&State::Listen));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -144,6 +203,14 @@ pub enum State {
 }
 
 /// What carries a socket's bytes.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::Transport;
+///
+/// let names: Vec<_> = Transport::ALL.iter().map(|transport| transport.name()).collect();
+/// assert_eq!(names, ["none", "tcp", "peer", "rc"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -158,6 +225,13 @@ pub enum Transport {
 }
 
 /// Where a socket's rings lie.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::Placement;
+///
+/// assert_eq!(Placement::Pinned.name(), "pinned");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {

@@ -3,7 +3,7 @@
 use crate::support::client::client;
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until, with};
-use gpu_usermap::placement::{Placement, Wanted};
+use gpu_usermap::placement::{Placement, PlacementChoice};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::poll::{POLLIN, poll};
 use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
@@ -264,7 +264,7 @@ fn rings_that_only_others_can_have() {
 fn rings_that_device_memory_can_never_hold() {
     bounded(|| {
         let rdma = Rdma::Simulated(Fabric::new(17));
-        let placement = Wanted::Only(Placement::GpuDmaBuf);
+        let placement = PlacementChoice::Only(Placement::GpuDmaBuf);
         let world = World::with(Config { rdma, placement, device_rings: 64 << 10, ..small() });
         let rc = Options::DEFAULT.with_transport(TransportKind::Rc).with_rings(64 << 10, 64 << 10);
         let bind = |options| Listener::bind_with(&SOLO, world.net(), LOOPBACK, options, 1);

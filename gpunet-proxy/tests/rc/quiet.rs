@@ -2,7 +2,7 @@
 
 use crate::hosts::{Host, RC, close, config, exchange, pair, receive, sending};
 use crate::support::{SOLO, bounded};
-use gpu_usermap::placement::{Placement, Wanted};
+use gpu_usermap::placement::{Placement, PlacementChoice};
 use gpunet_core::verbs::sim::{Fabric, Settings};
 use gpunet_proxy::Config;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn many_streams_at_a_time_keep_their_bytes_apart() {
     const LEN: usize = 150_000;
     const COUNT: u64 = 12;
     bounded(|| {
-        for placement in [Wanted::Auto, Wanted::Only(Placement::GpuDmaBuf)] {
+        for placement in [PlacementChoice::Auto, PlacementChoice::Only(Placement::GpuDmaBuf)] {
             let settings = Settings {
                 delay: Duration::ZERO..=Duration::from_micros(300),
                 loss_per_mille: 3,

@@ -2,7 +2,7 @@
 
 use super::daemon::Served;
 use super::{Team, team, until};
-use gpu_usermap::placement::Wanted;
+use gpu_usermap::placement::PlacementChoice;
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
@@ -47,7 +47,7 @@ impl Home {
     /// A proxy there, and the daemon, if it is one.
     pub fn proxy(self, config: Config) -> (Proxy, Option<Served>) {
         // A simulated card's dma-buf is none: a daemon refuses it.
-        let pretends = config.placement != Wanted::Auto && matches!(config.rdma, Rdma::Simulated(_));
+        let pretends = config.placement != PlacementChoice::Auto && matches!(config.rdma, Rdma::Simulated(_));
         let daemon = (self == Self::Daemon && !pretends).then(|| Served::new(config.clone()));
         let proxy = match &daemon {
             Some(daemon) => daemon.attach(config),
@@ -192,7 +192,7 @@ pub struct Case {
     pub transport: TransportKind,
     pub lanes: u32,
     /// Where rings of rc streams lie.
-    pub placement: Wanted,
+    pub placement: PlacementChoice,
     /// The two ends are sockets of two attachments.
     pub apart: bool,
     pub home: Home,

@@ -102,7 +102,7 @@ impl Driver {
         self.check("cuMemcpyDtoHAsync", code)
     }
 
-    /// Tells whether the driver has the call behind [`dmabuf_fd`](Self::dmabuf_fd).
+    /// Returns whether the driver has the call behind [`dmabuf_fd`](Self::dmabuf_fd).
     pub(in crate::cuda) fn exports_dmabuf(&self) -> bool {
         self.api.mem_get_handle_for_address_range.is_some()
     }

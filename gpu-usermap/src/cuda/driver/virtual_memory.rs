@@ -12,7 +12,7 @@ use crate::cuda::raw::constants::{
 use crate::cuda::raw::{AccessDescriptor, AllocationProperties, CUdevice, CUdeviceptr, MemoryHandle};
 
 impl Driver {
-    /// Names the first of these calls that the driver lacks.
+    /// Returns the first of these calls that the driver lacks.
     pub(in crate::cuda) fn missing_virtual_memory_call(&self) -> Option<&'static str> {
         let api = &self.api;
         [

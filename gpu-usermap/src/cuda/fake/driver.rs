@@ -45,7 +45,7 @@ fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Is the stand-in, for one test at a time.
+/// The stand-in, for one test at a time.
 pub(super) struct Fake {
     cuda: Cuda,
     turn: Option<MutexGuard<'static, ()>>,

@@ -2,7 +2,7 @@
 
 use super::driver::Fake;
 use crate::cuda::{DmabufError, DmabufRoute, DriverVersion, FlushScope, GpuBuffer, RdmaCallError};
-use crate::mapping::{BackendKind, Choice, MappingUnavailable, MemoryType, map};
+use crate::mapping::{BackendChoice, BackendKind, MappingUnavailable, MemoryType, map};
 
 fn buffer(fake: &Fake, len: usize) -> GpuBuffer {
     fake.cuda().device(0).expect("a device").alloc(len).expect("memory")
@@ -12,7 +12,7 @@ fn buffer(fake: &Fake, len: usize) -> GpuBuffer {
 fn a_new_driver_maps_a_dmabuf_and_the_bytes_are_where_the_range_says() {
     let fake = Fake::of_version(DriverVersion::new(13, 3));
     let buffer = buffer(&fake, 1 << 16);
-    let mut mapping = map(&buffer, 100..5000, Choice::DmaBuf).expect("a mapping");
+    let mut mapping = map(&buffer, 100..5000, BackendChoice::DmaBuf).expect("a mapping");
     assert_eq!((mapping.kind(), mapping.len()), (BackendKind::DmaBuf, 4900));
     // The stand-in says 8 to every attribute, so it is coherent, and its order of writes is unknown.
     assert_eq!(mapping.memory_type(), MemoryType::Cached);
@@ -29,7 +29,7 @@ fn a_mapping_keeps_the_memory_until_its_last_part_is_gone() {
     let fake = Fake::of_version(DriverVersion::new(13, 3));
     let buffer = buffer(&fake, 4096);
     let (head, tail) =
-        map(&buffer, 0..4096, Choice::Auto).expect("a mapping").split_at(64).expect("in bounds");
+        map(&buffer, 0..4096, BackendChoice::Auto).expect("a mapping").split_at(64).expect("in bounds");
     drop((buffer, head));
     assert!(!fake.events().contains(&"free"));
     drop(tail);
@@ -41,10 +41,10 @@ fn a_mapping_keeps_the_memory_until_its_last_part_is_gone() {
 fn an_old_driver_is_refused_with_every_reason() {
     let fake = Fake::new();
     let buffer = buffer(&fake, 4096);
-    let refused = map(&buffer, 0..4096, Choice::DmaBuf).expect_err("12.8 is too old");
+    let refused = map(&buffer, 0..4096, BackendChoice::DmaBuf).expect_err("12.8 is too old");
     assert_eq!(refused.reasons[0], (BackendKind::Gdrdrv, MappingUnavailable::NotWanted));
     assert!(matches!(refused.reasons[1].1, MappingUnavailable::DriverTooOld { .. }), "{refused}");
-    let none = map(&buffer, 0..4096, Choice::None).expect_err("nothing was asked for");
+    let none = map(&buffer, 0..4096, BackendChoice::None).expect_err("nothing was asked for");
     assert!(none.reasons.iter().all(|(_, reason)| *reason == MappingUnavailable::NotWanted), "{none}");
     assert!(!fake.events().contains(&"export"));
 }
@@ -54,7 +54,7 @@ fn ranges_outside_of_the_buffer_are_refused_before_any_call() {
     let fake = Fake::of_version(DriverVersion::new(13, 3));
     let buffer = buffer(&fake, 4096);
     for (start, end) in [(0, 4097), (4096, 4096), (9, 8), (usize::MAX, 0)] {
-        let refused = map(&buffer, start..end, Choice::Auto).expect_err("not a part of it");
+        let refused = map(&buffer, start..end, BackendChoice::Auto).expect_err("not a part of it");
         let reason = MappingUnavailable::OutOfBounds { start, end, size: 4096 };
         assert!(refused.reasons.iter().all(|(_, found)| *found == reason), "{refused}");
         assert_eq!(

@@ -161,7 +161,7 @@ fn a_descriptor_of_the_driver_that_stands_for_no_gpu_memory_is_refused() {
     let refused = device(&fake)
         .import(shared.export().expect("a descriptor"), shared.len())
         .expect_err("memory of the host");
-    assert!(matches!(refused, ImportError::OtherMemory { kind: 1, place: 2 }), "{refused}");
+    assert!(matches!(refused, ImportError::OtherMemory { kind: 1, location: 2 }), "{refused}");
     assert_eq!(fake.events().last(), Some(&"release"));
 }
 

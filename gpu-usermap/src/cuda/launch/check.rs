@@ -4,12 +4,23 @@ use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::spec::LaunchSpec;
 
-/// Says why kernels were not launched. `index` is the kernel's place in the slice.
+/// Why kernels were not launched. `index` is the kernel's position in the slice.
+///
+/// # Examples
+/// ```no_run
+/// use gpu_usermap::cuda::LaunchError;
+///
+/// fn explain(error: &LaunchError) {
+///     if let LaunchError::LocalMemory { kernel, needed, .. } = error {
+///         println!("load {kernel} before the first launch: it needs {needed} bytes per thread");
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// There was nothing to launch.
-    #[error("a launch of no kernels")]
+    #[error("a launch needs at least one kernel")]
     Empty,
     /// The kernel is loaded on another device.
     #[error("kernel {index} (`{kernel}`) is loaded on another device than the one that launches it")]
@@ -32,7 +43,7 @@ pub enum LaunchError {
         block: (u32, u32, u32),
     },
     /// The block is larger than the kernel's registers, or the device, allow.
-    #[error("kernel {index} (`{kernel}`): {threads} threads in a block, at most {max} are possible")]
+    #[error("kernel {index} (`{kernel}`): {threads} threads per block, but at most {max} are possible")]
     TooManyThreads {
         /// Which spec.
         index: usize,

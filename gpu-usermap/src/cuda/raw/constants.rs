@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
-use super::CUresult;
+use super::types::CUresult;
 
 pub(crate) const SUCCESS: CUresult = 0;
 pub(crate) const ERROR_INVALID_VALUE: CUresult = 1;

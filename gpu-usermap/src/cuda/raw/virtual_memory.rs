@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use super::CUdevice;
 use super::constants::{
     ACCESS_READ_WRITE, ALLOCATION_TYPE_PINNED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, LOCATION_TYPE_DEVICE,
 };
+use super::types::CUdevice;
 
 /// `CUmemGenericAllocationHandle`: physical memory, a number of the driver.
 #[repr(transparent)]
@@ -37,7 +37,7 @@ pub(in crate::cuda) struct AllocationProperties {
 }
 
 impl AllocationProperties {
-    /// Describes memory of `device` that can be exported as a file descriptor.
+    /// Returns the properties of memory of `device` that can be exported as a file descriptor.
     pub(in crate::cuda) fn shareable(device: CUdevice, rdma_capable: bool) -> Self {
         Self {
             kind: ALLOCATION_TYPE_PINNED,
@@ -62,7 +62,7 @@ impl AllocationProperties {
         }
     }
 
-    /// Tells whether it is ordinary memory of a GPU.
+    /// Returns whether it is ordinary memory of a GPU.
     pub(in crate::cuda) fn is_device_memory(&self) -> bool {
         self.kind == ALLOCATION_TYPE_PINNED && self.location.kind == LOCATION_TYPE_DEVICE
     }

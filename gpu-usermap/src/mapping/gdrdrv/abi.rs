@@ -150,7 +150,7 @@ pub(super) fn unpin(module: BorrowedFd<'_>, handle: u64) -> io::Result<()> {
     unsafe { call(module, UNPIN, &mut UnpinParams { handle }) }
 }
 
-/// Tells whether the driver took the pinned memory back, and with it the mapping.
+/// Returns whether the driver took the pinned memory back, and with it the mapping.
 pub(super) fn is_revoked(module: BorrowedFd<'_>, handle: u64) -> io::Result<bool> {
     let mut params = CallbackFlagParams { handle, ..CallbackFlagParams::default() };
     // SAFETY: as in `pin`.
@@ -158,7 +158,7 @@ pub(super) fn is_revoked(module: BorrowedFd<'_>, handle: u64) -> io::Result<bool
     Ok(params.flag != 0)
 }
 
-/// Tells about a pin. For modules before 2.4, which know two kinds of memory.
+/// Describes a pin. For modules before 2.4, which know two kinds of memory.
 pub(super) fn info(module: BorrowedFd<'_>, handle: u64) -> io::Result<Info> {
     let mut params = InfoParams { handle, ..InfoParams::default() };
     // SAFETY: as in `pin`.

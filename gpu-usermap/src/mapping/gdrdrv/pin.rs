@@ -11,7 +11,7 @@ pub(in crate::mapping) struct Pin {
 }
 
 impl Pin {
-    /// Tells whether the driver took the memory back. A module that does not answer counts as one that did.
+    /// Returns whether the driver took the memory back. A module that does not answer counts as one that did.
     pub(in crate::mapping) fn is_revoked(&self) -> bool {
         abi::is_revoked(self.module.as_fd(), self.handle).unwrap_or(true)
     }

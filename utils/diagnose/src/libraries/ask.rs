@@ -3,7 +3,7 @@
 use super::{Card, Cuda, Daemon, DaemonFound, Driver, Gpu, NoVerbs, Place, Port, Rdma, System};
 use gpu_usermap::cuda::LazyLoading;
 use gpu_usermap::mapping::BackendKind;
-use gpu_usermap::placement::{self, Placement, Wanted};
+use gpu_usermap::placement::{self, Placement, PlacementChoice};
 use gpu_usermap::probe::{ComputeMode, DeviceProbe, FlushOptions, Probe, WritesOrdering};
 use gpu_usermap::{PinnedRegion, probe};
 use gpunet_proxy::rdma::{
@@ -77,7 +77,7 @@ fn cuda(probe: &Probe) -> Result<Cuda, String> {
 
 fn gpu(probe: &Probe, device: &DeviceProbe) -> Gpu {
     let facts = probe.facts(Some(device));
-    let chosen = placement::choose(&facts, Wanted::Auto);
+    let chosen = placement::choose(&facts, PlacementChoice::Auto);
     let not = [Placement::GpuDmaBuf, Placement::GpuPeerMem].map(|other| {
         let why: Vec<String> = placement::why_not(&facts, other).iter().map(ToString::to_string).collect();
         format!("{other}: {}", why.join(", "))

@@ -8,15 +8,15 @@ use super::raw::{CUdevice, CUdeviceptr, MemoryHandle};
 
 /// Physical memory, the addresses reserved for it, and whether it is mapped there. Merely dropped, it leaks all three.
 #[derive(Debug)]
-pub(super) struct Placed {
+pub(super) struct PhysicalMemory {
     handle: MemoryHandle,
     len: usize,
     reserved: Option<CUdeviceptr>,
     mapped: bool,
 }
 
-impl Placed {
-    /// Takes over a handle, without an address so far.
+impl PhysicalMemory {
+    /// Takes over a handle, which has no address yet.
     pub(super) fn of(handle: MemoryHandle, len: usize) -> Self {
         Self { handle, len, reserved: None, mapped: false }
     }

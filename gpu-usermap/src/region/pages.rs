@@ -6,21 +6,21 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use super::RegionError;
+use super::error::RegionError;
 
-/// Owns an address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
+/// An address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct Pages {
     base: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and the type offers no access to the bytes.
-unsafe impl Send for Mapping {}
-// SAFETY: as above: `&Mapping` gives two integers; who dereferences the address answers for that access.
-unsafe impl Sync for Mapping {}
+unsafe impl Send for Pages {}
+// SAFETY: as above: `&Pages` gives two integers; who dereferences the address answers for that access.
+unsafe impl Sync for Pages {}
 
-impl Mapping {
+impl Pages {
     /// Maps `len` bytes from the start of `fd`, shared and writable, page tables filled in.
     pub(crate) fn shared(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
         Self::from_start(fd, len, libc::MAP_POPULATE)
@@ -66,15 +66,27 @@ impl Mapping {
     }
 }
 
-/// Addresses behind which there is no shared memory any more, but plain zeroed memory: whoever still looks there sees
-/// zeros and does no harm. Given back on drop.
+/// Addresses that no longer map shared memory, but private zeroed memory: a thread that still reads there sees
+/// zeros. Dropping it unmaps them.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::PinnedRegion;
+/// use std::sync::Arc;
+///
+/// let region = Arc::try_unwrap(PinnedRegion::create("rings", 4096)?).expect("the only owner");
+/// let vacated = region.vacate()?;
+/// // ... once no thread uses the addresses any more ...
+/// drop(vacated);
+/// # Ok::<(), gpu_usermap::RegionError>(())
+/// ```
 #[derive(Debug)]
 pub struct Vacated {
-    _plain: Mapping,
+    _plain: Pages,
 }
 
-impl Mapping {
-    /// Lets go of the shared pages and keeps the addresses.
+impl Pages {
+    /// Gives up the shared pages and keeps the addresses.
     pub(crate) fn vacate(self) -> io::Result<Vacated> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -88,7 +100,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: `at` made exactly this mapping, nothing else unmaps it, and a user of the address keeps the owner alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };

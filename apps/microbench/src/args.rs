@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use gpunet_app::proxy::ProxyArgs;
 use std::path::PathBuf;
 
-/// Checks and measures gpunet sockets; each measurement shows its floor and its peer from the same run.
+/// Checks and measures gpunet sockets; each measurement shows a floor and a reference from the same run.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Args {

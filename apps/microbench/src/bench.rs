@@ -78,7 +78,7 @@ impl Pinned {
         unsafe { Word::from_ptr(self.host(offset).cast()) }
     }
 
-    /// Copies between two parts of the region, as a peer on the CPU would.
+    /// Copies between two parts of the region, as another end on the CPU would.
     pub fn copy(&self, to: usize, from: usize, len: usize) {
         assert!(to + len <= self.region.len() && from + len <= self.region.len());
         // SAFETY: inside the region (checked); the hand-off words say whose turn it is.

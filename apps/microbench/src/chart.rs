@@ -16,7 +16,7 @@ const FOOT: usize = 150;
 const FOOT_ROW: u32 = 16;
 
 /// A line of a chart.
-struct Line<'a> {
+struct Curve<'a> {
     name: &'a str,
     role: Role,
     points: Vec<Point>,
@@ -30,7 +30,7 @@ struct Point {
     tail: f64,
 }
 
-impl Line<'_> {
+impl Curve<'_> {
     fn has_tail(&self) -> bool {
         self.points.iter().any(|point| point.tail > point.typical)
     }
@@ -73,13 +73,13 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
 }
 
 /// The lines of a table: rows of one series, by their places; gpunet's first, floors last.
-fn lines(table: &Table) -> Vec<Line<'_>> {
-    let mut lines: Vec<Line<'_>> = Vec::new();
+fn lines(table: &Table) -> Vec<Curve<'_>> {
+    let mut lines: Vec<Curve<'_>> = Vec::new();
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for Row { series, x, role, figure, .. } in &table.rows {
         let (Some(name), Some(x)) = (series.as_deref(), *x) else { continue };
         let at = *by_name.entry(name).or_insert_with(|| {
-            lines.push(Line { name, role: *role, points: Vec::new() });
+            lines.push(Curve { name, role: *role, points: Vec::new() });
             lines.len() - 1
         });
         let typical = figure.typical();
@@ -92,7 +92,7 @@ fn lines(table: &Table) -> Vec<Line<'_>> {
     lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
     lines.retain(|line| !line.points.is_empty());
     lines.sort_by_key(|line| {
-        [Role::Gpunet, Role::Peer, Role::Floor].iter().position(|role| *role == line.role)
+        [Role::Gpunet, Role::Reference, Role::Floor].iter().position(|role| *role == line.role)
     });
     // One tail can be read, more cannot.
     let shaded = usize::from(lines.first().is_some_and(|line| line.role == Role::Gpunet));
@@ -155,13 +155,14 @@ mod tests {
             rows,
             notes: Vec::new(),
         };
-        let both = table(vec![row(Role::Peer, "tcp"), row(Role::Gpunet, "block"), row(Role::Gpunet, "warp")]);
+        let both =
+            table(vec![row(Role::Reference, "tcp"), row(Role::Gpunet, "block"), row(Role::Gpunet, "warp")]);
         let tails: Vec<_> = lines(&both).iter().map(|line| (line.name.to_owned(), line.has_tail())).collect();
         assert_eq!(
             tails,
             [("block".to_owned(), true), ("warp".to_owned(), false), ("tcp".to_owned(), false)]
         );
-        assert!(!lines(&table(vec![row(Role::Peer, "tcp")]))[0].has_tail());
+        assert!(!lines(&table(vec![row(Role::Reference, "tcp")]))[0].has_tail());
     }
 
     #[test]

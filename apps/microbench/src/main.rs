@@ -22,7 +22,7 @@ use bench::Outcome;
 use clap::Parser;
 use gpunet_proxy::descriptors::hint;
 use measure::Run;
-use report::{Json, Recorder, complain};
+use report::{Json, Recorder, print_error};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -56,7 +56,7 @@ fn run(args: &Args) -> Outcome<bool> {
     let good = measure(&mut recorder, args);
     recorder.save(true)?;
     show(recorder.report(), args)?;
-    recorder.heard()?;
+    recorder.check_output()?;
     good
 }
 

@@ -1,4 +1,4 @@
-//! The measurements, one a file. Each takes down its floor and its peer first.
+//! The measurements, one a file. Each records its floor and its reference first.
 
 mod attach;
 mod bandwidth;
@@ -95,7 +95,7 @@ pub struct Failed(Vec<String>);
 impl Failed {
     /// Does one part. Its failure is said, and keeps nothing else from being measured, except that nobody reads it.
     pub fn attempt(&mut self, run: &mut Run<'_>, name: &str, part: impl FnOnce(&mut Run<'_>) -> Outcome<()>) {
-        let done = run.recorder.heard().and_then(|()| part(run));
+        let done = run.recorder.check_output().and_then(|()| part(run));
         if let Err(error) = done {
             run.recorder.note(format!("{name} FAILED: {error}"));
             self.0.push(name.to_owned());

@@ -20,7 +20,7 @@ pub use serve::{EndArgs, serve as serve_end};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-pub use task::{Cooperation, Flow, Means, Ports, Shape, Side, Task, Transport, Way, Work};
+pub use task::{BlockShape, Cooperation, Direction, EndpointKind, Flow, Ports, Side, Task, Transport, Work};
 
 /// Who talks to whom, and how.
 #[derive(Args, Clone, Debug)]
@@ -92,9 +92,9 @@ enum Ends {
 pub struct Pair {
     ends: Ends,
     /// The server's, the client's.
-    means: [Means; 2],
+    kinds: [EndpointKind; 2],
     ports: Ports,
-    place: Place,
+    proxy: ProxyHandle,
     // After the ends: they leave it first.
     daemon: Option<Daemon>,
 }
@@ -104,11 +104,11 @@ const LOOKS: u32 = 4;
 const PATIENCE_TO_SEE: Duration = Duration::from_millis(100);
 
 /// Whose proxy the ends have: that of this process, which may be a daemon's, or that of their own processes.
-enum Place {
-    Of(Proxy),
+enum ProxyHandle {
+    Local(Proxy),
     Daemon(PathBuf),
     /// None: both are plain.
-    Nowhere,
+    None,
 }
 
 impl Pair {
@@ -125,8 +125,8 @@ impl Pair {
         } else {
             Ends::Two { server: server_end, client: End::here(Bench::attach(&proxy, client)?) }
         };
-        let means = [Means::Gpunet(transport); 2];
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Of(proxy), daemon: None })
+        let kinds = [EndpointKind::Gpunet(transport); 2];
+        Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
     /// Each end in a process of its own, attached to a daemon.
@@ -141,9 +141,9 @@ impl Pair {
         let client = End::Child(Child::attached("client", client, daemon.path())?);
         Ok(Self {
             ends: Ends::Two { server, client },
-            means: [Means::Gpunet(transport); 2],
+            kinds: [EndpointKind::Gpunet(transport); 2],
             ports: Ports::of(address),
-            place: Place::Daemon(daemon.path().to_owned()),
+            proxy: ProxyHandle::Daemon(daemon.path().to_owned()),
             daemon: Some(daemon),
         })
     }
@@ -152,42 +152,42 @@ impl Pair {
     pub fn mixed(
         proxy: Proxy,
         device: &str,
-        plain: Means,
+        plain: EndpointKind,
         plain_serves: bool,
         address: IpAddr,
     ) -> Outcome<Self> {
         let ours = End::here(Bench::attach(&proxy, device)?);
-        let gpunet = Means::Gpunet(Transport::Tcp);
-        let (ends, means) = if plain_serves {
+        let gpunet = EndpointKind::Gpunet(Transport::Tcp);
+        let (ends, kinds) = if plain_serves {
             (Ends::Two { server: End::Child(Child::plain("server")?), client: ours }, [plain, gpunet])
         } else {
             (Ends::Two { server: ours, client: End::Child(Child::plain("client")?) }, [gpunet, plain])
         };
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Of(proxy), daemon: None })
+        Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
     /// Two plain programs.
-    pub fn plain(means: [Means; 2], address: IpAddr) -> Outcome<Self> {
+    pub fn plain(kinds: [EndpointKind; 2], address: IpAddr) -> Outcome<Self> {
         let server = End::Child(Child::plain("server")?);
         let client = End::Child(Child::plain("client")?);
         let ends = Ends::Two { server, client };
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Nowhere, daemon: None })
+        Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::None, daemon: None })
     }
 
-    /// Other means for the ends, the server's first. Only for ends that have what it takes.
-    pub fn set_means(&mut self, means: [Means; 2]) {
-        self.means = means;
+    /// Sets the kinds of both ends, the server's first. Each end must be able to play its kind.
+    pub fn set_kinds(&mut self, kinds: [EndpointKind; 2]) {
+        self.kinds = kinds;
     }
 
     /// Plays both ends, and returns their words, the server's first.
-    pub fn play(&mut self, work: &Work, shape: Shape) -> Outcome<[Vec<u64>; 2]> {
+    pub fn play(&mut self, work: &Work, shape: BlockShape) -> Outcome<[Vec<u64>; 2]> {
         self.begin(work, shape)?;
         self.end(work)
     }
 
     /// Plays both ends only to see where the rings lie: looking takes time from them. An echo that is over before its
     /// sockets were seen is played again with more rounds, some times at most.
-    pub fn look(&mut self, work: &Work, shape: Shape) -> Outcome<Option<String>> {
+    pub fn look(&mut self, work: &Work, shape: BlockShape) -> Outcome<Option<String>> {
         let mut work = work.clone();
         for _ in 0..LOOKS {
             self.begin(&work, shape)?;
@@ -203,23 +203,23 @@ impl Pair {
         Ok(None)
     }
 
-    fn begin(&mut self, work: &Work, shape: Shape) -> Outcome<()> {
+    fn begin(&mut self, work: &Work, shape: BlockShape) -> Outcome<()> {
         let addr = self.ports.take(match work {
             Work::Echo { .. } => 1,
             Work::Flow(flow) => flow.pairs as u16,
             Work::Duplex { pairs, .. } => *pairs as u16,
         });
         let run = std::process::id();
-        let task = |means, side| Task { work: work.clone(), means, side, addr, shape, run };
+        let task = |kind, side| Task { work: work.clone(), kind, side, addr, shape, run };
         // No loading beside a kernel that waits.
         for bench in self.benches() {
             bench.prepare(shape.threads)?;
         }
         match &mut self.ends {
-            Ends::One(end) => end.start(&task(self.means[0], Side::Both)),
+            Ends::One(end) => end.start(&task(self.kinds[0], Side::Both)),
             Ends::Two { server, client } => {
-                server.start(&task(self.means[0], Side::Server))?;
-                let started = client.start(&task(self.means[1], Side::Client));
+                server.start(&task(self.kinds[0], Side::Server))?;
+                let started = client.start(&task(self.kinds[1], Side::Client));
                 if started.is_err() {
                     // It waits for a client until its patience is over.
                     let _ = server.finish();
@@ -251,10 +251,10 @@ impl Pair {
         };
         let limit = Instant::now() + PATIENCE_TO_SEE;
         while Instant::now() < limit {
-            let snapshot = match &self.place {
-                Place::Of(proxy) => proxy.snapshot().ok()?,
-                Place::Daemon(path) => gpunet_proxy::daemon::snapshot(path).ok()?,
-                Place::Nowhere => return None,
+            let snapshot = match &self.proxy {
+                ProxyHandle::Local(proxy) => proxy.snapshot().ok()?,
+                ProxyHandle::Daemon(path) => gpunet_proxy::daemon::snapshot(path).ok()?,
+                ProxyHandle::None => return None,
             };
             if let Some(placement) = placement(&snapshot, &pids) {
                 return Some(placement);
@@ -317,7 +317,7 @@ impl Pair {
     }
 
     /// The shape of blocks in words.
-    pub fn shape_name(&self, shape: Shape) -> String {
+    pub fn shape_name(&self, shape: BlockShape) -> String {
         if !self.is_gpu() {
             return "CPU blocks of one thread".to_owned();
         }
@@ -325,15 +325,15 @@ impl Pair {
     }
 
     /// The shape of blocks for the name of a row; nothing where there is no choice.
-    pub fn shape_suffix(&self, shape: Shape) -> String {
+    pub fn shape_suffix(&self, shape: BlockShape) -> String {
         if self.is_gpu() { format!(", {} of {}", shape.group.name(), shape.threads) } else { String::new() }
     }
 
     /// What the head of a table says of it.
-    pub fn settings(&self, shape: Shape, apart: bool) -> Vec<(&'static str, String)> {
+    pub fn settings(&self, shape: BlockShape, apart: bool) -> Vec<(&'static str, String)> {
         vec![
             ("ends", self.title(apart)),
-            ("transport", self.means[0].name().to_owned()),
+            ("transport", self.kinds[0].name().to_owned()),
             ("blocks", self.shape_name(shape)),
         ]
     }

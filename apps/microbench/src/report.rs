@@ -3,21 +3,21 @@
 mod keep;
 mod machine;
 mod markdown;
+mod output;
 mod progress;
 mod text;
-mod voice;
 
 use crate::bench::Outcome;
 use hdrhistogram::Histogram;
 pub use keep::{Json, check_target};
 pub use machine::Machine;
 pub use markdown::{check_page, insert};
+use output::Output;
+pub use output::print_error;
 use progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
-use voice::Voice;
-pub use voice::complain;
 
 /// Everything that one run of the program measured.
 #[derive(Debug, Deserialize, Serialize)]
@@ -73,8 +73,9 @@ pub enum Role {
     Gpunet,
     /// What the hardware gives without any protocol.
     Floor,
-    /// What another program or library gives for the same.
-    Peer,
+    /// What another program or library gives for the same. JSON calls it `peer`.
+    #[serde(rename = "peer")]
+    Reference,
 }
 
 impl Role {
@@ -82,7 +83,7 @@ impl Role {
         match self {
             Self::Gpunet => "gpunet",
             Self::Floor => "floor",
-            Self::Peer => "peer",
+            Self::Reference => "reference",
         }
     }
 }
@@ -100,7 +101,7 @@ pub struct Row {
     pub x: Option<u64>,
     #[serde(flatten)]
     pub figure: Figure,
-    /// This row's figure divided by that of the floor, and by those of the peers, with the same place.
+    /// This row's figure divided by that of the floor, and by those of the references, with the same place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
 }
@@ -272,7 +273,7 @@ pub fn counted(count: impl Into<u64>, thing: &str) -> String {
 pub struct Recorder {
     report: Report,
     progress: Progress,
-    voice: Voice,
+    output: Output,
     /// Where the report goes, with each line: what was measured before a failure is worth keeping.
     json: Option<Json>,
     /// The report is of use at the end, also if nobody reads what is said.
@@ -288,11 +289,11 @@ impl Recorder {
         let started = started.map_or(0, |since| since.as_secs());
         let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
         let report = Report { gpunet, command, started, machine, tables: Vec::new() };
-        let (kept, voice) = (drawn || json.is_some(), Voice::default());
+        let (kept, output) = (drawn || json.is_some(), Output::default());
         let mut recorder =
-            Self { report, progress: Progress::new(), voice, json, kept, without_foreign: false };
+            Self { report, progress: Progress::new(), output, json, kept, without_foreign: false };
         let head = text::head(&recorder.report);
-        recorder.say(&head);
+        recorder.print(&head);
         recorder
     }
 
@@ -305,21 +306,21 @@ impl Recorder {
         setting: Vec<(&'static str, String)>,
         rows: usize,
     ) -> Outcome<()> {
-        self.heard()?;
+        self.check_output()?;
         let (what, title) = (what.to_owned(), title.into());
         let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.progress.clear();
         self.progress.begin(&what, rows);
         let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
-        self.say(&text::table(&table, &self.report.command));
+        self.print(&text::table(&table, &self.report.command));
         self.report.tables.push(table);
         self.save(false)?;
-        self.heard()
+        self.check_output()
     }
 
     /// An error if nobody reads what is said, and nothing else comes of it.
-    pub fn heard(&self) -> Outcome<()> {
-        match self.voice.unheard() {
+    pub fn check_output(&self) -> Outcome<()> {
+        match self.output.error() {
             Some(why) if !self.kept => Err(format!("nobody reads the output: {why}").into()),
             _ => Ok(()),
         }
@@ -330,9 +331,9 @@ impl Recorder {
         self.json.as_ref().map_or(Ok(()), |json| json.save(&self.report, all))
     }
 
-    fn say(&mut self, text: &str) {
-        let (progress, voice) = (&self.progress, &mut self.voice);
-        progress.around(|| voice.say(text));
+    fn print(&mut self, text: &str) {
+        let (progress, output) = (&self.progress, &mut self.output);
+        progress.around(|| output.print(text));
     }
 
     /// Saves a line. That it cannot be done is said by the next table, and at the end.
@@ -346,7 +347,7 @@ impl Recorder {
         row.compare(&table.rows);
         let text = text::row(&row);
         table.rows.push(row);
-        self.say(&text);
+        self.print(&text);
         self.progress.step();
         self.keep();
     }
@@ -365,7 +366,7 @@ impl Recorder {
     /// Takes down what is to be said about the table.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        self.say(&format!("  note: {note}"));
+        self.print(&format!("  note: {note}"));
         if let Some(table) = self.report.tables.last_mut() {
             table.notes.push(note);
         }
@@ -374,7 +375,7 @@ impl Recorder {
 
     /// Adds to what the table's figures were taken with.
     pub fn setting(&mut self, name: &'static str, value: String) {
-        self.say(&format!("  {name}: {value}"));
+        self.print(&format!("  {name}: {value}"));
         if let Some(table) = self.report.tables.last_mut() {
             table.setting.push((name.to_owned(), value));
         }
@@ -392,10 +393,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_compared_with_the_floor_and_the_peers_at_its_place() {
+    fn a_row_is_compared_with_the_floor_and_the_references_at_its_place() {
         let floor = Row::times(Role::Floor, "floor", &[1000; 20]).at("floor", 64);
         let other = Row::times(Role::Floor, "floor", &[9000; 20]).at("floor", 128);
-        let rate = Row::rate(Role::Peer, "rate", 1, Duration::from_secs(1)).at("rate", 64);
+        let rate = Row::rate(Role::Reference, "rate", 1, Duration::from_secs(1)).at("rate", 64);
         let mut row = Row::times(Role::Gpunet, "gpunet", &[3000; 20]).at("gpunet", 64);
         row.compare(&[floor, other, rate]);
         assert_eq!(row.ratios.len(), 1);

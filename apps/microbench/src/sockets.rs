@@ -1,4 +1,4 @@
-//! Plain sockets that threads of this process use: the peers of measurements that have both ends here.
+//! Plain sockets that threads of this process use: the references of measurements whose two ends are both in this process.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -42,15 +42,15 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// Where a listener is.
+/// A listener's address.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum ListenAddr {
     Tcp(SocketAddr),
     Unix(net::SocketAddr),
 }
 
 impl Listener {
-    /// Listens on this machine at a place that nobody else has.
+    /// Listens on this machine at an address that nobody else uses.
     pub fn new(kind: Kind) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let listener = match kind {
@@ -71,10 +71,10 @@ impl Listener {
         Ok(listener)
     }
 
-    pub fn place(&self) -> Result<Place> {
+    pub fn local_addr(&self) -> Result<ListenAddr> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map(Place::Tcp),
-            Self::Unix(listener) => listener.local_addr().map(Place::Unix),
+            Self::Tcp(listener) => listener.local_addr().map(ListenAddr::Tcp),
+            Self::Unix(listener) => listener.local_addr().map(ListenAddr::Unix),
         }
     }
 
@@ -87,19 +87,19 @@ impl Listener {
 }
 
 impl Socket {
-    pub fn connect(place: &Place) -> Result<Self> {
-        match place {
-            Place::Tcp(addr) => Self::Tcp(TcpStream::connect(addr)?).patient(),
-            Place::Unix(name) => Self::Unix(UnixStream::connect_addr(name)?).patient(),
+    pub fn connect(addr: &ListenAddr) -> Result<Self> {
+        match addr {
+            ListenAddr::Tcp(addr) => Self::Tcp(TcpStream::connect(addr)?).patient(),
+            ListenAddr::Unix(name) => Self::Unix(UnixStream::connect_addr(name)?).patient(),
         }
     }
 
     /// So many connections with both their ends: those that connected first.
     pub fn pairs(kind: Kind, count: usize) -> Result<Vec<[Self; 2]>> {
         let listener = Listener::new(kind)?;
-        let place = listener.place()?;
+        let addr = listener.local_addr()?;
         // A backlog has room for the one.
-        (0..count).map(|_| Ok([Self::connect(&place)?, listener.accept()?])).collect()
+        (0..count).map(|_| Ok([Self::connect(&addr)?, listener.accept()?])).collect()
     }
 
     /// Its waits end.

@@ -1,7 +1,7 @@
 //! Memory of two devices that both reach, for floors without sockets.
 
 use super::{Bench, Outcome, Pinned};
-use crate::report::complain;
+use crate::report::print_error;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{ImportedBuffer, ShareableBuffer};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Windows {
         if ends.iter().all(|end| end.is_gpu()) {
             match Self::of_gpus(ends, len) {
                 Ok(windows) => return Ok(windows),
-                Err(error) => complain(&format!("floors in pinned memory: {error}")),
+                Err(error) => print_error(&format!("floors in pinned memory: {error}")),
             }
         }
         let (mut near, mut far, mut pieces) = ([0; 2], [0; 2], Vec::new());

@@ -1,6 +1,6 @@
-//! rstream of librdmacm and perftest, where they are installed: the peers of rc.
+//! rstream of librdmacm and perftest, where they are installed: the references of rc.
 
-use super::{Failure, has_crashed, is_installed, persist, run};
+use super::{RunError, has_crashed, is_installed, persist, run};
 use crate::process::start_bound;
 use crate::report::{Percentiles, Recorder, Role, Row};
 use rustix::process::Signal;
@@ -20,7 +20,7 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
             let row = persist(recorder, "rstream", || rstream(address, size, 1, iterations))?;
             // One transfer there and one back, iterations times: rstream says what one of them took.
             recorder.row(
-                Row::percentiles(Role::Peer, format!("{size} B, rstream (mean)"), mean(row.us))
+                Row::percentiles(Role::Reference, format!("{size} B, rstream (mean)"), mean(row.us))
                     .at("rstream", size),
             );
         }
@@ -44,7 +44,7 @@ fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes:
                 max_us: at(3)?,
             };
             recorder.row(
-                Row::percentiles(Role::Peer, format!("{size} B, ib_write_lat (typical)"), times)
+                Row::percentiles(Role::Reference, format!("{size} B, ib_write_lat (typical)"), times)
                     .at("ib_write_lat", size),
             );
         }
@@ -58,7 +58,7 @@ pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
     each(recorder, "rstream", |recorder| {
         let told = persist(recorder, "rstream", || rstream(address, size, 64, 1))?;
         let row = Row::rate(
-            Role::Peer,
+            Role::Reference,
             "1 MiB a call, rstream",
             (told.gbits * 1e9 / 8.0) as u64,
             Duration::from_secs(1),
@@ -71,8 +71,12 @@ pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
         let program = "ib_write_bw";
         let fields = persist(recorder, program, || perftest(program, address, size, 100))?;
         let mib = fields.get(3).copied().ok_or("a short line")?;
-        let row =
-            Row::rate(Role::Peer, "1 MiB, ib_write_bw", (mib * 1048576.0) as u64, Duration::from_secs(1));
+        let row = Row::rate(
+            Role::Reference,
+            "1 MiB, ib_write_bw",
+            (mib * 1048576.0) as u64,
+            Duration::from_secs(1),
+        );
         recorder.row(row.at("ib_write_bw", 1));
         Ok(())
     });
@@ -107,18 +111,18 @@ impl Drop for Server {
 
 impl Server {
     /// What came of a client of it: of two that have failed the one that has crashed counts.
-    fn judge<T>(&mut self, result: Result<T, Failure>) -> Result<T, Failure> {
+    fn judge<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
         let crashed = self.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
         match (result, crashed) {
-            (Err(Failure::Failed(_)), Some(status)) => {
-                Err(Failure::Crashed(format!("{status}, the server of the two")))
+            (Err(RunError::Failed(_)), Some(status)) => {
+                Err(RunError::Crashed(format!("{status}, the server of the two")))
             }
             (result, _) => result,
         }
     }
 }
 
-fn serve(command: &mut Command) -> Result<Server, Failure> {
+fn serve(command: &mut Command) -> Result<Server, RunError> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Server(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
     std::thread::sleep(UNTIL_IT_LISTENS);
@@ -126,12 +130,12 @@ fn serve(command: &mut Command) -> Result<Server, Failure> {
 }
 
 /// What rstream says of a test.
-struct Told {
+struct RstreamResult {
     gbits: f64,
     us: f64,
 }
 
-fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Result<Told, Failure> {
+fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Result<RstreamResult, RunError> {
     let shape = [("-S", size.to_string()), ("-C", transfers.to_string()), ("-I", iterations.to_string())];
     let options: Vec<String> = shape.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
     let address = address.to_string();
@@ -142,11 +146,11 @@ fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Resul
     let mut last = line.split_whitespace().rev();
     let mut number = || last.next().and_then(|word| word.parse::<f64>().ok()).ok_or_else(|| line.to_owned());
     let us = number()?;
-    Ok(Told { gbits: number()?, us })
+    Ok(RstreamResult { gbits: number()?, us })
 }
 
 /// The numbers of perftest's line of results.
-fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, Failure> {
+fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, RunError> {
     let options = ["-F", "-R", "-s", &size.to_string(), "-n", &rounds.to_string()].map(str::to_owned);
     let mut server = serve(Command::new(program).args(&options))?;
     let said = server.judge(run(Command::new(program).args(&options).arg(address.to_string()), LIMIT))?;

@@ -7,7 +7,9 @@ use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
-use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
+use crate::pair::{
+    BlockShape, Direction, EndpointKind, Flow, Pair, PairArgs, Transport, Work, say_placement, waits,
+};
 use crate::report::{Axis, Role, Row, counted};
 use clap::{Args, ValueEnum};
 use gpunet_app::cli::{self, spell};
@@ -142,11 +144,11 @@ impl Plan {
 }
 
 fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
-    let place = args.pair.address;
+    let address = args.pair.address;
     let proxy = run.proxy.open(args.config(run.effort, transport))?;
-    let mut pair = Pair::here(proxy, devices, transport, place)?;
+    let mut pair = Pair::here(proxy, devices, transport, address)?;
     let plan = Plan::new(args, run.effort, &pair, transport);
-    let shape = Shape { threads: args.threads, ..Shape::ONE };
+    let shape = BlockShape { threads: args.threads, ..BlockShape::ONE };
     let apart = args.pair.processes;
     let title = pair.title(apart);
     let mut setting = pair.settings(shape, apart);
@@ -158,19 +160,19 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     match transport {
         Transport::Peer => {
             if !pair.is_gpu() {
-                plain_pairs(run, |spin| Means::Unix { spin }, place, &plan)?;
+                plain_pairs(run, |spin| EndpointKind::Unix { spin }, address, &plan)?;
             } else if !pair.are_gpus() {
                 foreign::between_gpu_and_cpu(run.recorder, foreign::Of::Bandwidth);
             } else if !pair.are_one() || apart {
                 foreign::between_gpus(run.recorder, foreign::Of::Bandwidth);
             }
         }
-        Transport::Tcp => plain_pairs(run, |spin| Means::Tcp { spin }, place, &plan)?,
-        Transport::Rc => foreign::rdma_bandwidth(run.recorder, place),
+        Transport::Tcp => plain_pairs(run, |spin| EndpointKind::Tcp { spin }, address, &plan)?,
+        Transport::Rc => foreign::rdma_bandwidth(run.recorder, address),
     }
     if apart {
         drop(pair);
-        pair = Pair::apart(devices, transport, place, run.proxy)?;
+        pair = Pair::apart(devices, transport, address, run.proxy)?;
     }
     if args.preset == Some(Preset::Gpunet) {
         return preset(run, &mut pair);
@@ -192,7 +194,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
         plain_ends(run, args, &devices[1], &plan, shape)?;
         several_threads(run, args, devices, &plan, shape)?;
     }
-    by_size::table(run, &mut pair, &plan, shape, floor, (transport, place, apart))
+    by_size::table(run, &mut pair, &plan, shape, floor, (transport, address, apart))
 }
 
 impl Flow {
@@ -203,19 +205,19 @@ impl Flow {
         ring: RING,
         message: 1 << 20,
         bytes: 1 << 30,
-        way: Way::ToServer,
+        direction: Direction::ToServer,
         zero_copy: false,
     };
 }
 
 /// Plays a flow, and makes its row. The time is the receivers': from the first one's stream being open
 /// until the last one has read the end.
-fn flow_row(pair: &mut Pair, flow: Flow, shape: Shape, how: &str) -> Outcome<Row> {
+fn flow_row(pair: &mut Pair, flow: Flow, shape: BlockShape, how: &str) -> Outcome<Row> {
     let [servers, clients] = pair.play(&Work::Flow(flow), shape)?;
-    let receivers: Vec<u64> = match flow.way {
-        Way::ToServer => servers,
-        Way::ToClient => clients,
-        Way::Both => {
+    let receivers: Vec<u64> = match flow.direction {
+        Direction::ToServer => servers,
+        Direction::ToClient => clients,
+        Direction::Both => {
             // Clocks of two devices are not compared: each side by itself, and the longer counts.
             let longer = span(&servers).max(span(&clients));
             let name = name(&flow, how);
@@ -243,7 +245,7 @@ fn several_threads(
     args: &BandwidthArgs,
     devices: &[String; 2],
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
 ) -> Outcome<()> {
     let pairs = plan.counts.iter().copied().max().unwrap_or(1);
     if pairs == 1 {
@@ -267,7 +269,7 @@ fn variants(
     run: &mut Run<'_>,
     pair: &mut Pair,
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
     transport: Transport,
 ) -> Outcome<()> {
     let largest = plan.counts.iter().copied().max().unwrap_or(1);
@@ -275,7 +277,7 @@ fn variants(
     for pairs in [2, largest] {
         if pairs % 2 == 0 {
             let bytes = plan.bytes(pairs, message);
-            let flow = Flow { pairs, message, bytes, way: Way::Both, ..plan.flow() };
+            let flow = Flow { pairs, message, bytes, direction: Direction::Both, ..plan.flow() };
             run.recorder.row(flow_row(pair, flow, shape, ", half of them the other way")?);
         }
         if pairs == largest {
@@ -307,9 +309,11 @@ fn variants(
 
 /// The original's microbenchmark.
 fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
-    let shape = Shape { threads: 256, ..Shape::ONE };
-    for (way, how) in [(Way::ToServer, ", client to server"), (Way::ToClient, ", server to client")] {
-        let flow = Flow { ring: 256 << 10, message: 65536, bytes: 60_000 << 16, way, ..Flow::ONE };
+    let shape = BlockShape { threads: 256, ..BlockShape::ONE };
+    for (direction, how) in
+        [(Direction::ToServer, ", client to server"), (Direction::ToClient, ", server to client")]
+    {
+        let flow = Flow { ring: 256 << 10, message: 65536, bytes: 60_000 << 16, direction, ..Flow::ONE };
         let row = flow_row(pair, flow, shape, &format!(", 60,000 messages, rings of 256 KiB{how}"))?;
         run.recorder.row(row);
     }
@@ -350,8 +354,13 @@ fn floors(
 }
 
 /// Two plain programs.
-fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan: &Plan) -> Outcome<()> {
-    let mut pair = Pair::plain([means(false); 2], place)?;
+fn plain_pairs(
+    run: &mut Run<'_>,
+    kind: fn(bool) -> EndpointKind,
+    address: IpAddr,
+    plan: &Plan,
+) -> Outcome<()> {
+    let mut pair = Pair::plain([kind(false); 2], address)?;
     let processors = available_parallelism().map_or(1, usize::from);
     for &pairs in &plan.counts {
         let enough = 2 * pairs as usize <= processors;
@@ -362,12 +371,12 @@ fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan:
             ));
         }
         for spin in [false, true].into_iter().filter(|spin| enough || !spin) {
-            pair.set_means([means(spin); 2]);
+            pair.set_kinds([kind(spin); 2]);
             let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), ..plan.flow() };
-            let [servers, _] = pair.play(&Work::Flow(flow), Shape::ONE)?;
-            let series = format!("{}, {}", means(spin).name(), waits(spin));
+            let [servers, _] = pair.play(&Work::Flow(flow), BlockShape::ONE)?;
+            let series = format!("{}, {}", kind(spin).name(), waits(spin));
             let name = format!("{}, two programs, {series}", name(&flow, ""));
-            let row = Row::rate(Role::Peer, name, flow.bytes * u64::from(pairs), span(&servers));
+            let row = Row::rate(Role::Reference, name, flow.bytes * u64::from(pairs), span(&servers));
             run.recorder.row(row.at(series, u64::from(pairs)));
         }
     }
@@ -380,14 +389,15 @@ fn plain_ends(
     args: &BandwidthArgs,
     device: &str,
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
 ) -> Outcome<()> {
     let proxy = run.proxy.open(args.config(run.effort, Transport::Tcp))?;
-    let mut pair = Pair::mixed(proxy, device, Means::Tcp { spin: false }, false, args.pair.address)?;
-    for (way, what) in [(Way::ToServer, "plain program -> block"), (Way::ToClient, "block -> plain program")]
+    let mut pair = Pair::mixed(proxy, device, EndpointKind::Tcp { spin: false }, false, args.pair.address)?;
+    for (direction, what) in
+        [(Direction::ToServer, "plain program -> block"), (Direction::ToClient, "block -> plain program")]
     {
         for &pairs in &plan.counts {
-            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), way, ..plan.flow() };
+            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), direction, ..plan.flow() };
             let row = flow_row(&mut pair, flow, shape, &format!(", {what}"))?;
             run.recorder.row(row.at(what, u64::from(pairs)));
         }

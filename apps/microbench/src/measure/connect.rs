@@ -44,15 +44,15 @@ pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
         }
         for pairs in PAIRS {
             let each = rounds / u64::from(pairs);
-            plain(kind, pairs, each)?.record(run, Role::Peer, pairs, &format!(", {}", kind.name()));
+            plain(kind, pairs, each)?.record(run, Role::Reference, pairs, &format!(", {}", kind.name()));
         }
         for pairs in PAIRS {
             let addr = SockAddr::from(ports.take(pairs as u16));
             let each = rounds / u64::from(pairs);
             kernel(&bench, transport, addr, pairs, each)?.record(run, Role::Gpunet, pairs, "");
         }
-        let peers = "peers: two threads of this process a pair, which block";
-        run.recorder.note(peers);
+        let note = "references: two blocking threads of this process for each pair";
+        run.recorder.note(note);
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     let words = std::thread::scope(|scope| -> Result<Vec<u64>> {
         let mut ends = Vec::new();
         for listener in &listeners {
-            let place = listener.place()?;
+            let addr = listener.local_addr()?;
             ends.push(spawn(scope, move || {
                 end(
                     rounds,
@@ -109,7 +109,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
             ends.push(spawn(scope, move || {
                 end(
                     rounds,
-                    || Socket::connect(&place),
+                    || Socket::connect(&addr),
                     |socket, byte| {
                         socket.send_all(byte)?;
                         socket.receive_all(byte)?;

@@ -1,7 +1,7 @@
 //! What goes wrong, and must end well: launches that leave sockets, handles that are dead, panics, a program that is stopped.
 
 mod child;
-mod peers;
+mod tcp_ends;
 
 use super::{Run, settings};
 use crate::bench::{Bench, Job, Outcome, Pinned};
@@ -12,8 +12,8 @@ use gpunet_bench_kernel::{Leave, Stale, Twice, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Error, Options, SockAddr, TransportKind};
 use gpunet_proxy::{Config, FinishPolicy, Launch};
-use peers::{MARK, Peers, UNREAD};
 use std::time::{Duration, Instant};
+use tcp_ends::{MARK, TcpEnds, UNREAD};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 64;
@@ -110,13 +110,13 @@ fn options() -> Options {
 
 /// One launch opens sockets, and another one's blocks wait on them when the first leaves them, or closes them.
 fn two_launches(bench: &Bench, closes: bool, rounds: u64) -> Shown {
-    let peers = Peers::start()?;
+    let ends = TcpEnds::start()?;
     let mut old = Vec::new();
     for _ in 0..rounds {
-        let handles = one_round(bench, &peers, closes, &old)?;
+        let handles = one_round(bench, &ends, closes, &old)?;
         old.splice(0..0, handles);
         old.truncate(OLD);
-        if let Some(wrong) = peers.wrong() {
+        if let Some(wrong) = ends.wrong() {
             return Err(wrong.into());
         }
     }
@@ -124,7 +124,7 @@ fn two_launches(bench: &Bench, closes: bool, rounds: u64) -> Shown {
 }
 
 /// Returns the handles that are dead now.
-fn one_round(bench: &Bench, peers: &Peers, closes: bool, old: &[u64]) -> Outcome<Vec<u64>> {
+fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcome<Vec<u64>> {
     let blocks = if bench.is_gpu() { 16 } else { 4 };
     let threads = bench.threads(THREADS);
     let (left, count) = (blocks as usize, blocks as usize + old.len());
@@ -137,7 +137,7 @@ fn one_round(bench: &Bench, peers: &Peers, closes: bool, old: &[u64]) -> Outcome
     own.fill(if closes { UNREAD } else { MARK })?;
     let mut others = bench.job(left * (Stale::BUFFER + Stale::MESSAGE), 4 * left)?;
     others.fill(MARK)?;
-    let addr = SockAddr::from(peers.addr());
+    let addr = SockAddr::from(ends.addr());
 
     let leave = bench.start(1, threads, |net| Leave {
         net,
@@ -179,7 +179,7 @@ fn one_round(bench: &Bench, peers: &Peers, closes: bool, old: &[u64]) -> Outcome
     if !closes && held < streams {
         return Err(format!("{held} of {streams} streams are kept while a launch knows their rings").into());
     }
-    peers.let_go();
+    ends.let_go();
     words.word(Words::USE).publish(1);
     check(&bench.finish(stale, &others)?)?;
     let limit = Instant::now() + SOON;

@@ -8,7 +8,7 @@ use crate::bench::{Bench, Job, Outcome};
 use crate::pair::{PATIENCE_NS, Transport};
 use crate::process::{self, Cost};
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Place, Socket};
+use crate::sockets::{ListenAddr, Socket};
 use gpunet_bench_kernel::Serve;
 use gpunet_device::{Options, SockAddr, TransportKind};
 use gpunet_proxy::{Config, Launch};
@@ -107,7 +107,7 @@ impl Served {
         })?;
         let start = Instant::now();
         let client = loop {
-            match Socket::connect(&Place::Tcp(addr)) {
+            match Socket::connect(&ListenAddr::Tcp(addr)) {
                 Err(_) if start.elapsed() < Duration::from_secs(10) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -1,6 +1,6 @@
 //! Many senders, one receiver: aggregate and fairness.
 
-mod peer;
+mod plain;
 
 use super::{Run, crowd};
 use crate::bench::{Bench, Outcome};
@@ -8,7 +8,7 @@ use crate::floor;
 use crate::pair::{PATIENCE_NS, Ports, Transport};
 use crate::process;
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Kind, Place, spawn};
+use crate::sockets::{Kind, ListenAddr, spawn};
 use gpunet_bench_kernel::Incast;
 use gpunet_device::{Options, SockAddr};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -56,15 +56,15 @@ fn measure(run: &mut Run<'_>) -> Outcome<()> {
         run.recorder.table("incast", title, Axis::None, setting, 13)?;
         run.recorder.row(copies(&bench, run.effort.of(64, 128, 256))?.at("floor: one block copies", 0));
         if transport == Transport::Tcp || !bench.is_gpu() {
-            let got = peer::receive(kind, SENDERS, MESSAGE, duration)?;
-            got.record(run, Role::Peer, &format!("{}, threads", kind.name()));
+            let got = plain::receive(kind, SENDERS, MESSAGE, duration)?;
+            got.record(run, Role::Reference, &format!("{}, threads", kind.name()));
         }
         let addr = ports.take(1);
         blocks(&bench, transport, addr, true, duration)?.record(run, Role::Gpunet, "blocks");
         if transport == Transport::Tcp {
             let addr = ports.take(1);
             let got = std::thread::scope(|scope| {
-                let send = move || peer::send(&Place::Tcp(addr), SENDERS, MESSAGE, duration);
+                let send = move || plain::send(&ListenAddr::Tcp(addr), SENDERS, MESSAGE, duration);
                 let senders = spawn(scope, send)?;
                 let got = blocks(&bench, transport, addr, false, duration);
                 let sent = senders.join().map_err(|_| "a sender panicked")?;
@@ -75,7 +75,7 @@ fn measure(run: &mut Run<'_>) -> Outcome<()> {
             got.record(run, Role::Gpunet, "plain senders");
         }
         run.recorder.note(
-            "counted while no sender had ended; plain senders, and the peer's receiver, are blocking threads of \
+            "counted while no sender had ended; plain senders, and the receiver of the reference, are blocking threads of \
              this process",
         );
     }

@@ -1,6 +1,6 @@
 //! Many open sockets of which few are busy.
 
-mod peer;
+mod plain;
 
 use super::{Run, crowd, crowd::Crowd};
 use crate::bench::{Bench, Outcome};
@@ -72,7 +72,7 @@ pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
 }
 
 impl Scene {
-    /// A table: floors and peers with each number of sockets, then blocks.
+    /// A table: floors and references with each number of sockets, then blocks.
     fn play(&self, run: &mut Run<'_>) -> Outcome<()> {
         let bench = run.open()?;
         let transport = self.transport.name();
@@ -89,9 +89,9 @@ impl Scene {
         };
         if plain {
             for &sockets in &self.counts {
-                peer::record(run, kind, self, sockets)?;
+                plain::record(run, kind, self, sockets)?;
             }
-            run.recorder.note("peers: threads of this process");
+            run.recorder.note("references: threads of this process");
         }
         if self.busy == 1 {
             self.floors(run, &bench)?;
@@ -134,7 +134,7 @@ impl Scene {
             let (times, what): (Option<Percentiles>, _) = if over_peer {
                 (Some(hand.clone()), "data and flag, two ways")
             } else {
-                let plain = run.recorder.times(&peer::series(Kind::Tcp, true), sockets);
+                let plain = run.recorder.times(&plain::series(Kind::Tcp, true), sockets);
                 (plain.map(|plain| plain.plus(&hand)), "plain TCP and two hand-offs to the device (sum)")
             };
             if let Some(times) = times {

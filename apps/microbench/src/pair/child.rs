@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A line from a child.
 #[derive(Deserialize, Serialize)]
-pub(super) enum Line {
+pub(super) enum PairEvent {
     /// It is attached.
     Ready {
         name: String,
@@ -81,12 +81,12 @@ impl Child {
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
         let mut child = Self { name: String::new(), gpu: false, process: Process(process), tasks, lines };
         match child.line()? {
-            Line::Ready { name, gpu } => {
+            PairEvent::Ready { name, gpu } => {
                 (child.name, child.gpu) = (name, gpu);
                 Ok(child)
             }
-            Line::Failed(reason) => Err(reason.into()),
-            Line::Words(_) => Err("a line out of turn".into()),
+            PairEvent::Failed(reason) => Err(reason.into()),
+            PairEvent::Words(_) => Err("a line out of turn".into()),
         }
     }
 
@@ -115,13 +115,13 @@ impl Child {
     /// Waits for its result.
     pub fn finish(&mut self) -> Outcome<Vec<u64>> {
         match self.line()? {
-            Line::Words(words) => Ok(words),
-            Line::Failed(reason) => Err(reason.into()),
-            Line::Ready { .. } => Err("a line out of turn".into()),
+            PairEvent::Words(words) => Ok(words),
+            PairEvent::Failed(reason) => Err(reason.into()),
+            PairEvent::Ready { .. } => Err("a line out of turn".into()),
         }
     }
 
-    fn line(&mut self) -> Outcome<Line> {
+    fn line(&mut self) -> Outcome<PairEvent> {
         let mut line = String::new();
         if self.lines.read_line(&mut line)? == 0 {
             let status = self.process.0.try_wait()?;

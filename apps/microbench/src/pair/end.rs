@@ -2,7 +2,7 @@
 
 use super::child::Child;
 use super::plain;
-use super::task::{Means, Side, Task, Work};
+use super::task::{EndpointKind, Side, Task, Work};
 use crate::bench::{Bench, Job, Outcome};
 use gpunet_bench_kernel::{Duplex, Flow, PingPong};
 use gpunet_device::Options;
@@ -91,12 +91,12 @@ pub const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl Here {
     fn start(&mut self, task: &Task) -> Outcome<()> {
-        self.running = Some(match (task.means, &self.bench) {
-            (Means::Gpunet(_), Some(bench)) => {
+        self.running = Some(match (task.kind, &self.bench) {
+            (EndpointKind::Gpunet(_), Some(bench)) => {
                 let (launch, job) = kernel(bench, task)?;
                 Running::Kernel(launch, job)
             }
-            (Means::Gpunet(_), None) => return Err("this end has no device".into()),
+            (EndpointKind::Gpunet(_), None) => return Err("this end has no device".into()),
             _ => {
                 let task = task.clone();
                 Running::Thread(Builder::new().spawn(move || plain::run(&task))?)
@@ -116,10 +116,10 @@ impl Here {
 
 /// Starts the kernel of a task.
 fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
-    let Means::Gpunet(transport) = task.means else { return Err("no kernel has plain sockets".into()) };
+    let EndpointKind::Gpunet(transport) = task.kind else { return Err("no kernel has plain sockets".into()) };
     let threads = bench.threads(task.shape.threads);
     let options = Options::DEFAULT.with_transport(transport.kind()).with_timeouts(PATIENCE_NS, PATIENCE_NS);
-    let (addr, ends, group) = (task.place(), task.side.ends(), task.shape.group.kind() as u32);
+    let (addr, ends, group) = (task.sock_addr(), task.side.ends(), task.shape.group.kind() as u32);
     let blocks = |pairs: u32| if task.side == Side::Both { 2 * pairs } else { pairs };
     match task.work {
         Work::Echo { size, rounds } => {
@@ -150,7 +150,7 @@ fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
                 message: flow.message,
                 bytes: flow.bytes,
                 connections: flow.connections,
-                way: flow.way as u32,
+                way: flow.direction as u32,
                 ends: ends as u32,
                 group,
                 zero_copy: u64::from(flow.zero_copy),

@@ -1,8 +1,8 @@
-//! The peers of streams: the same work by a thread with a TCP or a Unix-domain socket.
+//! The references of streams: the same work by a thread with a TCP or a Unix-domain socket.
 //!
 //! Each end of such a pair is a process of its own, as plain programs are.
 
-use super::task::{Flow, Means, Side, Task, Way, Work};
+use super::task::{Direction, EndpointKind, Flow, Side, Task, Work};
 use crate::sockets::abstract_name;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,18 +16,18 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 4000;
 
 /// A connected socket of either kind.
-trait Socket: Read + Write + Send {
+trait PlainSocket: Read + Write + Send {
     /// Calls spin from now on, or block.
     fn spin(&self, spin: bool) -> Result<()>;
 }
 
-impl Socket for TcpStream {
+impl PlainSocket for TcpStream {
     fn spin(&self, spin: bool) -> Result<()> {
         self.set_nonblocking(spin)
     }
 }
 
-impl Socket for UnixStream {
+impl PlainSocket for UnixStream {
     fn spin(&self, spin: bool) -> Result<()> {
         self.set_nonblocking(spin)
     }
@@ -76,33 +76,33 @@ pub fn run(task: &Task) -> Result<Vec<u64>> {
     }
 }
 
-fn open(task: &Task, pair: u16) -> Result<Box<dyn Socket>> {
+fn open(task: &Task, pair: u16) -> Result<Box<dyn PlainSocket>> {
     let mut addr = task.addr;
     addr.set_port(addr.port() + pair);
     let name = || abstract_name(&format!("gpunet-bench-{}-{}", task.run, addr.port()));
-    let (socket, spin): (Box<dyn Socket>, bool) = match (task.means, task.side) {
-        (Means::Tcp { spin }, Side::Server) => {
+    let (socket, spin): (Box<dyn PlainSocket>, bool) = match (task.kind, task.side) {
+        (EndpointKind::Tcp { spin }, Side::Server) => {
             let listener = TcpListener::bind(addr)?;
             listener.set_nonblocking(true)?;
             let stream = accept(PATIENCE, || listener.accept())?.0;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
-        (Means::Tcp { spin }, _) => {
+        (EndpointKind::Tcp { spin }, _) => {
             let stream = patiently(|| TcpStream::connect(addr))?;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
-        (Means::Unix { spin }, Side::Server) => {
+        (EndpointKind::Unix { spin }, Side::Server) => {
             let listener = UnixListener::bind_addr(&name()?)?;
             listener.set_nonblocking(true)?;
             (Box::new(accept(PATIENCE, || listener.accept())?.0), spin)
         }
-        (Means::Unix { spin }, _) => {
+        (EndpointKind::Unix { spin }, _) => {
             let name = name()?;
             (Box::new(patiently(|| UnixStream::connect_addr(&name))?), spin)
         }
-        (Means::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
+        (EndpointKind::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
     };
     socket.spin(spin)?;
     Ok(socket)
@@ -140,7 +140,7 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-fn echo(socket: &mut dyn Socket, side: Side, size: usize, rounds: u64) -> Result<Vec<u64>> {
+fn echo(socket: &mut dyn PlainSocket, side: Side, size: usize, rounds: u64) -> Result<Vec<u64>> {
     let mut message = vec![7; size];
     let mut words = vec![0; 2];
     if side == Side::Server {
@@ -163,11 +163,11 @@ fn echo(socket: &mut dyn Socket, side: Side, size: usize, rounds: u64) -> Result
     Ok(words)
 }
 
-fn flow(socket: &mut dyn Socket, task: &Task, work: Flow, pair: u32) -> Result<Vec<u64>> {
-    let client_sends = match work.way {
-        Way::ToServer => true,
-        Way::ToClient => false,
-        Way::Both => pair.is_multiple_of(2),
+fn flow(socket: &mut dyn PlainSocket, task: &Task, work: Flow, pair: u32) -> Result<Vec<u64>> {
+    let client_sends = match work.direction {
+        Direction::ToServer => true,
+        Direction::ToClient => false,
+        Direction::Both => pair.is_multiple_of(2),
     };
     let mut buffer = vec![1; work.message as usize];
     let (mut moved, mut calls, mut looks) = (0, 0, Looks::default());
@@ -204,7 +204,7 @@ fn now_ns() -> u64 {
 }
 
 /// Fills `message`, on a non-blocking socket by asking again and again; false at the stream's end.
-fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
+fn read(socket: &mut dyn PlainSocket, message: &mut [u8]) -> Result<bool> {
     let (mut have, mut looks) = (0, Looks::default());
     while have < message.len() {
         match socket.read(&mut message[have..]) {
@@ -218,7 +218,7 @@ fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
     Ok(true)
 }
 
-fn write(socket: &mut dyn Socket, message: &[u8]) -> Result<()> {
+fn write(socket: &mut dyn PlainSocket, message: &[u8]) -> Result<()> {
     let (mut sent, mut looks) = (0, Looks::default());
     while sent < message.len() {
         match socket.write(&message[sent..]) {
@@ -232,25 +232,25 @@ fn write(socket: &mut dyn Socket, message: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::task::Shape;
+    use super::super::task::BlockShape;
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn task(means: Means, side: Side, port: u16) -> Task {
+    fn task(kind: EndpointKind, side: Side, port: u16) -> Task {
         let work = Work::Echo { size: 64, rounds: 20 };
         let addr = (Ipv4Addr::LOCALHOST, port).into();
-        Task { work, means, side, addr, shape: Shape::ONE, run: std::process::id() }
+        Task { work, kind, side, addr, shape: BlockShape::ONE, run: std::process::id() }
     }
 
     #[test]
     fn two_ends_meet_and_leave_nothing() {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         for spin in [false, true] {
-            for means in [Means::Tcp { spin }, Means::Unix { spin }] {
-                let server = std::thread::spawn(move || run(&task(means, Side::Server, free)));
-                let words = run(&task(means, Side::Client, free)).unwrap();
-                assert_eq!((words[1], words.len()), (20, 22), "{means:?}");
-                assert_eq!(server.join().unwrap().unwrap(), [20, 0], "{means:?}");
+            for kind in [EndpointKind::Tcp { spin }, EndpointKind::Unix { spin }] {
+                let server = std::thread::spawn(move || run(&task(kind, Side::Server, free)));
+                let words = run(&task(kind, Side::Client, free)).unwrap();
+                assert_eq!((words[1], words.len()), (20, 22), "{kind:?}");
+                assert_eq!(server.join().unwrap().unwrap(), [20, 0], "{kind:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a process does that is an end.
 
-use super::child::Line;
+use super::child::PairEvent;
 use super::end::End;
 use super::task::Task;
 use crate::bench::{Bench, Outcome};
@@ -29,16 +29,16 @@ pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
     let mut end = match end {
         Ok(end) => end,
         Err(error) => {
-            say(&Line::Failed(format!("{} on {device}: {error}", args.role)))?;
+            say(&PairEvent::Failed(format!("{} on {device}: {error}", args.role)))?;
             return Ok(false);
         }
     };
-    say(&Line::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
+    say(&PairEvent::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
     for line in std::io::stdin().lines() {
         let task: Task = serde_json::from_str(&line?)?;
         say(&match end.start(&task).and_then(|()| end.finish()) {
-            Ok(words) => Line::Words(words),
-            Err(error) => Line::Failed(error.to_string()),
+            Ok(words) => PairEvent::Words(words),
+            Err(error) => PairEvent::Failed(error.to_string()),
         })?;
     }
     Ok(true)
@@ -49,7 +49,7 @@ fn attached(path: &Path, device: &str) -> Outcome<Bench> {
     Bench::attach(&gpunet_proxy::attach(path, Config::default())?, device)
 }
 
-fn say(line: &Line) -> Outcome<()> {
+fn say(line: &PairEvent) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(line)?)?;
     Ok(out.flush()?)

@@ -28,14 +28,14 @@ pub struct Flow {
     pub message: u64,
     /// Bytes of each pair.
     pub bytes: u64,
-    pub way: Way,
+    pub direction: Direction,
     /// Written and read in the rings, without a copy.
     pub zero_copy: bool,
 }
 
-/// Which ends send.
+/// Which ends of a flow send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Way {
+pub enum Direction {
     #[default]
     ToServer = 1,
     ToClient = 0,
@@ -80,9 +80,9 @@ impl Transport {
     }
 }
 
-/// By what an end takes part.
+/// What plays an end, and over which sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Means {
+pub enum EndpointKind {
     /// A kernel with sockets of gpunet.
     Gpunet(Transport),
     /// A thread with a TCP socket; it spins on it, or blocks.
@@ -91,7 +91,7 @@ pub enum Means {
     Unix { spin: bool },
 }
 
-impl Means {
+impl EndpointKind {
     /// What carries the bytes.
     pub const fn name(self) -> &'static str {
         match self {
@@ -131,12 +131,12 @@ impl Cooperation {
 
 /// Threads per block, and which of them use the stream.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct Shape {
+pub struct BlockShape {
     pub threads: u32,
     pub group: Cooperation,
 }
 
-impl Shape {
+impl BlockShape {
     /// Where there is no choice.
     pub const ONE: Self = Self { threads: 1, group: Cooperation::Block };
 }
@@ -145,13 +145,13 @@ impl Shape {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Task {
     pub work: Work,
-    pub means: Means,
+    pub kind: EndpointKind,
     /// Which ends of the pairs it plays.
     pub side: Side,
-    /// First meeting place; the port also names a Unix socket.
+    /// Where the first pair meets; the port is also part of a Unix socket's name.
     pub addr: SocketAddr,
     /// On a GPU.
-    pub shape: Shape,
+    pub shape: BlockShape,
     /// Tells apart what several programs on a machine do at a time.
     pub run: u32,
 }
@@ -176,8 +176,8 @@ impl Side {
 }
 
 impl Task {
-    /// The meeting place, for a kernel.
-    pub fn place(&self) -> SockAddr {
+    /// The first address, for a kernel.
+    pub fn sock_addr(&self) -> SockAddr {
         SockAddr::from(self.addr)
     }
 }

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 pub struct Json {
     /// As the command line names it.
     named: PathBuf,
-    place: Place,
+    destination: Destination,
 }
 
-enum Place {
+enum Destination {
     /// A regular file, or none yet: replaced as a whole, so that there is never half a report.
     File(PathBuf),
     /// Anything else, such as /dev/stdout: written when everything is there.
@@ -25,24 +25,24 @@ enum Place {
 impl Json {
     /// Says what is wrong with the place, if something is.
     pub fn new(named: &Path) -> Outcome<Self> {
-        let place = if is_stream(named) {
-            Place::Stream
+        let destination = if is_stream(named) {
+            Destination::Stream
         } else {
             // A link stays one.
             let path = std::fs::canonicalize(named).unwrap_or_else(|_| named.to_owned());
             check(&path).map_err(|error| failed("--json", named, &error))?;
-            Place::File(path)
+            Destination::File(path)
         };
-        Ok(Self { named: named.to_owned(), place })
+        Ok(Self { named: named.to_owned(), destination })
     }
 
     /// Writes what there is; to a stream only if this is all.
     pub fn save(&self, report: &Report, all: bool) -> Outcome<()> {
         let text = serde_json::to_string_pretty(report)? + "\n";
-        let saved = match &self.place {
-            Place::File(path) => replace(path, &text),
-            Place::Stream if all => append(&self.named, &text),
-            Place::Stream => Ok(()),
+        let saved = match &self.destination {
+            Destination::File(path) => replace(path, &text),
+            Destination::Stream if all => append(&self.named, &text),
+            Destination::Stream => Ok(()),
         };
         saved.map_err(|error| failed("--json", &self.named, &error))
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_stream_gets_the_report_at_the_end() {
         let json = Json::new(Path::new("/dev/null")).unwrap();
-        assert!(matches!(json.place, Place::Stream));
+        assert!(matches!(json.destination, Destination::Stream));
         json.save(&report(""), false).unwrap();
         json.save(&report(""), true).unwrap();
     }

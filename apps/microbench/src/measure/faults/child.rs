@@ -5,7 +5,7 @@ use crate::bench::{Bench, Outcome};
 use crate::measure::Run;
 use crate::pair::Ports;
 use crate::process::{Owned, start_bound};
-use crate::sockets::{Place, Socket};
+use crate::sockets::{ListenAddr, Socket};
 use clap::Args;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Attend, failed};
@@ -43,7 +43,7 @@ pub struct AttendArgs {
 
 /// A line from the child.
 #[derive(Debug, Deserialize, Serialize)]
-enum Line {
+enum FaultEvent {
     /// All blocks listen.
     Ready,
     /// A launch has ended: its clients, how often it was told ENETDOWN, sockets and requests that are left.
@@ -59,11 +59,11 @@ enum Line {
 pub fn attend(device: &str, proxy: &ProxyArgs, args: &AttendArgs) -> Outcome<bool> {
     let launches = Bench::open(proxy, device)
         .and_then(|bench| (0..args.launches).try_for_each(|_| say(&one_launch(&bench, args)?)));
-    launches.or_else(|error| say(&Line::Failed(error.to_string())))?;
+    launches.or_else(|error| say(&FaultEvent::Failed(error.to_string())))?;
     Ok(true)
 }
 
-fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<Line> {
+fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<FaultEvent> {
     let blocks = usize::from(BLOCKS);
     let words = Words::new(bench)?;
     let job = bench.job(blocks, 2 * blocks)?;
@@ -78,7 +78,7 @@ fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<Line> {
     })?;
     let listen = || (0..blocks).all(|block| words.word(Words::wait(block)).observe() == 1);
     until("all blocks listen", &launch, listen)?;
-    say(&Line::Ready)?;
+    say(&FaultEvent::Ready)?;
     let results = bench.finish_with(launch, &job, FinishPolicy::Keep)?;
     let usage = bench.attachment().usage();
     let (mut clients, mut downs) = (0, 0);
@@ -88,10 +88,10 @@ fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<Line> {
         }
         (clients, downs) = (clients + pair[0], downs + pair[1]);
     }
-    Ok(Line::Served { clients, downs, left: (usage.sockets, usage.requests) })
+    Ok(FaultEvent::Served { clients, downs, left: (usage.sockets, usage.requests) })
 }
 
-fn say(line: &Line) -> Outcome<()> {
+fn say(line: &FaultEvent) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(line)?)?;
     Ok(out.flush()?)
@@ -121,7 +121,7 @@ impl Child {
         Ok(Self { process: Owned(process), lines, at })
     }
 
-    fn line(&mut self) -> Outcome<Line> {
+    fn line(&mut self) -> Outcome<FaultEvent> {
         let mut line = String::new();
         if self.lines.read_line(&mut line)? == 0 {
             return Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into());
@@ -131,7 +131,7 @@ impl Child {
 
     fn ready(&mut self) -> Outcome<()> {
         match self.line()? {
-            Line::Ready => Ok(()),
+            FaultEvent::Ready => Ok(()),
             other => Err(format!("{other:?} before it was ready").into()),
         }
     }
@@ -144,7 +144,7 @@ impl Child {
     /// Connects to a block.
     fn client(&self, block: u16) -> Outcome<Socket> {
         let addr = SocketAddr::new(self.at.ip(), self.at.port() + block);
-        Ok(Socket::connect(&Place::Tcp(addr))?)
+        Ok(Socket::connect(&ListenAddr::Tcp(addr))?)
     }
 }
 
@@ -193,7 +193,7 @@ pub fn stopped(run: &Run<'_>) -> Shown {
             }
         }
         match child.line()? {
-            Line::Served { clients, downs, left: (0, 0) } if clients == CLIENTS * u64::from(BLOCKS) => {
+            FaultEvent::Served { clients, downs, left: (0, 0) } if clients == CLIENTS * u64::from(BLOCKS) => {
                 told += downs;
             }
             other => return Err(format!("launch {launch}: {other:?}").into()),
@@ -220,7 +220,7 @@ pub fn panics(run: &Run<'_>) -> Shown {
     }
     let reset = start.elapsed();
     match child.line()? {
-        Line::Failed(why) if why.contains(Attend::LAST_WORDS) && why.contains("faults.rs") => {}
+        FaultEvent::Failed(why) if why.contains(Attend::LAST_WORDS) && why.contains("faults.rs") => {}
         other => return Err(format!("it does not know where and why: {other:?}").into()),
     }
     if start.elapsed() > SOON {

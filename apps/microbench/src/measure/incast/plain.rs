@@ -1,7 +1,7 @@
 //! The same by threads with plain sockets.
 
 use super::Got;
-use crate::sockets::{Kind, Listener, Place, Socket, join, spawn};
+use crate::sockets::{Kind, ListenAddr, Listener, Socket, join, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Result};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const SILENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Threads that each send messages for a time.
-pub fn send(to: &Place, senders: u32, message: u64, duration: Duration) -> Result<()> {
+pub fn send(to: &ListenAddr, senders: u32, message: u64, duration: Duration) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Result<Vec<_>> =
             (0..senders).map(|_| spawn(scope, || send_one(to, message, duration))).collect();
@@ -20,7 +20,7 @@ pub fn send(to: &Place, senders: u32, message: u64, duration: Duration) -> Resul
     })
 }
 
-fn send_one(to: &Place, message: u64, duration: Duration) -> Result<()> {
+fn send_one(to: &ListenAddr, message: u64, duration: Duration) -> Result<()> {
     let start = Instant::now();
     let mut socket = loop {
         match Socket::connect(to) {
@@ -43,9 +43,9 @@ fn send_one(to: &Place, message: u64, duration: Duration) -> Result<()> {
 /// Threads that send, and one that receives.
 pub fn receive(kind: Kind, senders: u32, message: u64, duration: Duration) -> Result<Got> {
     let listener = Listener::new(kind)?;
-    let place = listener.place()?;
+    let addr = listener.local_addr()?;
     std::thread::scope(|scope| {
-        let sending = spawn(scope, move || send(&place, senders, message, duration))?;
+        let sending = spawn(scope, move || send(&addr, senders, message, duration))?;
         let sockets: Result<Vec<Socket>> = (0..senders).map(|_| listener.accept()).collect();
         let got = drain(sockets?, message)?;
         join(sending)?;

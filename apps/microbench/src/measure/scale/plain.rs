@@ -27,11 +27,11 @@ pub fn record(run: &mut Run<'_>, kind: Kind, scene: &Scene, sockets: u64) -> Out
         let pairs = Socket::pairs(kind, scene.busy as usize)?;
         let samples = busy(pairs, spin, scene.duration)?;
         let name = format!("{sockets} sockets, round trip, {}", series(kind, spin));
-        run.recorder.row(Row::all_times(Role::Peer, name, &samples).at(series(kind, spin), sockets));
+        run.recorder.row(Row::all_times(Role::Reference, name, &samples).at(series(kind, spin), sockets));
     }
     if scene.busy == 1 && sockets >= MANY {
         let what = format!("this process's memory, {}", kind.name());
-        memory(run, Role::Peer, &what, sockets, grown as f64 / silent as f64);
+        memory(run, Role::Reference, &what, sockets, grown as f64 / silent as f64);
     }
     drop(crowd);
     Ok(())

@@ -12,7 +12,7 @@ pub const MARK: u8 = 0xa5;
 pub const UNREAD: u8 = 0xa6;
 
 /// Threads that echo and look until this is dropped.
-pub struct Peers {
+pub struct TcpEnds {
     addr: SocketAddr,
     state: Arc<State>,
 }
@@ -26,11 +26,11 @@ struct State {
     unread: Mutex<Vec<TcpStream>>,
 }
 
-impl Peers {
+impl TcpEnds {
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let peers = Self { addr: listener.local_addr()?, state: Arc::default() };
-        let state = peers.state.clone();
+        let ends = Self { addr: listener.local_addr()?, state: Arc::default() };
+        let state = ends.state.clone();
         Builder::new().spawn(move || {
             for stream in listener.incoming() {
                 // Ordering: Relaxed; the connection that wakes this loop orders it.
@@ -44,7 +44,7 @@ impl Peers {
                 }
             }
         })?;
-        Ok(peers)
+        Ok(ends)
     }
 
     pub fn addr(&self) -> SocketAddr {
@@ -71,7 +71,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Peers {
+impl Drop for TcpEnds {
     fn drop(&mut self) {
         // Ordering: Relaxed; the connection orders it.
         self.state.over.store(true, Ordering::Relaxed);

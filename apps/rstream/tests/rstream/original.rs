@@ -3,7 +3,7 @@
 //!
 //! It is looked for in `PATH`, or where the variable `RSTREAM` says.
 
-use crate::process::{Server, run_on_cpu};
+use crate::program::{run_on_cpu, serve};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
@@ -47,7 +47,7 @@ fn the_original_is_a_good_client() {
         return;
     }
     for test in TESTS {
-        let server = Server::start(&[&test[..], &["--verify", "--transport", "tcp"]].concat());
+        let server = serve(&[&test[..], &["--verify", "--transport", "tcp"]].concat());
         let port = server.addr.port().to_string();
         check(rstream(&[&["-s", "127.0.0.1", "-p", &port], &test[..]].concat()));
         let server = server.finish();

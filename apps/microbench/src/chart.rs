@@ -51,8 +51,7 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
     }
     // The heads of the charts say what was measured; on which machine is written once, below.
     let machine = &report.machine;
-    let gpus = if machine.gpus.is_empty() { "no GPU".to_owned() } else { machine.gpus.join(", ") };
-    let foot = wrap(&format!("{} x {}; {gpus}; {}", machine.cores, machine.cpu, report.command), FOOT);
+    let foot = wrap(&format!("{}; {}", machine.hardware(), report.command), FOOT);
     let (columns, rows) = (COLUMNS, charts.len().div_ceil(COLUMNS));
     let (width, height) = (panel::SIZE.0 * columns as u32, panel::SIZE.1 * rows as u32);
     let size = (width, height + FOOT_ROW * foot.len() as u32 + 8);

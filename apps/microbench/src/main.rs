@@ -9,6 +9,7 @@ mod dispatch;
 mod effort;
 mod floor;
 mod foreign;
+mod json_lines;
 mod measure;
 mod pair;
 mod process;

@@ -8,8 +8,8 @@ mod task;
 
 use crate::bench::{Bench, Outcome, device_name};
 use crate::report::{Recorder, counted};
-use child::Child;
 pub use child::Daemon;
+use child::EndProcess;
 use clap::Args;
 use end::End;
 pub use end::PATIENCE_NS;
@@ -137,8 +137,8 @@ impl Pair {
         proxy: &ProxyArgs,
     ) -> Outcome<Self> {
         let daemon = Daemon::start(proxy)?;
-        let server = End::Child(Child::attached("server", server, daemon.path())?);
-        let client = End::Child(Child::attached("client", client, daemon.path())?);
+        let server = End::Child(EndProcess::attached("server", server, daemon.path())?);
+        let client = End::Child(EndProcess::attached("client", client, daemon.path())?);
         Ok(Self {
             ends: Ends::Two { server, client },
             kinds: [EndpointKind::Gpunet(transport); 2],
@@ -159,17 +159,17 @@ impl Pair {
         let ours = End::here(Bench::attach(&proxy, device)?);
         let gpunet = EndpointKind::Gpunet(Transport::Tcp);
         let (ends, kinds) = if plain_serves {
-            (Ends::Two { server: End::Child(Child::plain("server")?), client: ours }, [plain, gpunet])
+            (Ends::Two { server: End::Child(EndProcess::plain("server")?), client: ours }, [plain, gpunet])
         } else {
-            (Ends::Two { server: ours, client: End::Child(Child::plain("client")?) }, [gpunet, plain])
+            (Ends::Two { server: ours, client: End::Child(EndProcess::plain("client")?) }, [gpunet, plain])
         };
         Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
     /// Two plain programs.
     pub fn plain(kinds: [EndpointKind; 2], address: IpAddr) -> Outcome<Self> {
-        let server = End::Child(Child::plain("server")?);
-        let client = End::Child(Child::plain("client")?);
+        let server = End::Child(EndProcess::plain("server")?);
+        let client = End::Child(EndProcess::plain("client")?);
         let ends = Ends::Two { server, client };
         Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::None, daemon: None })
     }

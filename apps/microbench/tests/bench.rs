@@ -74,7 +74,7 @@ fn assert_sound(table: &Value) {
 }
 
 #[test]
-fn latency_has_a_floor_and_a_peer_for_each_size_and_transport() {
+fn latency_has_a_floor_and_a_reference_for_each_size_and_transport() {
     let folder = Folder::new("latency");
     let tables = tables(&folder, &["latency", "--sizes", "1,4096"]);
     let transports: Vec<_> = tables.iter().map(|table| table["setting"][1][1].as_str()).collect();

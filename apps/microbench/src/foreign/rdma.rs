@@ -1,11 +1,11 @@
 //! rstream of librdmacm and perftest, where they are installed: the references of rc.
 
 use super::{RunError, has_crashed, is_installed, persist, run};
-use crate::process::start_bound;
+use crate::process::{Owned, start_bound};
 use crate::report::{Percentiles, Recorder, Role, Row};
 use rustix::process::Signal;
 use std::net::IpAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -99,32 +99,20 @@ fn mean(us: f64) -> Percentiles {
     Percentiles { samples: 1, p50_us: us, p90_us: us, p99_us: us, max_us: us }
 }
 
-/// A server, as long as it is wanted.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Server {
-    /// What came of a client of it: of two that have failed the one that has crashed counts.
-    fn judge<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
-        let crashed = self.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
-        match (result, crashed) {
-            (Err(RunError::Failed(_)), Some(status)) => {
-                Err(RunError::Crashed(format!("{status}, the server of the two")))
-            }
-            (result, _) => result,
+/// Returns what came of a client of `server`. If both have failed, the one that has crashed counts.
+fn judge<T>(server: &mut Owned, result: Result<T, RunError>) -> Result<T, RunError> {
+    let crashed = server.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
+    match (result, crashed) {
+        (Err(RunError::Failed(_)), Some(status)) => {
+            Err(RunError::Crashed(format!("{status}, the server of the two")))
         }
+        (result, _) => result,
     }
 }
 
-fn serve(command: &mut Command) -> Result<Server, RunError> {
+fn serve(command: &mut Command) -> Result<Owned, RunError> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Server(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
+    let server = Owned(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
     std::thread::sleep(UNTIL_IT_LISTENS);
     Ok(server)
 }
@@ -140,7 +128,7 @@ fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Resul
     let options: Vec<String> = shape.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
     let address = address.to_string();
     let mut server = serve(Command::new("rstream").args(["-b", &address]).args(&options))?;
-    let said = server.judge(run(Command::new("rstream").args(["-s", &address]).args(&options), LIMIT))?;
+    let said = judge(&mut server, run(Command::new("rstream").args(["-s", &address]).args(&options), LIMIT))?;
     // name bytes xfers iters total time Gb/sec usec/xfer
     let line = said.lines().find(|line| line.starts_with("custom")).ok_or("no line of results")?;
     let mut last = line.split_whitespace().rev();
@@ -153,7 +141,7 @@ fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Resul
 fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, RunError> {
     let options = ["-F", "-R", "-s", &size.to_string(), "-n", &rounds.to_string()].map(str::to_owned);
     let mut server = serve(Command::new(program).args(&options))?;
-    let said = server.judge(run(Command::new(program).args(&options).arg(address.to_string()), LIMIT))?;
+    let said = judge(&mut server, run(Command::new(program).args(&options).arg(address.to_string()), LIMIT))?;
     let line = said.lines().skip_while(|line| !line.contains("#bytes")).nth(1).ok_or("no line of results")?;
     Ok(line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
 }

@@ -2,17 +2,18 @@
 
 use super::task::Task;
 use crate::bench::Outcome;
+use crate::json_lines;
 use crate::process::start_bound;
 use crate::scratch::Scratch;
 use gpunet_app::proxy::ProxyArgs;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A line from a child.
+/// What a child reports, as a line.
 #[derive(Deserialize, Serialize)]
 pub(super) enum PairEvent {
     /// It is attached.
@@ -26,7 +27,7 @@ pub(super) enum PairEvent {
 }
 
 /// A process that is an end.
-pub struct Child {
+pub struct EndProcess {
     name: String,
     gpu: bool,
     process: Process,
@@ -51,14 +52,14 @@ impl Drop for Process {
     }
 }
 
-impl Drop for Child {
+impl Drop for EndProcess {
     fn drop(&mut self) {
         // No more tasks: it ends.
         drop(self.tasks.take());
     }
 }
 
-impl Child {
+impl EndProcess {
     /// Starts a process that attaches a device to a daemon.
     pub fn attached(role: &str, device: &str, daemon: &Path) -> Outcome<Self> {
         Self::start_process(role, device, Some(daemon))
@@ -80,13 +81,13 @@ impl Child {
         let tasks = process.stdin.take();
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
         let mut child = Self { name: String::new(), gpu: false, process: Process(process), tasks, lines };
-        match child.line()? {
+        match child.event()? {
             PairEvent::Ready { name, gpu } => {
                 (child.name, child.gpu) = (name, gpu);
                 Ok(child)
             }
             PairEvent::Failed(reason) => Err(reason.into()),
-            PairEvent::Words(_) => Err("a line out of turn".into()),
+            PairEvent::Words(_) => Err("an event out of turn".into()),
         }
     }
 
@@ -108,26 +109,23 @@ impl Child {
     /// Begins a task.
     pub fn start(&mut self, task: &Task) -> Outcome<()> {
         let tasks = self.tasks.as_mut().ok_or("the process was told to end")?;
-        writeln!(tasks, "{}", serde_json::to_string(task)?)?;
-        Ok(tasks.flush()?)
+        json_lines::write(tasks, task)
     }
 
     /// Waits for its result.
     pub fn finish(&mut self) -> Outcome<Vec<u64>> {
-        match self.line()? {
+        match self.event()? {
             PairEvent::Words(words) => Ok(words),
             PairEvent::Failed(reason) => Err(reason.into()),
-            PairEvent::Ready { .. } => Err("a line out of turn".into()),
+            PairEvent::Ready { .. } => Err("an event out of turn".into()),
         }
     }
 
-    fn line(&mut self) -> Outcome<PairEvent> {
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            let status = self.process.0.try_wait()?;
-            return Err(format!("the process has ended: {status:?}").into());
+    fn event(&mut self) -> Outcome<PairEvent> {
+        match json_lines::read(&mut self.lines)? {
+            Some(event) => Ok(event),
+            None => Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into()),
         }
-        Ok(serde_json::from_str(&line)?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One end of a measurement: a device of this process, or a process of its own.
 
-use super::child::Child;
+use super::child::EndProcess;
 use super::plain;
 use super::task::{EndpointKind, Side, Task, Work};
 use crate::bench::{Bench, Job, Outcome};
@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle};
 /// An end.
 pub enum End {
     Here(Here),
-    Child(Child),
+    Child(EndProcess),
 }
 
 /// A device of this process, or none for plain sockets, and what it does at the moment.

@@ -4,6 +4,7 @@
 
 use super::task::{Direction, EndpointKind, Flow, Side, Task, Work};
 use crate::sockets::abstract_name;
+use gpunet_device::now_ns;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -196,11 +197,6 @@ fn flow(socket: &mut dyn PlainSocket, task: &Task, work: Flow, pair: u32) -> Res
         }
     }
     Ok(vec![moved, start, now_ns(), calls])
-}
-
-/// This process's clock: only differences are of use.
-fn now_ns() -> u64 {
-    gpunet_device::now_ns()
 }
 
 /// Fills `message`, on a non-blocking socket by asking again and again; false at the stream's end.

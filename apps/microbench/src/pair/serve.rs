@@ -4,9 +4,9 @@ use super::child::PairEvent;
 use super::end::End;
 use super::task::Task;
 use crate::bench::{Bench, Outcome};
+use crate::json_lines;
 use clap::Args;
 use gpunet_proxy::Config;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What `end` takes. Other subcommands start it.
@@ -29,14 +29,14 @@ pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
     let mut end = match end {
         Ok(end) => end,
         Err(error) => {
-            say(&PairEvent::Failed(format!("{} on {device}: {error}", args.role)))?;
+            report(&PairEvent::Failed(format!("{} on {device}: {error}", args.role)))?;
             return Ok(false);
         }
     };
-    say(&PairEvent::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
+    report(&PairEvent::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
     for line in std::io::stdin().lines() {
         let task: Task = serde_json::from_str(&line?)?;
-        say(&match end.start(&task).and_then(|()| end.finish()) {
+        report(&match end.start(&task).and_then(|()| end.finish()) {
             Ok(words) => PairEvent::Words(words),
             Err(error) => PairEvent::Failed(error.to_string()),
         })?;
@@ -49,8 +49,6 @@ fn attached(path: &Path, device: &str) -> Outcome<Bench> {
     Bench::attach(&gpunet_proxy::attach(path, Config::default())?, device)
 }
 
-fn say(line: &PairEvent) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(line)?)?;
-    Ok(out.flush()?)
+fn report(event: &PairEvent) -> Outcome<()> {
+    json_lines::write(&mut std::io::stdout().lock(), event)
 }

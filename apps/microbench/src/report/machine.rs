@@ -41,6 +41,12 @@ impl Machine {
             gpus,
         }
     }
+
+    /// Its processors and GPUs in words.
+    pub fn hardware(&self) -> String {
+        let gpus = if self.gpus.is_empty() { "no GPU".to_owned() } else { self.gpus.join(", ") };
+        format!("{} x {}; {gpus}", self.cores, self.cpu)
+    }
 }
 
 /// The version of NVIDIA's kernel module.

@@ -37,13 +37,8 @@ fn replace(text: &str, tables: &str) -> Option<String> {
 fn render(report: &Report) -> String {
     let machine = &report.machine;
     let mut out = String::new();
-    let gpus = if machine.gpus.is_empty() { "no GPU".to_owned() } else { machine.gpus.join(", ") };
     let _ = writeln!(out, "\n    {}\n", report.command);
-    let _ = writeln!(
-        out,
-        "{} x {}; {gpus}; CUDA driver: {}; {}.\n",
-        machine.cores, machine.cpu, machine.driver, machine.system
-    );
+    let _ = writeln!(out, "{}; CUDA driver: {}; {}.\n", machine.hardware(), machine.driver, machine.system);
     for table in &report.tables {
         one(&mut out, table);
     }

@@ -2,6 +2,7 @@
 
 use super::{SOON, Shown, Words, until};
 use crate::bench::{Bench, Outcome};
+use crate::json_lines;
 use crate::measure::Run;
 use crate::pair::Ports;
 use crate::process::{Owned, start_bound};
@@ -13,7 +14,7 @@ use gpunet_device::{Error, Options, SockAddr, TransportKind};
 use gpunet_proxy::FinishPolicy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ pub struct AttendArgs {
     launches: u32,
 }
 
-/// A line from the child.
+/// What the child reports, as a line.
 #[derive(Debug, Deserialize, Serialize)]
 enum FaultEvent {
     /// All blocks listen.
@@ -58,8 +59,8 @@ enum FaultEvent {
 /// `attend`: serves clients by blocks of a kernel, and says so in lines.
 pub fn attend(device: &str, proxy: &ProxyArgs, args: &AttendArgs) -> Outcome<bool> {
     let launches = Bench::open(proxy, device)
-        .and_then(|bench| (0..args.launches).try_for_each(|_| say(&one_launch(&bench, args)?)));
-    launches.or_else(|error| say(&FaultEvent::Failed(error.to_string())))?;
+        .and_then(|bench| (0..args.launches).try_for_each(|_| report(&one_launch(&bench, args)?)));
+    launches.or_else(|error| report(&FaultEvent::Failed(error.to_string())))?;
     Ok(true)
 }
 
@@ -78,7 +79,7 @@ fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<FaultEvent> {
     })?;
     let listen = || (0..blocks).all(|block| words.word(Words::wait(block)).observe() == 1);
     until("all blocks listen", &launch, listen)?;
-    say(&FaultEvent::Ready)?;
+    report(&FaultEvent::Ready)?;
     let results = bench.finish_with(launch, &job, FinishPolicy::Keep)?;
     let usage = bench.attachment().usage();
     let (mut clients, mut downs) = (0, 0);
@@ -91,20 +92,18 @@ fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<FaultEvent> {
     Ok(FaultEvent::Served { clients, downs, left: (usage.sockets, usage.requests) })
 }
 
-fn say(line: &FaultEvent) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(line)?)?;
-    Ok(out.flush()?)
+fn report(event: &FaultEvent) -> Outcome<()> {
+    json_lines::write(&mut std::io::stdout().lock(), event)
 }
 
 /// The process.
-struct Child {
+struct ServerProcess {
     process: Owned,
     lines: BufReader<ChildStdout>,
     at: SocketAddr,
 }
 
-impl Child {
+impl ServerProcess {
     fn start(run: &Run<'_>, clients: u64, launches: u32) -> Outcome<Self> {
         let at = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST)).take(BLOCKS);
         let mut command = Command::new(std::env::current_exe()?);
@@ -121,16 +120,15 @@ impl Child {
         Ok(Self { process: Owned(process), lines, at })
     }
 
-    fn line(&mut self) -> Outcome<FaultEvent> {
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            return Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into());
+    fn event(&mut self) -> Outcome<FaultEvent> {
+        match json_lines::read(&mut self.lines)? {
+            Some(event) => Ok(event),
+            None => Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into()),
         }
-        Ok(serde_json::from_str(&line)?)
     }
 
     fn ready(&mut self) -> Outcome<()> {
-        match self.line()? {
+        match self.event()? {
             FaultEvent::Ready => Ok(()),
             other => Err(format!("{other:?} before it was ready").into()),
         }
@@ -165,7 +163,7 @@ fn back(client: &mut Socket, message: &mut [u8; 1]) -> Outcome<()> {
 /// Stops the process while its kernel waits for clients, lets one of each block come meanwhile, and has it go on: all
 /// clients are served, then and by the next launch, and nothing is left. How often its calls said ENETDOWN.
 pub fn stopped(run: &Run<'_>) -> Shown {
-    let mut child = Child::start(run, CLIENTS, LAUNCHES)?;
+    let mut child = ServerProcess::start(run, CLIENTS, LAUNCHES)?;
     let mut told = 0;
     for launch in 0..LAUNCHES {
         child.ready()?;
@@ -192,7 +190,7 @@ pub fn stopped(run: &Run<'_>) -> Shown {
                     .map_err(|error| format!("launch {launch}, block {block}, client {client}: {error}"))?;
             }
         }
-        match child.line()? {
+        match child.event()? {
             FaultEvent::Served { clients, downs, left: (0, 0) } if clients == CLIENTS * u64::from(BLOCKS) => {
                 told += downs;
             }
@@ -204,7 +202,7 @@ pub fn stopped(run: &Run<'_>) -> Shown {
 
 /// Has a block panic: its clients and the others' are reset at once, and the process knows where and why.
 pub fn panics(run: &Run<'_>) -> Shown {
-    let mut child = Child::start(run, 1, 1)?;
+    let mut child = ServerProcess::start(run, 1, 1)?;
     child.ready()?;
     let mut clients = (0..BLOCKS).map(|block| child.client(block)).collect::<Outcome<Vec<_>>>()?;
     for client in &mut clients {
@@ -219,7 +217,7 @@ pub fn panics(run: &Run<'_>) -> Shown {
         }
     }
     let reset = start.elapsed();
-    match child.line()? {
+    match child.event()? {
         FaultEvent::Failed(why) if why.contains(Attend::LAST_WORDS) && why.contains("faults.rs") => {}
         other => return Err(format!("it does not know where and why: {other:?}").into()),
     }

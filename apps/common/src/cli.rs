@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use clap::error::ErrorKind;
 use gpunet_proxy::abi::options::TransportKind;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
@@ -159,6 +159,12 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Prints to stdout. If that fails nobody reads it, and nobody is left to tell.
+pub fn print(text: &impl fmt::Display) {
+    let mut out = io::stdout().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Reads a number of bytes within bounds, with K or M for 2^10 or 2^20 of them.

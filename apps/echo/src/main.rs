@@ -22,6 +22,7 @@ mod ticks;
 
 use args::Job;
 use error::Error;
+use gpunet_app::cli::print;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -49,12 +50,12 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     let interrupt = Interrupt::install().map_err(Error::Signals)?;
     match job {
         Job::Probe => {
-            report::print(&gpu_usermap::probe());
+            print(&gpu_usermap::probe());
             match gpunet_proxy::rdma_devices() {
                 Ok(devices) => {
-                    devices.iter().for_each(|device| report::print(&format_args!("RDMA device: {device}\n")))
+                    devices.iter().for_each(|device| print(&format_args!("RDMA device: {device}\n")))
                 }
-                Err(why) => report::print(&format_args!("RDMA: {why}\n")),
+                Err(why) => print(&format_args!("RDMA: {why}\n")),
             }
             Ok(ExitCode::SUCCESS)
         }

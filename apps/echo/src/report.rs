@@ -1,10 +1,9 @@
 //! What is printed at the end: a table for people, one object for programs.
 
-use gpunet_app::cli::spell;
+use gpunet_app::cli::{print, spell};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
-use std::io::Write;
 
 /// Everything a demonstration or a client did.
 #[derive(Clone, Debug, Serialize)]
@@ -89,12 +88,6 @@ impl Report {
     pub fn print(&self, json: bool) {
         if json { print_json(self) } else { print(self) }
     }
-}
-
-/// Prints to stdout. When nobody reads it any more, nobody is left to tell.
-pub fn print(text: &impl fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Prints one JSON object.

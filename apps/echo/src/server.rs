@@ -3,8 +3,9 @@
 use crate::args::ServerArgs;
 use crate::error::Error;
 use crate::kernels::{Kernels, end_server};
-use crate::report::{grouped, print, print_json};
+use crate::report::{grouped, print_json};
 use gpunet_abi::Options;
+use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_echo_kernel::ATTENTION_NS;
 use serde::Serialize;

@@ -54,7 +54,7 @@ pub struct Bound {
 
 /// Which end a kernel is.
 #[derive(Clone, Copy, Debug)]
-pub enum End {
+pub enum Role {
     /// Accepts from a listener.
     Server(Bound),
     /// Connects.
@@ -134,7 +134,7 @@ impl Kernels {
     pub fn start(
         &self,
         mut memory: Memory,
-        end: End,
+        role: Role,
         tests: &[Test],
         positions: Positions,
         verify: bool,
@@ -143,9 +143,9 @@ impl Kernels {
             tests.iter().flat_map(|test| test.numbers()).flat_map(u64::to_ne_bytes).collect();
         memory.tests.write(0, &numbers)?;
         memory.record.write(0, &[0; Ended::NUMBERS * NUMBER])?;
-        let (listener, addr, options) = match end {
-            End::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
-            End::Client(addr, options) => (0, addr, options),
+        let (listener, addr, options) = match role {
+            Role::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
+            Role::Client(addr, options) => (0, addr, options),
         };
         // SAFETY: `Work` keeps all four until the kernel has ended, and its one block alone uses them.
         let (work, rows, record, times) = unsafe {

@@ -1,10 +1,10 @@
 //! What is printed: rstream's table for people, one object for programs.
 
 use crate::plan::{Step, count_text, size_text};
+use gpunet_app::cli::print;
 use gpunet_rstream_kernel::record::Test;
 use serde::Serialize;
 use std::fmt;
-use std::io::Write;
 
 /// Everything that was done.
 #[derive(Clone, Debug, Serialize)]
@@ -148,12 +148,6 @@ impl fmt::Display for Report {
             if self.interrupted { " (interrupted)" } else { "" },
         )
     }
-}
-
-/// Prints to stdout. When nobody reads it any more, nobody is left to tell.
-fn print(text: &impl fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Child processes for what may hang or crash: the drivers' libraries, and kernels.
 //!
-//! The tool starts itself again with `--child TASK`. The child writes one JSON [`Line`] after another to its
+//! The tool starts itself again with `--child TASK`. The child writes one JSON [`ChildEvent`] after another to its
 //! standard output; the parent waits for each with a limit, and kills a child that exceeds it.
 
 #[cfg(test)]
 mod tests;
 
 use crate::check::Check;
-use crate::libraries::{Driver, Libraries, NoAnswer, Rdma, System};
-use crate::selftest::device::Name;
+use crate::libraries::{Driver, Libraries, NoAnswer, Rdma, SystemAnswer};
+use crate::selftest::device::DeviceName;
 use crate::selftest::{self, Test};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -54,13 +54,13 @@ pub enum Task {
 
 /// What a child says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Line {
+pub enum ChildEvent {
     /// What the driver says.
     Driver(Driver),
     /// What the RDMA libraries say.
     Rdma(Rdma),
     /// What the kernel and a daemon say.
-    System(System),
+    System(SystemAnswer),
     /// A self-test begins.
     Begin(String),
     /// It has ended.
@@ -69,21 +69,21 @@ pub enum Line {
 
 /// Does a task, as the child.
 pub fn perform(task: &Task) {
-    let say = |line: &Line| {
+    let say = |line: &ChildEvent| {
         if let Ok(text) = serde_json::to_string(line) {
             // Without a reader there is nobody to do it for.
             let _ = writeln!(std::io::stdout(), "{text}");
         }
     };
     match task {
-        Task::Driver => say(&Line::Driver(Driver::ask())),
-        Task::Rdma => say(&Line::Rdma(Rdma::ask())),
-        Task::System { daemon } => say(&Line::System(System::ask(daemon.as_deref()))),
+        Task::Driver => say(&ChildEvent::Driver(Driver::ask())),
+        Task::Rdma => say(&ChildEvent::Rdma(Rdma::ask())),
+        Task::System { daemon } => say(&ChildEvent::System(SystemAnswer::ask(daemon.as_deref()))),
         Task::Tests { device, tests, addresses } => {
-            let Ok(name) = device.parse::<Name>() else { return };
+            let Ok(name) = device.parse::<DeviceName>() else { return };
             let tests: Vec<Test> = tests.iter().filter_map(|id| Test::of(id)).collect();
-            let begin = |test: Test| say(&Line::Begin(test.id().to_owned()));
-            selftest::run(name, &tests, addresses, begin, |check| say(&Line::Done(check)));
+            let begin = |test: Test| say(&ChildEvent::Begin(test.id().to_owned()));
+            selftest::run(name, &tests, addresses, begin, |check| say(&ChildEvent::Done(check)));
         }
     }
 }
@@ -101,7 +101,7 @@ fn this_program(task: &Task) -> Result<Command, String> {
 /// A running child and its lines.
 struct Running {
     child: Child,
-    lines: Receiver<Line>,
+    lines: Receiver<ChildEvent>,
 }
 
 /// Why no line came.
@@ -119,7 +119,7 @@ impl Running {
         let out = child.stdout.take().ok_or("a child process has no output")?;
         let (sender, lines) = channel();
         let read = move |out: ChildStdout| {
-            // Lines that are no `Line` are a library's; they are passed over.
+            // Lines that are no `ChildEvent` are a library's; they are passed over.
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if let Ok(line) = serde_json::from_str(&line)
                     && sender.send(line).is_err()
@@ -136,7 +136,7 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    fn next(&mut self, limit: Duration) -> Result<Line, Silence> {
+    fn next(&mut self, limit: Duration) -> Result<ChildEvent, Silence> {
         match self.lines.recv_timeout(limit) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
@@ -193,21 +193,21 @@ pub fn libraries(daemon: Option<&Path>) -> Libraries {
     let system = Task::System { daemon: daemon.map(Path::to_owned) };
     Libraries {
         system: ask(&system, "the kernel", |line| match line {
-            Line::System(system) => Some(system),
+            ChildEvent::System(system) => Some(system),
             _ => None,
         }),
         rdma: ask(&Task::Rdma, "the RDMA libraries", |line| match line {
-            Line::Rdma(rdma) => Some(rdma),
+            ChildEvent::Rdma(rdma) => Some(rdma),
             _ => None,
         }),
         driver: ask(&Task::Driver, "the CUDA driver", |line| match line {
-            Line::Driver(driver) => Some(driver),
+            ChildEvent::Driver(driver) => Some(driver),
             _ => None,
         }),
     }
 }
 
-fn ask<T>(task: &Task, whom: &str, read: impl FnOnce(Line) -> Option<T>) -> Result<T, NoAnswer> {
+fn ask<T>(task: &Task, whom: &str, read: impl FnOnce(ChildEvent) -> Option<T>) -> Result<T, NoAnswer> {
     let command = this_program(task).map_err(NoAnswer::NotStarted)?;
     ask_by(command, whom, LIBRARIES_LIMIT, read)
 }
@@ -216,7 +216,7 @@ fn ask_by<T>(
     command: Command,
     whom: &str,
     limit: Duration,
-    read: impl FnOnce(Line) -> Option<T>,
+    read: impl FnOnce(ChildEvent) -> Option<T>,
 ) -> Result<T, NoAnswer> {
     let mut running = Running::start(command).map_err(NoAnswer::NotStarted)?;
     let broken_off = |how: &str| NoAnswer::BrokenOff(format!("the child process that asks {whom} {how}"));
@@ -231,7 +231,7 @@ fn ask_by<T>(
 }
 
 /// Runs self-tests in children, each check as soon as it is there.
-pub fn tests(name: Name, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(Check)) {
+pub fn tests(name: DeviceName, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(Check)) {
     let command = |tests: &[Test]| {
         this_program(&Task::Tests {
             device: name.to_string(),
@@ -246,7 +246,7 @@ pub fn tests(name: Name, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(
 /// begins are neither right nor wrong.
 fn tests_by(
     command: impl Fn(&[Test]) -> Result<Command, String>,
-    name: Name,
+    name: DeviceName,
     tests: &[Test],
     limit: Duration,
     mut each: impl FnMut(Check),
@@ -264,8 +264,8 @@ fn tests_by(
         let (mut current, mut ended_one) = (None, false);
         let why = loop {
             match running.next(limit) {
-                Ok(Line::Begin(id)) => current = Test::of(&id).or(current),
-                Ok(Line::Done(check)) => {
+                Ok(ChildEvent::Begin(id)) => current = Test::of(&id).or(current),
+                Ok(ChildEvent::Done(check)) => {
                     let ended = Test::of(&check.id);
                     each(check);
                     let Some(at) = left.iter().position(|&test| Some(test) == ended) else { continue };

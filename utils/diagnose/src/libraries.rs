@@ -17,7 +17,7 @@ pub struct Libraries {
     /// libibverbs and librdmacm.
     pub rdma: Result<Rdma, NoAnswer>,
     /// What needs no driver.
-    pub system: Result<System, NoAnswer>,
+    pub system: Result<SystemAnswer, NoAnswer>,
 }
 
 /// Why there is no answer.
@@ -81,9 +81,9 @@ pub struct Rdma {
     pub rdma_cm: Result<(), String>,
 }
 
-/// What the kernel and a daemon say.
+/// What system calls and a daemon answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct System {
+pub struct SystemAnswer {
     /// Addresses of this machine: interface and address.
     pub addresses: Vec<(String, IpAddr)>,
     /// Whether this network namespace's loopback interface is up. (`/sys` may show another's.)
@@ -146,12 +146,12 @@ pub struct Gpu {
     /// The host can flush them.
     pub flush: Option<bool>,
     /// The rings of rc streams lie there.
-    pub placement: Place,
+    pub placement: RcPlacement,
 }
 
 /// Where rings of rc streams lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RcPlacement {
     /// In GPU memory.
     pub in_gpu_memory: bool,
     /// In words.
@@ -239,7 +239,7 @@ pub(crate) fn nothing() -> Libraries {
             verbs: Err(NoVerbs { libraries: false, why: "no libibverbs.so.1".to_owned() }),
             rdma_cm: Err("no librdmacm.so.1".to_owned()),
         }),
-        system: Ok(System { addresses: Vec::new(), loopback: Some(true), memfd: Ok(()), daemon }),
+        system: Ok(SystemAnswer { addresses: Vec::new(), loopback: Some(true), memfd: Ok(()), daemon }),
     }
 }
 

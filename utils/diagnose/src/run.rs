@@ -8,7 +8,7 @@ use crate::child;
 use crate::facts::Facts;
 use crate::libraries::Libraries;
 use crate::report::{Host, Report, human};
-use crate::selftest::device::Name;
+use crate::selftest::device::DeviceName;
 use crate::selftest::{self, Test};
 use crate::system::System;
 use crate::verdict::{self, Verdict};
@@ -95,12 +95,12 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
 }
 
 /// The CPU device, and each GPU.
-fn devices(facts: &Facts) -> Vec<Name> {
-    let gpus = facts.libraries.gpus().iter().map(|gpu| Name::Cuda(gpu.ordinal));
-    std::iter::once(Name::Cpu).chain(gpus).collect()
+fn devices(facts: &Facts) -> Vec<DeviceName> {
+    let gpus = facts.libraries.gpus().iter().map(|gpu| DeviceName::Cuda(gpu.ordinal));
+    std::iter::once(DeviceName::Cpu).chain(gpus).collect()
 }
 
-fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
+fn try_all(facts: &Facts, devices: &[DeviceName], wanted: &[Test]) -> Vec<Check> {
     let addresses = rdma_addresses(facts);
     let mut checks = Vec::new();
     for &name in devices {
@@ -110,7 +110,7 @@ fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
             .collect();
         child::tests(name, &tests, &addresses, |check| checks.push(check));
     }
-    if wanted.contains(&Test::Ptx) && devices == [Name::Cpu] {
+    if wanted.contains(&Test::Ptx) && devices == [DeviceName::Cpu] {
         checks.push(Check::unknown(Test::Ptx.id(), "no GPU to load kernels on", "see gpu.devices"));
     }
     if wanted.contains(&Test::Rc) && addresses.is_empty() {

@@ -3,7 +3,7 @@
 use crate::check::{Check, Impact, Status};
 use crate::facts::Facts;
 use crate::libraries::Gpu;
-use crate::selftest::device::Name;
+use crate::selftest::device::DeviceName;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt;
@@ -85,8 +85,8 @@ const TRANSPORTS: [(&str, &str); 3] =
 
 /// Sums up the self-tests by device.
 #[must_use]
-pub fn works(facts: &Facts, checks: &[Check], devices: &[Name]) -> Vec<Works> {
-    let of = |name: &Name| {
+pub fn works(facts: &Facts, checks: &[Check], devices: &[DeviceName]) -> Vec<Works> {
+    let of = |name: &DeviceName| {
         let device = name.to_string();
         let mine = |id: &str| {
             checks.iter().find(|check| check.id == id && check.subject.as_deref() == Some(device.as_str()))
@@ -133,8 +133,8 @@ pub fn absent(facts: &Facts, checks: &[Check], works: &[Works]) -> Vec<String> {
     absent
 }
 
-fn gpu(facts: &Facts, name: Name) -> Option<&Gpu> {
-    let Name::Cuda(ordinal) = name else { return None };
+fn gpu(facts: &Facts, name: DeviceName) -> Option<&Gpu> {
+    let DeviceName::Cuda(ordinal) = name else { return None };
     facts.libraries.gpus().iter().find(|gpu| gpu.ordinal == ordinal)
 }
 
@@ -284,7 +284,7 @@ mod tests {
             Check::missing("selftest.peer", "", "").on("cpu"),
             Check::ok("selftest.peer", "").on("cuda:0"),
         ];
-        let works = works(&facts, &checks, &[Name::Cpu]);
+        let works = works(&facts, &checks, &[DeviceName::Cpu]);
         assert_eq!(works[0].transports, ["tcp"]);
         assert_eq!(works[0].failed, ["peer"]);
         let absent = absent(&facts, &checks, &works);
@@ -296,7 +296,7 @@ mod tests {
         let facts = crate::facts::none();
         let untried = |device: &str| Check::unknown("selftest.tcp", "no process", "").on(device);
         let checks = [untried("cpu"), untried("cuda:0")];
-        let works = works(&facts, &checks, &[Name::Cpu, Name::Cuda(0)]);
+        let works = works(&facts, &checks, &[DeviceName::Cpu, DeviceName::Cuda(0)]);
         for one in &works {
             assert!(one.transports.is_empty() && one.failed.is_empty(), "{one:?}");
             assert_eq!(one.untried, ["tcp"]);

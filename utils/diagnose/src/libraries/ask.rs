@@ -1,6 +1,6 @@
 //! Asking.
 
-use super::{Card, Cuda, Daemon, DaemonFound, Driver, Gpu, NoVerbs, Place, Port, Rdma, System};
+use super::{Card, Cuda, Daemon, DaemonFound, Driver, Gpu, NoVerbs, Port, RcPlacement, Rdma, SystemAnswer};
 use gpu_usermap::cuda::LazyLoading;
 use gpu_usermap::mapping::BackendKind;
 use gpu_usermap::placement::{self, Placement, Wanted};
@@ -52,7 +52,7 @@ impl Rdma {
     }
 }
 
-impl System {
+impl SystemAnswer {
     /// Asks. `daemon` is where `--daemon` wants one to be.
     #[must_use]
     pub fn ask(daemon: Option<&Path>) -> Self {
@@ -103,7 +103,7 @@ fn gpu(probe: &Probe, device: &DeviceProbe) -> Gpu {
         ordering: device.writes_ordering.map(|ordering| ordering.to_string()),
         ordered: device.writes_ordering.map(WritesOrdering::ordered_for_owner),
         flush: device.flush_options.map(FlushOptions::from_host),
-        placement: Place {
+        placement: RcPlacement {
             in_gpu_memory,
             chosen: chosen.map_or_else(|why| why.to_string(), |placement| placement.to_string()),
             not: if in_gpu_memory { Vec::new() } else { not.to_vec() },

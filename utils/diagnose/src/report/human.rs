@@ -31,14 +31,14 @@ pub fn print(out: &mut impl Write, report: &Report, quiet: bool) -> io::Result<(
 }
 
 /// Checks in a row that say the same are one line.
-struct Line<'a> {
+struct ReportLine<'a> {
     first: &'a Check,
     name: String,
     more: usize,
 }
 
-fn merge<'a>(checks: &[&'a Check]) -> Vec<Line<'a>> {
-    let mut lines: Vec<Line<'a>> = Vec::new();
+fn merge<'a>(checks: &[&'a Check]) -> Vec<ReportLine<'a>> {
+    let mut lines: Vec<ReportLine<'a>> = Vec::new();
     for &check in checks {
         if let Some(last) = lines.last_mut()
             && same(last.first, check)
@@ -49,7 +49,7 @@ fn merge<'a>(checks: &[&'a Check]) -> Vec<Line<'a>> {
             continue;
         }
         let subject = check.subject.as_ref().map(|subject| format!(" {subject}")).unwrap_or_default();
-        lines.push(Line { first: check, name: format!("{}{subject}", check.id), more: 0 });
+        lines.push(ReportLine { first: check, name: format!("{}{subject}", check.id), more: 0 });
     }
     lines
 }
@@ -76,7 +76,7 @@ fn style(check: &Check) -> Style {
     }
 }
 
-fn print_line(out: &mut impl Write, line: &Line<'_>, width: usize) -> io::Result<()> {
+fn print_line(out: &mut impl Write, line: &ReportLine<'_>, width: usize) -> io::Result<()> {
     let check = line.first;
     let style = style(check);
     let note = if check.is_ok() || counts(check) { "" } else { " (costs nothing here)" };

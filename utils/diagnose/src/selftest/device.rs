@@ -26,14 +26,14 @@ const STUCK: Duration = Duration::from_secs(5);
 
 /// Which device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum DeviceName {
     /// Thread blocks as threads of the CPU.
     Cpu,
     /// A GPU, by CUDA's number.
     Cuda(u32),
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
@@ -42,7 +42,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for DeviceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -71,10 +71,10 @@ pub struct Job {
 
 impl TestDevice {
     /// Opens a device under a proxy of its own, and loads the kernels.
-    pub fn open(name: Name) -> Result<Self, String> {
+    pub fn open(name: DeviceName) -> Result<Self, String> {
         let cuda = match name {
-            Name::Cpu => None,
-            Name::Cuda(ordinal) => Some(
+            DeviceName::Cpu => None,
+            DeviceName::Cuda(ordinal) => Some(
                 Cuda::load()
                     .map_err(|why| why.to_string())?
                     .device(ordinal)

@@ -129,7 +129,7 @@ fn placement(gpu: &Gpu) -> Check {
 mod tests {
     use super::*;
     use crate::check::Status;
-    use crate::libraries::Place;
+    use crate::libraries::RcPlacement;
 
     #[test]
     fn each_property_has_its_bad_case() {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn pinned_rings_come_with_the_reasons() {
-        let place = Place {
+        let place = RcPlacement {
             in_gpu_memory: false,
             chosen: "pinned host memory".into(),
             not: vec!["GPU memory by dma-buf: no RDMA device".into()],

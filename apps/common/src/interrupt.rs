@@ -12,7 +12,7 @@ pub const INTERRUPTED: u8 = 130;
 /// The same of one that was told to end: 128 + SIGTERM.
 pub const TERMINATED: u8 = 143;
 
-/// Says whether somebody asked the program to end. The second asking ends it at once.
+/// Returns whether somebody asked the program to end. The second asking ends it at once.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl Interrupt {
         Ok(Self { asked })
     }
 
-    /// Says whether the program is to end.
+    /// Returns whether the program is to end.
     #[must_use]
     pub fn asked(&self) -> bool {
         // Ordering: Relaxed, as above.

@@ -26,7 +26,7 @@ pub enum ProxyError {
 }
 
 impl ProxyArgs {
-    /// Says whether a daemon was asked for. (An empty variable is how a shell says "none".)
+    /// Returns whether a daemon was asked for. (An empty variable is how a shell says "none".)
     #[must_use]
     pub fn names_a_daemon(&self) -> bool {
         self.daemon.as_ref().is_some_and(|path| !path.as_os_str().is_empty())

@@ -45,7 +45,7 @@ impl<M> Work<M> {
         self.running.as_ref().map(|(_, memory)| memory)
     }
 
-    /// Says whether the kernel has ended.
+    /// Returns whether the kernel has ended.
     ///
     /// # Errors
     /// It failed.

@@ -124,7 +124,7 @@ impl Kernels {
         self.attachment.device_name().to_owned()
     }
 
-    /// Says whether kernels run on a GPU.
+    /// Returns whether kernels run on a GPU.
     pub fn on_gpu(&self) -> bool {
         self.attachment.cuda().is_some()
     }

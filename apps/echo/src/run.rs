@@ -83,7 +83,7 @@ pub fn run(
 }
 
 /// Waits for the end of the clients, and brings it about when somebody presses Ctrl-C or nothing
-/// moves any more. Says whether it was Ctrl-C.
+/// moves any more. Returns whether it was Ctrl-C.
 fn watch(work: &Work<ClientMemory>, interrupt: &Interrupt, progress: &mut Progress) -> Result<bool, Error> {
     let mut moved = (0, Instant::now());
     while !work.wait(Duration::from_millis(50))? {

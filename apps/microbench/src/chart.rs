@@ -11,18 +11,18 @@ use std::path::Path;
 
 /// Charts in a row.
 const COLUMNS: usize = 2;
-/// Letters of a line below the charts, and its pixels.
+/// Letters and pixels of a line below the charts.
 const FOOT: usize = 150;
 const FOOT_ROW: u32 = 16;
 
-/// A line of a chart.
+/// A curve of a chart.
 struct Curve<'a> {
     name: &'a str,
     role: Role,
     points: Vec<Point>,
 }
 
-/// A figure and its place.
+/// A figure and its position.
 struct Point {
     x: f64,
     typical: f64,
@@ -46,10 +46,10 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
         .filter(|(_, lines)| lines.iter().any(|line| line.points.len() > 1))
         .collect();
     if charts.is_empty() {
-        eprintln!("gpunet-bench: nothing was measured that has a chart: {} is not written", path.display());
+        eprintln!("gpunet-bench: no measurement has a chart: {} is not written", path.display());
         return Ok(());
     }
-    // The heads of the charts say what was measured; on which machine is written once, below.
+    // The titles of the charts say what was measured. The machine is named once, below.
     let machine = &report.machine;
     let foot = wrap(&format!("{}; {}", machine.hardware(), report.command), FOOT);
     let (columns, rows) = (COLUMNS, charts.len().div_ceil(COLUMNS));
@@ -71,7 +71,7 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The lines of a table: rows of one series, by their places; gpunet's first, floors last.
+/// The curves of a table: rows of one series, by their x; gpunet's first, floors last.
 fn lines(table: &Table) -> Vec<Curve<'_>> {
     let mut lines: Vec<Curve<'_>> = Vec::new();
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
@@ -83,7 +83,7 @@ fn lines(table: &Table) -> Vec<Curve<'_>> {
         });
         let typical = figure.typical();
         let tail = if let Figure::Time(times) = figure { times.p99_us } else { typical };
-        // A logarithmic axis has no place for less.
+        // A logarithmic axis has no room for 0.
         if x > 0 && typical > 0.0 {
             lines[at].points.push(Point { x: x as f64, typical, tail });
         }
@@ -93,7 +93,7 @@ fn lines(table: &Table) -> Vec<Curve<'_>> {
     lines.sort_by_key(|line| {
         [Role::Gpunet, Role::Reference, Role::Floor].iter().position(|role| *role == line.role)
     });
-    // One tail can be read, more cannot.
+    // Only one shaded tail stays readable.
     let shaded = usize::from(lines.first().is_some_and(|line| line.role == Role::Gpunet));
     for line in lines.iter_mut().skip(shaded) {
         line.points.iter_mut().for_each(|point| point.tail = point.typical);

@@ -1,7 +1,7 @@
-//! Programs and libraries of others that do the same, where this machine has them.
+//! Foreign programs and libraries that do the same, where this machine has them.
 //!
-//! `foreign/run` builds and runs those for GPUs; it and their sources are part of this program, so that they
-//! can be built where there is no checkout. They say what they measured as JSON lines, rows of a table.
+//! `foreign/run` builds and runs those for GPUs. It and their sources are part of this program, so that they
+//! can be built where there is no checkout. They print what they measured as JSON lines, rows of a table.
 
 mod rdma;
 
@@ -43,25 +43,25 @@ const FILES: [(&str, &str); 4] = [
     ("nccl_sendrecv.py", include_str!("../foreign/nccl_sendrecv.py")),
 ];
 /// Building takes nvcc half a minute.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Takes down what NVSHMEM, NCCL and the copy engine give between two GPUs.
+/// Records what NVSHMEM, NCCL and the copy engine give between two GPUs.
 pub fn between_gpus(recorder: &mut Recorder, of: Of) {
     for program in ["nvshmem", "nccl"] {
-        take_down(recorder, program, |line| line.of == of);
+        record(recorder, program, |line| line.of == of);
     }
-    take_down(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
+    record(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
 }
 
-/// Takes down what the copy engine gives between a GPU and pinned memory.
+/// Records what the copy engine gives between a GPU and pinned memory.
 pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
-    take_down(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
+    record(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
 }
 
-/// How `foreign/cuda_copy.cu` names that way.
+/// How `foreign/cuda_copy.cu` names copies between GPUs.
 const BETWEEN_GPUS: &str = "GPU to GPU";
 
-fn take_down(recorder: &mut Recorder, program: &'static str, wanted: impl Fn(&ForeignRow) -> bool) {
+fn record(recorder: &mut Recorder, program: &'static str, wanted: impl Fn(&ForeignRow) -> bool) {
     if recorder.without_foreign {
         return;
     }
@@ -86,7 +86,7 @@ fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {
     let write = |(name, text): &(_, _)| std::fs::write(folder.path().join(name), text);
     FILES.iter().try_for_each(write).map_err(text)?;
     let output =
-        run(Command::new("bash").arg(folder.path().join("run")).arg(program).arg(folder.path()), PATIENCE);
+        run(Command::new("bash").arg(folder.path().join("run")).arg(program).arg(folder.path()), TIMEOUT);
     let mut lines = Vec::new();
     for line in output.map_err(|error| error.to_string())?.lines().filter(|line| line.starts_with('{')) {
         let mut line: ForeignRow = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
@@ -96,12 +96,12 @@ fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {
     if lines.is_empty() { Err("it said nothing".to_owned()) } else { Ok(lines) }
 }
 
-/// Why a program of others gave no result.
+/// Why a foreign program gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RunError {
     /// It crashed, which says nothing about anybody else.
     Crashed(String),
-    /// It ended with a complaint, did not end, or was not understood.
+    /// It ended with an error, did not end, or its output was not understood.
     Failed(String),
 }
 
@@ -127,7 +127,7 @@ impl fmt::Display for RunError {
 /// How often a program that crashes is run.
 const TRIES: u32 = 3;
 
-/// Runs a program of others until it does not crash, a few times at most.
+/// Runs a foreign program again if it crashes, a few times at most.
 fn persist<T>(
     recorder: &mut Recorder,
     program: &str,
@@ -152,7 +152,7 @@ fn has_crashed(status: ExitStatus) -> bool {
     status.signal().is_some() || status.code().is_some_and(|code| code > 128)
 }
 
-/// Runs a program to its end; its output, or the last line of its complaint.
+/// Runs a program to its end; returns its output, or an error with the last line of its stderr.
 fn run(command: &mut Command, limit: Duration) -> Result<String, RunError> {
     let log = |what: &str| {
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -181,7 +181,7 @@ fn run(command: &mut Command, limit: Duration) -> Result<String, RunError> {
 fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), RunError> {
     use std::fs::File;
     let text = |error: std::io::Error| error.to_string();
-    // A group of its own: what a script has started ends with it.
+    // In a process group of its own, so that everything a script has started ends with it.
     command
         .process_group(0)
         .stdin(Stdio::null())
@@ -205,7 +205,7 @@ fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> R
     }
 }
 
-/// Says whether a program can be started.
+/// Returns whether a program can be started.
 fn is_installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
@@ -224,7 +224,7 @@ mod tests {
         let orphan = std::fs::read_to_string(&file).expect("it had begun");
         std::fs::remove_file(&file).expect("written");
         let gone = || {
-            // A zombie is nobody's any more; init takes it in its time.
+            // A zombie has ended too; init reaps it later.
             std::fs::read_to_string(format!("/proc/{}/stat", orphan.trim()))
                 .map_or(true, |stat| stat.contains(") Z "))
         };
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named() {
-        let why = run(Command::new("bash").args(["-c", "echo nvcc is not installed >&2; exit 3"]), PATIENCE);
+        let why = run(Command::new("bash").args(["-c", "echo nvcc is not installed >&2; exit 3"]), TIMEOUT);
         let Err(RunError::Failed(why)) = why else { panic!("{why:?}") };
         assert!(why.contains("nvcc is not installed"), "{why}");
     }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what the command line says; false if a check failed.
+/// Runs the command; returns false if a check failed.
 fn run(args: &Args) -> Outcome<bool> {
     match &args.what {
         What::End(end) => return pair::serve_end(&args.device, end),
@@ -61,11 +61,11 @@ fn run(args: &Args) -> Outcome<bool> {
     good
 }
 
-/// Measures, or checks; false if a check failed.
+/// Measures or checks; returns false if a check failed.
 fn measure(recorder: &mut Recorder, args: &Args) -> Outcome<bool> {
     let proxy = args.proxy();
     let device = match args.what {
-        // It needs none.
+        // It needs no device.
         What::Attach => args.device.clone(),
         _ => bench::resolve(&proxy, &args.device)?,
     };
@@ -77,19 +77,19 @@ fn measure(recorder: &mut Recorder, args: &Args) -> Outcome<bool> {
 /// `render`.
 fn render(from: &Path, args: &Args) -> Outcome<()> {
     if args.plot.is_none() && args.tables.is_none() {
-        return Err("render makes nothing without --plot or --tables".into());
+        return Err("render needs --plot or --tables".into());
     }
     check_targets(args)?;
     show(&report::read(from)?, args)
 }
 
-/// Says what is wrong with the files that charts and tables go to, before anything is measured.
+/// Checks that charts and tables can be written, before anything is measured.
 fn check_targets(args: &Args) -> Outcome<()> {
     args.plot.as_ref().map_or(Ok(()), |path| report::check_target("--plot", path))?;
     args.tables.as_ref().map_or(Ok(()), |path| report::check_page(path))
 }
 
-/// Makes the charts and the tables that the command line asks for.
+/// Writes the charts and tables that the command line asks for.
 fn show(report: &report::Report, args: &Args) -> Outcome<()> {
     if let Some(path) = &args.plot {
         chart::draw(report, path)?;

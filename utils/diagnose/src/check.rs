@@ -112,7 +112,7 @@ impl Check {
         self.id.split('.').next().unwrap_or_default()
     }
 
-    /// Says whether it is as it should be.
+    /// Returns whether it is as it should be.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.status == Status::Ok

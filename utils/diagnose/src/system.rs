@@ -41,7 +41,7 @@ impl System {
         Self { root: root.to_owned(), environment: HashMap::new() }
     }
 
-    /// Says whether it is this machine, so that libraries and system calls speak of the same.
+    /// Returns whether it is this machine, the one that libraries and system calls describe.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.root == Path::new("/")
@@ -84,7 +84,7 @@ impl System {
         names
     }
 
-    /// Says whether there is such a file or directory.
+    /// Returns whether there is such a file or directory.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
@@ -96,7 +96,7 @@ impl System {
         Some(fs::read_link(self.path(path)).ok()?.to_string_lossy().into_owned())
     }
 
-    /// Says whether this process may open a file for reading and writing.
+    /// Returns whether this process may open a file for reading and writing.
     #[must_use]
     pub fn opens(&self, path: &str) -> Opens {
         let path = self.path(path);
@@ -115,7 +115,7 @@ impl System {
         self.environment.get(name).map(String::as_str)
     }
 
-    /// Says whether a kernel module is loaded, or built in and shown.
+    /// Returns whether a kernel module is loaded, or built in and shown.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
         self.exists(&format!("/sys/module/{name}"))

@@ -1,4 +1,4 @@
-//! Memory of two devices that both reach, for floors without sockets.
+//! Memory that two devices can both access, for floors without sockets.
 
 use super::{Bench, Outcome, Pinned};
 use crate::report::print_error;
@@ -6,12 +6,12 @@ use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{ImportedBuffer, ShareableBuffer};
 use std::sync::Arc;
 
-/// Two pieces of memory, one that each of two devices has near.
+/// Two pieces of memory, one local to each of two devices.
 pub struct Windows {
     near: [u64; 2],
     far: [u64; 2],
     _pieces: Vec<Piece>,
-    /// Each lies in its GPU's memory, and not in pinned memory.
+    /// Each piece lies in its GPU's memory, not in pinned memory.
     pub on_gpus: bool,
 }
 
@@ -23,7 +23,7 @@ enum Piece {
 }
 
 impl Windows {
-    /// Makes them, `len` bytes each: in GPU memory if both devices are GPUs that reach each other.
+    /// Allocates both, `len` bytes each: in GPU memory if both devices are GPUs that can access each other.
     pub fn between(ends: [&Bench; 2], len: usize) -> Outcome<Self> {
         if ends.iter().all(|end| end.is_gpu()) {
             match Self::of_gpus(ends, len) {

@@ -9,16 +9,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a server that says nothing takes until it listens.
+/// How long a server takes to listen that does not say when it does.
 const UNTIL_IT_LISTENS: Duration = Duration::from_millis(500);
 
-/// Round trips of rstream, and of ib_write_lat.
+/// Records round trips of rstream and of ib_write_lat.
 pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
     each(recorder, "rstream", |recorder| {
         for &size in sizes {
             let iterations = if size > 100_000 { 100 } else { 500 };
             let row = persist(recorder, "rstream", || rstream(address, size, 1, iterations))?;
-            // One transfer there and one back, iterations times: rstream says what one of them took.
+            // One transfer there and one back, `iterations` times: rstream prints the time of one transfer.
             recorder.row(
                 Row::percentiles(Role::Reference, format!("{size} B, rstream (mean)"), mean(row.us))
                     .at("rstream", size),
@@ -29,7 +29,7 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
     write_latency(recorder, "ib_write_lat", address, sizes);
 }
 
-/// Times of perftest's program, which may have another path.
+/// Records times of perftest's program, which may have another path.
 fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes: &[u64]) {
     each(recorder, program, |recorder| {
         for &size in sizes {
@@ -52,7 +52,7 @@ fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes:
     });
 }
 
-/// One stream of rstream, and of ib_write_bw.
+/// Records one stream of rstream and of ib_write_bw.
 pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
     let size = 1 << 20;
     each(recorder, "rstream", |recorder| {
@@ -117,7 +117,7 @@ fn serve(command: &mut Command) -> Result<Owned, RunError> {
     Ok(server)
 }
 
-/// What rstream says of a test.
+/// What rstream prints of a test.
 struct RstreamResult {
     gbits: f64,
     us: f64,

@@ -1,4 +1,4 @@
-//! Streams as fast as they go.
+//! The throughput of streams.
 
 mod by_size;
 
@@ -27,7 +27,7 @@ pub struct BandwidthArgs {
     /// Threads of a block, on a GPU.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Instead of the usual numbers of pairs of blocks. (The other rows are measured, too.)
+    /// Numbers of pairs of blocks, instead of the usual ones. (The other rows are measured, too.)
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=132))]
     pairs: Vec<u32>,
     /// Bytes of a call, with K or M if you like; several with commas.
@@ -72,7 +72,7 @@ fn ring(text: &str) -> Result<u64, String> {
     if bytes.is_power_of_two() { Ok(bytes) } else { Err("expected a power of two".to_owned()) }
 }
 
-/// Streams over all pairs and transports that the command line means.
+/// Measures streams over all pairs and transports that the command line selects.
 pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "bandwidth", |run, devices, transport| one(run, args, devices, transport))
 }
@@ -83,8 +83,8 @@ impl BandwidthArgs {
         self.ring.unwrap_or(usual)
     }
 
-    /// With rings for all pairs, whose both ends may be of one attachment: over peer a connection has one for each way,
-    /// else each of its ends has two.
+    /// A configuration with rings for all pairs, whose two ends may belong to one attachment: over peer a connection has
+    /// one ring for each direction, else each of its ends has two.
     fn config(&self, effort: Effort, transport: Transport) -> Config {
         let usual = if transport == Transport::Peer { effort.of(16, 32, 132) } else { 4 };
         let pairs = self.pairs.iter().copied().max().unwrap_or(usual);
@@ -135,7 +135,7 @@ impl Plan {
         Flow { ring: self.ring, ..Flow::ONE }
     }
 
-    /// Bytes of a pair: about as long for many pairs and for small messages as for one of large ones.
+    /// Bytes of a pair, chosen so that many pairs and small messages take about as long as one pair with large ones.
     fn bytes(&self, pairs: u32, message: u64) -> u64 {
         let bytes = self.bytes / if pairs > 8 { 2 } else { 1 };
         let bytes = if message < 65536 { bytes / 8 } else { bytes };
@@ -210,7 +210,7 @@ impl Flow {
     };
 }
 
-/// Plays a flow, and makes its row. The time is the receivers': from the first one's stream being open
+/// Runs a flow and returns its row. The time is the receivers': from when the first one's stream is open
 /// until the last one has read the end.
 fn flow_row(pair: &mut Pair, flow: Flow, shape: BlockShape, how: &str) -> Outcome<Row> {
     let [servers, clients] = pair.play(&Work::Flow(flow), shape)?;
@@ -218,7 +218,7 @@ fn flow_row(pair: &mut Pair, flow: Flow, shape: BlockShape, how: &str) -> Outcom
         Direction::ToServer => servers,
         Direction::ToClient => clients,
         Direction::Both => {
-            // Clocks of two devices are not compared: each side by itself, and the longer counts.
+            // The clocks of two devices cannot be compared: each side is timed by itself, and the longer time counts.
             let longer = span(&servers).max(span(&clients));
             let name = name(&flow, how);
             return Ok(Row::rate(Role::Gpunet, name, flow.bytes * u64::from(flow.pairs), longer));
@@ -232,14 +232,14 @@ fn name(flow: &Flow, how: &str) -> String {
     format!("{}, {} a call{how}", counted(flow.pairs, "pair"), spell(flow.message))
 }
 
-/// The time from the first block's begin to the last one's end, of four words a block as a flow leaves them.
+/// The time from the first block's start to the last one's end, from the four words per block that a flow leaves.
 fn span(blocks: &[u64]) -> Duration {
     let began = blocks.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
     let ended = blocks.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);
     Duration::from_nanos(ended.saturating_sub(began).max(1))
 }
 
-/// The most pairs over TCP again, under a proxy with several data threads, among which it deals sockets out.
+/// Measures the largest number of pairs over TCP again, under a proxy that spreads sockets over several data threads.
 fn several_threads(
     run: &mut Run<'_>,
     args: &BandwidthArgs,
@@ -264,7 +264,7 @@ fn several_threads(
     Ok(())
 }
 
-/// Both ways at once, without copies, through several connections.
+/// Measures both directions at once, zero-copy, and several connections in turn.
 fn variants(
     run: &mut Run<'_>,
     pair: &mut Pair,
@@ -307,7 +307,7 @@ fn variants(
     Ok(())
 }
 
-/// The original's microbenchmark.
+/// The microbenchmark of the original GPUnet.
 fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
     let shape = BlockShape { threads: 256, ..BlockShape::ONE };
     for (direction, how) in
@@ -320,8 +320,8 @@ fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-/// Bare copies by as many blocks as there are pairs, over tcp into pinned memory, from which a proxy takes bytes; none
-/// over rc. Returns those of one block.
+/// Measures bare copies by as many blocks as there are pairs; over tcp into pinned memory, from which the proxy takes
+/// bytes; none over rc. Returns the row of one block.
 fn floors(
     run: &mut Run<'_>,
     args: &BandwidthArgs,

@@ -16,12 +16,12 @@ use std::net::SocketAddr;
 pub struct CheckArgs {
     #[command(flatten)]
     pub pair: PairArgs,
-    /// Only blocks of at most so many threads, 1 to 1024.
+    /// Only blocks of at most this many threads, 1 to 1024.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub widest: u32,
 }
 
-/// Checks; says whether every byte came right.
+/// Checks streams; returns whether every byte arrived intact.
 pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
     if args.pair.other.is_some() || args.pair.processes {
         return far_check::check(run, &args.pair, args.widest);

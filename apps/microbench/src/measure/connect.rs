@@ -14,7 +14,7 @@ use std::time::Duration;
 const PAIRS: [u32; 2] = [1, 16];
 const RING: u64 = 64 << 10;
 
-/// Both ends of each pair, by the words that [`Connects`] leaves.
+/// What both ends of each pair measured, from the words that [`Connects`] leaves.
 struct Rounds {
     /// Nanoseconds of each connect.
     connects: Vec<u64>,
@@ -57,7 +57,7 @@ pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Where rows of the same kind and number of pairs meet.
+/// The place on the x axis of rows of one kind and one number of pairs.
 fn place(pairs: u32, which: u64) -> u64 {
     u64::from(pairs) * 10 + which
 }
@@ -126,7 +126,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     Ok(Rounds::of(&words, Connects::words(rounds)))
 }
 
-/// One end's words, as [`Connects`] leaves them: of each round the time to open, or what `talk` says.
+/// Runs one end and returns words as [`Connects`] leaves them: for each round the time to open, or what `talk` returns.
 fn end(
     rounds: u64,
     open: impl Fn() -> Result<Socket>,
@@ -147,7 +147,7 @@ fn end(
 }
 
 impl Rounds {
-    /// From the words of servers and clients in turn. The first tenth of each warms up.
+    /// Reads the words of servers and clients in turn. The first tenth of each is warm-up.
     fn of(all: &[u64], words: usize) -> Self {
         let samples = |odd: usize| -> Vec<u64> {
             let ends = all.chunks_exact(words).skip(odd).step_by(2);
@@ -157,7 +157,7 @@ impl Rounds {
         let begin = clients().map(|client| client[1]).min().unwrap_or(0);
         let end = clients().map(|client| client[2]).max().unwrap_or(0);
         let time = Duration::from_nanos(end.saturating_sub(begin).max(1));
-        // The first round is before the begin.
+        // The first round is before the start.
         let connections: u64 = clients().map(|client| client[0].saturating_sub(1)).sum();
         let per_second = connections as f64 / time.as_secs_f64();
         Self { connects: samples(1), first_bytes: samples(0), per_second }

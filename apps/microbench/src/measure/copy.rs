@@ -12,7 +12,7 @@ const LEN: usize = 4 << 20;
 /// The widest alignment that matters, bytes: that of an access.
 const ACCESS: usize = 16;
 
-/// One block, both ways, at all alignments; beside it many blocks, aligned.
+/// Measures one block in both directions at all alignments, beside many aligned blocks.
 pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads: &[u32] = match (bench.is_gpu(), run.effort) {

@@ -19,7 +19,7 @@ struct StreamShape {
     rounds: u64,
 }
 
-/// Checks every pair of devices and every transport that the command line means.
+/// Checks every pair of devices and every transport that the command line selects.
 pub fn check(run: &mut Run<'_>, args: &PairArgs, widest: u32) -> Outcome<bool> {
     let mut good = true;
     for devices in run.pairs(args)? {
@@ -30,7 +30,7 @@ pub fn check(run: &mut Run<'_>, args: &PairArgs, widest: u32) -> Outcome<bool> {
     Ok(good)
 }
 
-/// Runs all shapes; says whether every byte came right.
+/// Runs all shapes; returns whether every byte arrived intact.
 fn one_pair(
     run: &mut Run<'_>,
     args: &PairArgs,
@@ -74,7 +74,7 @@ fn shapes(pair: &Pair, effort: Effort) -> Vec<StreamShape> {
         let threads = if gpu { threads } else { 1 };
         shapes.push(StreamShape { pairs, threads, ring, message, bytes, rounds });
     };
-    // Messages of up to some times the ring.
+    // Messages of up to several times the ring.
     add(1, 128, 4096, 20_000, scale << 20, 4);
     add(1, 33, 8192, 40_000, scale << 20, 4);
     add(1, 32, 65536, 300_000, scale << 21, 2);
@@ -86,7 +86,7 @@ fn shapes(pair: &Pair, effort: Effort) -> Vec<StreamShape> {
         }
     }
     add(most, 512, 1 << 20, 3 << 20, scale << 22, 2);
-    // Rings that are used again.
+    // Rings that are reused.
     add(1, 64, 4096, 3000, 20_000, 400);
     add(most, 128, 16384, 5000, 60_000, 200);
     shapes

@@ -1,4 +1,4 @@
-//! Many senders, one receiver: aggregate and fairness.
+//! Many senders, one receiver: total rate and fairness.
 
 mod plain;
 
@@ -18,7 +18,7 @@ const SENDERS: u32 = 32;
 /// Bytes of a call.
 const MESSAGE: u64 = 64 << 10;
 const RING: u64 = 256 << 10;
-/// With fewer descriptors that may be why something failed.
+/// With fewer descriptors than this, their lack may be why something failed.
 const DESCRIPTORS: u64 = 500;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
@@ -30,7 +30,7 @@ struct Got {
     each: Vec<u64>,
 }
 
-/// 32 senders, blocks and plain, to one block, beside plain sockets.
+/// Measures 32 senders, blocks and plain threads, to one block, beside plain sockets.
 pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
     let descriptors = process::more_descriptors();
     measure(run).map_err(|error| match descriptors {
@@ -82,12 +82,12 @@ fn measure(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// What the receiver's block copies within its own memory; of three tries the best.
+/// The rate at which the receiver's block copies within its own memory; the best of three tries.
 fn copies(bench: &Bench, times: u64) -> Outcome<Row> {
     floor::best(|| floor::copy([bench, bench], 1, THREADS, times).map(|[_, near]| near))
 }
 
-/// One block receives; the senders are blocks of the same launch, or elsewhere.
+/// Runs one block that receives. The senders are blocks of the same launch, or elsewhere.
 fn blocks(
     bench: &Bench,
     transport: Transport,

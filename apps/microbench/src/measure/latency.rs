@@ -21,8 +21,8 @@ pub struct LatencyArgs {
     /// Threads of a block, on a GPU. Messages of more than 8 KiB get 512.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// The threads of a block that use the stream. Without it: the block, and on a GPU for small messages
-    /// a warp and a thread, too.
+    /// The threads of a block that use the stream. Without it: the block; for small messages on a GPU also
+    /// a warp and a thread.
     #[arg(long)]
     group: Option<Cooperation>,
     /// Only these sizes, in bytes, with K or M if you like; several with commas.
@@ -54,7 +54,7 @@ impl LatencyArgs {
     }
 }
 
-/// Rounds that are only there to see where the rings lie.
+/// Rounds that only serve to see where the rings lie.
 const LOOKED_AT: u64 = 200;
 
 fn rounds(size: u64, effort: Effort) -> u64 {
@@ -66,7 +66,7 @@ fn rounds(size: u64, effort: Effort) -> u64 {
     }
 }
 
-/// Ping-pong over all pairs and transports that the command line means.
+/// Measures ping-pong over all pairs and transports that the command line selects.
 pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "latency", |run, devices, transport| one(run, args, devices, transport))
 }
@@ -151,7 +151,7 @@ fn tcp_floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64])
     Ok(())
 }
 
-/// Two plain programs, spinning and blocking.
+/// Measures two plain programs, spinning and blocking.
 fn plain_pairs(
     run: &mut Run<'_>,
     kind: fn(bool) -> EndpointKind,
@@ -171,7 +171,7 @@ fn plain_pairs(
     Ok(())
 }
 
-/// Plain clients of a server block.
+/// Measures plain clients of a server block.
 fn plain_clients(run: &mut Run<'_>, args: &LatencyArgs, device: &str, sizes: &[u64]) -> Outcome<()> {
     for spin in [true, false] {
         let mut pair =
@@ -187,7 +187,7 @@ fn plain_clients(run: &mut Run<'_>, args: &LatencyArgs, device: &str, sizes: &[u
     Ok(())
 }
 
-/// Parts of a block, with small messages.
+/// Measures parts of a block, with small messages.
 fn groups(run: &mut Run<'_>, args: &LatencyArgs, pair: &mut Pair) -> Outcome<()> {
     for group in [Cooperation::Warp, Cooperation::Thread] {
         for size in [64, 1024] {

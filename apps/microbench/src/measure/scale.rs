@@ -18,11 +18,11 @@ use std::time::Duration;
 const SIZE: u64 = 64;
 /// The rings of busy streams.
 const RING: u64 = 64 << 10;
-/// Round trips of a pair that are taken down.
+/// Round trips of a pair that are recorded.
 const SAMPLES: u64 = 50_000;
 /// Descriptors for everything but the sockets.
 const DESCRIPTORS: u64 = 500;
-/// So many sockets are enough to say what memory one takes.
+/// With this many sockets the memory of one can be measured.
 const MANY: u64 = 1000;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
@@ -36,7 +36,7 @@ struct Scene {
     counts: Vec<u64>,
 }
 
-/// One connection to 10,000 open sockets, over tcp and over peer, with one busy pair and with several.
+/// Measures one connection to 10,000 open sockets, over tcp and over peer, with one busy pair and with several.
 pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
     let descriptors = process::more_descriptors();
     let most = descriptors.saturating_sub(DESCRIPTORS);
@@ -107,7 +107,7 @@ impl Scene {
             );
         }
         if run.proxy.names_a_daemon() {
-            run.recorder.note("what the proxy takes is measured in this process: run it without --daemon");
+            run.recorder.note("processor time is measured in this process: run it without --daemon");
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Scene {
         counted(self.busy, "busy pair")
     }
 
-    /// How many sockets are silent, of so many.
+    /// How many of `sockets` sockets are silent.
     fn silent(&self, sockets: u64) -> u64 {
         sockets.saturating_sub(2 * u64::from(self.busy))
     }

@@ -1,4 +1,4 @@
-//! Ends in processes of their own: tasks go to them as JSON lines, results come back as such.
+//! Ends in processes of their own, which get tasks and return results as JSON lines.
 
 use super::task::Task;
 use crate::bench::Outcome;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// What a child reports, as a line.
 #[derive(Deserialize, Serialize)]
 pub(super) enum PairEvent {
-    /// It is attached.
+    /// The child is attached.
     Ready {
         name: String,
         gpu: bool,
@@ -35,7 +35,7 @@ pub struct EndProcess {
     lines: BufReader<ChildStdout>,
 }
 
-/// A process that ends with its owner.
+/// A process that ends with its owner, which gives it some time.
 struct Process(std::process::Child);
 
 impl Drop for Process {
@@ -91,7 +91,7 @@ impl EndProcess {
         }
     }
 
-    /// Its number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.0.id()
     }
@@ -101,7 +101,7 @@ impl EndProcess {
         &self.name
     }
 
-    /// Says whether that is a GPU.
+    /// Returns whether that is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
     }

@@ -15,7 +15,7 @@ pub enum End {
     Child(EndProcess),
 }
 
-/// A device of this process, or none for plain sockets, and what it does at the moment.
+/// A device of this process, or none for plain sockets, and what it currently runs.
 pub struct Here {
     bench: Option<Bench>,
     running: Option<Running>,
@@ -45,7 +45,7 @@ impl End {
         }
     }
 
-    /// Says whether it is a GPU.
+    /// Returns whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         match self {
             Self::Here(here) => here.bench.as_ref().is_some_and(Bench::is_gpu),
@@ -69,7 +69,7 @@ impl End {
         }
     }
 
-    /// Begins its part.
+    /// Starts its part.
     pub fn start(&mut self, task: &Task) -> Outcome<()> {
         match self {
             Self::Here(here) => here.start(task),
@@ -77,7 +77,7 @@ impl End {
         }
     }
 
-    /// Waits for the end of its part, and returns what it has left.
+    /// Waits for the end of its part, and returns its words.
     pub fn finish(&mut self) -> Outcome<Vec<u64>> {
         match self {
             Self::Here(here) => here.finish(),
@@ -86,7 +86,7 @@ impl End {
     }
 }
 
-/// No call of a kernel waits longer.
+/// The timeout of every call of a kernel.
 pub const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl Here {
@@ -109,7 +109,7 @@ impl Here {
         match (self.running.take(), &self.bench) {
             (Some(Running::Thread(thread)), _) => Ok(thread.join().map_err(|_| "the thread panicked")??),
             (Some(Running::Kernel(launch, job)), Some(bench)) => bench.finish(launch, &job),
-            _ => Err("nothing was begun".into()),
+            _ => Err("nothing was started".into()),
         }
     }
 }

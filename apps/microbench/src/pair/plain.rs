@@ -10,10 +10,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// How long an end waits for the other to come.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a spinning end looks in vain before it lets others have the processor in between: the other end may be
-/// among them.
+/// How long an end waits for the other one.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// How often a spinning end polls in vain before it yields the processor between polls: the other end may need it.
 const LOOKS: u32 = 4000;
 
 /// A connected socket of either kind.
@@ -34,12 +33,12 @@ impl PlainSocket for UnixStream {
     }
 }
 
-/// Looks in vain, one after another.
+/// Polls in vain, one after another.
 #[derive(Default)]
 struct Looks(u32);
 
 impl Looks {
-    /// Between two of them.
+    /// Pauses between two of them.
     fn pause(&mut self) {
         if self.0 < LOOKS {
             self.0 += 1;
@@ -50,8 +49,8 @@ impl Looks {
     }
 }
 
-/// Plays one end of one pair, or of some; returns words as the kernels do: for an echo two outcomes and
-/// the client's nanoseconds per round, for a flow bytes, begin, end and calls of each pair.
+/// Runs one end of one or several pairs; returns words as the kernels do: for an echo two outcomes and
+/// the client's nanoseconds per round, for a flow the bytes, start, end and calls of each pair.
 pub fn run(task: &Task) -> Result<Vec<u64>> {
     match task.work {
         Work::Echo { size, rounds } => {
@@ -59,7 +58,7 @@ pub fn run(task: &Task) -> Result<Vec<u64>> {
             echo(&mut *socket, task.side, size as usize, rounds)
         }
         Work::Flow(work) => {
-            // All of a server listen before the first accepts.
+            // All listeners of a server listen before the first one accepts.
             let pairs: Result<Vec<_>> = (0..work.pairs)
                 .map(|pair| {
                     let task = task.clone();
@@ -85,23 +84,23 @@ fn open(task: &Task, pair: u16) -> Result<Box<dyn PlainSocket>> {
         (EndpointKind::Tcp { spin }, Side::Server) => {
             let listener = TcpListener::bind(addr)?;
             listener.set_nonblocking(true)?;
-            let stream = accept(PATIENCE, || listener.accept())?.0;
+            let stream = accept(TIMEOUT, || listener.accept())?.0;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
         (EndpointKind::Tcp { spin }, _) => {
-            let stream = patiently(|| TcpStream::connect(addr))?;
+            let stream = retry_connect(|| TcpStream::connect(addr))?;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
         (EndpointKind::Unix { spin }, Side::Server) => {
             let listener = UnixListener::bind_addr(&name()?)?;
             listener.set_nonblocking(true)?;
-            (Box::new(accept(PATIENCE, || listener.accept())?.0), spin)
+            (Box::new(accept(TIMEOUT, || listener.accept())?.0), spin)
         }
         (EndpointKind::Unix { spin }, _) => {
             let name = name()?;
-            (Box::new(patiently(|| UnixStream::connect_addr(&name))?), spin)
+            (Box::new(retry_connect(|| UnixStream::connect_addr(&name))?), spin)
         }
         (EndpointKind::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
     };
@@ -109,16 +108,16 @@ fn open(task: &Task, pair: u16) -> Result<Box<dyn PlainSocket>> {
     Ok(socket)
 }
 
-/// Asks a listener that does not block until somebody comes: a client that has failed never does.
-fn accept<T>(patience: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-    let limit = Instant::now() + patience;
+/// Polls a non-blocking listener until a client connects, with a timeout: a client that has failed never connects.
+fn accept<T>(timeout: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = Instant::now() + timeout;
     loop {
         match ask() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if Instant::now() > limit {
                     return Err(Error::new(
                         ErrorKind::TimedOut,
-                        format!("nobody connected within {patience:?}"),
+                        format!("nobody connected within {timeout:?}"),
                     ));
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -128,9 +127,9 @@ fn accept<T>(patience: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T
     }
 }
 
-/// Tries again while the other end does not listen yet.
-fn patiently<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
-    let limit = Instant::now() + PATIENCE;
+/// Retries while the other end does not listen yet.
+fn retry_connect<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = Instant::now() + TIMEOUT;
     loop {
         match connect() {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < limit => {
@@ -145,7 +144,7 @@ fn echo(socket: &mut dyn PlainSocket, side: Side, size: usize, rounds: u64) -> R
     let mut message = vec![7; size];
     let mut words = vec![0; 2];
     if side == Side::Server {
-        // A kernel that has measured ends the stream.
+        // The client ends the stream when it has measured.
         while read(socket, &mut message)? {
             write(socket, &message)?;
             words[0] += 1;
@@ -199,7 +198,7 @@ fn flow(socket: &mut dyn PlainSocket, task: &Task, work: Flow, pair: u32) -> Res
     Ok(vec![moved, start, now_ns(), calls])
 }
 
-/// Fills `message`, on a non-blocking socket by asking again and again; false at the stream's end.
+/// Fills `message`, polling a non-blocking socket; returns false at the stream's end.
 fn read(socket: &mut dyn PlainSocket, message: &mut [u8]) -> Result<bool> {
     let (mut have, mut looks) = (0, Looks::default());
     while have < message.len() {

@@ -1,4 +1,4 @@
-//! What a process does that is an end.
+//! The main function of a process that is an end.
 
 use super::child::PairEvent;
 use super::end::End;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// What `end` takes. Other subcommands start it.
 #[derive(Args, Clone, Debug)]
 pub struct EndArgs {
-    /// Which end it is; for people who look at the list of processes.
+    /// Which end it is, for people who read the list of processes.
     #[arg(long)]
     role: String,
     /// Where a gpunetd listens. Without it the end has plain sockets only.
@@ -20,7 +20,7 @@ pub struct EndArgs {
     attach: Option<PathBuf>,
 }
 
-/// `end`: does the tasks that come in as lines, until there are no more.
+/// `end`: runs the tasks that come in as lines, until there are no more.
 pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
     let end = match &args.attach {
         None => Ok(End::plain()),

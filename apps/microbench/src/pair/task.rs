@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 pub enum Work {
     /// The client measures round trips.
     Echo { size: u64, rounds: u64 },
-    /// Each client sends `bytes`, each server receives them; or the other way, or both.
+    /// Each client sends `bytes` to its server, or the other way round, or both.
     Flow(Flow),
-    /// Verified streams both ways.
+    /// Verified streams in both directions.
     Duplex { pairs: u32, ring: u64, message: u64, bytes: u64, rounds: u64 },
 }
 
-/// Bytes as fast as they go.
+/// Bytes at full speed.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Flow {
     /// Pairs of blocks.
@@ -39,12 +39,12 @@ pub enum Direction {
     #[default]
     ToServer = 1,
     ToClient = 0,
-    /// Even pairs one way, odd pairs the other.
+    /// Even pairs to the server, odd pairs to the client.
     Both = 2,
 }
 
 impl Work {
-    /// The outcomes among the words that one end has left; none where the words behind them say more.
+    /// Returns the outcomes among the words that one end has left; none where its other words say more.
     pub fn outcomes(&self, serves: bool, words: &[u64]) -> Vec<u64> {
         match self {
             Self::Echo { .. } => words.iter().copied().skip(usize::from(!serves)).take(1).collect(),
@@ -137,7 +137,7 @@ pub struct BlockShape {
 }
 
 impl BlockShape {
-    /// Where there is no choice.
+    /// Where there is only one choice.
     pub const ONE: Self = Self { threads: 1, group: Cooperation::Block };
 }
 
@@ -146,17 +146,17 @@ impl BlockShape {
 pub struct Task {
     pub work: Work,
     pub kind: EndpointKind,
-    /// Which ends of the pairs it plays.
+    /// Which ends of the pairs it runs.
     pub side: Side,
     /// Where the first pair meets; the port is also part of a Unix socket's name.
     pub addr: SocketAddr,
-    /// On a GPU.
+    /// The shape of blocks on a GPU.
     pub shape: BlockShape,
-    /// Tells apart what several programs on a machine do at a time.
+    /// A number that tells apart programs that run at the same time.
     pub run: u32,
 }
 
-/// The ends of pairs that somebody plays.
+/// The ends of pairs that a task runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Side {
     Server,
@@ -165,7 +165,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// As kernels know it.
+    /// The same for a kernel.
     pub const fn ends(self) -> Ends {
         match self {
             Self::Server => Ends::Servers,
@@ -189,10 +189,10 @@ pub struct Ports {
     next: u16,
 }
 
-/// Ports that Linux gives nobody by itself begin below this.
+/// Ports up to this lie below the ephemeral ports that Linux assigns.
 const LAST: u16 = 31_500;
 const FIRST: u16 = 20_000;
-/// Processes with neighbouring numbers begin so far from each other: several may run at the same time.
+/// Distance between the first ports of processes with neighbouring ids: several may run at the same time.
 const APART: u32 = 40;
 
 impl Ports {
@@ -202,7 +202,7 @@ impl Ports {
         Self { ip, next: FIRST + (std::process::id() % places * APART) as u16 }
     }
 
-    /// So many in a row.
+    /// Returns the first of `ports` ports in a row.
     pub fn take(&mut self, ports: u16) -> SocketAddr {
         let port = if self.next > LAST - ports { FIRST } else { self.next };
         self.next = port + ports;

@@ -8,9 +8,9 @@ use std::fs;
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Machine {
     pub cpu: String,
-    /// Those that this process may use.
+    /// The cores that this process may use.
     pub cores: usize,
-    /// Kernel, and what it runs in, if that is a virtual machine.
+    /// The kernel, and whether it runs in a virtual machine.
     pub system: String,
     /// CUDA's version and the driver's, or why there is none.
     pub driver: String,

@@ -9,13 +9,13 @@ use std::path::Path;
 const BEGIN: &str = "<!-- gpunet-bench: begin -->";
 const END: &str = "<!-- gpunet-bench: end -->";
 
-/// Says what is wrong with a document that tables are to be put into, if something is.
+/// Checks that tables can be inserted into the document.
 pub fn check_page(path: &Path) -> Outcome<()> {
     super::check_target("--tables", path)?;
     page(path, "").map(drop)
 }
 
-/// Puts the tables into a document, in the place of those that are there between its two marks.
+/// Inserts the tables into a document, between its two marks.
 pub fn insert(report: &Report, path: &Path) -> Outcome<()> {
     let text = page(path, &render(report))?;
     Ok(std::fs::write(path, text).map_err(|error| format!("--tables {}: {error}", path.display()))?)
@@ -67,7 +67,7 @@ fn one(out: &mut String, table: &Table) {
     }
 }
 
-/// A line for each place, a column for each series.
+/// A line for each x, a column for each series.
 fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
     let mut series: Vec<(Role, &str)> = Vec::new();
     let mut places: Vec<u64> = Vec::new();
@@ -80,7 +80,7 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
             places.push(x);
         }
     }
-    // Ours first, then what it is compared with.
+    // gpunet first, then what it is compared with.
     series.sort_by_key(|(role, _)| *role as u8);
     places.sort_unstable();
     let (corner, unit) = match axis {

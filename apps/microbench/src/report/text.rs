@@ -2,7 +2,7 @@
 
 use super::{Figure, Ratio, Report, Role, Row, Table};
 
-/// What stands above all tables.
+/// The text above all tables.
 pub fn head(report: &Report) -> String {
     let machine = &report.machine;
     let mut text = format!(
@@ -41,7 +41,7 @@ fn ratios(row: &Row) -> String {
     shown.map(|ratio| format!("  {:.2}x {}", ratio.ratio, ratio.role.name())).collect()
 }
 
-/// Of times the largest ratio, of rates the smallest. Of other numbers nobody knows which way is better: the first.
+/// The largest ratio of times, the smallest of rates. Of other numbers it is unknown which is better: the first.
 fn strictest(row: &Row, role: Role) -> Option<&Ratio> {
     let mut of_role = row.ratios.iter().filter(|ratio| ratio.role == role);
     match row.figure {

@@ -92,7 +92,7 @@ impl TestDevice {
         Ok(Self { attachment, program, loading: start.elapsed() })
     }
 
-    /// Says whether it is a GPU.
+    /// Returns whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.attachment.cuda().is_some()
     }

@@ -27,7 +27,7 @@ pub fn table(
     setting.push(("rings", spell(plan.ring)));
     run.recorder.table("bandwidth", title, Axis::RateBySize, setting, 3 * sizes.len())?;
     if let Some(floor) = floor {
-        // Bare copies do not depend on a call.
+        // Bare copies do not depend on the size of a call.
         for &size in &sizes {
             let name = format!("{} a call, {}", spell(size), floor.name);
             run.recorder.row(Row { name, ..floor.clone() }.at("floor: bare copies", size));
@@ -55,7 +55,7 @@ pub fn table(
     Ok(())
 }
 
-/// One stream, with fewer bytes where a call has few.
+/// One stream, with fewer bytes in total where a call has few.
 fn flow(plan: &Plan, size: u64) -> Flow {
     Flow { message: size, bytes: plan.bytes(1, size), ..plan.flow() }
 }

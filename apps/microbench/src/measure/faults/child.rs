@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Blocks that serve.
 const BLOCKS: u16 = 4;
-/// Longer than a heartbeat may be missed ([`gpunet_proxy::Config::heartbeat`]).
+/// Longer than a heartbeat may be late ([`gpunet_proxy::Config::heartbeat`]).
 const STOPPED: Duration = Duration::from_secs(4);
-/// Launches of a program that is stopped: what one has lost the next one would lack.
+/// Launches of a program that is stopped: what the first one leaked, the second one would lack.
 const LAUNCHES: u32 = 2;
 /// Clients of each block and launch.
 const CLIENTS: u64 = 8;
@@ -56,7 +56,7 @@ enum FaultEvent {
     Failed(String),
 }
 
-/// `attend`: serves clients by blocks of a kernel, and says so in lines.
+/// `attend`: serves clients by blocks of a kernel, and reports that as lines.
 pub fn attend(device: &str, proxy: &ProxyArgs, args: &AttendArgs) -> Outcome<bool> {
     let launches = Bench::open(proxy, device)
         .and_then(|bench| (0..args.launches).try_for_each(|_| report(&one_launch(&bench, args)?)));
@@ -113,7 +113,7 @@ impl ServerProcess {
         }
         command.args(["attend", "--at", &at.to_string(), "--clients", &clients.to_string()]);
         command.args(["--launches", &launches.to_string()]);
-        // What is wrong with it comes in its lines; a panic that is meant is not to be read as one that is not.
+        // Errors come as lines; nobody shall take the intended panic on stderr for an error.
         command.env_remove("GPUNET_DAEMON").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = start_bound(&mut command, Signal::KILL)?;
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
@@ -170,7 +170,7 @@ pub fn stopped(run: &Run<'_>) -> Shown {
         let mut early = Vec::new();
         if launch == 0 {
             child.signal(Signal::STOP)?;
-            // Past the first silence: who is accepted by a call that was given up is accepted by nobody.
+            // After the first missed heartbeat: an abandoned accept call must not take a client with it.
             std::thread::sleep(STOPPED - Duration::from_millis(500));
             for block in 0..BLOCKS {
                 let mut client = child.client(block)?;

@@ -1,4 +1,4 @@
-//! The other ends of what the launches open: plain TCP.
+//! The other ends of the sockets that launches open: plain TCP.
 
 use std::io::{Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ pub const MARK: u8 = 0xa5;
 /// The first byte of a stream of which no more is read. Others are echoed.
 pub const UNREAD: u8 = 0xa6;
 
-/// Threads that echo and look until this is dropped.
+/// Threads that echo and check bytes until this is dropped.
 pub struct TcpEnds {
     addr: SocketAddr,
     state: Arc<State>,
@@ -51,7 +51,7 @@ impl TcpEnds {
         self.addr
     }
 
-    /// What was wrong so far.
+    /// The first thing that was wrong so far.
     pub fn wrong(&self) -> Option<String> {
         // Ordering: Relaxed; a count.
         let strange = self.state.strange.load(Ordering::Relaxed);

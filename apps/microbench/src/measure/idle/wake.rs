@@ -57,7 +57,7 @@ pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
 pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let title = format!("{}, a block's first {SIZE} B after a silence", bench.title());
-    // Block, echo and data thread at the same time.
+    // The block, the echo and the data thread run at the same time.
     let spin = !are_cores_few();
     let what = format!("tcp; the echo is a {} thread of this process", waits(spin));
     table(run, &bench, title, &what)?;
@@ -96,7 +96,7 @@ fn rounds(run: &Run<'_>) -> u64 {
     run.effort.of(10, 30, 60)
 }
 
-/// The device under a proxy of this process that sleeps for a short time only.
+/// The device under a proxy of this process whose data threads sleep only briefly.
 fn short(run: &Run<'_>) -> Outcome<Option<Bench>> {
     if run.proxy.names_a_daemon() {
         return Ok(None);
@@ -114,12 +114,12 @@ fn record(run: &mut Run<'_>, role: Role, name: &str, pause: u64, samples: &[u64]
     run.recorder.row(row.at(name, pause));
 }
 
-/// Lets time go by, and leaves the processor to others.
+/// Waits, and leaves the processor to others.
 fn sleep(pause: Duration) {
     std::thread::sleep(pause);
 }
 
-/// Lets time go by as a block does.
+/// Waits as a block does.
 fn wait(pause: Duration) {
     let start = Instant::now();
     while start.elapsed() < pause {

@@ -209,7 +209,7 @@ pub fn are_cores_few() -> bool {
     *FEW
 }
 
-/// Pauses between two polls: where cores are few the other end may need this one.
+/// Between two looks: where cores are few the other end may need this one.
 fn spin(few: bool) {
     if few {
         std::thread::yield_now();

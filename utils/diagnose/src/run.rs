@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-/// EX_USAGE: a wrong command line is none of the verdicts.
+/// EX_USAGE: a bad command line is none of the verdicts.
 pub const USAGE: u8 = 64;
 
 /// Runs the program.
@@ -56,11 +56,11 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> io::Result<()> {
     out.flush()
 }
 
-/// What was found out, if it could be told. A reader that has seen enough is no failure.
+/// The exit code, given whether the report could be printed. A reader that stops reading is no failure.
 fn written(outcome: io::Result<()>, code: ExitCode) -> ExitCode {
     match outcome {
         Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
-            // Where this cannot be printed either, the code says it.
+            // If this cannot be printed either, the exit code still tells.
             let _ = writeln!(io::stderr(), "gpunet-diagnose: the report cannot be written: {why}");
             ExitCode::from(Verdict::CannotWork.code())
         }
@@ -78,7 +78,7 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
     let devices = devices(&facts);
     let tests: Vec<Test> = selected.iter().filter_map(|id| Test::of(id)).collect();
     if system.is_here() {
-        // What is required of a GPU is shown by its tests, selected or not.
+        // Requirements of a GPU are shown by its tests, whether selected or not.
         let wanted = if args.require.is_empty() { tests.clone() } else { Test::ALL.to_vec() };
         checks.extend(try_all(&facts, &devices, &wanted));
     } else {

@@ -5,7 +5,7 @@
 //! | `device` | opening a device; memory, launches, ends (the module with `unsafe`) |
 //! | `words` | round trips of two words between the device and a CPU thread |
 //! | `ring` | bytes through a ring, both ways and between two blocks, with CRC |
-//! | `order` | stale reads behind a published word, and the proof that they would be counted |
+//! | `order` | stale reads after a published word, and proof that they would be counted |
 //! | `echo` | sockets over tcp, peer and rc |
 //!
 //! They run in a child process ([`crate::child`]), so that neither a fault nor a hang of a driver takes the
@@ -114,7 +114,7 @@ impl Test {
     }
 }
 
-/// What a test found.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// All is right: the evidence.

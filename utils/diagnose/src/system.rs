@@ -1,4 +1,4 @@
-//! The machine's own account of itself: `/proc`, `/sys`, `/dev`, `/etc`, the environment.
+//! What the machine tells about itself: `/proc`, `/sys`, `/dev`, `/etc`, the environment.
 
 pub mod pci;
 
@@ -29,7 +29,7 @@ impl System {
     /// This machine.
     #[must_use]
     pub fn here() -> Self {
-        // Lossy: a name or value that is not UTF-8 is none that is asked for.
+        // Lossy: no name or value of interest is other than UTF-8.
         let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
         let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
         Self { root: PathBuf::from("/"), environment }

@@ -21,7 +21,7 @@ impl Driver {
     /// Asks. No context is made on a GPU.
     #[must_use]
     pub fn ask() -> Self {
-        // It can ask for eager loading only while the process has one thread: nothing comes before.
+        // Eager loading can be asked for only while the process has one thread, so this comes first.
         let probe = probe();
         let backend = |kind| {
             let found = probe.cpu_mapping.iter().find(|backend| backend.kind == kind);
@@ -155,14 +155,14 @@ fn loopback() -> Option<bool> {
     }))
 }
 
-/// Where a daemon is looked for, what says so, and whether programs are told to use it.
+/// Returns where a daemon is expected, what names that path, and whether programs are told to use it.
 struct Sought {
     path: PathBuf,
     by: &'static str,
     named: bool,
 }
 
-/// A variable that is empty names no daemon, to the programs neither.
+/// An empty variable names no daemon, as for the programs.
 fn sought(option: Option<&Path>, variable: Option<&OsStr>) -> Sought {
     let variable = variable.filter(|path| !path.is_empty()).map(Path::new);
     match (option, variable) {

@@ -30,7 +30,7 @@ pub fn print(out: &mut impl Write, report: &Report, quiet: bool) -> io::Result<(
     summary(out, report)
 }
 
-/// Checks in a row that say the same are one line.
+/// A line of the report. Consecutive checks with the same outcome share one.
 struct ReportLine<'a> {
     first: &'a Check,
     name: String,
@@ -60,7 +60,7 @@ fn same(a: &Check, b: &Check) -> bool {
     !a.is_ok() && a.group() == b.group() && key(a) == key(b)
 }
 
-/// Not as it should be, and it costs something.
+/// Returns whether the check is not ok and costs something.
 fn counts(check: &Check) -> bool {
     !check.is_ok() && check.impact != Impact::Nothing
 }

@@ -1,7 +1,7 @@
 //! The device under test: what it is, its memory, launches that end.
 //!
-//! Everything unsafe of the self-tests is here: a launch hands out addresses, and [`Job`] keeps what they
-//! point to until the kernel has ended.
+//! All unsafe code of the self-tests is here: a launch hands out addresses, and [`Job`] keeps the memory
+//! they point to until the kernel has ended.
 
 use super::LIMIT;
 use gpu_usermap::PinnedRegion;
@@ -97,7 +97,7 @@ impl TestDevice {
         self.attachment.cuda().is_some()
     }
 
-    /// Says what was loaded.
+    /// Describes the loaded kernels.
     pub fn loaded(&self) -> String {
         let (size, ms) = (PTX.len() >> 10, self.loading.as_millis());
         format!("{size} KiB of PTX for sm_80 assembled and loaded in {ms} ms")
@@ -112,10 +112,10 @@ impl TestDevice {
         Ok(Job { region, registration, own: alloc(own.max(64))?, results: alloc(RESULTS * 8)? })
     }
 
-    /// Runs a kernel of one block or two, and `host` on this thread meanwhile.
+    /// Runs a kernel of one or two blocks, and `host` on this thread at the same time.
     ///
-    /// Gives what `host` returned, the result words and the memory, once the kernel has ended. `host` comes to
-    /// an end by itself, whatever the kernel does.
+    /// Returns the result of `host`, the result words and the memory, once the kernel has ended. `host` must end
+    /// by itself, whatever the kernel does.
     pub fn run<K: Kernel, T>(
         &self,
         job: Job,

@@ -1,4 +1,4 @@
-//! Message passing between device and CPU and between two blocks: no stale word, and stale ones are counted.
+//! Message passing between device and CPU and between two blocks: no word is stale, and stale ones would be counted.
 
 use super::device::{Job, TestDevice, of_host, outcome};
 use super::{Direction, Found, LIMIT};
@@ -16,7 +16,7 @@ const FLAG: usize = 0;
 const ACK: usize = 256;
 const DATA: usize = 4096;
 const OWN: usize = DATA + WORDS as usize * 8;
-/// Two blocks have words of their own each.
+/// Two blocks have their own words each.
 const SIZE: usize = OWN + 2 * WORDS as usize * 8;
 
 pub fn run(device: &TestDevice) -> Result<Found, String> {

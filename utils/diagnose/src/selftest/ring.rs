@@ -99,7 +99,7 @@ fn one(device: &TestDevice, direction: Direction, capacity: usize, shift: usize)
     compare(&bytes, sent, received, &arrived)
 }
 
-/// The CRC of the pattern and of what arrived, by the CPU; those of both ends by the kernel's own way.
+/// The CRC of the pattern and of what arrived, computed by the CPU; those of both ends by the kernel's own code.
 fn compare(bytes: &[u8], sent: u64, received: u64, arrived: &[u8]) -> Result<(), String> {
     let right = u64::from(crc32fast::hash(bytes));
     if sent != right {

@@ -1,4 +1,4 @@
-//! PCI devices as `/sys/bus/pci` shows them: where they hang, how far apart they are.
+//! PCI devices as `/sys/bus/pci` shows them: where they are attached, how far apart they are.
 
 use super::System;
 use std::fmt;

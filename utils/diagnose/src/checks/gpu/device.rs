@@ -1,4 +1,4 @@
-//! What the driver says of a GPU.
+//! What the driver reports about a GPU.
 
 use crate::check::Check;
 use crate::libraries::Gpu;

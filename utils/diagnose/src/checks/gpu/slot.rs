@@ -1,4 +1,4 @@
-//! What the PCI bus says of a GPU.
+//! What the PCI bus reports about a GPU.
 
 use crate::check::Check;
 use crate::checks::size;
@@ -57,7 +57,7 @@ fn link(gpu: &PciDevice) -> Check {
             format!("x{now} of x{most}, {speed}"),
             "seat the GPU in a slot with all lanes, look at the slot's bifurcation and at `dmesg` (AER)",
         ),
-        // The speed goes down while the GPU idles, and says nothing.
+        // The speed goes down while the GPU idles, so it tells nothing.
         Some((now, _)) => Check::ok(ID, format!("x{now}, {speed} at this moment")),
     }
 }

@@ -1,4 +1,4 @@
-//! A running kernel with the memory it uses, and what it leaves there.
+//! A running kernel with the memory it uses, and the results it leaves there.
 
 use gpu_usermap::cuda::CopyError;
 use gpunet_proxy::abi::Error;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
 pub const STUCK: Duration = Duration::from_secs(15);
 
-/// Why a kernel's work cannot be had.
+/// Why a kernel did not finish its work.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// It did not end after it was cancelled.
@@ -24,7 +24,7 @@ pub enum WorkError {
 /// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as long as the process lives.
 #[derive(Debug)]
 pub struct Work<M> {
-    /// Both are there until `finish`, which consumes them.
+    /// Present until `finish` consumes both.
     running: Option<(Launch, M)>,
 }
 
@@ -53,7 +53,7 @@ impl<M> Work<M> {
         self.launch().map_or(Ok(true), Launch::is_finished)
     }
 
-    /// Waits for the end, at most `limit`; says whether it came.
+    /// Waits for the end, at most `limit`; returns whether the kernel has ended.
     ///
     /// # Errors
     /// The kernel failed.
@@ -77,7 +77,7 @@ impl<M> Work<M> {
         if self.wait(STUCK)? { Ok(()) } else { Err(WorkError::Stuck) }
     }
 
-    /// Waits for the end and gives the memory back. Sockets that the kernel left open are closed, or kept.
+    /// Waits for the end and returns the memory. `policy` decides whether sockets that the kernel left open are closed.
     ///
     /// # Errors
     /// The kernel failed.
@@ -97,7 +97,7 @@ impl<M> Drop for Work<M> {
         // An error means that the kernel has ended too.
         if let Ok(false) = launch.wait_timeout(STUCK) {
             eprintln!("{}", WorkError::Stuck);
-            // It may write there for as long as this process lives.
+            // The kernel may write there for as long as this process lives.
             return std::mem::forget((launch, memory));
         }
         let _ = launch.finish(FinishPolicy::Close);
@@ -133,7 +133,7 @@ pub fn row<const N: usize>(buffer: &DeviceBuffer) -> Result<[u64; N], CopyError>
     Ok(rows(buffer, 1)?.pop().unwrap_or([0; N]))
 }
 
-/// What an errno means, in the device library's words if it knows it, else in the system's.
+/// Describes an errno in the device library's words if it knows it, else in the system's.
 #[must_use]
 pub fn errno_text(errno: i32) -> String {
     let unknown = Error::from_errno(i32::MAX).text();

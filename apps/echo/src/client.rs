@@ -32,7 +32,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
         complain(&outturn.complaints);
         runs.push(outturn.run);
         interrupted = outturn.interrupted;
-        // Nothing was there for the first size, so nothing will be for the others.
+        // Nobody listens for the first size, so nobody will for the others.
         if interrupted || outturn.unreachable {
             break;
         }
@@ -48,7 +48,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
 }
 
 /// Runs one size against the first address that answers, and forgets those that do not: a name may
-/// stand for an IPv6 and an IPv4 address of which one is served.
+/// resolve to an IPv6 and an IPv4 address of which only one is served.
 fn reach(
     kernels: &Kernels,
     mut memory: ClientMemory,

@@ -1,7 +1,7 @@
 //! Starting kernels and reading what they leave.
 //!
-//! Everything unsafe of the host side is here (and in `ticks`): a launch hands out addresses, and
-//! who launches answers for what they point to. [`Work`] keeps that memory until its kernel has
+//! All unsafe code of the host side is here (and in `ticks`): a launch hands out addresses, and the
+//! launching code must keep what they point to. [`Work`] keeps that memory until its kernel has
 //! ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
@@ -24,14 +24,14 @@ const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
 /// more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 
-/// Connections that may wait to be accepted; the system cuts it to its own limit.
+/// Connections that may wait to be accepted; the system reduces it to its own limit.
 const BACKLOG: u32 = 4096;
 
 /// A device with its sockets and the kernels.
 pub struct Kernels {
     program: Program,
     attachment: Attachment,
-    /// Threads of a block, and what may be tried instead when the blocks do not fit.
+    /// Threads of a block, and smaller numbers to try when the blocks do not fit.
     threads: Vec<u32>,
 }
 
@@ -51,7 +51,7 @@ pub struct ServerMemory {
     blocks: u32,
 }
 
-/// What the clients' kernel uses; good for several runs.
+/// What the clients' kernel uses, for several runs.
 pub struct ClientMemory {
     work: DeviceBuffer,
     records: DeviceBuffer,
@@ -61,7 +61,7 @@ pub struct ClientMemory {
     blocks: u32,
 }
 
-/// What one run of the clients sends where.
+/// What one run of the clients sends, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The server.
@@ -129,8 +129,8 @@ impl Kernels {
         self.attachment.cuda().is_some()
     }
 
-    /// Makes sure that a server of so many blocks and clients of so many run at the same time: each
-    /// would wait for the other for ever otherwise. Takes smaller blocks for it if it may.
+    /// Makes sure that the blocks of the server and of the clients run at the same time: otherwise each
+    /// would wait for the other forever. Takes smaller blocks if it may.
     pub fn fit(&mut self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
         loop {
             let threads = self.threads[0];
@@ -249,8 +249,8 @@ impl Kernels {
         Ok(Work::new(launch, memory))
     }
 
-    /// Lets a GPU make room for the largest kernel's stack. Later, beside a kernel that waits, the
-    /// driver would wait for that kernel first, for ever.
+    /// Makes a GPU's driver allocate the largest kernel's stack. Later, beside a kernel that waits, the
+    /// driver would wait for that kernel first, forever.
     pub fn warm_up(&self, memory: ClientMemory) -> Result<ClientMemory, Error> {
         if !self.on_gpu() {
             return Ok(memory);
@@ -276,7 +276,7 @@ impl Kernels {
     }
 }
 
-/// Stops the server and sums up its blocks. Blocks that stopped by themselves say why.
+/// Stops the server and adds up the results of its blocks, and why a block stopped by itself.
 pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
     work.end()?;
     let memory = work.finish(FinishPolicy::Close)?;
@@ -293,7 +293,7 @@ pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
     Ok(total)
 }
 
-/// Reads what clients that have ended left: a record for each connection, and the samples of all.
+/// Reads the results of clients that have ended: a record for each connection, and the samples of all.
 pub fn end_clients(
     work: Work<ClientMemory>,
     load: &Load,

@@ -2,7 +2,7 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | what is wanted | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
+//! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the three programs | `demo` (both halves in this process), `server`, `client` |
 //! | what they share | gpunet-app's `device` (where kernels run) and `work` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
 //!
@@ -43,8 +43,8 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     // GPUNET_LOG=debug shows what the proxy does.
     let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // Hundreds of connections need more than the usual 1,024 descriptors. Whoever set a lower hard
-    // limit meant it, and connections beyond it are refused in order.
+    // Hundreds of connections need more than the usual 1,024 descriptors. A lower hard limit is respected:
+    // connections beyond it fail with an error.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let interrupt = Interrupt::install().map_err(Error::Signals)?;
@@ -67,9 +67,9 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints the report; the exit code says whether all was well.
+/// Prints the report and returns the exit code.
 fn finish(report: &Report, json: bool) -> ExitCode {
-    // Where nothing came back the errors say it all, but a program wants its object.
+    // If nothing came back the errors tell everything, but JSON is printed in any case.
     if json || report.messages > 0 || report.errors == 0 {
         report.print(json);
     }

@@ -1,11 +1,11 @@
-//! What is printed at the end: a table for people, one object for programs.
+//! What is printed at the end: a table, or one JSON object.
 
 use gpunet_app::cli::{print, spell};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
 
-/// Everything a demonstration or a client did.
+/// The results of a demonstration or a client.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// "cpu", or the GPU's name.
@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// Prints it to stdout, in the one form or the other.
+    /// Prints it to stdout, as JSON or as a table.
     pub fn print(&self, json: bool) {
         if json { print_json(self) } else { print(self) }
     }

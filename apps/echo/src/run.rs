@@ -13,17 +13,17 @@ use gpunet_echo_kernel::record::{Driven, Outcome};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// Kernels' own waits end after this (connect, send, receive).
+/// The timeout of kernels' calls (connect, send, receive).
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Clients that finish no message for so long are cancelled. Longer than [`TIMEOUT`], which is to
-/// strike first, and longer than the largest message takes anywhere.
+/// Clients that finish no message within this time are cancelled. It is longer than [`TIMEOUT`], which shall
+/// expire first, and longer than the largest message takes anywhere.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Ring of each direction: the device library's default.
 pub const RING: u64 = 256 << 10;
 
-/// Nobody's address; whoever runs a load sets the real one.
+/// A placeholder; the code that runs a load sets the real address.
 const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 impl LoadArgs {
@@ -53,11 +53,11 @@ impl LoadArgs {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct Outturn {
     /// The figures.
     pub run: Run,
-    /// Nobody could connect.
+    /// No client could connect.
     pub unreachable: bool,
     /// Ctrl-C ended it.
     pub interrupted: bool,
@@ -82,8 +82,8 @@ pub fn run(
     Ok((memory, outturn))
 }
 
-/// Waits for the end of the clients, and brings it about when somebody presses Ctrl-C or nothing
-/// moves any more. Returns whether it was Ctrl-C.
+/// Waits for the end of the clients; ends them on Ctrl-C or if they make no progress.
+/// Returns whether it was Ctrl-C.
 fn watch(work: &Work<ClientMemory>, interrupt: &Interrupt, progress: &mut Progress) -> Result<bool, Error> {
     let mut moved = (0, Instant::now());
     while !work.wait(Duration::from_millis(50))? {
@@ -130,7 +130,7 @@ fn sum_up(
     Outturn { run, unreachable, interrupted, complaints }
 }
 
-/// What Ctrl-C ended has not failed.
+/// Connections that Ctrl-C ended have not failed.
 fn is_failure(record: &Driven, interrupted: bool) -> bool {
     let canceled = gpunet_abi::Error::Canceled.errno() as u64;
     match record.outcome {
@@ -141,7 +141,7 @@ fn is_failure(record: &Driven, interrupted: bool) -> bool {
     }
 }
 
-/// Says once what happened to several connections.
+/// Describes in one line what happened to several connections.
 fn complaints<'a>(run: &str, failed: impl Iterator<Item = (usize, &'a Driven)>, load: &Load) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (connection, record) in failed {
@@ -174,7 +174,7 @@ fn explain(record: &Driven, load: &Load) -> String {
     }
 }
 
-/// Prints complaints, the first few in full.
+/// Prints the first few errors in full.
 pub fn complain(complaints: &[String]) {
     const SHOWN: usize = 5;
     complaints.iter().take(SHOWN).for_each(|line| eprintln!("gpunet-echo: {line}"));

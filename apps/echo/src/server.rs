@@ -40,7 +40,7 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let bound = args.addr.try_each(|addr| kernels.listen(addr, options))?;
     let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
     let greeting = format!("listening on {}", bound.addr);
-    // Stdout belongs to the one object.
+    // Stdout is for the JSON object alone.
     if args.device.json {
         eprintln!("{greeting}")
     } else {
@@ -83,7 +83,7 @@ fn ring(connections: u32) -> u64 {
     (1 << share.max(1).ilog2()).clamp(16 << 10, 256 << 10)
 }
 
-/// Blocks on the CPU: as many as run at a time, at least two, so that one can serve while the other
+/// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while the other
 /// accepts. More would only wake each other.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))

@@ -86,8 +86,8 @@ pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome
     ])
 }
 
-/// Returns how long all blocks took together. On a GPU all run at once: the time of the slowest, by its own clock. On the
-/// CPU there may be more blocks than cores, which then take turns: the time of the launch.
+/// Returns how long all blocks took together. On a GPU all run at once: the time of the slowest, by its own clock.
+/// On the CPU there may be more blocks than cores, which then take turns: the time of the launch.
 fn together(on_gpu: bool, blocks: &[u64], launch: Duration) -> Duration {
     let longest = blocks.iter().copied().max().unwrap_or(0);
     if on_gpu { Duration::from_nanos(longest.max(1)) } else { launch }

@@ -1,4 +1,4 @@
-//! Why the program cannot do what it was asked to do.
+//! Why the program cannot go on.
 
 use gpu_usermap::cuda::{CopyError, LoadModuleError};
 use gpunet_app::cli::ResolveError;

@@ -1,7 +1,7 @@
 //! Starting kernels and reading what they leave.
 //!
-//! Everything unsafe of the host side is here: a launch hands out addresses, and who launches
-//! answers for what they point to. [`Work`] keeps that memory until its kernel has ended, so the
+//! All unsafe code of the host side is here: a launch hands out addresses, and the launching code
+//! must keep what they point to. [`Work`] keeps that memory until its kernel has ended, so the
 //! rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
@@ -35,7 +35,7 @@ pub struct Kernels {
     threads: u32,
 }
 
-/// What the kernel of one end uses; good for several connections.
+/// What the kernel of one end uses, for several connections.
 pub struct Memory {
     work: DeviceBuffer,
     tests: DeviceBuffer,
@@ -52,7 +52,7 @@ pub struct Bound {
     pub addr: SocketAddr,
 }
 
-/// Which end a kernel is.
+/// The end that a kernel runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Role {
     /// Accepts from a listener.
@@ -61,7 +61,7 @@ pub enum Role {
     Client(SocketAddr, Options),
 }
 
-/// How many bytes went each way before, of which the last counts for what the next one is.
+/// How many bytes went each way before: the value of the next byte follows from its position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Positions {
     /// Of the sending direction.
@@ -88,8 +88,8 @@ impl Kernels {
         self.attachment.device_name().to_owned()
     }
 
-    /// Makes sure that both ends run at the same time: each would wait for the other for ever
-    /// otherwise.
+    /// Makes sure that both ends run at the same time: otherwise each would wait for the other
+    /// forever.
     pub fn fit_both(&self) -> Result<(), Error> {
         Ok(self.attachment.check_co_resident(&self.program, &[(Rstream::ENTRY, 2, self.threads)])?)
     }
@@ -118,7 +118,7 @@ impl Kernels {
         }
     }
 
-    /// Memory for one end of connections with so many tests, of transfers of up to `size` bytes.
+    /// Memory for one end of connections with up to `tests` tests and transfers of up to `size` bytes.
     pub fn memory(&self, size: u64, tests: usize) -> Result<Memory, Error> {
         Ok(Memory {
             work: self.attachment.alloc(Rstream::work_bytes(size))?,
@@ -129,8 +129,7 @@ impl Kernels {
         })
     }
 
-    /// Starts one end of one connection. The tests are as many and as large as the memory is for,
-    /// at most.
+    /// Starts one end of one connection. The tests must fit the memory in number and size.
     pub fn start(
         &self,
         mut memory: Memory,
@@ -180,7 +179,7 @@ impl Kernels {
     }
 }
 
-/// Waits for a kernel and reads what it left: how it ended, and the nanoseconds of each test done.
+/// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished test.
 pub fn finish(work: Work<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
     // The listener stays open.
     let memory = work.finish(FinishPolicy::Keep)?;

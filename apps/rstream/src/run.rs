@@ -12,10 +12,10 @@ use gpunet_app::work::{Work, errno_text};
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
 use std::time::Duration;
 
-/// Kernels' waits within a connection end after this. An accept waits as long as it takes.
+/// The timeout of kernels' waits within a connection. An accept waits as long as it takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often Ctrl-C is looked for.
+/// How often to check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves clients, one after another.
@@ -57,7 +57,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
                 if ended.outcome != Outcome::Connect || addrs.len() == 1 || session.report.interrupted {
                     break ended;
                 }
-                // A name may stand for an IPv6 and an IPv4 address of which one is served.
+                // A name may resolve to an IPv6 and an IPv4 address of which only one is served.
                 addrs.remove(0);
             };
             if ended.outcome != Outcome::Good {
@@ -73,7 +73,7 @@ pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     session.kernels.fit_both()?;
     let bound = session.listen(&args.addr)?;
-    // All memory before a kernel waits: allocating beside one is best avoided.
+    // All memory is allocated before a kernel waits: allocating beside one is best avoided.
     let (mut server, mut client) = (session.end("server")?, session.end("client")?);
     server.silent = true;
     session.report.say(&format!("listening on {}", bound.addr));
@@ -84,7 +84,7 @@ pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, Error>
             let serving = session.start(&mut server, Role::Server(bound), connection)?;
             let role = Role::Client(bound.addr, session.options);
             let driving = session.start(&mut client, role, connection)?;
-            // The client ends by itself in any case: its waits are bounded.
+            // The client ends by itself in any case, because its waits are bounded.
             let drove = session.finish(&mut client, driving, connection, interrupt)?;
             if drove.outcome != Outcome::Good {
                 // The server may still wait for it.
@@ -105,9 +105,9 @@ struct Session {
     plan: Vec<Vec<Step>>,
     options: Options,
     verify: bool,
-    /// Another address is there to be tried.
+    /// Another address is left to try.
     unreachable_is_no_error: bool,
-    /// The other end has failed, so what an end was cancelled out of is no error of its own.
+    /// The other end has failed, so a cancelled call of this end is no error of its own.
     given_up: bool,
     report: Report,
 }
@@ -115,9 +115,9 @@ struct Session {
 /// One end, over its connections.
 struct End {
     name: &'static str,
-    /// Its rows are not printed.
+    /// Whether its rows are not printed.
     silent: bool,
-    /// None while a kernel has it.
+    /// None while a kernel uses it.
     memory: Option<Memory>,
     positions: Positions,
 }
@@ -206,7 +206,7 @@ impl Session {
         }
     }
 
-    /// Ends an end whose other end has failed, unless it finds that out soon by itself.
+    /// Cancels an end whose other end has failed, unless it ends soon by itself.
     fn give_up(&mut self, work: &Work<Memory>) {
         const SOON: Duration = Duration::from_secs(2);
         if let Ok(false) = work.wait(SOON) {
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Stops everything, which waits until what was sent has arrived.
+    /// Stops everything, after waiting until what was sent has arrived.
     fn close(self) -> Report {
         let closed = self.kernels.close();
         if closed.undelivered > 0 && self.report.errors == 0 && !self.report.interrupted {
@@ -238,6 +238,6 @@ fn explain(ended: &Ended) -> String {
         Outcome::Recv => format!("receive failed {place}: {}", error()),
         Outcome::Ended => format!("the other end ended its stream {place}"),
         Outcome::Differs => format!("data verification failed at byte {detail} of what was received"),
-        Outcome::Extra => format!("{detail} bytes more came than was agreed; are both told the same counts?"),
+        Outcome::Extra => format!("{detail} more bytes came than agreed; do both ends have the same counts?"),
     }
 }

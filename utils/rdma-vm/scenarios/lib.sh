@@ -34,8 +34,8 @@ skip() {
     echo "$*"
     exit 77
 }
-# left_out WHAT...: a program of others that crashes, again and again, is left out. The verdict is about this project, but
-# the summary says so.
+# left_out WHAT...: leaves out a foreign program that crashes repeatedly. The verdict is about this project, but the
+# summary names what was left out.
 left_out() { echo "LEFT OUT: $*"; }
 say_step() { echo "[$(cut -d' ' -f1 /proc/uptime)] $*"; }
 

@@ -17,7 +17,7 @@ const BAD_COMMAND_LINE: u8 = 2;
 pub enum Refusal {
     /// The text of `--help` or `--version`.
     Text(clap::Error),
-    /// One line that says what is wrong.
+    /// One line with the error.
     Wrong(String),
 }
 

@@ -101,7 +101,7 @@ fn lines(table: &Table) -> Vec<Curve<'_>> {
     lines
 }
 
-/// Lines of about so many letters, broken between words.
+/// Breaks a text between words into lines of about `letters` letters.
 fn wrap(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -99,7 +99,7 @@ fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {
 /// Why a foreign program gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RunError {
-    /// It crashed, which says nothing about anybody else.
+    /// It crashed, which is no fault of this program.
     Crashed(String),
     /// It ended with an error, did not end, or its output was not understood.
     Failed(String),

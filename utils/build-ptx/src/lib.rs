@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`shipped`] | the project's own kernels: package, output file, features |
 //! | [`toolchain`], [`debian`] | the pinned compiler, and finding the sources of `core` for it |
-//! | [`graph`] | what `cargo metadata` says about a kernel crate and its dependencies |
+//! | [`graph`] | what `cargo metadata` tells about a kernel crate and its dependencies |
 //! | [`ptx`], [`wrapper`] | one cargo call that leaves PTX, the same bytes on every machine |
 //! | [`text`] | reads PTX text: functions, instructions, data |
 //! | [`lint`] | the rules every PTX file must meet |

@@ -30,7 +30,7 @@ pub struct Location {
     pub line: usize,
     /// The function it is in, by its name in Rust.
     pub function: Option<String>,
-    /// The line of Rust it comes from, where the PTX says so.
+    /// The line of Rust it comes from, if the PTX tells.
     pub source: Option<String>,
     /// An instruction's opcode, or the offending name.
     pub text: String,

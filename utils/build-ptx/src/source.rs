@@ -2,7 +2,7 @@
 
 use crate::text::{Function, Module, SourceLine};
 
-/// Describes the line of Rust that instruction number `index` of `function` comes from, if the PTX says so.
+/// Describes the line of Rust that instruction number `index` of `function` comes from, if the PTX tells.
 ///
 /// The compiler names the innermost function that it has inlined. If that is not one of the kernel's own, the last line of the
 /// kernel before the instruction is added, which is at the call or just before it.

@@ -125,7 +125,7 @@ pub enum Found {
 
 /// Runs tests on a device, in order. `begin` is told before each, `done` after it.
 ///
-/// `addresses` are those of RDMA devices; without one the test of rc says that there is none.
+/// `addresses` are those of RDMA devices; without one the test of rc reports that there is none.
 pub fn run(
     name: DeviceName,
     tests: &[Test],

@@ -121,7 +121,7 @@ impl System {
         self.exists(&format!("/sys/module/{name}"))
     }
 
-    /// A loaded kernel module's version, where it tells one.
+    /// A loaded kernel module's version, if it has one.
     #[must_use]
     pub fn module_version(&self, name: &str) -> Option<String> {
         self.read(&format!("/sys/module/{name}/version"))

@@ -1,4 +1,4 @@
-//! A live daemon and a client that says and writes anything: packets, with descriptors or without, and the words of its
+//! A live daemon and a client that sends and writes anything: packets, with descriptors or without, and the words of its
 //! region. A client that keeps to the rules is served all the time, and nothing is left of the others.
 #![no_main]
 

@@ -41,7 +41,7 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Pixel = (i32, i32);
 
-/// How a line looks: its colour, and the shape that tells it from others without colour.
+/// How a line looks: its colour, and the shape that distinguishes it without colour.
 #[derive(Clone, Copy)]
 struct Look {
     role: Role,

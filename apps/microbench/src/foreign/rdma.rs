@@ -99,7 +99,7 @@ fn mean(us: f64) -> Percentiles {
     Percentiles { samples: 1, p50_us: us, p90_us: us, p99_us: us, max_us: us }
 }
 
-/// Returns what came of a client of `server`. If both have failed, the one that has crashed counts.
+/// Returns the result of a client of `server`. If both have failed, a crash of the server counts.
 fn judge<T>(server: &mut Owned, result: Result<T, RunError>) -> Result<T, RunError> {
     let crashed = server.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
     match (result, crashed) {

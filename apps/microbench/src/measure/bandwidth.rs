@@ -252,7 +252,8 @@ fn several_threads(
         return Ok(());
     }
     if run.proxy.names_a_daemon() {
-        run.recorder.note("without a row for several data threads: the daemon has as many as it was told");
+        run.recorder
+            .note("without a row for several data threads: the daemon's settings decide their number");
         return Ok(());
     }
     let data_threads = available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(2, 8);

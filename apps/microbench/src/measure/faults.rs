@@ -185,7 +185,7 @@ fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcom
     let limit = Instant::now() + SOON;
     while bench.attachment().usage().sockets > 0 {
         if Instant::now() > limit {
-            return Err(format!("sockets that stay: {:?}", bench.attachment().usage()).into());
+            return Err(format!("sockets that were not freed: {:?}", bench.attachment().usage()).into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -87,7 +87,7 @@ impl EndProcess {
                 Ok(child)
             }
             PairEvent::Failed(reason) => Err(reason.into()),
-            PairEvent::Words(_) => Err("an event out of turn".into()),
+            PairEvent::Words(_) => Err("an unexpected event".into()),
         }
     }
 
@@ -117,7 +117,7 @@ impl EndProcess {
         match self.event()? {
             PairEvent::Words(words) => Ok(words),
             PairEvent::Failed(reason) => Err(reason.into()),
-            PairEvent::Ready { .. } => Err("an event out of turn".into()),
+            PairEvent::Ready { .. } => Err("an unexpected event".into()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The machine that the figures are of.
+//! The machine on which the figures were measured.
 
 use gpu_usermap::probe::probe;
 use serde::{Deserialize, Serialize};

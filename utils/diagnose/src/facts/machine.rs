@@ -85,7 +85,7 @@ fn cgroup_left(system: &System) -> Option<u64> {
     ];
     let left = |(limit, used): &(String, String)| {
         let limit = system.number(limit)?;
-        // Version 1 says "none" by a number near 2^63.
+        // Version 1 means "none" by a number near 2^63.
         (limit < 1 << 60).then(|| limit.saturating_sub(system.number(used).unwrap_or(0)))
     };
     files.iter().find_map(left)

@@ -41,7 +41,7 @@ pub fn find<'a>(report: &'a Value, id: &str) -> &'a Value {
     checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {report:#}"))
 }
 
-/// A directory that goes with the value.
+/// A directory that is removed when the value is dropped.
 pub struct Tree(PathBuf);
 
 impl Tree {
@@ -88,7 +88,7 @@ impl Tree {
         self.link(&format!("sys/bus/pci/devices/{address}"), &format!("../../../devices/{path}"))
     }
 
-    /// What the program says of this machine, and its exit code.
+    /// The program's report on this machine, and its exit code.
     pub fn diagnose(&self) -> (Value, i32) {
         let output = run(&["--json", "--root", self.0.to_str().expect("a plain path")]);
         (object(&output), output.status.code().expect("an end by itself"))

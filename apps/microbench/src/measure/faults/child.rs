@@ -200,7 +200,7 @@ pub fn stopped(run: &Run<'_>) -> Shown {
     Ok((told as f64, "times ENETDOWN; all clients served"))
 }
 
-/// Has a block panic: its clients and the others' are reset at once, and the process knows where and why.
+/// Has a block panic: its clients and the others' are reset at once, and the process reports the place and the reason.
 pub fn panics(run: &Run<'_>) -> Shown {
     let mut child = ServerProcess::start(run, 1, 1)?;
     child.ready()?;
@@ -219,10 +219,10 @@ pub fn panics(run: &Run<'_>) -> Shown {
     let reset = start.elapsed();
     match child.event()? {
         FaultEvent::Failed(why) if why.contains(Attend::LAST_WORDS) && why.contains("faults.rs") => {}
-        other => return Err(format!("it does not know where and why: {other:?}").into()),
+        other => return Err(format!("the place and reason of the panic are not reported: {other:?}").into()),
     }
     if start.elapsed() > SOON {
-        return Err(format!("it knows after {:?}", start.elapsed()).into());
+        return Err(format!("the panic was reported only after {:?}", start.elapsed()).into());
     }
     Ok((reset.as_secs_f64() * 1e3, "ms"))
 }

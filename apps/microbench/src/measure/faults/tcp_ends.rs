@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
-/// The first byte, and every other, of a stream that a launch leaves.
+/// Every byte of a stream that a launch leaves.
 pub const MARK: u8 = 0xa5;
 /// The first byte of a stream of which no more is read. Others are echoed.
 pub const UNREAD: u8 = 0xa6;
@@ -20,7 +20,7 @@ pub struct TcpEnds {
 #[derive(Default)]
 struct State {
     over: AtomicBool,
-    /// Bytes that came by a stream to which they do not belong.
+    /// Bytes that arrived on a stream to which they do not belong.
     strange: AtomicU64,
     failure: Mutex<Option<String>>,
     unread: Mutex<Vec<TcpStream>>,
@@ -56,7 +56,7 @@ impl TcpEnds {
         // Ordering: Relaxed; a count.
         let strange = self.state.strange.load(Ordering::Relaxed);
         if strange > 0 {
-            return Some(format!("{strange} bytes came by a stream to which they do not belong"));
+            return Some(format!("{strange} bytes arrived on a stream to which they do not belong"));
         }
         lock(&self.state.failure).clone()
     }

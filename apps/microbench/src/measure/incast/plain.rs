@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Result};
 use std::time::{Duration, Instant};
 
-/// No sender is silent for so long.
+/// Longer than any sender is silent.
 const SILENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 /// How long senders wait for their receiver.
 const TIMEOUT: Duration = Duration::from_secs(15);

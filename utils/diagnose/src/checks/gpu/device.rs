@@ -46,7 +46,7 @@ fn mode(gpu: &Gpu) -> Check {
     }
 }
 
-/// A property that the driver tells by yes or no.
+/// A yes-or-no property of the driver.
 fn property(id: &str, value: Option<bool>, yes: &str, no: &str, advice: &str) -> Check {
     match value {
         Some(true) => Check::ok(id, yes),

@@ -47,7 +47,7 @@ fn link(gpu: &PciDevice) -> Check {
     const ID: &str = "gpu.link";
     let speed = gpu.speed.as_deref().unwrap_or("speed unknown");
     match gpu.lanes {
-        // A virtual machine's made-up bridge says 0 or 255.
+        // A virtual machine's emulated bridge reports 0 or 255.
         None | Some((0 | 255, _) | (_, 0 | 255)) => {
             Check::unknown(ID, "/sys does not show the link", "look at `nvidia-smi -q` (PCIe link width)")
                 .harmless()

@@ -14,37 +14,37 @@ const BAD_COMMAND_LINE: u8 = 2;
 
 /// Why a command line is not run.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum UsageError {
     /// The text of `--help` or `--version`.
-    Text(clap::Error),
+    Help(clap::Error),
     /// One line with the error.
-    Wrong(String),
+    Invalid(String),
 }
 
-impl From<clap::Error> for Refusal {
+impl From<clap::Error> for UsageError {
     /// Makes one line of clap's message: its first paragraph without the prefix.
     fn from(error: clap::Error) -> Self {
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-            return Self::Text(error);
+            return Self::Help(error);
         }
         let text = error.to_string();
         let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
         let line = first.collect::<Vec<_>>().join(" ");
-        Self::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
+        Self::Invalid(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
     }
 }
 
-impl Refusal {
+impl UsageError {
     /// Prints it for the user, and returns the exit code of `program`.
     #[must_use]
-    pub fn tell(&self, program: &str) -> ExitCode {
+    pub fn report(&self, program: &str) -> ExitCode {
         match self {
-            Self::Text(text) => {
+            Self::Help(text) => {
                 // If stdout is closed nobody is left to tell.
                 let _ = text.print();
                 ExitCode::SUCCESS
             }
-            Self::Wrong(line) => {
+            Self::Invalid(line) => {
                 eprintln!("{program}: {line} (try --help)");
                 ExitCode::from(BAD_COMMAND_LINE)
             }

@@ -5,5 +5,5 @@
 pub mod cli;
 pub mod device;
 pub mod interrupt;
+pub mod kernel;
 pub mod proxy;
-pub mod work;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use gpu_usermap::placement::Wanted;
-use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
+use gpunet_app::cli::{self, Endpoint, Transport, UsageError};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 use std::net::IpAddr;
@@ -184,7 +184,7 @@ impl LoadArgs {
 }
 
 /// Reads the command line.
-pub fn parse<I>(args: I) -> Result<Job, Refusal>
+pub fn parse<I>(args: I) -> Result<Job, UsageError>
 where
     I: IntoIterator,
     I::Item: Into<std::ffi::OsString> + Clone,
@@ -205,10 +205,10 @@ where
 }
 
 /// Rejects peer from a process with a proxy of its own, which can reach nobody.
-fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
+fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), UsageError> {
     if transport == Transport::Peer && !device.proxy.names_a_daemon() {
         let line = "--transport peer needs both ends under one proxy: add --daemon PATH, or run gpunet-echo without a command";
-        return Err(Refusal::Wrong(line.to_owned()));
+        return Err(UsageError::Invalid(line.to_owned()));
     }
     Ok(())
 }
@@ -220,13 +220,13 @@ mod tests {
     fn wrong(args: &[&str]) -> String {
         let args = std::iter::once("gpunet-echo").chain(args.iter().copied());
         match parse(args) {
-            Err(Refusal::Wrong(line)) => line,
-            other => panic!("expected a refusal, got {other:?}"),
+            Err(UsageError::Invalid(line)) => line,
+            other => panic!("expected a usage error, got {other:?}"),
         }
     }
 
     #[test]
-    fn every_refusal_is_one_line_that_names_the_reason() {
+    fn every_usage_error_is_one_line_that_names_the_reason() {
         for (args, word) in [
             (&["--size", "0"][..], "1 to 256M"),
             (&["--frobnicate"], "--frobnicate"),

@@ -1,7 +1,7 @@
 //! Starting kernels and reading what they leave.
 //!
 //! All unsafe code of the host side is here (and in `ticks`): a launch hands out addresses, and the
-//! launching code must keep what they point to. [`Work`] keeps that memory until its kernel has
+//! launching code must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has
 //! ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ticks::Ticks;
 use gpunet_abi::{Handle, Options};
 use gpunet_app::cli::Transport;
-use gpunet_app::work::{Work, row, rows};
+use gpunet_app::kernel::{RunningKernel, row, rows};
 use gpunet_echo_kernel::record::{Driven, Listening, NUMBER, Served};
 use gpunet_echo_kernel::{EchoClient, EchoListen, EchoServer};
 use gpunet_proxy::device::Kernel;
@@ -150,7 +150,7 @@ impl Kernels {
     /// Binds a listener.
     pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
         let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
-        // SAFETY: `Work` keeps the record until the kernel has ended, and one block uses it.
+        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
         let buffer = unsafe { record.buffer() };
         // SAFETY: the only address is that of `buffer`.
         let launch = unsafe {
@@ -163,7 +163,7 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        let record = Work::new(launch, record).finish(FinishPolicy::Keep)?;
+        let record = RunningKernel::new(launch, record).finish(FinishPolicy::Keep)?;
         let record = Listening::from_numbers(row(&record)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
@@ -173,14 +173,14 @@ impl Kernels {
     }
 
     /// Starts the server: `blocks` blocks with room for `room` connections each.
-    pub fn serve(&self, bound: Bound, blocks: u32, room: u32) -> Result<Work<ServerMemory>, Error> {
+    pub fn serve(&self, bound: Bound, blocks: u32, room: u32) -> Result<RunningKernel<ServerMemory>, Error> {
         let memory = ServerMemory {
             tables: self.attachment.alloc(EchoServer::table_bytes(room) * blocks as usize)?,
             records: self.attachment.alloc(Served::NUMBERS * NUMBER * blocks as usize)?,
             loads: self.attachment.alloc(NUMBER * blocks as usize)?,
             blocks,
         };
-        // SAFETY: `Work` keeps all three until the kernel has ended; each block uses its own part of
+        // SAFETY: `RunningKernel` keeps all three until the kernel has ended; each block uses its own part of
         // the first two, and the last is accessed atomically.
         let (tables, records, loads) =
             unsafe { (memory.tables.buffer(), memory.records.buffer(), memory.loads.buffer()) };
@@ -196,7 +196,7 @@ impl Kernels {
                 room,
             })
         }?;
-        Ok(Work::new(launch, memory))
+        Ok(RunningKernel::new(launch, memory))
     }
 
     /// Memory for clients of `blocks` blocks, enough for each of the wanted sizes.
@@ -219,11 +219,11 @@ impl Kernels {
     }
 
     /// Starts the clients.
-    pub fn drive(&self, mut memory: ClientMemory, load: &Load) -> Result<Work<ClientMemory>, Error> {
+    pub fn drive(&self, mut memory: ClientMemory, load: &Load) -> Result<RunningKernel<ClientMemory>, Error> {
         clear(&mut memory.records)?;
         clear(&mut memory.samples)?;
         memory.ticks.reset();
-        // SAFETY: `Work` keeps all four until the kernel has ended; each block uses its own part of
+        // SAFETY: `RunningKernel` keeps all four until the kernel has ended; each block uses its own part of
         // the first and the last, and its own connections' parts of the others.
         let (work, records, samples, ticks) = unsafe {
             (memory.work.buffer(), memory.records.buffer(), memory.samples.buffer(), memory.ticks.buffer())
@@ -246,7 +246,7 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        Ok(Work::new(launch, memory))
+        Ok(RunningKernel::new(launch, memory))
     }
 
     /// Makes a GPU's driver allocate the largest kernel's stack. Later, beside a kernel that waits, the
@@ -264,8 +264,8 @@ impl Kernels {
             connections: 0,
             samples_each: 0,
         };
-        let work = self.drive(memory, &load)?;
-        let (memory, ..) = end_clients(work, &load)?;
+        let kernel = self.drive(memory, &load)?;
+        let (memory, ..) = end_clients(kernel, &load)?;
         Ok(memory)
     }
 
@@ -277,9 +277,9 @@ impl Kernels {
 }
 
 /// Stops the server and adds up the results of its blocks, and why a block stopped by itself.
-pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
-    work.end()?;
-    let memory = work.finish(FinishPolicy::Close)?;
+pub fn end_server(kernel: RunningKernel<ServerMemory>) -> Result<Served, Error> {
+    kernel.end()?;
+    let memory = kernel.finish(FinishPolicy::Close)?;
     let mut total = Served::default();
     for row in rows(&memory.records, memory.blocks as usize)? {
         let block = Served::from_numbers(row);
@@ -295,10 +295,10 @@ pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
 
 /// Reads the results of clients that have ended: a record for each connection, and the samples of all.
 pub fn end_clients(
-    work: Work<ClientMemory>,
+    kernel: RunningKernel<ClientMemory>,
     load: &Load,
 ) -> Result<(ClientMemory, Vec<Driven>, Vec<u64>), Error> {
-    let memory = work.finish(FinishPolicy::Close)?;
+    let memory = kernel.finish(FinishPolicy::Close)?;
     let records = rows(&memory.records, load.connections as usize)?;
     let samples = rows::<1>(&memory.samples, load.connections as usize * load.samples_each as usize)?;
     let samples = samples.into_iter().map(|[ns]| ns).filter(|ns| *ns != 0).collect();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the three programs | `demo` (both halves in this process), `server`, `client` |
-//! | what they share | gpunet-app's `device` (where kernels run) and `work` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
+//! | what they share | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
 //!
 //! The kernels themselves are in the package gpunet-echo-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -31,7 +31,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
-        Err(refusal) => refusal.tell("gpunet-echo"),
+        Err(error) => error.report("gpunet-echo"),
         Ok(job) => dispatch(&job).unwrap_or_else(|error| {
             eprintln!("gpunet-echo: {error}");
             ExitCode::FAILURE

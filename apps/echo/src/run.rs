@@ -8,7 +8,7 @@ use crate::report::{Rtt, Run};
 use gpunet_abi::Options;
 use gpunet_app::cli::spell;
 use gpunet_app::interrupt::Interrupt;
-use gpunet_app::work::{Work, errno_text};
+use gpunet_app::kernel::{RunningKernel, errno_text};
 use gpunet_echo_kernel::record::{Driven, Outcome};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -75,25 +75,29 @@ pub fn run(
     progress: &mut Progress,
 ) -> Result<(ClientMemory, Outturn), Error> {
     progress.run(format!("{transport}, {}", spell(load.size)));
-    let work = kernels.drive(memory, load)?;
-    let interrupted = watch(&work, interrupt, progress)?;
-    let (memory, records, samples) = end_clients(work, load)?;
+    let kernel = kernels.drive(memory, load)?;
+    let interrupted = watch(&kernel, interrupt, progress)?;
+    let (memory, records, samples) = end_clients(kernel, load)?;
     let outturn = sum_up(load, transport, &records, samples, interrupted);
     Ok((memory, outturn))
 }
 
 /// Waits for the end of the clients; ends them on Ctrl-C or if they make no progress.
 /// Returns whether it was Ctrl-C.
-fn watch(work: &Work<ClientMemory>, interrupt: &Interrupt, progress: &mut Progress) -> Result<bool, Error> {
+fn watch(
+    kernel: &RunningKernel<ClientMemory>,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Result<bool, Error> {
     let mut moved = (0, Instant::now());
-    while !work.wait(Duration::from_millis(50))? {
-        let done = work.memory().map_or(0, |memory| memory.ticks.total());
+    while !kernel.wait(Duration::from_millis(50))? {
+        let done = kernel.memory().map_or(0, |memory| memory.ticks.total());
         progress.set(done);
         if done != moved.0 {
             moved = (done, Instant::now());
         }
         if interrupt.asked() || moved.1.elapsed() > STALLED {
-            work.end()?;
+            kernel.end()?;
             return Ok(interrupt.asked());
         }
     }

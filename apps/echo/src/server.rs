@@ -38,7 +38,7 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
     let options = options.with_timeouts(0, ATTENTION_NS);
     let bound = args.addr.try_each(|addr| kernels.listen(addr, options))?;
-    let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
+    let kernel = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
     let greeting = format!("listening on {}", bound.addr);
     // Stdout is for the JSON object alone.
     if args.device.json {
@@ -47,10 +47,10 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
         print(&format_args!("{greeting}\n"))
     }
 
-    while !interrupt.asked() && !work.is_finished()? {
+    while !interrupt.asked() && !kernel.is_finished()? {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let served = end_server(work)?;
+    let served = end_server(kernel)?;
     if served.stopped != 0 {
         return Err(Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
     }

@@ -49,7 +49,8 @@ fn run(args: &Args) -> Outcome<bool> {
     }
     let json = args.json.as_deref().map(Json::new).transpose()?;
     check_targets(args)?;
-    scratch::go_with_signals().map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?;
+    scratch::clean_up_on_signals()
+        .map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?;
     let command: Vec<_> = std::env::args().skip(1).collect();
     let drawn = args.plot.is_some() || args.tables.is_some();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);

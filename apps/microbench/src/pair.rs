@@ -187,11 +187,11 @@ impl Pair {
 
     /// Runs both ends only to see where the rings lie, since looking takes time from them. An echo that ends before its
     /// sockets were seen is run again with more rounds, a few times at most.
-    pub fn look(&mut self, work: &Work, shape: BlockShape) -> Outcome<Option<String>> {
+    pub fn find_placement(&mut self, work: &Work, shape: BlockShape) -> Outcome<Option<String>> {
         let mut work = work.clone();
         for _ in 0..LOOKS {
             self.begin(&work, shape)?;
-            let placement = self.see();
+            let placement = self.wait_for_placement();
             self.end(&work)?;
             if placement.is_some() {
                 return Ok(placement);
@@ -244,7 +244,7 @@ impl Pair {
     }
 
     /// Returns where the rings of the open streams lie. Waits a little for a stream.
-    fn see(&self) -> Option<String> {
+    fn wait_for_placement(&self) -> Option<String> {
         let pids = match &self.ends {
             Ends::One(end) => vec![end.pid()],
             Ends::Two { server, client } => vec![server.pid(), client.pid()],
@@ -386,7 +386,7 @@ fn placement(snapshot: &Snapshot, pids: &[u32]) -> Option<String> {
 }
 
 /// Records where the streams of a table have their rings.
-pub fn say_placement(recorder: &mut Recorder, placement: Option<String>) {
+pub fn record_placement(recorder: &mut Recorder, placement: Option<String>) {
     if let Some(placement) = placement {
         recorder.setting("placement", placement);
     }

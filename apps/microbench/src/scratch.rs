@@ -76,7 +76,7 @@ fn things() -> MutexGuard<'static, Vec<Thing>> {
 }
 
 /// From now on SIGINT and SIGTERM remove everything and end the program at once.
-pub fn go_with_signals() -> io::Result<()> {
+pub fn clean_up_on_signals() -> io::Result<()> {
     interrupt::end_after(|| {
         let things = things();
         things.iter().rev().for_each(Thing::remove);

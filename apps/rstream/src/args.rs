@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
-use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
+use gpunet_app::cli::{self, Endpoint, Transport, UsageError};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 
@@ -173,12 +173,12 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
 }
 
 /// Reads the command line.
-pub fn parse<I>(args: I) -> Result<Job, Refusal>
+pub fn parse<I>(args: I) -> Result<Job, UsageError>
 where
     I: IntoIterator,
     I::Item: Into<std::ffi::OsString> + Clone,
 {
-    Ok(match Cli::try_parse_from(args).map_err(refusal)?.command {
+    Ok(match Cli::try_parse_from(args).map_err(usage_error)?.command {
         Command::Server(args) => {
             reachable(args.transport, &args.device)?;
             Job::Server(args)
@@ -192,20 +192,20 @@ where
 }
 
 /// Rejects peer from a process with a proxy of its own, which can reach nobody.
-fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
+fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), UsageError> {
     if transport == Transport::Peer && !device.proxy.names_a_daemon() {
         let line =
             "--transport peer needs both ends under one proxy: add --daemon PATH, or gpunet-rstream both";
-        return Err(Refusal::Wrong(line.to_owned()));
+        return Err(UsageError::Invalid(line.to_owned()));
     }
     Ok(())
 }
 
 /// Names the commands if none is given; clap would print the whole help.
-fn refusal(error: clap::Error) -> Refusal {
+fn usage_error(error: clap::Error) -> UsageError {
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Refusal::Wrong("expected server, client or both".to_owned())
+            UsageError::Invalid("expected server, client or both".to_owned())
         }
         _ => error.into(),
     }
@@ -218,8 +218,8 @@ mod tests {
     fn parsed(args: &[&str]) -> Result<Job, String> {
         match parse(std::iter::once("gpunet-rstream").chain(args.iter().copied())) {
             Ok(job) => Ok(job),
-            Err(Refusal::Wrong(line)) => Err(line),
-            Err(Refusal::Text(text)) => panic!("{text}"),
+            Err(UsageError::Invalid(line)) => Err(line),
+            Err(UsageError::Help(text)) => panic!("{text}"),
         }
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_is_one_line_that_names_the_reason() {
+    fn every_usage_error_is_one_line_that_names_the_reason() {
         for (args, word) in [
             (&[][..], "server, client or both"),
             (&["server", "--frobnicate"], "--frobnicate"),

@@ -1,14 +1,14 @@
 //! Starting kernels and reading what they leave.
 //!
 //! All unsafe code of the host side is here: a launch hands out addresses, and the launching code
-//! must keep what they point to. [`Work`] keeps that memory until its kernel has ended, so the
+//! must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has ended, so the
 //! rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
 use crate::args::DeviceArgs;
 use crate::error::Error;
 use gpunet_abi::{Handle, Options};
-use gpunet_app::work::{Work, row, rows};
+use gpunet_app::kernel::{RunningKernel, row, rows};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Program};
 use gpunet_rstream_kernel::record::{Ended, Listening, NUMBER, Test};
@@ -97,7 +97,7 @@ impl Kernels {
     /// Binds a listener.
     pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
         let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
-        // SAFETY: `Work` keeps the record until the kernel has ended, and one block uses it.
+        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
         let buffer = unsafe { record.buffer() };
         // SAFETY: the only address is that of `buffer`.
         let launch = unsafe {
@@ -110,7 +110,8 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        let record = Listening::from_numbers(row(&Work::new(launch, record).finish(FinishPolicy::Keep)?)?);
+        let record =
+            Listening::from_numbers(row(&RunningKernel::new(launch, record).finish(FinishPolicy::Keep)?)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
             (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
@@ -137,7 +138,7 @@ impl Kernels {
         tests: &[Test],
         positions: Positions,
         verify: bool,
-    ) -> Result<Work<Memory>, Error> {
+    ) -> Result<RunningKernel<Memory>, Error> {
         let numbers: Vec<u8> =
             tests.iter().flat_map(|test| test.numbers()).flat_map(u64::to_ne_bytes).collect();
         memory.tests.write(0, &numbers)?;
@@ -146,7 +147,7 @@ impl Kernels {
             Role::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
             Role::Client(addr, options) => (0, addr, options),
         };
-        // SAFETY: `Work` keeps all four until the kernel has ended, and its one block alone uses them.
+        // SAFETY: `RunningKernel` keeps all four until the kernel has ended, and its one block alone uses them.
         let (work, rows, record, times) = unsafe {
             (memory.work.buffer(), memory.tests.buffer(), memory.record.buffer(), memory.times.buffer())
         };
@@ -169,7 +170,7 @@ impl Kernels {
                 verify: u32::from(verify),
             })
         }?;
-        Ok(Work::new(launch, memory))
+        Ok(RunningKernel::new(launch, memory))
     }
 
     /// Stops the device's sockets and the proxy.
@@ -180,9 +181,9 @@ impl Kernels {
 }
 
 /// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished test.
-pub fn finish(work: Work<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
+pub fn finish(kernel: RunningKernel<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
     // The listener stays open.
-    let memory = work.finish(FinishPolicy::Keep)?;
+    let memory = kernel.finish(FinishPolicy::Keep)?;
     let ended = Ended::from_numbers(row(&memory.record)?);
     let times = rows(&memory.times, ended.tests as usize)?.into_iter().map(|[time]| time).collect();
     Ok((memory, ended, times))

@@ -8,7 +8,7 @@ use crate::report::{Report, Row, headings};
 use gpunet_abi::Options;
 use gpunet_app::cli::{Endpoint, Transport};
 use gpunet_app::interrupt::Interrupt;
-use gpunet_app::work::{Work, errno_text};
+use gpunet_app::kernel::{RunningKernel, errno_text};
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Er
     while (args.connections == 0 || served < args.connections) && !session.report.interrupted {
         server.positions = Positions::default();
         for connection in 0..session.plan.len() {
-            let work = session.start(&mut server, Role::Server(bound), connection)?;
-            let ended = session.finish(&mut server, work, connection, interrupt)?;
+            let kernel = session.start(&mut server, Role::Server(bound), connection)?;
+            let ended = session.finish(&mut server, kernel, connection, interrupt)?;
             if ended.outcome != Outcome::Good {
                 break;
             }
@@ -51,9 +51,9 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
         for connection in 0..session.plan.len() {
             let ended = loop {
                 let role = Role::Client(addrs[0], session.options);
-                let work = session.start(&mut client, role, connection)?;
+                let kernel = session.start(&mut client, role, connection)?;
                 session.unreachable_is_no_error = addrs.len() > 1;
-                let ended = session.finish(&mut client, work, connection, interrupt)?;
+                let ended = session.finish(&mut client, kernel, connection, interrupt)?;
                 if ended.outcome != Outcome::Connect || addrs.len() == 1 || session.report.interrupted {
                     break ended;
                 }
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Starts one end of one connection of the plan.
-    fn start(&self, end: &mut End, role: Role, connection: usize) -> Result<Work<Memory>, Error> {
+    fn start(&self, end: &mut End, role: Role, connection: usize) -> Result<RunningKernel<Memory>, Error> {
         let tests: Vec<Test> = self.plan[connection].iter().map(|step| step.test).collect();
         let Some(memory) = end.memory.take() else {
             unreachable!("`finish` puts it back, and an error in between ends the program")
@@ -167,16 +167,16 @@ impl Session {
     fn finish(
         &mut self,
         end: &mut End,
-        work: Work<Memory>,
+        kernel: RunningKernel<Memory>,
         connection: usize,
         interrupt: &Interrupt,
     ) -> Result<Ended, Error> {
-        while !work.wait(LOOK)? {
+        while !kernel.wait(LOOK)? {
             if interrupt.asked() {
-                work.end()?;
+                kernel.end()?;
             }
         }
-        let (memory, ended, times) = kernels::finish(work)?;
+        let (memory, ended, times) = kernels::finish(kernel)?;
         self.report.interrupted |= interrupt.asked();
         for (step, nanoseconds) in self.plan[connection].iter().zip(times) {
             let row = Row::new(end.name, step, nanoseconds);
@@ -207,11 +207,11 @@ impl Session {
     }
 
     /// Cancels an end whose other end has failed, unless it ends soon by itself.
-    fn give_up(&mut self, work: &Work<Memory>) {
+    fn give_up(&mut self, kernel: &RunningKernel<Memory>) {
         const SOON: Duration = Duration::from_secs(2);
-        if let Ok(false) = work.wait(SOON) {
+        if let Ok(false) = kernel.wait(SOON) {
             self.given_up = true;
-            work.cancel();
+            kernel.cancel();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
 use crate::pair::{
-    BlockShape, Direction, EndpointKind, Flow, Pair, PairArgs, Transport, Work, say_placement, waits,
+    BlockShape, Direction, EndpointKind, Flow, Pair, PairArgs, Transport, Work, record_placement, waits,
 };
 use crate::report::{Axis, Role, Row, counted};
 use clap::{Args, ValueEnum};
@@ -179,8 +179,8 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     }
     let (pairs, message) = (plan.counts[0], plan.messages[0]);
     let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };
-    let placement = pair.look(&Work::Flow(flow), shape)?;
-    say_placement(run.recorder, placement);
+    let placement = pair.find_placement(&Work::Flow(flow), shape)?;
+    record_placement(run.recorder, placement);
     for &message in &plan.messages {
         for &pairs in &plan.counts {
             let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };

@@ -6,7 +6,7 @@ use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
 use crate::pair::{
-    BlockShape, Cooperation, EndpointKind, Pair, PairArgs, Transport, Work, say_placement, waits,
+    BlockShape, Cooperation, EndpointKind, Pair, PairArgs, Transport, Work, record_placement, waits,
 };
 use crate::report::{Axis, Role, Row};
 use clap::Args;
@@ -103,8 +103,8 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
         pair = Pair::apart(devices, transport, address, run.proxy)?;
     }
     if let Some(&size) = sizes.first() {
-        let placement = pair.look(&Work::Echo { size, rounds: LOOKED_AT }, args.shape(size))?;
-        say_placement(run.recorder, placement);
+        let placement = pair.find_placement(&Work::Echo { size, rounds: LOOKED_AT }, args.shape(size))?;
+        record_placement(run.recorder, placement);
     }
     for &size in &sizes {
         let shape = args.shape(size);

@@ -10,7 +10,7 @@ pub const STUCK: Duration = Duration::from_secs(15);
 
 /// Why a kernel did not finish its work.
 #[derive(Debug, thiserror::Error)]
-pub enum WorkError {
+pub enum RunError {
     /// It did not end after it was cancelled.
     #[error("the kernel did not end within {STUCK:?} after it was cancelled")]
     Stuck,
@@ -23,12 +23,12 @@ pub enum WorkError {
 ///
 /// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as long as the process lives.
 #[derive(Debug)]
-pub struct Work<M> {
+pub struct RunningKernel<M> {
     /// Present until `finish` consumes both.
     running: Option<(Launch, M)>,
 }
 
-impl<M> Work<M> {
+impl<M> RunningKernel<M> {
     /// A launch, and all memory whose addresses it was given.
     #[must_use]
     pub const fn new(launch: Launch, memory: M) -> Self {
@@ -72,9 +72,9 @@ impl<M> Work<M> {
     ///
     /// # Errors
     /// It is stuck, or has failed.
-    pub fn end(&self) -> Result<(), WorkError> {
+    pub fn end(&self) -> Result<(), RunError> {
         self.cancel();
-        if self.wait(STUCK)? { Ok(()) } else { Err(WorkError::Stuck) }
+        if self.wait(STUCK)? { Ok(()) } else { Err(RunError::Stuck) }
     }
 
     /// Waits for the end and returns the memory. `policy` decides whether sockets that the kernel left open are closed.
@@ -83,20 +83,20 @@ impl<M> Work<M> {
     /// The kernel failed.
     pub fn finish(mut self, policy: FinishPolicy) -> Result<M, KernelError> {
         let Some((launch, memory)) = self.running.take() else {
-            unreachable!("only `finish` and `drop` take it, and they consume the work")
+            unreachable!("only `finish` and `drop` take it, and they consume the value")
         };
         launch.finish(policy)?;
         Ok(memory)
     }
 }
 
-impl<M> Drop for Work<M> {
+impl<M> Drop for RunningKernel<M> {
     fn drop(&mut self) {
         let Some((launch, memory)) = self.running.take() else { return };
         launch.cancel();
         // An error means that the kernel has ended too.
         if let Ok(false) = launch.wait_timeout(STUCK) {
-            eprintln!("{}", WorkError::Stuck);
+            eprintln!("{}", RunError::Stuck);
             // The kernel may write there for as long as this process lives.
             return std::mem::forget((launch, memory));
         }

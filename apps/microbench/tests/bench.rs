@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder of its own, gone with the test.
+/// A folder of its own, removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -40,7 +40,7 @@ fn bench(args: &[&str]) -> Output {
     output
 }
 
-/// Runs it with `--json`; the tables that it wrote.
+/// Runs it with `--json`; returns the tables that it wrote.
 #[track_caller]
 fn tables(folder: &Folder, args: &[&str]) -> Vec<Value> {
     let json = folder.file("report.json");
@@ -58,7 +58,7 @@ fn rows(table: &Value, role: &str) -> Vec<Value> {
     rows.iter().filter(|row| row["role"] == role).cloned().collect()
 }
 
-/// Every figure of a table is a number that could have been measured.
+/// Checks that every figure of a table is a plausible number.
 fn assert_sound(table: &Value) {
     for row in table["rows"].as_array().expect("rows") {
         if let Some(p50) = row["p50_us"].as_f64() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes, on a machine that does other things too.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a program that has ended left.
+/// The results of a program that has ended.
 pub struct Output {
     pub status: ExitStatus,
     pub out: String,

@@ -89,7 +89,7 @@ fn fewer_blocks_take_the_connections_in_turn() {
     assert_eq!((&report["connections"], &report["messages"]), (&7.into(), &21.into()), "{report}");
 }
 
-/// Runs a client that is to fail, and returns what it says.
+/// Runs a client that must fail, and returns its error.
 fn failure(addr: &SocketAddr) -> String {
     let addr = addr.to_string();
     let Output { status, out, err } =

@@ -1,4 +1,4 @@
-//! Help, and command lines that are refused.
+//! Help, and bad command lines.
 
 use crate::process::{Output, finish};
 use crate::program::{ECHO, run};

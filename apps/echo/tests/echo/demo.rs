@@ -9,7 +9,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
-/// Checks one run against what was asked for.
+/// Checks one run against its arguments.
 fn check(run: &Value, transport: &str, size: u64, connections: u64, count: u64) {
     assert_eq!(run["transport"], transport, "{run}");
     assert_eq!(number(&run["size"]), size, "{run}");

@@ -9,7 +9,7 @@ pub fn run(args: &[&str]) -> Output {
     finish(command(ECHO, args).spawn().expect("the program starts"))
 }
 
-/// Runs the program to its end, which is to be good, and reads the object it prints.
+/// Runs the program to its end, which must be a success, and reads the object it prints.
 pub fn json(args: &[&str]) -> serde_json::Value {
     run(args).json()
 }

@@ -1,4 +1,4 @@
-//! Help, and command lines that are refused.
+//! Help, and bad command lines.
 
 use crate::program::{run, run_on_cpu};
 use std::net::TcpListener;

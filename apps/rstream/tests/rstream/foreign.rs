@@ -7,14 +7,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What a program at the other end does: rstream's own order of things, on std's sockets.
+/// A program at the other end: the protocol of rstream, on std's sockets.
 struct Peer {
     stream: TcpStream,
     is_client: bool,
-    /// The next byte of each direction. They outlive a connection, as those of rstream do.
+    /// The next byte of each direction. It outlives a connection, as with rstream.
     sent: u8,
     received: u8,
-    /// Which byte of what is sent is to be wrong, from now on.
+    /// Which of the bytes sent from now on is made wrong.
     flip: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Nothing more comes before the other end's end.
+    /// Expects nothing more before the other end ends the stream.
     fn expect_end(&mut self) {
         assert_eq!(self.stream.read(&mut [0; 64]).expect("the other end ends in good order"), 0);
     }

@@ -1,7 +1,7 @@
 //! The original program, over its plain sockets (`-T s`), as either end. Its rsockets need RDMA; the
 //! protocol is the same.
 //!
-//! It is looked for in `PATH`, or where the variable `RSTREAM` says.
+//! It is searched in `PATH`, or at the path in the variable `RSTREAM`.
 
 use crate::program::{run_on_cpu, serve};
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ fn is_installed() -> bool {
     found
 }
 
-/// Waits for its end. It complains on stdout, and not by its exit code alone.
+/// Waits for its end. It reports errors on stdout, not only by its exit code.
 fn check(child: Child) {
     let output: Output = child.wait_with_output().expect("rstream can be waited for");
     let text = String::from_utf8_lossy(&output.stdout);

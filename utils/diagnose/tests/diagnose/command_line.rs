@@ -1,4 +1,4 @@
-//! What is asked for is what is checked.
+//! The command line: selected checks are what is checked.
 
 use crate::process::{diagnose, find, object, run, text};
 use std::fs::File;

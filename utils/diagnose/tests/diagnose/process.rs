@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The program, with nothing of this test's own settings.
+/// The program, without the settings in this test's environment.
 pub fn diagnose(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-diagnose"));
     command.args(args).stdin(Stdio::null());
@@ -14,7 +14,7 @@ pub fn diagnose(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end; its own limits see to that.
+/// Runs it to its end, which its own limits guarantee.
 pub fn run(args: &[&str]) -> Output {
     diagnose(args).output().expect("the program starts")
 }

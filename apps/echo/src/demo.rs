@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::kernels::{Kernels, Load, end_server};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::run::{RING, complain, run};
+use crate::run::{RING, print_failures, run};
 use crate::server::cores;
 use gpunet_abi::Options;
 use gpunet_app::cli::Transport;
@@ -46,12 +46,12 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     for (transport, size) in steps {
         let load = wanted.load(size, options.with_transport(transport.kind()));
         let load = Load { addr: bound.addr, ..load };
-        let (back, outturn) = run(&kernels, memory, &load, transport.name(), interrupt, &mut progress)?;
+        let (back, result) = run(&kernels, memory, &load, transport.name(), interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
-        complain(&outturn.complaints);
-        runs.push(outturn.run);
-        interrupted = outturn.interrupted;
+        print_failures(&result.failures);
+        runs.push(result.run);
+        interrupted = result.interrupted;
         if interrupted {
             break;
         }

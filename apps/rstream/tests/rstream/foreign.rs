@@ -208,7 +208,7 @@ fn a_peer_that_leaves_or_sends_too_much_is_said() {
         let _ = peer.stream.read(&mut [0]);
     });
     // Where the seven bytes come later than that look, there is nothing to be said.
-    assert!(output.status.success() || output.err.contains("7 bytes more"), "{}", output.err);
+    assert!(output.status.success() || output.err.contains("7 more bytes"), "{}", output.err);
 }
 
 #[test]

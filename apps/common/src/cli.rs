@@ -1,50 +1,50 @@
-//! What command lines have in common: sizes, addresses, transports, and refusals of one line.
+//! What command lines have in common: sizes, addresses, transports, and one-line errors.
 
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use gpunet_proxy::abi::options::TransportKind;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
-/// The exit code of a command line that cannot be followed.
+/// The exit code of a bad command line.
 const BAD_COMMAND_LINE: u8 = 2;
 
-/// Why a command line was not followed.
+/// Why a command line is not run.
 #[derive(Debug)]
-pub enum Refusal {
-    /// `--help` or `--version`: the text.
-    Text(clap::Error),
-    /// One line that says what is wrong.
-    Wrong(String),
+pub enum UsageError {
+    /// The text of `--help` or `--version`.
+    Help(clap::Error),
+    /// One line with the error.
+    Invalid(String),
 }
 
-impl From<clap::Error> for Refusal {
-    /// Makes one line of clap's message: its first paragraph without the word in front.
+impl From<clap::Error> for UsageError {
+    /// Makes one line of clap's message: its first paragraph without the prefix.
     fn from(error: clap::Error) -> Self {
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-            return Self::Text(error);
+            return Self::Help(error);
         }
         let text = error.to_string();
         let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
         let line = first.collect::<Vec<_>>().join(" ");
-        Self::Wrong(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
+        Self::Invalid(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
     }
 }
 
-impl Refusal {
-    /// Says it to the user, and how `program` ends.
+impl UsageError {
+    /// Prints it for the user, and returns the exit code of `program`.
     #[must_use]
-    pub fn tell(&self, program: &str) -> ExitCode {
+    pub fn report(&self, program: &str) -> ExitCode {
         match self {
-            Self::Text(text) => {
-                // Nobody is left to tell when stdout is closed.
+            Self::Help(text) => {
+                // If stdout is closed nobody is left to tell.
                 let _ = text.print();
                 ExitCode::SUCCESS
             }
-            Self::Wrong(line) => {
+            Self::Invalid(line) => {
                 eprintln!("{program}: {line} (try --help)");
                 ExitCode::from(BAD_COMMAND_LINE)
             }
@@ -89,7 +89,7 @@ impl Transport {
     }
 }
 
-/// HOST:PORT, well-formed and not yet looked up.
+/// HOST:PORT, well-formed and not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(String);
 
@@ -97,7 +97,7 @@ impl Endpoint {
     /// Reads `HOST:PORT` or `[IPV6]:PORT`, and where there is a usual port also `HOST` and `[IPV6]`.
     ///
     /// # Errors
-    /// What was expected. An IPv6 address without brackets is refused: what of it is the port is not clear.
+    /// What was expected. An IPv6 address without brackets is rejected, because its port would be ambiguous.
     pub fn parse(text: &str, usual: Option<u16>) -> Result<Self, String> {
         let has_port = text.contains(':') && !text.ends_with(']');
         let whole = match usual {
@@ -115,20 +115,20 @@ impl Endpoint {
         }
     }
 
-    /// Looks the name up: at least one address, in the resolver's order.
+    /// Resolves the name to at least one address, in the resolver's order.
     ///
     /// # Errors
-    /// The resolver's.
+    /// The resolver failed.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
         let failed = |source| ResolveError { name: self.0.clone(), source };
         let found: Vec<_> = self.0.to_socket_addrs().map_err(failed)?.collect();
         if found.is_empty() { Err(failed(io::Error::other("the name has no address"))) } else { Ok(found) }
     }
 
-    /// Looks the name up and tries one address after the other, until one succeeds; else the last one's failure.
+    /// Resolves the name and tries one address after the other, until one succeeds.
     ///
     /// # Errors
-    /// The resolver's, or the attempt's.
+    /// The resolver failed, or the attempt with the last address did.
     pub fn try_each<T, E: From<ResolveError>>(
         &self,
         mut attempt: impl FnMut(SocketAddr) -> Result<T, E>,
@@ -139,19 +139,19 @@ impl Endpoint {
         match (found, last) {
             (Some(found), _) => Ok(found),
             (None, Some(last)) => attempt(last),
-            // `resolve` gives at least one.
+            // `resolve` returns at least one.
             (None, None) => unreachable!("a name without an address was resolved"),
         }
     }
 }
 
-/// A name that does not resolve.
+/// A name cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {source}")]
 pub struct ResolveError {
     /// HOST:PORT as given.
     pub name: String,
-    /// The resolver's answer.
+    /// The resolver's error.
     pub r#source: io::Error,
 }
 
@@ -159,6 +159,12 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Prints to stdout. If that fails nobody reads it, and nobody is left to tell.
+pub fn print(text: &impl fmt::Display) {
+    let mut out = io::stdout().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Reads a number of bytes within bounds, with K or M for 2^10 or 2^20 of them.
@@ -179,7 +185,7 @@ pub fn size(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("expected {} to {}", short(*bounds.start()), short(*bounds.end())))
 }
 
-/// A number of bytes as [`size`] reads it.
+/// Formats a number of bytes as [`size`] reads it.
 fn short(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{}M", b >> 20),
@@ -188,7 +194,7 @@ fn short(bytes: u64) -> String {
     }
 }
 
-/// A number of bytes as people say it: `64 B`, `16 KiB`, `4 MiB`.
+/// Formats a number of bytes for people: `64 B`, `16 KiB`, `4 MiB`.
 #[must_use]
 pub fn spell(bytes: u64) -> String {
     match bytes {

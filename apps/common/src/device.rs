@@ -48,10 +48,10 @@ pub enum DeviceError {
     Attach(#[from] AttachError),
 }
 
-/// Gives the chosen device its sockets.
+/// Attaches the chosen device.
 ///
-/// `auto` takes the first GPU if there is one. A GPU that is there and cannot be used is worth a
-/// line on stderr, under the name of `program`; a machine without one is not.
+/// `auto` takes the first GPU if there is one. If that cannot be used, a line on stderr in the name of `program`
+/// tells why, and the CPU is attached.
 ///
 /// # Errors
 /// [`DeviceError`].

@@ -9,10 +9,10 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The exit code of a program that was interrupted: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
-/// The same of one that was told to end: 128 + SIGTERM.
+/// The exit code of a program that was terminated: 128 + SIGTERM.
 pub const TERMINATED: u8 = 143;
 
-/// Says whether somebody asked the program to end. The second asking ends it at once.
+/// A request to end the program, by Ctrl-C or SIGTERM. A second one ends it at once.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ impl Interrupt {
     /// Takes over SIGINT and SIGTERM.
     ///
     /// # Errors
-    /// The system's, when it refuses a thread or a handler.
+    /// The system refused a thread or a signal handler.
     pub fn install() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let flag = asked.clone();
@@ -35,7 +35,7 @@ impl Interrupt {
         Ok(Self { asked })
     }
 
-    /// Says whether the program is to end.
+    /// Returns whether the program was asked to end.
     #[must_use]
     pub fn asked(&self) -> bool {
         // Ordering: Relaxed, as above.
@@ -46,7 +46,7 @@ impl Interrupt {
 /// From now on SIGINT and SIGTERM end the program at once, after `clean`.
 ///
 /// # Errors
-/// The system's, when it refuses a thread or a handler.
+/// The system refused a thread or a signal handler.
 pub fn end_after(mut clean: impl FnMut() + Send + 'static) -> io::Result<()> {
     on_each(move |code| {
         clean();
@@ -54,7 +54,7 @@ pub fn end_after(mut clean: impl FnMut() + Send + 'static) -> io::Result<()> {
     })
 }
 
-/// Does `then` at each SIGINT and SIGTERM, with the exit code that says which it was.
+/// Calls `then` at each SIGINT and SIGTERM, with the exit code of that signal.
 ///
 /// A thread of its own waits for them, so that nothing else of the program needs to be async.
 fn on_each(mut then: impl FnMut(u8) + Send + 'static) -> io::Result<()> {

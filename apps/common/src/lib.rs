@@ -1,9 +1,9 @@
-//! What gpunet's programs share: what their command lines have in common, whose proxy they use, the device that kernels
+//! What gpunet's programs share: parts of their command lines, the choice of the proxy and of the device that kernels
 //! run on, a running kernel with its memory, and Ctrl-C.
 #![deny(unsafe_code)]
 
 pub mod cli;
 pub mod device;
 pub mod interrupt;
+pub mod kernel;
 pub mod proxy;
-pub mod work;

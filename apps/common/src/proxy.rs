@@ -1,4 +1,4 @@
-//! Whose proxy is used.
+//! Which proxy is used.
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use gpunet_proxy::{Config, DaemonError, EmbedError, Proxy, attach, embed};
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// `--daemon`, for a program's own arguments to flatten.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ProxyArgs {
-    /// Use the gpunetd that listens at PATH; without it a proxy runs in this process.
-    // Clap's own parser of paths refuses an empty one.
+    /// Use the gpunetd that listens at PATH. Without it a proxy runs in this process.
+    // Clap's own parser of paths rejects an empty one.
     #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub daemon: Option<PathBuf>,
@@ -26,14 +26,14 @@ pub enum ProxyError {
 }
 
 impl ProxyArgs {
-    /// Says whether a daemon was asked for. (An empty variable is how a shell says "none".)
+    /// Returns whether a daemon was asked for. (An empty variable is how a shell says "none".)
     #[must_use]
     pub fn names_a_daemon(&self) -> bool {
         self.daemon.as_ref().is_some_and(|path| !path.as_os_str().is_empty())
     }
 
-    /// Joins the daemon that was asked for, or starts a proxy. Never the one for want of the other:
-    /// who names a daemon means it.
+    /// Attaches to the daemon that was asked for, or starts a proxy. It never falls back from a named daemon to a proxy
+    /// of its own.
     ///
     /// # Errors
     /// [`ProxyError`].

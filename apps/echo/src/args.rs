@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use gpu_usermap::placement::PlacementChoice;
-use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
+use gpunet_app::cli::{self, Endpoint, Transport, UsageError};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ Examples:
   gpunet-echo server [::]:0 --blocks 16        IPv6 and IPv4, a free port (it is printed), 16 thread blocks
   gpunet-echo client HOST:7777 --connections 8 load any echo server and check its answers
   gpunet-echo --device cuda:1                  run the kernels on the second GPU
-  gpunet-echo probe                            what this machine offers, and why something is not used
+  gpunet-echo probe                            what this machine offers, and why something is unused
 
-Exit codes: 0 good, 1 something failed or differed, 2 bad command line, 130 interrupted (a server that is
-interrupted has done its work: 0).";
+Exit codes: 0 success, 1 something failed or data differed, 2 bad command line, 130 interrupted (0 for a
+server, which runs until it is interrupted).";
 
 /// Echo over sockets for kernels.
 ///
@@ -35,7 +35,7 @@ interrupted has done its work: 0).";
     disable_help_subcommand = true
 )]
 pub struct Cli {
-    /// What to run; the demonstration if left out.
+    /// What to run. Without it: the demonstration.
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ enum Command {
     /// Runs echo client kernels against a server, any TCP echo server.
     #[command(after_help = EXAMPLES)]
     Client(ClientArgs),
-    /// Prints what this machine offers, and why something is not used.
+    /// Prints what this machine offers, and why something is unused.
     Probe,
 }
 
@@ -95,7 +95,7 @@ pub struct LoadArgs {
     /// Messages per connection [default: by size, 8000 of 64 bytes, 64 of 1 MiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Connections, at most 2048; at the same time as far as there are client blocks.
+    /// Connections, at most 2048; as many at the same time as there are client blocks.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=MOST_DRIVEN))]
     pub connections: u32,
 }
@@ -113,7 +113,7 @@ pub struct DemoArgs {
     /// Address of the server; for rc that of an RDMA device.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     pub listen: IpAddr,
-    /// Thread blocks of the server, which share the connections; no more than there are of those [default: one per
+    /// Thread blocks of the server, which share the connections; at most one per connection [default: one per
     /// connection, at most 64 on a GPU and the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
@@ -131,11 +131,11 @@ pub struct ServerArgs {
     /// under the same one), or auto.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Thread blocks that share the connections; no more than there may be of those [default: 16 on a GPU, the number
+    /// Thread blocks that share the connections; at most as many as --connections [default: 16 on a GPU, the number
     /// of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
-    /// Connections at the same time, over all blocks; more wait in the backlog.
+    /// Connections at the same time, over all blocks; further ones wait in the backlog.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub connections: u32,
 }
@@ -160,8 +160,8 @@ pub struct ClientArgs {
     pub blocks: Option<u32>,
 }
 
-/// Connections that clients drive at most. Each has a client block by default, and a block that connects holds a control
-/// slot: there must be fewer of those blocks than slots.
+/// The most connections of clients. Each has a client block by default, and a block that connects holds a control
+/// slot: there must be fewer such blocks than slots.
 const MOST_DRIVEN: i64 = 2048;
 
 /// Largest message: two buffers of this size per block must fit in memory.
@@ -177,14 +177,14 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
 
 impl LoadArgs {
     /// Messages per connection of that size: enough for a steady figure, few enough that the whole
-    /// demonstration takes some seconds on two cores.
+    /// demonstration takes a few seconds on two cores.
     pub fn count_for(&self, size: u64) -> u64 {
         self.count.unwrap_or(((64 << 20) / size).clamp(48, 8000))
     }
 }
 
 /// Reads the command line.
-pub fn parse<I>(args: I) -> Result<Job, Refusal>
+pub fn parse<I>(args: I) -> Result<Job, UsageError>
 where
     I: IntoIterator,
     I::Item: Into<std::ffi::OsString> + Clone,
@@ -204,11 +204,11 @@ where
     })
 }
 
-/// Refuses what can reach nobody: peer from a process with a proxy of its own.
-fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
+/// Rejects peer from a process with a proxy of its own, which can reach nobody.
+fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), UsageError> {
     if transport == Transport::Peer && !device.proxy.names_a_daemon() {
         let line = "--transport peer needs both ends under one proxy: add --daemon PATH, or run gpunet-echo without a command";
-        return Err(Refusal::Wrong(line.to_owned()));
+        return Err(UsageError::Invalid(line.to_owned()));
     }
     Ok(())
 }
@@ -220,13 +220,13 @@ mod tests {
     fn wrong(args: &[&str]) -> String {
         let args = std::iter::once("gpunet-echo").chain(args.iter().copied());
         match parse(args) {
-            Err(Refusal::Wrong(line)) => line,
-            other => panic!("expected a refusal, got {other:?}"),
+            Err(UsageError::Invalid(line)) => line,
+            other => panic!("expected a usage error, got {other:?}"),
         }
     }
 
     #[test]
-    fn every_refusal_is_one_line_that_names_the_reason() {
+    fn every_usage_error_is_one_line_that_names_the_reason() {
         for (args, word) in [
             (&["--size", "0"][..], "1 to 256M"),
             (&["--frobnicate"], "--frobnicate"),

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::kernels::{ClientMemory, Kernels, Load};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::run::{Outturn, RING, complain, run};
+use crate::run::{RING, RunResult, print_failures, run};
 use gpunet_abi::Options;
 use gpunet_app::interrupt::Interrupt;
 use std::net::SocketAddr;
@@ -25,15 +25,15 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let mut interrupted = false;
     for &size in &wanted.size {
         let load = wanted.load(size, options);
-        let (back, outturn) =
+        let (back, result) =
             reach(&kernels, memory, &load, args.transport.name(), &mut addrs, interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
-        complain(&outturn.complaints);
-        runs.push(outturn.run);
-        interrupted = outturn.interrupted;
-        // Nothing was there for the first size, so nothing will be for the others.
-        if interrupted || outturn.unreachable {
+        print_failures(&result.failures);
+        runs.push(result.run);
+        interrupted = result.interrupted;
+        // Nobody listens for the first size, so nobody will for the others.
+        if interrupted || result.unreachable {
             break;
         }
     }
@@ -48,7 +48,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
 }
 
 /// Runs one size against the first address that answers, and forgets those that do not: a name may
-/// stand for an IPv6 and an IPv4 address of which one is served.
+/// resolve to an IPv6 and an IPv4 address of which only one is served.
 fn reach(
     kernels: &Kernels,
     mut memory: ClientMemory,
@@ -57,12 +57,12 @@ fn reach(
     addrs: &mut Vec<SocketAddr>,
     interrupt: &Interrupt,
     progress: &mut Progress,
-) -> Result<(ClientMemory, Outturn), Error> {
+) -> Result<(ClientMemory, RunResult), Error> {
     loop {
         let load = Load { addr: addrs[0], ..*load };
-        let (back, outturn) = run(kernels, memory, &load, name, interrupt, progress)?;
-        if !outturn.unreachable || outturn.interrupted || addrs.len() == 1 {
-            return Ok((back, outturn));
+        let (back, result) = run(kernels, memory, &load, name, interrupt, progress)?;
+        if !result.unreachable || result.interrupted || addrs.len() == 1 {
+            return Ok((back, result));
         }
         addrs.remove(0);
         memory = back;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::kernels::{Kernels, Load, end_server};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::run::{RING, complain, run};
+use crate::run::{RING, print_failures, run};
 use crate::server::cores;
 use gpunet_abi::Options;
 use gpunet_app::cli::Transport;
@@ -29,13 +29,13 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
     let blocks = args.blocks.unwrap_or(most).min(connections);
     kernels.fit(blocks, connections)?;
-    // All memory before the server runs: allocating beside a waiting kernel is best avoided.
+    // All memory is allocated before the server runs: allocating beside a waiting kernel is best avoided.
     let memory = kernels.client_memory(connections, wanted)?;
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);
     let listen = options.with_transport(args.transport.kind()).with_timeouts(0, ATTENTION_NS);
     let bound = kernels.listen(SocketAddr::from((args.listen, 0)), listen)?;
-    // Any block can take all connections, in case the others are slow to wake.
+    // Any block has room for all connections, in case the others are slow to wake.
     let server = kernels.serve(bound, blocks, connections)?;
 
     let messages = wanted.messages().saturating_mul(transports.len() as u64);
@@ -46,12 +46,12 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     for (transport, size) in steps {
         let load = wanted.load(size, options.with_transport(transport.kind()));
         let load = Load { addr: bound.addr, ..load };
-        let (back, outturn) = run(&kernels, memory, &load, transport.name(), interrupt, &mut progress)?;
+        let (back, result) = run(&kernels, memory, &load, transport.name(), interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
-        complain(&outturn.complaints);
-        runs.push(outturn.run);
-        interrupted = outturn.interrupted;
+        print_failures(&result.failures);
+        runs.push(result.run);
+        interrupted = result.interrupted;
         if interrupted {
             break;
         }
@@ -61,7 +61,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     if served.stopped != 0 {
         eprintln!("gpunet-echo: {}", Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
     }
-    // A connection that the clients were cancelled out of may look broken to the server.
+    // A connection whose client was cancelled may look broken to the server.
     let server_errors = if interrupted { 0 } else { served.errors + u64::from(served.stopped != 0) };
     let report = Report::new(kernels.device_name(), runs, server_errors, interrupted);
     drop(memory);

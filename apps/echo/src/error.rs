@@ -1,11 +1,11 @@
-//! Why the program cannot do what it was asked to do.
+//! Why the program cannot go on.
 
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CopyError, LoadModuleError, RegisterError};
 use gpunet_app::cli::{ResolveError, spell};
 use gpunet_app::device::DeviceError;
+use gpunet_app::kernel::RunError;
 use gpunet_app::proxy::ProxyError;
-use gpunet_app::work::WorkError;
 use gpunet_proxy::descriptors::hint;
 use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
@@ -28,7 +28,7 @@ pub enum Error {
         /// The errno.
         error: gpunet_abi::Error,
     },
-    /// rc was demanded, and there is no RDMA.
+    /// rc was asked for, and there is no RDMA.
     #[error("rc cannot be used: {0}")]
     NoRdma(gpunet_proxy::rdma::Unavailable),
     /// Message buffers would not fit.
@@ -41,7 +41,7 @@ pub enum Error {
         /// Bytes of all.
         total: u64,
     },
-    /// The server's kernel ended, though nobody ended it.
+    /// The server's kernel ended by itself.
     #[error("the server stopped: {0}")]
     ServerStopped(gpunet_abi::Error),
     /// The proxy.
@@ -61,7 +61,7 @@ pub enum Error {
     Kernel(#[from] KernelError),
     /// A kernel failed, or did not end after it was cancelled.
     #[error(transparent)]
-    Work(#[from] WorkError),
+    Run(#[from] RunError),
     /// Device memory.
     #[error(transparent)]
     Memory(#[from] AllocError),

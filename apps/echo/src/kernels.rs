@@ -1,7 +1,7 @@
 //! Starting kernels and reading what they leave.
 //!
-//! Everything unsafe of the host side is here (and in `ticks`): a launch hands out addresses, and
-//! who launches answers for what they point to. [`Work`] keeps that memory until its kernel has
+//! All unsafe code of the host side is here (and in `ticks`): a launch hands out addresses, and the
+//! launching code must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has
 //! ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ticks::Ticks;
 use gpunet_abi::{Handle, Options};
 use gpunet_app::cli::Transport;
-use gpunet_app::work::{Work, row, rows};
+use gpunet_app::kernel::{RunningKernel, row, rows};
 use gpunet_echo_kernel::record::{Driven, Listening, NUMBER, Served};
 use gpunet_echo_kernel::{EchoClient, EchoListen, EchoServer};
 use gpunet_proxy::device::Kernel;
@@ -24,14 +24,14 @@ const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
 /// more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 
-/// Connections that may wait to be accepted; the system cuts it to its own limit.
+/// Connections that may wait to be accepted; the system reduces it to its own limit.
 const BACKLOG: u32 = 4096;
 
 /// A device with its sockets and the kernels.
 pub struct Kernels {
     program: Program,
     attachment: Attachment,
-    /// Threads of a block, and what may be tried instead when the blocks do not fit.
+    /// Threads of a block, and smaller numbers to try when the blocks do not fit.
     threads: Vec<u32>,
 }
 
@@ -51,7 +51,7 @@ pub struct ServerMemory {
     blocks: u32,
 }
 
-/// What the clients' kernel uses; good for several runs.
+/// What the clients' kernel uses, for several runs.
 pub struct ClientMemory {
     work: DeviceBuffer,
     records: DeviceBuffer,
@@ -61,7 +61,7 @@ pub struct ClientMemory {
     blocks: u32,
 }
 
-/// What one run of the clients sends where.
+/// What one run of the clients sends, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The server.
@@ -124,13 +124,13 @@ impl Kernels {
         self.attachment.device_name().to_owned()
     }
 
-    /// Says whether kernels run on a GPU.
+    /// Returns whether kernels run on a GPU.
     pub fn on_gpu(&self) -> bool {
         self.attachment.cuda().is_some()
     }
 
-    /// Makes sure that a server of so many blocks and clients of so many run at the same time: each
-    /// would wait for the other for ever otherwise. Takes smaller blocks for it if it may.
+    /// Makes sure that the blocks of the server and of the clients run at the same time: otherwise each
+    /// would wait for the other forever. Takes smaller blocks if it may.
     pub fn fit(&mut self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
         loop {
             let threads = self.threads[0];
@@ -150,7 +150,7 @@ impl Kernels {
     /// Binds a listener.
     pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
         let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
-        // SAFETY: `Work` keeps the record until the kernel has ended, and one block uses it.
+        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
         let buffer = unsafe { record.buffer() };
         // SAFETY: the only address is that of `buffer`.
         let launch = unsafe {
@@ -163,7 +163,7 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        let record = Work::new(launch, record).finish(FinishPolicy::Keep)?;
+        let record = RunningKernel::new(launch, record).finish(FinishPolicy::Keep)?;
         let record = Listening::from_numbers(row(&record)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
@@ -173,14 +173,14 @@ impl Kernels {
     }
 
     /// Starts the server: `blocks` blocks with room for `room` connections each.
-    pub fn serve(&self, bound: Bound, blocks: u32, room: u32) -> Result<Work<ServerMemory>, Error> {
+    pub fn serve(&self, bound: Bound, blocks: u32, room: u32) -> Result<RunningKernel<ServerMemory>, Error> {
         let memory = ServerMemory {
             tables: self.attachment.alloc(EchoServer::table_bytes(room) * blocks as usize)?,
             records: self.attachment.alloc(Served::NUMBERS * NUMBER * blocks as usize)?,
             loads: self.attachment.alloc(NUMBER * blocks as usize)?,
             blocks,
         };
-        // SAFETY: `Work` keeps all three until the kernel has ended; each block uses its own part of
+        // SAFETY: `RunningKernel` keeps all three until the kernel has ended; each block uses its own part of
         // the first two, and the last is accessed atomically.
         let (tables, records, loads) =
             unsafe { (memory.tables.buffer(), memory.records.buffer(), memory.loads.buffer()) };
@@ -196,7 +196,7 @@ impl Kernels {
                 room,
             })
         }?;
-        Ok(Work::new(launch, memory))
+        Ok(RunningKernel::new(launch, memory))
     }
 
     /// Memory for clients of `blocks` blocks, enough for each of the wanted sizes.
@@ -219,11 +219,11 @@ impl Kernels {
     }
 
     /// Starts the clients.
-    pub fn drive(&self, mut memory: ClientMemory, load: &Load) -> Result<Work<ClientMemory>, Error> {
+    pub fn drive(&self, mut memory: ClientMemory, load: &Load) -> Result<RunningKernel<ClientMemory>, Error> {
         clear(&mut memory.records)?;
         clear(&mut memory.samples)?;
         memory.ticks.reset();
-        // SAFETY: `Work` keeps all four until the kernel has ended; each block uses its own part of
+        // SAFETY: `RunningKernel` keeps all four until the kernel has ended; each block uses its own part of
         // the first and the last, and its own connections' parts of the others.
         let (work, records, samples, ticks) = unsafe {
             (memory.work.buffer(), memory.records.buffer(), memory.samples.buffer(), memory.ticks.buffer())
@@ -246,11 +246,11 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        Ok(Work::new(launch, memory))
+        Ok(RunningKernel::new(launch, memory))
     }
 
-    /// Lets a GPU make room for the largest kernel's stack. Later, beside a kernel that waits, the
-    /// driver would wait for that kernel first, for ever.
+    /// Makes a GPU's driver allocate the largest kernel's stack. Later, beside a kernel that waits, the
+    /// driver would wait for that kernel first, forever.
     pub fn warm_up(&self, memory: ClientMemory) -> Result<ClientMemory, Error> {
         if !self.on_gpu() {
             return Ok(memory);
@@ -264,8 +264,8 @@ impl Kernels {
             connections: 0,
             samples_each: 0,
         };
-        let work = self.drive(memory, &load)?;
-        let (memory, ..) = end_clients(work, &load)?;
+        let kernel = self.drive(memory, &load)?;
+        let (memory, ..) = end_clients(kernel, &load)?;
         Ok(memory)
     }
 
@@ -276,10 +276,10 @@ impl Kernels {
     }
 }
 
-/// Stops the server and sums up its blocks. Blocks that stopped by themselves say why.
-pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
-    work.end()?;
-    let memory = work.finish(FinishPolicy::Close)?;
+/// Stops the server and adds up the results of its blocks, and why a block stopped by itself.
+pub fn end_server(kernel: RunningKernel<ServerMemory>) -> Result<Served, Error> {
+    kernel.end()?;
+    let memory = kernel.finish(FinishPolicy::Close)?;
     let mut total = Served::default();
     for row in rows(&memory.records, memory.blocks as usize)? {
         let block = Served::from_numbers(row);
@@ -293,12 +293,12 @@ pub fn end_server(work: Work<ServerMemory>) -> Result<Served, Error> {
     Ok(total)
 }
 
-/// Reads what clients that have ended left: a record for each connection, and the samples of all.
+/// Reads the results of clients that have ended: a record for each connection, and the samples of all.
 pub fn end_clients(
-    work: Work<ClientMemory>,
+    kernel: RunningKernel<ClientMemory>,
     load: &Load,
 ) -> Result<(ClientMemory, Vec<Driven>, Vec<u64>), Error> {
-    let memory = work.finish(FinishPolicy::Close)?;
+    let memory = kernel.finish(FinishPolicy::Close)?;
     let records = rows(&memory.records, load.connections as usize)?;
     let samples = rows::<1>(&memory.samples, load.connections as usize * load.samples_each as usize)?;
     let samples = samples.into_iter().map(|[ns]| ns).filter(|ns| *ns != 0).collect();

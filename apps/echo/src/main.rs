@@ -2,9 +2,9 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | what is wanted | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
+//! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the three programs | `demo` (both halves in this process), `server`, `client` |
-//! | what they share | gpunet-app's `device` (where kernels run) and `work` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
+//! | what they share | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
 //!
 //! The kernels themselves are in the package gpunet-echo-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -22,6 +22,7 @@ mod ticks;
 
 use args::Job;
 use error::Error;
+use gpunet_app::cli::print;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -30,7 +31,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
-        Err(refusal) => refusal.tell("gpunet-echo"),
+        Err(error) => error.report("gpunet-echo"),
         Ok(job) => dispatch(&job).unwrap_or_else(|error| {
             eprintln!("gpunet-echo: {error}");
             ExitCode::FAILURE
@@ -42,19 +43,19 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     // GPUNET_LOG=debug shows what the proxy does.
     let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // Hundreds of connections need more than the usual 1,024 descriptors. Whoever set a lower hard
-    // limit meant it, and connections beyond it are refused in order.
+    // Hundreds of connections need more than the usual 1,024 descriptors. A lower hard limit is respected:
+    // connections beyond it fail with an error.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let interrupt = Interrupt::install().map_err(Error::Signals)?;
     match job {
         Job::Probe => {
-            report::print(&gpu_usermap::probe());
+            print(&gpu_usermap::probe());
             match gpunet_proxy::rdma_devices() {
                 Ok(devices) => {
-                    devices.iter().for_each(|device| report::print(&format_args!("RDMA device: {device}\n")))
+                    devices.iter().for_each(|device| print(&format_args!("RDMA device: {device}\n")))
                 }
-                Err(why) => report::print(&format_args!("RDMA: {why}\n")),
+                Err(why) => print(&format_args!("RDMA: {why}\n")),
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -66,9 +67,9 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints the report; the exit code says whether all was well.
+/// Prints the report and returns the exit code.
 fn finish(report: &Report, json: bool) -> ExitCode {
-    // Where nothing came back the errors say it all, but a program wants its object.
+    // If nothing came back the errors tell everything, but JSON is printed in any case.
     if json || report.messages > 0 || report.errors == 0 {
         report.print(json);
     }

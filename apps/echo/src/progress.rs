@@ -1,10 +1,10 @@
-//! A progress bar, for people who wait.
+//! A progress bar.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Work that takes less needs no bar.
+/// Shorter work needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shows how far the runs are, on stderr, if that is a terminal and it takes longer than a second.
@@ -27,16 +27,16 @@ impl Progress {
         };
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} messages  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        // Already "shown" where it is never to be: nothing will reveal it.
+        // "Shown" from the start if it shall never be shown.
         Self { start: Instant::now(), bar, total, before: 0, shown: !visible }
     }
 
-    /// Says which run is under way.
+    /// Sets the name of the current run.
     pub fn run(&self, label: String) {
         self.bar.set_message(label);
     }
 
-    /// Sets how many messages of the present run are done.
+    /// Sets how many messages of the current run are done.
     pub fn set(&mut self, done: u64) {
         if !self.shown && self.start.elapsed() > PATIENCE {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -45,7 +45,7 @@ impl Progress {
         self.bar.set_position((self.before + done).min(self.total));
     }
 
-    /// Counts the present run, of `messages`, as done.
+    /// Counts the current run, of `messages`, as done.
     pub fn finish_run(&mut self, messages: u64) {
         self.set(messages);
         self.before += messages;

@@ -1,12 +1,11 @@
-//! What is printed at the end: a table for people, one object for programs.
+//! What is printed at the end: a table, or one JSON object.
 
-use gpunet_app::cli::spell;
+use gpunet_app::cli::{print, spell};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
-use std::io::Write;
 
-/// Everything a demonstration or a client did.
+/// The results of a demonstration or a client.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// "cpu", or the GPU's name.
@@ -85,16 +84,10 @@ impl Report {
         }
     }
 
-    /// Prints it to stdout, in the one form or the other.
+    /// Prints it to stdout, as JSON or as a table.
     pub fn print(&self, json: bool) {
         if json { print_json(self) } else { print(self) }
     }
-}
-
-/// Prints to stdout. When nobody reads it any more, nobody is left to tell.
-pub fn print(text: &impl fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Prints one JSON object.

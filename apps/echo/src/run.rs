@@ -8,22 +8,22 @@ use crate::report::{Rtt, Run};
 use gpunet_abi::Options;
 use gpunet_app::cli::spell;
 use gpunet_app::interrupt::Interrupt;
-use gpunet_app::work::{Work, errno_text};
+use gpunet_app::kernel::{RunningKernel, errno_text};
 use gpunet_echo_kernel::record::{Driven, Outcome};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// Kernels' own waits end after this (connect, send, receive).
+/// The timeout of kernels' calls (connect, send, receive).
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Clients that finish no message for so long are cancelled. Longer than [`TIMEOUT`], which is to
-/// strike first, and longer than the largest message takes anywhere.
+/// Clients that finish no message within this time are cancelled. It is longer than [`TIMEOUT`], which shall
+/// expire first, and longer than the largest message takes anywhere.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Ring of each direction: the device library's default.
 pub const RING: u64 = 256 << 10;
 
-/// Nobody's address; whoever runs a load sets the real one.
+/// A placeholder; the code that runs a load sets the real address.
 const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 impl LoadArgs {
@@ -53,16 +53,16 @@ impl LoadArgs {
     }
 }
 
-/// What came of a run.
-pub struct Outturn {
+/// The result of a run.
+pub struct RunResult {
     /// The figures.
     pub run: Run,
-    /// Nobody could connect.
+    /// No client could connect.
     pub unreachable: bool,
     /// Ctrl-C ended it.
     pub interrupted: bool,
     /// One line for each way in which connections failed.
-    pub complaints: Vec<String>,
+    pub failures: Vec<String>,
 }
 
 /// Runs the clients once and waits for their end.
@@ -73,27 +73,31 @@ pub fn run(
     transport: &'static str,
     interrupt: &Interrupt,
     progress: &mut Progress,
-) -> Result<(ClientMemory, Outturn), Error> {
+) -> Result<(ClientMemory, RunResult), Error> {
     progress.run(format!("{transport}, {}", spell(load.size)));
-    let work = kernels.drive(memory, load)?;
-    let interrupted = watch(&work, interrupt, progress)?;
-    let (memory, records, samples) = end_clients(work, load)?;
-    let outturn = sum_up(load, transport, &records, samples, interrupted);
-    Ok((memory, outturn))
+    let kernel = kernels.drive(memory, load)?;
+    let interrupted = watch(&kernel, interrupt, progress)?;
+    let (memory, records, samples) = end_clients(kernel, load)?;
+    let result = sum_up(load, transport, &records, samples, interrupted);
+    Ok((memory, result))
 }
 
-/// Waits for the end of the clients, and brings it about when somebody presses Ctrl-C or nothing
-/// moves any more. Says whether it was Ctrl-C.
-fn watch(work: &Work<ClientMemory>, interrupt: &Interrupt, progress: &mut Progress) -> Result<bool, Error> {
+/// Waits for the end of the clients; ends them on Ctrl-C or if they make no progress.
+/// Returns whether it was Ctrl-C.
+fn watch(
+    kernel: &RunningKernel<ClientMemory>,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Result<bool, Error> {
     let mut moved = (0, Instant::now());
-    while !work.wait(Duration::from_millis(50))? {
-        let done = work.memory().map_or(0, |memory| memory.ticks.total());
+    while !kernel.wait(Duration::from_millis(50))? {
+        let done = kernel.memory().map_or(0, |memory| memory.ticks.total());
         progress.set(done);
         if done != moved.0 {
             moved = (done, Instant::now());
         }
         if interrupt.asked() || moved.1.elapsed() > STALLED {
-            work.end()?;
+            kernel.end()?;
             return Ok(interrupt.asked());
         }
     }
@@ -106,14 +110,14 @@ fn sum_up(
     records: &[Driven],
     samples: Vec<u64>,
     interrupted: bool,
-) -> Outturn {
+) -> RunResult {
     let messages: u64 = records.iter().map(|record| record.messages).sum();
     let connected = records.iter().filter(|record| record.started_ns != 0);
     let started = connected.clone().map(|record| record.started_ns).min().unwrap_or(0);
     let ended = records.iter().map(|record| record.ended_ns).max().unwrap_or(0);
     let failed = records.iter().enumerate().filter(|(_, record)| is_failure(record, interrupted));
     let errors = failed.clone().count() as u64;
-    let complaints = complaints(&format!("{transport}, {}", spell(load.size)), failed, load);
+    let failures = failures(&format!("{transport}, {}", spell(load.size)), failed, load);
     let nanoseconds = ended.saturating_sub(started);
     let run = Run {
         transport,
@@ -127,10 +131,10 @@ fn sum_up(
         gigabytes_per_second: (messages * load.size) as f64 / nanoseconds.max(1) as f64,
     };
     let unreachable = records.iter().all(|record| record.outcome == Outcome::Connect);
-    Outturn { run, unreachable, interrupted, complaints }
+    RunResult { run, unreachable, interrupted, failures }
 }
 
-/// What Ctrl-C ended has not failed.
+/// Connections that Ctrl-C ended have not failed.
 fn is_failure(record: &Driven, interrupted: bool) -> bool {
     let canceled = gpunet_abi::Error::Canceled.errno() as u64;
     match record.outcome {
@@ -141,8 +145,8 @@ fn is_failure(record: &Driven, interrupted: bool) -> bool {
     }
 }
 
-/// Says once what happened to several connections.
-fn complaints<'a>(run: &str, failed: impl Iterator<Item = (usize, &'a Driven)>, load: &Load) -> Vec<String> {
+/// Describes in one line what happened to several connections.
+fn failures<'a>(run: &str, failed: impl Iterator<Item = (usize, &'a Driven)>, load: &Load) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (connection, record) in failed {
         let reason = explain(record, load);
@@ -174,12 +178,12 @@ fn explain(record: &Driven, load: &Load) -> String {
     }
 }
 
-/// Prints complaints, the first few in full.
-pub fn complain(complaints: &[String]) {
+/// Prints the first few errors in full.
+pub fn print_failures(failures: &[String]) {
     const SHOWN: usize = 5;
-    complaints.iter().take(SHOWN).for_each(|line| eprintln!("gpunet-echo: {line}"));
-    if complaints.len() > SHOWN {
-        eprintln!("gpunet-echo: and {} more kinds of failure", complaints.len() - SHOWN);
+    failures.iter().take(SHOWN).for_each(|line| eprintln!("gpunet-echo: {line}"));
+    if failures.len() > SHOWN {
+        eprintln!("gpunet-echo: and {} more kinds of failure", failures.len() - SHOWN);
     }
 }
 
@@ -199,10 +203,10 @@ mod tests {
 
     #[test]
     fn throughput_is_from_the_first_start_to_the_last_end() {
-        let outturn = sum_up(&load(), "tcp", &[good(1000, 2000), good(1500, 3000)], vec![5000; 20], false);
-        assert_eq!((outturn.run.messages, outturn.run.bytes_verified, outturn.run.errors), (20, 2000, 0));
-        assert!((outturn.run.gigabytes_per_second - 1.0).abs() < 1e-9);
-        assert!(!outturn.unreachable && outturn.complaints.is_empty());
+        let result = sum_up(&load(), "tcp", &[good(1000, 2000), good(1500, 3000)], vec![5000; 20], false);
+        assert_eq!((result.run.messages, result.run.bytes_verified, result.run.errors), (20, 2000, 0));
+        assert!((result.run.gigabytes_per_second - 1.0).abs() < 1e-9);
+        assert!(!result.unreachable && result.failures.is_empty());
     }
 
     #[test]
@@ -210,9 +214,9 @@ mod tests {
         let mut cut = good(1, 2);
         (cut.outcome, cut.detail) = (Outcome::Recv, Error::Canceled.errno() as u64);
         assert_eq!(sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], true).run.errors, 0);
-        let outturn = sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], false);
+        let result = sum_up(&load(), "tcp", &[cut, good(1, 2)], vec![], false);
         assert_eq!(
-            outturn.complaints,
+            result.failures,
             ["tcp, 100 B, connection 0: receive failed after 10 messages: canceled by the host"]
         );
         let refused = Driven {
@@ -220,11 +224,11 @@ mod tests {
             detail: Error::ConnectionRefused.errno() as u64,
             ..Driven::default()
         };
-        let outturn = sum_up(&load(), "tcp", &[refused, refused], vec![], false);
-        assert!(outturn.unreachable);
-        assert_eq!((outturn.run.connections, outturn.run.errors), (0, 2));
+        let result = sum_up(&load(), "tcp", &[refused, refused], vec![], false);
+        assert!(result.unreachable);
+        assert_eq!((result.run.connections, result.run.errors), (0, 2));
         assert_eq!(
-            outturn.complaints,
+            result.failures,
             ["tcp, 100 B, 2 connections (the first is 0): cannot connect to 127.0.0.1:9: connection refused"]
         );
     }

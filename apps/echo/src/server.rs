@@ -3,8 +3,9 @@
 use crate::args::ServerArgs;
 use crate::error::Error;
 use crate::kernels::{Kernels, end_server};
-use crate::report::{grouped, print, print_json};
+use crate::report::{grouped, print_json};
 use gpunet_abi::Options;
+use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_echo_kernel::ATTENTION_NS;
 use serde::Serialize;
@@ -37,19 +38,19 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
     let options = options.with_timeouts(0, ATTENTION_NS);
     let bound = args.addr.try_each(|addr| kernels.listen(addr, options))?;
-    let work = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
+    let kernel = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
     let greeting = format!("listening on {}", bound.addr);
-    // Stdout belongs to the one object.
+    // Stdout is for the JSON object alone.
     if args.device.json {
         eprintln!("{greeting}")
     } else {
         print(&format_args!("{greeting}\n"))
     }
 
-    while !interrupt.asked() && !work.is_finished()? {
+    while !interrupt.asked() && !kernel.is_finished()? {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let served = end_server(work)?;
+    let served = end_server(kernel)?;
     if served.stopped != 0 {
         return Err(Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
     }
@@ -82,7 +83,7 @@ fn ring(connections: u32) -> u64 {
     (1 << share.max(1).ilog2()).clamp(16 << 10, 256 << 10)
 }
 
-/// Blocks on the CPU: as many as run at a time, at least two, so that one can serve while the other
+/// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while the other
 /// accepts. More would only wake each other.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))

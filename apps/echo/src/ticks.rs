@@ -1,4 +1,4 @@
-//! How far running kernels are: one number per block, in memory that both sides see.
+//! The progress of running kernels: one number per block, in shared memory.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -12,14 +12,14 @@ const NUMBER: usize = size_of::<u64>();
 
 /// One number per block. Each block writes its own, the host reads them all while kernels run.
 pub struct Ticks {
-    // The registration before the region that it registers.
+    // Dropped in this order: the registration before its region.
     registration: Option<Registration>,
     region: Arc<PinnedRegion>,
     blocks: usize,
 }
 
 impl Ticks {
-    /// Numbers for so many blocks of a kernel on `device`, or on the CPU.
+    /// Allocates numbers for `blocks` blocks of a kernel on `device`, or on the CPU.
     pub fn new(device: Option<&Device>, blocks: u32) -> Result<Self, Error> {
         let blocks = blocks as usize;
         let region = PinnedRegion::create("gpunet-echo-ticks", blocks * NUMBER)?;

@@ -28,7 +28,7 @@ pub type Outcome<T> = Result<T, Box<dyn StdError>>;
 /// Any device: a GPU if there is one.
 pub const AUTO: &str = "auto";
 
-/// The device that a name means, as a name that means the same everywhere: what `auto` takes is tried once.
+/// Resolves `auto` and `cuda` to the name of one device. Tries once which device `auto` takes.
 pub fn resolve(proxy: &ProxyArgs, device: &str) -> Outcome<String> {
     Ok(match device {
         AUTO => {
@@ -40,7 +40,7 @@ pub fn resolve(proxy: &ProxyArgs, device: &str) -> Outcome<String> {
     })
 }
 
-/// The name of a device, if it is one.
+/// Checks the name of a device.
 pub fn device_name(text: &str) -> Result<String, String> {
     text.parse::<DeviceChoice>().map(|_| text.to_owned())
 }
@@ -78,10 +78,10 @@ impl Pinned {
         unsafe { Word::from_ptr(self.host(offset).cast()) }
     }
 
-    /// Copies between two parts of the region, as a peer on the CPU would.
+    /// Copies between two parts of the region, as another end on the CPU would.
     pub fn copy(&self, to: usize, from: usize, len: usize) {
         assert!(to + len <= self.region.len() && from + len <= self.region.len());
-        // SAFETY: inside the region (checked); the hand-off words say whose turn it is.
+        // SAFETY: inside the region (checked); by the hand-off words only one side copies at a time.
         unsafe { self.host(from).copy_to(self.host(to), len) };
     }
 }
@@ -108,7 +108,7 @@ impl Job {
         unsafe { Results::new(ptr.as_ptr().cast(), self.results.len() / 8) }
     }
 
-    /// Fills the message memory with that byte, before a launch.
+    /// Fills the message memory with `byte`, before a launch.
     pub fn fill(&mut self, byte: u8) -> Outcome<()> {
         Ok(self.memory.write(0, &vec![byte; self.memory.len()])?)
     }
@@ -143,22 +143,22 @@ impl Bench {
         self.attachment.device_name()
     }
 
-    /// Says whether it is a GPU.
+    /// Returns whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.attachment.cuda().is_some()
     }
 
-    /// How many threads a block shall have: `wanted` on a GPU, one on the CPU.
+    /// The threads of a block: `wanted` on a GPU, one on the CPU.
     pub fn threads(&self, wanted: u32) -> u32 {
         if self.is_gpu() { wanted } else { 1 }
     }
 
-    /// What has the sockets.
+    /// The attachment that owns the sockets.
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
     }
 
-    /// Where it runs, for the head of a table: the device and, for a GPU, the driver's number of it.
+    /// Where it runs, for the head of a table: the device and, for a GPU, its ordinal.
     pub fn title(&self) -> String {
         match self.attachment.cuda() {
             Some(device) => format!("{} (cuda:{})", self.name(), device.ordinal()),
@@ -166,7 +166,7 @@ impl Bench {
         }
     }
 
-    /// How many blocks can be told to wait for each other.
+    /// How many blocks can run at once and wait for each other.
     pub fn processors(&self) -> u32 {
         self.attachment.cuda().map_or(4, |device| device.multiprocessors())
     }
@@ -183,7 +183,7 @@ impl Bench {
         Ok(Pinned { region, registration })
     }
 
-    /// The kernels for blocks of so many threads. To load them takes seconds where they are not cached.
+    /// Returns the kernels for blocks of `threads` threads. Loading them takes seconds if they are not cached.
     fn program(&self, threads: u32) -> Outcome<&Program> {
         let sizes = [256, 512, 1024];
         let at = sizes.iter().position(|&most| threads <= most).ok_or("too many threads")?;
@@ -193,7 +193,7 @@ impl Bench {
         self.programs[at].get().ok_or_else(|| "not loaded".into())
     }
 
-    /// Loads the kernels for blocks of so many threads, if that is still to be done.
+    /// Loads the kernels for blocks of `threads` threads, if they are not loaded yet.
     pub fn prepare(&self, threads: u32) -> Outcome<()> {
         self.program(self.threads(threads)).map(|_| ())
     }
@@ -211,12 +211,12 @@ impl Bench {
         Ok(unsafe { self.attachment.launch(program, blocks, threads, kernel) }?)
     }
 
-    /// Waits for a kernel; one that hangs is cancelled and reported.
+    /// Waits for a kernel. A kernel that hangs is cancelled and reported.
     pub fn finish(&self, launch: Launch, job: &Job) -> Outcome<Vec<u64>> {
         self.finish_with(launch, job, FinishPolicy::Close)
     }
 
-    /// As [`Bench::finish`]; `policy` says what becomes of the sockets that the kernel has left open.
+    /// As [`Bench::finish`]. `policy` decides what happens to the sockets that the kernel left open.
     pub fn finish_with(&self, launch: Launch, job: &Job, policy: FinishPolicy) -> Outcome<Vec<u64>> {
         let start = Instant::now();
         let ended = launch.wait_timeout(LIMIT)?;
@@ -230,12 +230,12 @@ impl Bench {
         job.words()
     }
 
-    /// Closes all sockets; says how that ended.
+    /// Closes all sockets and returns how that ended.
     pub fn close(self) -> CloseReport {
         self.attachment.close()
     }
 
-    /// The errno in the first of these words that holds one.
+    /// Fails with the errno of the first of these words that holds one.
     pub fn no_failure(words: &[u64]) -> Outcome<()> {
         match words.iter().find_map(|&word| failed(word)) {
             Some(errno) => {

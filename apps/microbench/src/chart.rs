@@ -11,18 +11,18 @@ use std::path::Path;
 
 /// Charts in a row.
 const COLUMNS: usize = 2;
-/// Letters of a line below the charts, and its pixels.
+/// Letters and pixels of a line below the charts.
 const FOOT: usize = 150;
 const FOOT_ROW: u32 = 16;
 
-/// A line of a chart.
-struct Line<'a> {
+/// A curve of a chart.
+struct Curve<'a> {
     name: &'a str,
     role: Role,
     points: Vec<Point>,
 }
 
-/// A figure and its place.
+/// A figure and its position.
 struct Point {
     x: f64,
     typical: f64,
@@ -30,7 +30,7 @@ struct Point {
     tail: f64,
 }
 
-impl Line<'_> {
+impl Curve<'_> {
     fn has_tail(&self) -> bool {
         self.points.iter().any(|point| point.tail > point.typical)
     }
@@ -46,13 +46,12 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
         .filter(|(_, lines)| lines.iter().any(|line| line.points.len() > 1))
         .collect();
     if charts.is_empty() {
-        eprintln!("gpunet-bench: nothing was measured that has a chart: {} is not written", path.display());
+        eprintln!("gpunet-bench: no measurement has a chart: {} is not written", path.display());
         return Ok(());
     }
-    // The heads of the charts say what was measured; on which machine is written once, below.
+    // The titles of the charts say what was measured. The machine is named once, below.
     let machine = &report.machine;
-    let gpus = if machine.gpus.is_empty() { "no GPU".to_owned() } else { machine.gpus.join(", ") };
-    let foot = wrap(&format!("{} x {}; {gpus}; {}", machine.cores, machine.cpu, report.command), FOOT);
+    let foot = wrap(&format!("{}; {}", machine.hardware(), report.command), FOOT);
     let (columns, rows) = (COLUMNS, charts.len().div_ceil(COLUMNS));
     let (width, height) = (panel::SIZE.0 * columns as u32, panel::SIZE.1 * rows as u32);
     let size = (width, height + FOOT_ROW * foot.len() as u32 + 8);
@@ -72,19 +71,19 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The lines of a table: rows of one series, by their places; gpunet's first, floors last.
-fn lines(table: &Table) -> Vec<Line<'_>> {
-    let mut lines: Vec<Line<'_>> = Vec::new();
+/// The curves of a table: rows of one series, by their x; gpunet's first, floors last.
+fn lines(table: &Table) -> Vec<Curve<'_>> {
+    let mut lines: Vec<Curve<'_>> = Vec::new();
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for Row { series, x, role, figure, .. } in &table.rows {
         let (Some(name), Some(x)) = (series.as_deref(), *x) else { continue };
         let at = *by_name.entry(name).or_insert_with(|| {
-            lines.push(Line { name, role: *role, points: Vec::new() });
+            lines.push(Curve { name, role: *role, points: Vec::new() });
             lines.len() - 1
         });
         let typical = figure.typical();
         let tail = if let Figure::Time(times) = figure { times.p99_us } else { typical };
-        // A logarithmic axis has no place for less.
+        // A logarithmic axis has no room for 0.
         if x > 0 && typical > 0.0 {
             lines[at].points.push(Point { x: x as f64, typical, tail });
         }
@@ -92,9 +91,9 @@ fn lines(table: &Table) -> Vec<Line<'_>> {
     lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
     lines.retain(|line| !line.points.is_empty());
     lines.sort_by_key(|line| {
-        [Role::Gpunet, Role::Peer, Role::Floor].iter().position(|role| *role == line.role)
+        [Role::Gpunet, Role::Reference, Role::Floor].iter().position(|role| *role == line.role)
     });
-    // One tail can be read, more cannot.
+    // Only one shaded tail stays readable.
     let shaded = usize::from(lines.first().is_some_and(|line| line.role == Role::Gpunet));
     for line in lines.iter_mut().skip(shaded) {
         line.points.iter_mut().for_each(|point| point.tail = point.typical);
@@ -102,7 +101,7 @@ fn lines(table: &Table) -> Vec<Line<'_>> {
     lines
 }
 
-/// Lines of about so many letters, broken between words.
+/// Breaks a text between words into lines of about `letters` letters.
 fn wrap(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -155,13 +154,14 @@ mod tests {
             rows,
             notes: Vec::new(),
         };
-        let both = table(vec![row(Role::Peer, "tcp"), row(Role::Gpunet, "block"), row(Role::Gpunet, "warp")]);
+        let both =
+            table(vec![row(Role::Reference, "tcp"), row(Role::Gpunet, "block"), row(Role::Gpunet, "warp")]);
         let tails: Vec<_> = lines(&both).iter().map(|line| (line.name.to_owned(), line.has_tail())).collect();
         assert_eq!(
             tails,
             [("block".to_owned(), true), ("warp".to_owned(), false), ("tcp".to_owned(), false)]
         );
-        assert!(!lines(&table(vec![row(Role::Peer, "tcp")]))[0].has_tail());
+        assert!(!lines(&table(vec![row(Role::Reference, "tcp")]))[0].has_tail());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::args::What;
 use crate::bench::Outcome;
 use crate::measure::*;
 
-/// Does one measurement, or all; false if a check failed.
+/// Runs one measurement, or all; returns false if a check failed.
 pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     match what {
         What::Check(args) => return check(run, args),

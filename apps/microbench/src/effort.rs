@@ -9,7 +9,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// One of three, by how much there is to do.
+    /// Returns one of three values by the effort.
     pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
         match self {
             Self::Quick => quick,

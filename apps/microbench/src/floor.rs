@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const NAMES: [&str; 2] = ["pinned memory", "the receiver's memory"];
 
-/// Of three tries the best: something else may take a processor from one.
+/// Returns the best of three tries: other programs may take a processor away during one of them.
 pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
     let mut best = once()?;
     for _ in 1..3 {
@@ -19,8 +19,8 @@ pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
     Ok(best)
 }
 
-/// Round trips of `size` bytes and a flag, in the receiver's memory, copied out; 0 for flags alone.
-/// The second end measures; of three tries the best.
+/// Measures round trips of `size` bytes and a flag in the receiver's memory, copied out; 0 for flags alone.
+/// The second end measures. Returns the best of three tries.
 pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     best(|| ping_pong_once(ends, threads, size, rounds))
 }
@@ -54,8 +54,8 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Ou
     Ok(Row::one_way(Role::Floor, format!("{what}, {place}"), &words))
 }
 
-/// Blocks of the second end that copy into the first one's memory, as a sender does, and within their
-/// own, as a receiver does.
+/// Measures copies by blocks of the second end: into the first end's memory, as a sender copies, and within their
+/// own memory, as a receiver does.
 pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome<[Row; 2]> {
     let len = 4 << 20;
     ends[1].prepare(threads)?;
@@ -86,8 +86,8 @@ pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome
     ])
 }
 
-/// How long blocks took together: on a GPU, where all run at once, as long as the longest by its own clock. Blocks on the
-/// CPU may be more than its cores and take turns: as long as the launch.
+/// Returns how long all blocks took together. On a GPU all run at once: the time of the slowest, by its own clock.
+/// On the CPU there may be more blocks than cores, which then take turns: the time of the launch.
 fn together(on_gpu: bool, blocks: &[u64], launch: Duration) -> Duration {
     let longest = blocks.iter().copied().max().unwrap_or(0);
     if on_gpu { Duration::from_nanos(longest.max(1)) } else { launch }

@@ -1,7 +1,7 @@
-//! Programs and libraries of others that do the same, where this machine has them.
+//! Foreign programs and libraries that do the same, where this machine has them.
 //!
-//! `peers/run` builds and runs those for GPUs; it and their sources are part of this program, so that they
-//! can be built where there is no checkout. They say what they measured as JSON lines, rows of a table.
+//! `foreign/run` builds and runs those for GPUs. It and their sources are part of this program, so that they
+//! can be built where there is no checkout. They print what they measured as JSON lines, rows of a table.
 
 mod rdma;
 
@@ -19,7 +19,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a peer is asked for.
+/// What a foreign program is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
@@ -27,97 +27,97 @@ pub enum Of {
     Bandwidth,
 }
 
-/// What a peer says.
+/// A row that a foreign program prints.
 #[derive(Clone, Debug, Deserialize)]
-struct Line {
+struct ForeignRow {
     of: Of,
     #[serde(flatten)]
     row: Row,
 }
 
-/// The files of `peers/`.
+/// The files of `foreign/`.
 const FILES: [(&str, &str); 4] = [
-    ("run", include_str!("../peers/run")),
-    ("nvshmem_pingpong.cu", include_str!("../peers/nvshmem_pingpong.cu")),
-    ("cuda_copy.cu", include_str!("../peers/cuda_copy.cu")),
-    ("nccl_sendrecv.py", include_str!("../peers/nccl_sendrecv.py")),
+    ("run", include_str!("../foreign/run")),
+    ("nvshmem_pingpong.cu", include_str!("../foreign/nvshmem_pingpong.cu")),
+    ("cuda_copy.cu", include_str!("../foreign/cuda_copy.cu")),
+    ("nccl_sendrecv.py", include_str!("../foreign/nccl_sendrecv.py")),
 ];
 /// Building takes nvcc half a minute.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Takes down what NVSHMEM, NCCL and the copy engine give between two GPUs.
+/// Records what NVSHMEM, NCCL and the copy engine give between two GPUs.
 pub fn between_gpus(recorder: &mut Recorder, of: Of) {
-    for peer in ["nvshmem", "nccl"] {
-        take_down(recorder, peer, |line| line.of == of);
+    for program in ["nvshmem", "nccl"] {
+        record(recorder, program, |line| line.of == of);
     }
-    take_down(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
+    record(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
 }
 
-/// Takes down what the copy engine gives between a GPU and pinned memory.
+/// Records what the copy engine gives between a GPU and pinned memory.
 pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
-    take_down(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
+    record(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
 }
 
-/// How `peers/cuda_copy.cu` names that way.
+/// How `foreign/cuda_copy.cu` names copies between GPUs.
 const BETWEEN_GPUS: &str = "GPU to GPU";
 
-fn take_down(recorder: &mut Recorder, peer: &'static str, wanted: impl Fn(&Line) -> bool) {
+fn record(recorder: &mut Recorder, program: &'static str, wanted: impl Fn(&ForeignRow) -> bool) {
     if recorder.without_foreign {
         return;
     }
-    match lines(peer) {
+    match lines(program) {
         Ok(lines) => lines.into_iter().filter(|line| wanted(line)).for_each(|line| recorder.row(line.row)),
-        Err(why) => recorder.note(format!("without {peer}: {why}")),
+        Err(why) => recorder.note(format!("without {program}: {why}")),
     }
 }
 
-/// What a peer says, or why it did not run. Each runs once.
-fn lines(peer: &'static str) -> Result<Vec<Line>, String> {
-    type Told = BTreeMap<&'static str, Result<Vec<Line>, String>>;
+/// Returns what a program measured, or why it did not run. Each runs once.
+fn lines(program: &'static str) -> Result<Vec<ForeignRow>, String> {
+    type Told = BTreeMap<&'static str, Result<Vec<ForeignRow>, String>>;
     static TOLD: Mutex<Told> = Mutex::new(BTreeMap::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    told.entry(peer).or_insert_with(|| ask(peer)).clone()
+    told.entry(program).or_insert_with(|| ask(program)).clone()
 }
 
-fn ask(peer: &str) -> Result<Vec<Line>, String> {
+fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {
     let text = |error: std::io::Error| error.to_string();
-    let folder = std::env::temp_dir().join(format!("gpunet-bench-peers-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("gpunet-bench-foreign-{}", std::process::id()));
     let folder = Scratch::folder(folder).map_err(text)?;
     let write = |(name, text): &(_, _)| std::fs::write(folder.path().join(name), text);
     FILES.iter().try_for_each(write).map_err(text)?;
     let output =
-        run(Command::new("bash").arg(folder.path().join("run")).arg(peer).arg(folder.path()), PATIENCE);
+        run(Command::new("bash").arg(folder.path().join("run")).arg(program).arg(folder.path()), TIMEOUT);
     let mut lines = Vec::new();
-    for line in output.map_err(|failure| failure.to_string())?.lines().filter(|line| line.starts_with('{')) {
-        let mut line: Line = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
-        line.row.role = Role::Peer;
+    for line in output.map_err(|error| error.to_string())?.lines().filter(|line| line.starts_with('{')) {
+        let mut line: ForeignRow = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        line.row.role = Role::Reference;
         lines.push(line);
     }
     if lines.is_empty() { Err("it said nothing".to_owned()) } else { Ok(lines) }
 }
 
-/// Why a program of others gave no result.
+/// Why a foreign program gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Failure {
-    /// It crashed, which says nothing about anybody else.
+enum RunError {
+    /// It crashed, which is no fault of this program.
     Crashed(String),
-    /// It ended with a complaint, did not end, or was not understood.
+    /// It ended with an error, did not end, or its output was not understood.
     Failed(String),
 }
 
-impl From<String> for Failure {
+impl From<String> for RunError {
     fn from(why: String) -> Self {
         Self::Failed(why)
     }
 }
 
-impl From<&str> for Failure {
+impl From<&str> for RunError {
     fn from(why: &str) -> Self {
         Self::Failed(why.to_owned())
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Crashed(why) | Self::Failed(why)) = self;
         f.write_str(why)
@@ -127,22 +127,22 @@ impl fmt::Display for Failure {
 /// How often a program that crashes is run.
 const TRIES: u32 = 3;
 
-/// Runs a program of others until it does not crash, a few times at most.
+/// Runs a foreign program again if it crashes, a few times at most.
 fn persist<T>(
     recorder: &mut Recorder,
     program: &str,
-    mut run: impl FnMut() -> Result<T, Failure>,
+    mut run: impl FnMut() -> Result<T, RunError>,
 ) -> Result<T, String> {
     let mut tries = 0;
     loop {
         tries += 1;
         match run() {
             Ok(result) => return Ok(result),
-            Err(Failure::Crashed(why)) if tries < TRIES => {
+            Err(RunError::Crashed(why)) if tries < TRIES => {
                 recorder.note(format!("{program} crashed and is tried again: {why}"));
             }
-            Err(Failure::Crashed(why)) => return Err(format!("it crashed {tries} times: {why}")),
-            Err(Failure::Failed(why)) => return Err(why),
+            Err(RunError::Crashed(why)) => return Err(format!("it crashed {tries} times: {why}")),
+            Err(RunError::Failed(why)) => return Err(why),
         }
     }
 }
@@ -152,8 +152,8 @@ fn has_crashed(status: ExitStatus) -> bool {
     status.signal().is_some() || status.code().is_some_and(|code| code > 128)
 }
 
-/// Runs a program to its end; its output, or the last line of its complaint.
-fn run(command: &mut Command, limit: Duration) -> Result<String, Failure> {
+/// Runs a program to its end; returns its output, or an error with the last line of its stderr.
+fn run(command: &mut Command, limit: Duration) -> Result<String, RunError> {
     let log = |what: &str| {
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("gpunet-bench-{}-{nth}-{what}", std::process::id());
@@ -166,22 +166,22 @@ fn run(command: &mut Command, limit: Duration) -> Result<String, Failure> {
     let [said, complaint] = texts;
     match result {
         Ok(()) => Ok(said),
-        Err(failure) => {
+        Err(error) => {
             let last = complaint.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-            let why = format!("{failure} {last}").trim_end_matches([' ', ':']).to_owned();
-            Err(if matches!(failure, Failure::Crashed(_)) {
-                Failure::Crashed(why)
+            let why = format!("{error} {last}").trim_end_matches([' ', ':']).to_owned();
+            Err(if matches!(error, RunError::Crashed(_)) {
+                RunError::Crashed(why)
             } else {
-                Failure::Failed(why)
+                RunError::Failed(why)
             })
         }
     }
 }
 
-fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), Failure> {
+fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> Result<(), RunError> {
     use std::fs::File;
     let text = |error: std::io::Error| error.to_string();
-    // A group of its own: what a script has started ends with it.
+    // In a process group of its own, so that everything a script has started ends with it.
     command
         .process_group(0)
         .stdin(Stdio::null())
@@ -193,19 +193,19 @@ fn run_into(command: &mut Command, limit: Duration, out: &Path, err: &Path) -> R
     loop {
         match child.try_wait().map_err(text)? {
             Some(status) if status.success() => return Ok(()),
-            Some(status) if has_crashed(status) => return Err(Failure::Crashed(format!("{status}:"))),
-            Some(status) => return Err(Failure::Failed(format!("{status}:"))),
+            Some(status) if has_crashed(status) => return Err(RunError::Crashed(format!("{status}:"))),
+            Some(status) => return Err(RunError::Failed(format!("{status}:"))),
             None if Instant::now() > end => {
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 let _ = child.wait();
-                return Err(Failure::Failed(format!("no end within {limit:?}")));
+                return Err(RunError::Failed(format!("no end within {limit:?}")));
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
-/// Says whether a program can be started.
+/// Returns whether a program can be started.
 fn is_installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
@@ -220,11 +220,11 @@ mod tests {
         let file = std::env::temp_dir().join(format!("gpunet-bench-orphan-{}", std::process::id()));
         let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
         let why = run(Command::new("bash").args(["-c", &script]), Duration::from_secs(2));
-        assert_eq!(why, Err(Failure::Failed("no end within 2s".to_owned())));
+        assert_eq!(why, Err(RunError::Failed("no end within 2s".to_owned())));
         let orphan = std::fs::read_to_string(&file).expect("it had begun");
         std::fs::remove_file(&file).expect("written");
         let gone = || {
-            // A zombie is nobody's any more; init takes it in its time.
+            // A zombie has ended too; init reaps it later.
             std::fs::read_to_string(format!("/proc/{}/stat", orphan.trim()))
                 .map_or(true, |stat| stat.contains(") Z "))
         };
@@ -236,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_not_there_says_what_is_missing() {
-        let why = run(Command::new("bash").args(["-c", "echo nvcc is not installed >&2; exit 3"]), PATIENCE);
-        let Err(Failure::Failed(why)) = why else { panic!("{why:?}") };
+    fn a_missing_program_is_named() {
+        let why = run(Command::new("bash").args(["-c", "echo nvcc is not installed >&2; exit 3"]), TIMEOUT);
+        let Err(RunError::Failed(why)) = why else { panic!("{why:?}") };
         assert!(why.contains("nvcc is not installed"), "{why}");
     }
 }

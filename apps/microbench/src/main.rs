@@ -9,6 +9,7 @@ mod dispatch;
 mod effort;
 mod floor;
 mod foreign;
+mod json_lines;
 mod measure;
 mod pair;
 mod process;
@@ -22,7 +23,7 @@ use bench::Outcome;
 use clap::Parser;
 use gpunet_proxy::descriptors::hint;
 use measure::Run;
-use report::{Json, Recorder, complain};
+use report::{Json, Recorder, print_error};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,13 +33,13 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-/// Does what the command line says; false if a check failed.
+/// Runs the command; returns false if a check failed.
 fn run(args: &Args) -> Outcome<bool> {
     match &args.what {
         What::End(end) => return pair::serve_end(&args.device, end),
@@ -48,7 +49,8 @@ fn run(args: &Args) -> Outcome<bool> {
     }
     let json = args.json.as_deref().map(Json::new).transpose()?;
     check_targets(args)?;
-    scratch::go_with_signals().map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?;
+    scratch::clean_up_on_signals()
+        .map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?;
     let command: Vec<_> = std::env::args().skip(1).collect();
     let drawn = args.plot.is_some() || args.tables.is_some();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);
@@ -56,15 +58,15 @@ fn run(args: &Args) -> Outcome<bool> {
     let good = measure(&mut recorder, args);
     recorder.save(true)?;
     show(recorder.report(), args)?;
-    recorder.heard()?;
+    recorder.check_output()?;
     good
 }
 
-/// Measures, or checks; false if a check failed.
+/// Measures or checks; returns false if a check failed.
 fn measure(recorder: &mut Recorder, args: &Args) -> Outcome<bool> {
     let proxy = args.proxy();
     let device = match args.what {
-        // It needs none.
+        // It needs no device.
         What::Attach => args.device.clone(),
         _ => bench::resolve(&proxy, &args.device)?,
     };
@@ -76,19 +78,19 @@ fn measure(recorder: &mut Recorder, args: &Args) -> Outcome<bool> {
 /// `render`.
 fn render(from: &Path, args: &Args) -> Outcome<()> {
     if args.plot.is_none() && args.tables.is_none() {
-        return Err("render makes nothing without --plot or --tables".into());
+        return Err("render needs --plot or --tables".into());
     }
     check_targets(args)?;
     show(&report::read(from)?, args)
 }
 
-/// Says what is wrong with the files that charts and tables go to, before anything is measured.
+/// Checks that charts and tables can be written, before anything is measured.
 fn check_targets(args: &Args) -> Outcome<()> {
     args.plot.as_ref().map_or(Ok(()), |path| report::check_target("--plot", path))?;
     args.tables.as_ref().map_or(Ok(()), |path| report::check_page(path))
 }
 
-/// Makes the charts and the tables that the command line asks for.
+/// Writes the charts and tables that the command line asks for.
 fn show(report: &report::Report, args: &Args) -> Outcome<()> {
     if let Some(path) = &args.plot {
         chart::draw(report, path)?;

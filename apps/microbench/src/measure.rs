@@ -1,4 +1,4 @@
-//! The measurements, one a file. Each takes down its floor and its peer first.
+//! The measurements, one per file. Each records its floor and its references first.
 
 mod attach;
 mod bandwidth;
@@ -35,13 +35,13 @@ use gpu_usermap::cuda::Cuda;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::{Config, Proxy};
 
-/// What every measurement is given.
+/// What every measurement gets.
 pub struct Run<'a> {
     pub recorder: &'a mut Recorder,
     pub effort: Effort,
     /// What `--device` means: cpu or cuda:N.
     pub device: &'a str,
-    /// Nobody has named it.
+    /// The command line does not name the device.
     pub is_auto: bool,
     /// `--daemon`.
     pub proxy: &'a ProxyArgs,
@@ -58,7 +58,7 @@ impl Run<'_> {
         Ok(self.proxy.open(Config::default())?)
     }
 
-    /// The devices of all pairs that the command line means, client and server.
+    /// The devices of all pairs that the command line selects, client and server.
     fn pairs(&self, args: &PairArgs) -> Outcome<Vec<[String; 2]>> {
         let other = args.other.as_deref().map(|other| bench::resolve(self.proxy, other)).transpose()?;
         let gpus = Cuda::load().ok().and_then(|cuda| cuda.device_count().ok()).unwrap_or(0);
@@ -66,7 +66,7 @@ impl Run<'_> {
     }
 }
 
-/// Does `one` with every pair of devices, and over every transport, that the command line means.
+/// Runs `one` for every pair of devices and every transport that the command line selects.
 fn each_pair(
     run: &mut Run<'_>,
     args: &PairArgs,
@@ -76,7 +76,7 @@ fn each_pair(
     let mut failed = Failed::default();
     for devices in run.pairs(args)? {
         for transport in args.transports() {
-            // Over tcp and rc the ends do not know each other's device: one table a device says it all.
+            // Over tcp and rc the ends do not know each other's device: one table per device is enough.
             let same = devices[0] == devices[1];
             if transport != Transport::Peer && !same && args.other.is_none() {
                 continue;
@@ -93,22 +93,22 @@ fn each_pair(
 pub struct Failed(Vec<String>);
 
 impl Failed {
-    /// Does one part. Its failure is said, and keeps nothing else from being measured, except that nobody reads it.
+    /// Runs one part. A failure is noted and does not stop the other parts, unless nobody reads the output.
     pub fn attempt(&mut self, run: &mut Run<'_>, name: &str, part: impl FnOnce(&mut Run<'_>) -> Outcome<()>) {
-        let done = run.recorder.heard().and_then(|()| part(run));
+        let done = run.recorder.check_output().and_then(|()| part(run));
         if let Err(error) = done {
             run.recorder.note(format!("{name} FAILED: {error}"));
             self.0.push(name.to_owned());
         }
     }
 
-    /// An error, if there were any.
+    /// Returns an error if a part failed.
     pub fn into_outcome(self) -> Outcome<()> {
         if self.0.is_empty() { Ok(()) } else { Err(format!("failed: {}", self.0.join(", ")).into()) }
     }
 }
 
-/// What a table of one device says of it.
+/// The settings that a table of one device shows.
 pub fn settings(bench: &Bench, threads: u32) -> Vec<(&'static str, String)> {
     let blocks = if bench.is_gpu() {
         format!("{} a block", counted(threads, "thread"))

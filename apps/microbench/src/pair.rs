@@ -8,8 +8,8 @@ mod task;
 
 use crate::bench::{Bench, Outcome, device_name};
 use crate::report::{Recorder, counted};
-use child::Child;
 pub use child::Daemon;
+use child::EndProcess;
 use clap::Args;
 use end::End;
 pub use end::PATIENCE_NS;
@@ -20,22 +20,22 @@ pub use serve::{EndArgs, serve as serve_end};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-pub use task::{Cooperation, Flow, Means, Ports, Shape, Side, Task, Transport, Way, Work};
+pub use task::{BlockShape, Cooperation, Direction, EndpointKind, Flow, Ports, Side, Task, Transport, Work};
 
 /// Who talks to whom, and how.
 #[derive(Args, Clone, Debug)]
 pub struct PairArgs {
-    /// The device of the other end, the server: cpu or cuda:N. Without it: every kind of pair that the
+    /// Device of the other end, the server: cpu or cuda:N. Without it: every kind of pair that the
     /// machine has.
     #[arg(long, value_parser = device_name)]
     pub other: Option<String>,
-    /// Only these transports. Without it: peer and tcp.
+    /// Transports to measure. Without it: peer and tcp.
     #[arg(long, value_delimiter = ',')]
     pub transport: Vec<Transport>,
-    /// Where both ends meet: an address of this host, for rc that of an RDMA device.
+    /// Address of this host where both ends meet; for rc that of an RDMA device.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub address: IpAddr,
-    /// Each end in a process of its own, attached to a daemon: the one that --daemon names, or one that
+    /// Run each end in a process of its own, attached to a daemon: the one that --daemon names, or one that
     /// is started from this program's folder.
     #[arg(long)]
     pub processes: bool,
@@ -49,7 +49,7 @@ impl Default for PairArgs {
 }
 
 impl PairArgs {
-    /// What is to carry the streams.
+    /// The transports to measure.
     pub fn transports(&self) -> Vec<Transport> {
         if self.transport.is_empty() {
             return vec![Transport::Peer, Transport::Tcp];
@@ -58,8 +58,8 @@ impl PairArgs {
     }
 }
 
-/// The devices of all pairs that the command line means, client and server: a client, perhaps a server, and how many GPUs
-/// there are. `is_auto`: nobody has named the client.
+/// Returns the devices of all pairs that the command line selects, client and server, given the client, perhaps the
+/// server, and the number of GPUs. `is_auto`: the command line does not name the client.
 pub fn devices(client: &str, other: Option<String>, is_auto: bool, gpus: u32) -> Vec<[String; 2]> {
     let pair = |server: String| [client.to_owned(), server];
     if let Some(other) = other {
@@ -92,23 +92,23 @@ enum Ends {
 pub struct Pair {
     ends: Ends,
     /// The server's, the client's.
-    means: [Means; 2],
+    kinds: [EndpointKind; 2],
     ports: Ports,
-    place: Place,
+    proxy: ProxyHandle,
     // After the ends: they leave it first.
     daemon: Option<Daemon>,
 }
 
-/// How often, and each time for how long, sockets are looked for that may be gone already.
+/// How often, and each time for how long, to look for sockets, which may be closed already.
 const LOOKS: u32 = 4;
-const PATIENCE_TO_SEE: Duration = Duration::from_millis(100);
+const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Whose proxy the ends have: that of this process, which may be a daemon's, or that of their own processes.
-enum Place {
-    Of(Proxy),
+/// The proxy of the ends, to ask where rings lie: this process's, or the daemon that their own processes use.
+enum ProxyHandle {
+    Local(Proxy),
     Daemon(PathBuf),
-    /// None: both are plain.
-    Nowhere,
+    /// Both ends are plain.
+    None,
 }
 
 impl Pair {
@@ -125,8 +125,8 @@ impl Pair {
         } else {
             Ends::Two { server: server_end, client: End::here(Bench::attach(&proxy, client)?) }
         };
-        let means = [Means::Gpunet(transport); 2];
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Of(proxy), daemon: None })
+        let kinds = [EndpointKind::Gpunet(transport); 2];
+        Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
     /// Each end in a process of its own, attached to a daemon.
@@ -137,13 +137,13 @@ impl Pair {
         proxy: &ProxyArgs,
     ) -> Outcome<Self> {
         let daemon = Daemon::start(proxy)?;
-        let server = End::Child(Child::attached("server", server, daemon.path())?);
-        let client = End::Child(Child::attached("client", client, daemon.path())?);
+        let server = End::Child(EndProcess::attached("server", server, daemon.path())?);
+        let client = End::Child(EndProcess::attached("client", client, daemon.path())?);
         Ok(Self {
             ends: Ends::Two { server, client },
-            means: [Means::Gpunet(transport); 2],
+            kinds: [EndpointKind::Gpunet(transport); 2],
             ports: Ports::of(address),
-            place: Place::Daemon(daemon.path().to_owned()),
+            proxy: ProxyHandle::Daemon(daemon.path().to_owned()),
             daemon: Some(daemon),
         })
     }
@@ -152,46 +152,46 @@ impl Pair {
     pub fn mixed(
         proxy: Proxy,
         device: &str,
-        plain: Means,
+        plain: EndpointKind,
         plain_serves: bool,
         address: IpAddr,
     ) -> Outcome<Self> {
         let ours = End::here(Bench::attach(&proxy, device)?);
-        let gpunet = Means::Gpunet(Transport::Tcp);
-        let (ends, means) = if plain_serves {
-            (Ends::Two { server: End::Child(Child::plain("server")?), client: ours }, [plain, gpunet])
+        let gpunet = EndpointKind::Gpunet(Transport::Tcp);
+        let (ends, kinds) = if plain_serves {
+            (Ends::Two { server: End::Child(EndProcess::plain("server")?), client: ours }, [plain, gpunet])
         } else {
-            (Ends::Two { server: ours, client: End::Child(Child::plain("client")?) }, [gpunet, plain])
+            (Ends::Two { server: ours, client: End::Child(EndProcess::plain("client")?) }, [gpunet, plain])
         };
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Of(proxy), daemon: None })
+        Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
     /// Two plain programs.
-    pub fn plain(means: [Means; 2], address: IpAddr) -> Outcome<Self> {
-        let server = End::Child(Child::plain("server")?);
-        let client = End::Child(Child::plain("client")?);
+    pub fn plain(kinds: [EndpointKind; 2], address: IpAddr) -> Outcome<Self> {
+        let server = End::Child(EndProcess::plain("server")?);
+        let client = End::Child(EndProcess::plain("client")?);
         let ends = Ends::Two { server, client };
-        Ok(Self { ends, means, ports: Ports::of(address), place: Place::Nowhere, daemon: None })
+        Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::None, daemon: None })
     }
 
-    /// Other means for the ends, the server's first. Only for ends that have what it takes.
-    pub fn set_means(&mut self, means: [Means; 2]) {
-        self.means = means;
+    /// Sets the kinds of both ends, the server's first. Each end must be able to play its kind.
+    pub fn set_kinds(&mut self, kinds: [EndpointKind; 2]) {
+        self.kinds = kinds;
     }
 
-    /// Plays both ends, and returns their words, the server's first.
-    pub fn play(&mut self, work: &Work, shape: Shape) -> Outcome<[Vec<u64>; 2]> {
+    /// Runs both ends and returns their words, the server's first.
+    pub fn play(&mut self, work: &Work, shape: BlockShape) -> Outcome<[Vec<u64>; 2]> {
         self.begin(work, shape)?;
         self.end(work)
     }
 
-    /// Plays both ends only to see where the rings lie: looking takes time from them. An echo that is over before its
-    /// sockets were seen is played again with more rounds, some times at most.
-    pub fn look(&mut self, work: &Work, shape: Shape) -> Outcome<Option<String>> {
+    /// Runs both ends only to see where the rings lie, since looking takes time from them. An echo that ends before its
+    /// sockets were seen is run again with more rounds, a few times at most.
+    pub fn find_placement(&mut self, work: &Work, shape: BlockShape) -> Outcome<Option<String>> {
         let mut work = work.clone();
         for _ in 0..LOOKS {
             self.begin(&work, shape)?;
-            let placement = self.see();
+            let placement = self.wait_for_placement();
             self.end(&work)?;
             if placement.is_some() {
                 return Ok(placement);
@@ -203,25 +203,25 @@ impl Pair {
         Ok(None)
     }
 
-    fn begin(&mut self, work: &Work, shape: Shape) -> Outcome<()> {
+    fn begin(&mut self, work: &Work, shape: BlockShape) -> Outcome<()> {
         let addr = self.ports.take(match work {
             Work::Echo { .. } => 1,
             Work::Flow(flow) => flow.pairs as u16,
             Work::Duplex { pairs, .. } => *pairs as u16,
         });
         let run = std::process::id();
-        let task = |means, side| Task { work: work.clone(), means, side, addr, shape, run };
-        // No loading beside a kernel that waits.
+        let task = |kind, side| Task { work: work.clone(), kind, side, addr, shape, run };
+        // Kernels must not be loaded beside a kernel that waits.
         for bench in self.benches() {
             bench.prepare(shape.threads)?;
         }
         match &mut self.ends {
-            Ends::One(end) => end.start(&task(self.means[0], Side::Both)),
+            Ends::One(end) => end.start(&task(self.kinds[0], Side::Both)),
             Ends::Two { server, client } => {
-                server.start(&task(self.means[0], Side::Server))?;
-                let started = client.start(&task(self.means[1], Side::Client));
+                server.start(&task(self.kinds[0], Side::Server))?;
+                let started = client.start(&task(self.kinds[1], Side::Client));
                 if started.is_err() {
-                    // It waits for a client until its patience is over.
+                    // It waits for a client until its timeout.
                     let _ = server.finish();
                 }
                 started
@@ -243,18 +243,18 @@ impl Pair {
         together(checked(server, true), checked(client, false))
     }
 
-    /// Where the rings of the streams lie that are open at the moment. Waits a little for one.
-    fn see(&self) -> Option<String> {
+    /// Returns where the rings of the open streams lie. Waits a little for a stream.
+    fn wait_for_placement(&self) -> Option<String> {
         let pids = match &self.ends {
             Ends::One(end) => vec![end.pid()],
             Ends::Two { server, client } => vec![server.pid(), client.pid()],
         };
-        let limit = Instant::now() + PATIENCE_TO_SEE;
+        let limit = Instant::now() + LOOK_TIMEOUT;
         while Instant::now() < limit {
-            let snapshot = match &self.place {
-                Place::Of(proxy) => proxy.snapshot().ok()?,
-                Place::Daemon(path) => gpunet_proxy::daemon::snapshot(path).ok()?,
-                Place::Nowhere => return None,
+            let snapshot = match &self.proxy {
+                ProxyHandle::Local(proxy) => proxy.snapshot().ok()?,
+                ProxyHandle::Daemon(path) => gpunet_proxy::daemon::snapshot(path).ok()?,
+                ProxyHandle::None => return None,
             };
             if let Some(placement) = placement(&snapshot, &pids) {
                 return Some(placement);
@@ -281,7 +281,7 @@ impl Pair {
         }
     }
 
-    /// Says whether an end is a GPU.
+    /// Returns whether an end is a GPU.
     pub fn is_gpu(&self) -> bool {
         match &self.ends {
             Ends::One(end) => end.is_gpu(),
@@ -289,7 +289,7 @@ impl Pair {
         }
     }
 
-    /// Says whether both ends are.
+    /// Returns whether both ends are.
     pub fn are_gpus(&self) -> bool {
         match &self.ends {
             Ends::One(end) => end.is_gpu(),
@@ -297,12 +297,12 @@ impl Pair {
         }
     }
 
-    /// Says whether both ends are blocks of one launch.
+    /// Returns whether both ends are blocks of one launch.
     pub fn are_one(&self) -> bool {
         matches!(self.ends, Ends::One(_))
     }
 
-    /// Which devices the ends are on, the client's first. `apart`: the same devices, in two processes.
+    /// The devices of the ends, the client's first. `apart`: in two processes.
     pub fn title(&self, apart: bool) -> String {
         let names = match &self.ends {
             Ends::One(end) => [end.name(); 2],
@@ -317,7 +317,7 @@ impl Pair {
     }
 
     /// The shape of blocks in words.
-    pub fn shape_name(&self, shape: Shape) -> String {
+    pub fn shape_name(&self, shape: BlockShape) -> String {
         if !self.is_gpu() {
             return "CPU blocks of one thread".to_owned();
         }
@@ -325,15 +325,15 @@ impl Pair {
     }
 
     /// The shape of blocks for the name of a row; nothing where there is no choice.
-    pub fn shape_suffix(&self, shape: Shape) -> String {
+    pub fn shape_suffix(&self, shape: BlockShape) -> String {
         if self.is_gpu() { format!(", {} of {}", shape.group.name(), shape.threads) } else { String::new() }
     }
 
-    /// What the head of a table says of it.
-    pub fn settings(&self, shape: Shape, apart: bool) -> Vec<(&'static str, String)> {
+    /// The settings that a table shows.
+    pub fn settings(&self, shape: BlockShape, apart: bool) -> Vec<(&'static str, String)> {
         vec![
             ("ends", self.title(apart)),
-            ("transport", self.means[0].name().to_owned()),
+            ("transport", self.kinds[0].name().to_owned()),
             ("blocks", self.shape_name(shape)),
         ]
     }
@@ -344,8 +344,8 @@ pub const fn waits(spin: bool) -> &'static str {
     if spin { "spinning" } else { "blocking" }
 }
 
-/// What both ends have left; else the reason, or both reasons, the client's first: the server's is often that the client
-/// is gone.
+/// Returns the words of both ends; else the reason, or both reasons, the client's first: the server often fails only
+/// because the client is gone.
 fn together(server: Outcome<Vec<u64>>, client: Outcome<Vec<u64>>) -> Outcome<[Vec<u64>; 2]> {
     match (server, client) {
         (Ok(server), Ok(client)) => Ok([server, client]),
@@ -355,7 +355,7 @@ fn together(server: Outcome<Vec<u64>>, client: Outcome<Vec<u64>>) -> Outcome<[Ve
     }
 }
 
-/// Separates the words of blocks that took turns in being server and client.
+/// Separates the words of blocks that are server and client in turn.
 fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
     let per_block = match work {
         Work::Echo { .. } => return [words[..2].to_vec(), words],
@@ -369,7 +369,7 @@ fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
     [side(0), side(1)]
 }
 
-/// Where the rings of these processes' open streams lie. A daemon may have other programs', too.
+/// Returns where the rings of these processes' open streams lie. A daemon may also have streams of other programs.
 fn placement(snapshot: &Snapshot, pids: &[u32]) -> Option<String> {
     let clients = snapshot.clients.iter().filter(|client| pids.contains(&client.pid));
     let clients: Vec<u32> = clients.map(|client| client.id).collect();
@@ -385,8 +385,8 @@ fn placement(snapshot: &Snapshot, pids: &[u32]) -> Option<String> {
     if places.is_empty() { None } else { Some(places.join(", ")) }
 }
 
-/// Says where the streams of a table have their rings.
-pub fn say_placement(recorder: &mut Recorder, placement: Option<String>) {
+/// Records where the streams of a table have their rings.
+pub fn record_placement(recorder: &mut Recorder, placement: Option<String>) {
     if let Some(placement) = placement {
         recorder.setting("placement", placement);
     }

@@ -1,4 +1,4 @@
-//! What this process takes: processor time of the proxy's threads, memory, descriptors. And programs that it starts.
+//! Resources of this process: processor time of the proxy's threads, memory, descriptors; and programs that it starts.
 
 use crate::bench::Outcome;
 use rustix::process::{
@@ -10,28 +10,28 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// How the threads of a proxy in this process are called. Linux cuts names at 15 bytes.
+/// The names of a proxy's threads in this process. Linux cuts names at 15 bytes.
 const PROXY: [&str; 3] = ["gpunet-data-", "gpunet-control", "gpunet-heartbea"];
 
-/// Processor time of the proxy's threads over a time.
+/// Measures the processor time of the proxy's threads.
 pub struct Cost {
     start: Instant,
     before: Duration,
 }
 
-/// What they took.
+/// The processor time that they used.
 pub struct Spent {
     pub busy: Duration,
     pub elapsed: Duration,
 }
 
 impl Cost {
-    /// From now on.
+    /// Starts measuring.
     pub fn begin() -> Outcome<Self> {
         Ok(Self { before: proxy_time()?, start: Instant::now() })
     }
 
-    /// Until now.
+    /// Returns what was used since.
     pub fn end(&self) -> Outcome<Spent> {
         let elapsed = self.start.elapsed();
         Ok(Spent { busy: proxy_time()?.saturating_sub(self.before), elapsed })
@@ -49,7 +49,7 @@ fn proxy_time() -> Outcome<Duration> {
     let mut sum = Duration::ZERO;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        // A thread may end meanwhile; it was none of the proxy's, which live longer.
+        // A thread may end meanwhile. It is not one of the proxy's, which live longer.
         let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
         if PROXY.iter().any(|proxy| name.starts_with(proxy)) {
             sum += thread_time(&task)?;
@@ -58,7 +58,7 @@ fn proxy_time() -> Outcome<Duration> {
     Ok(sum)
 }
 
-/// A thread's time: by the scheduler's books in nanoseconds, where the kernel has them, else in ticks.
+/// A thread's processor time: the scheduler's in nanoseconds, where the kernel counts it, else in ticks.
 fn thread_time(task: &Path) -> Outcome<Duration> {
     let scheduled = std::fs::read_to_string(task.join("schedstat")).ok();
     if let Some(time) = scheduled.and_then(|text| of_schedstat(&text)) {
@@ -68,7 +68,7 @@ fn thread_time(task: &Path) -> Outcome<Duration> {
     of_stat(&stat).ok_or_else(|| "/proc/self/task/*/stat is not as expected".into())
 }
 
-/// The first number of a `schedstat`, nanoseconds on a processor. Zero: not counted.
+/// The first number of a `schedstat`, nanoseconds on a processor. Zero means that they are not counted.
 fn of_schedstat(text: &str) -> Option<Duration> {
     let ns = text.split_whitespace().next()?.parse().ok()?;
     if ns == 0 { None } else { Some(Duration::from_nanos(ns)) }
@@ -82,8 +82,8 @@ fn of_stat(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(10 * (ticks()? + ticks()?)))
 }
 
-/// As [`resident`], once what is allocated and free has been given back: so that what is allocated from now
-/// on counts, and not only what exceeds what others have left.
+/// As [`resident`], after returning free memory to the system, so that everything allocated from now on counts and
+/// not only what exceeds the memory that was free.
 pub fn resident_afresh() -> Outcome<u64> {
     give_back();
     resident()
@@ -96,11 +96,11 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators give back in their own time.
+/// Other allocators return memory when they choose.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 
-/// Memory of this process that is in the machine's, bytes.
+/// Resident memory of this process, in bytes.
 pub fn resident() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     of_status(&status).ok_or_else(|| "/proc/self/status is not as expected".into())
@@ -118,14 +118,14 @@ pub fn more_descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Starts a program that gets `signal` when this one is gone, however that comes; more exactly when the thread that
-/// calls is, so the main thread should.
+/// Starts a program that gets `signal` when this one ends for whatever reason; more exactly when the calling thread
+/// ends, so the main thread should call.
 #[allow(unsafe_code)]
 pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(signal))?;
-        // This one may have gone before.
+        // The parent may have ended before.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
     };
     // SAFETY: between fork and exec it makes two system calls; it neither allocates nor takes a lock.
@@ -133,7 +133,7 @@ pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
     command.spawn()
 }
 
-/// A process that ends with its owner, which gives it no time.
+/// A process that is killed when its owner is dropped.
 pub struct Owned(pub Child);
 
 impl Drop for Owned {

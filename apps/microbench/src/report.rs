@@ -1,23 +1,23 @@
-//! What a run leaves: tables of figures, for people while it goes on, for programs when it has ended.
+//! The results of a run: tables of figures, printed while it goes on, and as JSON.
 
 mod keep;
 mod machine;
 mod markdown;
+mod output;
 mod progress;
 mod text;
-mod voice;
 
 use crate::bench::Outcome;
 use hdrhistogram::Histogram;
 pub use keep::{Json, check_target};
 pub use machine::Machine;
 pub use markdown::{check_page, insert};
+use output::Output;
+pub use output::print_error;
 use progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
-use voice::Voice;
-pub use voice::complain;
 
 /// Everything that one run of the program measured.
 #[derive(Debug, Deserialize, Serialize)]
@@ -26,24 +26,24 @@ pub struct Report {
     pub gpunet: String,
     /// The command line.
     pub command: String,
-    /// When it began, seconds since 1970.
+    /// When it started, seconds since 1970.
     pub started: u64,
     pub machine: Machine,
     pub tables: Vec<Table>,
 }
 
-/// One measurement: rows of one kind, taken one after another.
+/// One measurement: rows of one kind.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Table {
     /// The subcommand.
     pub what: String,
     pub title: String,
-    /// What the figures were taken with: ends, transport, placement, block shape and so on.
+    /// What was measured: ends, transport, placement, block shape and so on.
     pub setting: Vec<(String, String)>,
-    /// What the rows say.
+    /// The axes of its chart.
     pub axis: Axis,
     pub rows: Vec<Row>,
-    /// What did not run, and why; what a figure is to be read with.
+    /// What did not run, and why; what to know when reading a figure.
     pub notes: Vec<String>,
 }
 
@@ -59,9 +59,9 @@ pub enum Axis {
     RateByCount,
     /// Time over the number of sockets.
     TimeByCount,
-    /// Rate over bytes by which the ends' alignments differ. A table only.
+    /// Rate over bytes by which the ends' alignments differ; drawn as a table only.
     RateByOffset,
-    /// Neither chart nor places.
+    /// No chart, and no x axis.
     None,
 }
 
@@ -71,10 +71,11 @@ pub enum Axis {
 pub enum Role {
     /// Sockets of gpunet.
     Gpunet,
-    /// What the hardware gives without any protocol.
+    /// What the hardware does without any protocol.
     Floor,
-    /// What another program or library gives for the same.
-    Peer,
+    /// What another program or library does for the same. JSON calls it `peer`.
+    #[serde(rename = "peer")]
+    Reference,
 }
 
 impl Role {
@@ -82,7 +83,7 @@ impl Role {
         match self {
             Self::Gpunet => "gpunet",
             Self::Floor => "floor",
-            Self::Peer => "peer",
+            Self::Reference => "reference",
         }
     }
 }
@@ -92,7 +93,7 @@ impl Role {
 pub struct Row {
     pub role: Role,
     pub name: String,
-    /// Its line in the chart.
+    /// Its curve in the chart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
     /// Its place on the chart's x axis. Rows of one table with the same place are compared.
@@ -100,7 +101,7 @@ pub struct Row {
     pub x: Option<u64>,
     #[serde(flatten)]
     pub figure: Figure,
-    /// This row's figure divided by that of the floor, and by those of the peers, with the same place.
+    /// This row's figure divided by that of the floor, and by those of the references, with the same place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
 }
@@ -123,7 +124,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// The one number that comparisons take.
+    /// The number that is compared.
     pub fn typical(&self) -> f64 {
         match self {
             Self::Time(times) => times.p50_us,
@@ -136,7 +137,7 @@ impl Figure {
 /// Percentiles, in microseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Percentiles {
-    /// How many there are.
+    /// The number of samples.
     pub samples: u64,
     pub p50_us: f64,
     pub p90_us: f64,
@@ -145,7 +146,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of samples in nanoseconds.
+    /// Computes them from samples in nanoseconds.
     fn of(samples: &[u64]) -> Self {
         let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)
             .unwrap_or_else(|_| unreachable!("fixed bounds that hdrhistogram accepts"));
@@ -162,7 +163,7 @@ impl Percentiles {
 }
 
 impl Percentiles {
-    /// One thing after another: percentile by percentile, which is exact where both are steady.
+    /// The times of one thing after another, added percentile by percentile, which is exact where both are steady.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             samples: self.samples.min(other.samples),
@@ -179,17 +180,17 @@ impl Row {
         Self { role, name, series: None, x: None, figure, ratios: Vec::new() }
     }
 
-    /// Times in nanoseconds, of which the first tenth was there to warm up.
+    /// Times in nanoseconds, of which the first tenth is warm-up.
     pub fn times(role: Role, name: impl Into<String>, samples: &[u64]) -> Self {
         Self::all_times(role, name, &samples[samples.len() / 10..])
     }
 
-    /// Times in nanoseconds, every one of which counts.
+    /// Times in nanoseconds, without warm-up.
     pub fn all_times(role: Role, name: impl Into<String>, samples: &[u64]) -> Self {
         Self::new(role, name.into(), Figure::Time(Percentiles::of(samples)))
     }
 
-    /// One way: half of each round trip.
+    /// One-way times: half of each round trip.
     pub fn one_way(role: Role, name: impl Into<String>, round_trips: &[u64]) -> Self {
         Self::times(role, name, &round_trips.iter().map(|ns| ns / 2).collect::<Vec<_>>())
     }
@@ -224,7 +225,7 @@ impl Row {
         self
     }
 
-    /// Shorter, or more in the same time.
+    /// Returns whether its time is shorter or its rate higher.
     pub fn is_better_than(&self, other: &Self) -> bool {
         match self.figure {
             Figure::Rate { .. } => self.figure.typical() > other.figure.typical(),
@@ -260,7 +261,7 @@ pub fn read(path: &Path) -> Outcome<Report> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// So many of a thing, in words.
+/// A count with its noun: "1 thread", "2 threads".
 pub fn counted(count: impl Into<u64>, thing: &str) -> String {
     match count.into() {
         1 => format!("1 {thing}"),
@@ -268,35 +269,35 @@ pub fn counted(count: impl Into<u64>, thing: &str) -> String {
     }
 }
 
-/// Takes down what is measured, and shows it.
+/// Records what is measured, and prints it.
 pub struct Recorder {
     report: Report,
     progress: Progress,
-    voice: Voice,
-    /// Where the report goes, with each line: what was measured before a failure is worth keeping.
+    output: Output,
+    /// The report's file, written with each row: what was measured before a failure is worth keeping.
     json: Option<Json>,
-    /// The report is of use at the end, also if nobody reads what is said.
+    /// The report is used at the end, even if nobody reads the output.
     kept: bool,
-    /// Programs and libraries of others are not to be measured.
+    /// Leave out foreign programs and libraries.
     pub without_foreign: bool,
 }
 
 impl Recorder {
-    /// Looks at the machine. The report is kept in `json`; `drawn`: something is made of it at the end.
+    /// Looks at the machine. The report is kept in `json`. `drawn`: charts or tables are made of it at the end.
     pub fn new(command: String, json: Option<Json>, drawn: bool) -> Self {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started = started.map_or(0, |since| since.as_secs());
         let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
         let report = Report { gpunet, command, started, machine, tables: Vec::new() };
-        let (kept, voice) = (drawn || json.is_some(), Voice::default());
+        let (kept, output) = (drawn || json.is_some(), Output::default());
         let mut recorder =
-            Self { report, progress: Progress::new(), voice, json, kept, without_foreign: false };
+            Self { report, progress: Progress::new(), output, json, kept, without_foreign: false };
         let head = text::head(&recorder.report);
-        recorder.say(&head);
+        recorder.print(&head);
         recorder
     }
 
-    /// Begins a table of about so many rows; an error if nobody would see it.
+    /// Begins a table of about `rows` rows; returns an error if nobody would see it.
     pub fn table(
         &mut self,
         what: &'static str,
@@ -305,53 +306,53 @@ impl Recorder {
         setting: Vec<(&'static str, String)>,
         rows: usize,
     ) -> Outcome<()> {
-        self.heard()?;
+        self.check_output()?;
         let (what, title) = (what.to_owned(), title.into());
         let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.progress.clear();
         self.progress.begin(&what, rows);
         let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
-        self.say(&text::table(&table, &self.report.command));
+        self.print(&text::table(&table, &self.report.command));
         self.report.tables.push(table);
         self.save(false)?;
-        self.heard()
+        self.check_output()
     }
 
-    /// An error if nobody reads what is said, and nothing else comes of it.
-    pub fn heard(&self) -> Outcome<()> {
-        match self.voice.unheard() {
+    /// Returns an error if nobody reads the output and the report is not kept either.
+    pub fn check_output(&self) -> Outcome<()> {
+        match self.output.error() {
             Some(why) if !self.kept => Err(format!("nobody reads the output: {why}").into()),
             _ => Ok(()),
         }
     }
 
-    /// Writes what there is, if it is to be kept. `all`: there will be no more.
+    /// Writes the report so far, if it is kept. `all`: it is complete.
     pub fn save(&self, all: bool) -> Outcome<()> {
         self.json.as_ref().map_or(Ok(()), |json| json.save(&self.report, all))
     }
 
-    fn say(&mut self, text: &str) {
-        let (progress, voice) = (&self.progress, &mut self.voice);
-        progress.around(|| voice.say(text));
+    fn print(&mut self, text: &str) {
+        let (progress, output) = (&self.progress, &mut self.output);
+        progress.around(|| output.print(text));
     }
 
-    /// Saves a line. That it cannot be done is said by the next table, and at the end.
+    /// Saves the report after a row. A failure is reported by the next table, and at the end.
     fn keep(&self) {
         let _ = self.save(false);
     }
 
-    /// Takes down a row.
+    /// Records a row.
     pub fn row(&mut self, mut row: Row) {
         let Some(table) = self.report.tables.last_mut() else { return };
         row.compare(&table.rows);
         let text = text::row(&row);
         table.rows.push(row);
-        self.say(&text);
+        self.print(&text);
         self.progress.step();
         self.keep();
     }
 
-    /// The row of the present table at a place of a series.
+    /// The row of the current table at `x` of a series.
     pub fn find(&self, series: &str, x: u64) -> Option<Row> {
         let rows = &self.report.tables.last()?.rows;
         rows.iter().find(|row| row.series.as_deref() == Some(series) && row.x == Some(x)).cloned()
@@ -362,19 +363,19 @@ impl Recorder {
         self.find(series, x)?.as_times().cloned()
     }
 
-    /// Takes down what is to be said about the table.
+    /// Records a note about the table.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        self.say(&format!("  note: {note}"));
+        self.print(&format!("  note: {note}"));
         if let Some(table) = self.report.tables.last_mut() {
             table.notes.push(note);
         }
         self.keep();
     }
 
-    /// Adds to what the table's figures were taken with.
+    /// Adds a setting to the table.
     pub fn setting(&mut self, name: &'static str, value: String) {
-        self.say(&format!("  {name}: {value}"));
+        self.print(&format!("  {name}: {value}"));
         if let Some(table) = self.report.tables.last_mut() {
             table.setting.push((name.to_owned(), value));
         }
@@ -392,10 +393,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_compared_with_the_floor_and_the_peers_at_its_place() {
+    fn a_row_is_compared_with_the_floor_and_the_references_at_its_place() {
         let floor = Row::times(Role::Floor, "floor", &[1000; 20]).at("floor", 64);
         let other = Row::times(Role::Floor, "floor", &[9000; 20]).at("floor", 128);
-        let rate = Row::rate(Role::Peer, "rate", 1, Duration::from_secs(1)).at("rate", 64);
+        let rate = Row::rate(Role::Reference, "rate", 1, Duration::from_secs(1)).at("rate", 64);
         let mut row = Row::times(Role::Gpunet, "gpunet", &[3000; 20]).at("gpunet", 64);
         row.compare(&[floor, other, rate]);
         assert_eq!(row.ratios.len(), 1);

@@ -1,4 +1,4 @@
-//! What this program leaves nothing of, also where a signal ends it: files, folders, programs it has started.
+//! Files, folders and started programs that this program removes at its end, also when a signal ends it.
 
 use gpunet_app::interrupt;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is to go.
+/// What to remove.
 static THINGS: Mutex<Vec<Thing>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ enum Thing {
 
 impl Thing {
     fn remove(&self) {
-        // What is not there any more is gone.
+        // It may be gone already.
         match self {
             Self::File(path) => drop(std::fs::remove_file(path)),
             Self::Folder(path) => drop(std::fs::remove_dir_all(path)),
@@ -27,12 +27,12 @@ impl Thing {
     }
 }
 
-/// A file, a folder or a group of processes that goes with this.
+/// A file, a folder or a group of processes that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Scratch(Thing);
 
 impl Scratch {
-    /// A file that may come to be there.
+    /// A file, which need not exist yet.
     pub fn file(path: PathBuf) -> Self {
         Self::new(Thing::File(path))
     }
@@ -43,12 +43,12 @@ impl Scratch {
         Ok(Self::new(Thing::Folder(path)))
     }
 
-    /// What a program has started that leads a group.
+    /// The process group that `leader` leads.
     pub fn group(leader: Pid) -> Self {
         Self::new(Thing::Group(leader))
     }
 
-    /// Where it is; of processes nowhere.
+    /// The path; empty for processes.
     pub fn path(&self) -> &Path {
         match &self.0 {
             Thing::File(path) | Thing::Folder(path) => path,
@@ -75,12 +75,12 @@ fn things() -> MutexGuard<'static, Vec<Thing>> {
     THINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on SIGINT and SIGTERM end the program at once, and everything goes before.
-pub fn go_with_signals() -> io::Result<()> {
+/// From now on SIGINT and SIGTERM remove everything and end the program at once.
+pub fn clean_up_on_signals() -> io::Result<()> {
     interrupt::end_after(|| {
         let things = things();
         things.iter().rev().for_each(Thing::remove);
-        // Nobody makes anything new in the meantime.
+        // Kept locked, so that no thread adds anything meanwhile.
         std::mem::forget(things);
     })
 }

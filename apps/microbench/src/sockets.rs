@@ -1,4 +1,4 @@
-//! Plain sockets that threads of this process use: the peers of measurements that have both ends here.
+//! Plain sockets of threads in this process: the references of measurements whose two ends are both in this process.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// No call of a blocking socket waits longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of every call of a blocking socket.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a socket is.
+/// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tcp,
@@ -42,15 +42,15 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// Where a listener is.
+/// A listener's address.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum ListenAddr {
     Tcp(SocketAddr),
     Unix(net::SocketAddr),
 }
 
 impl Listener {
-    /// Listens on this machine at a place that nobody else has.
+    /// Listens on this machine at an address that nobody else uses.
     pub fn new(kind: Kind) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let listener = match kind {
@@ -62,63 +62,63 @@ impl Listener {
                 Self::Unix(UnixListener::bind_addr(&name)?)
             }
         };
-        // Of accept, too.
+        // It also bounds accept.
         let fd = match &listener {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
         };
-        set_socket_timeout(fd, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(fd, Timeout::Recv, Some(TIMEOUT))?;
         Ok(listener)
     }
 
-    pub fn place(&self) -> Result<Place> {
+    pub fn local_addr(&self) -> Result<ListenAddr> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map(Place::Tcp),
-            Self::Unix(listener) => listener.local_addr().map(Place::Unix),
+            Self::Tcp(listener) => listener.local_addr().map(ListenAddr::Tcp),
+            Self::Unix(listener) => listener.local_addr().map(ListenAddr::Unix),
         }
     }
 
     pub fn accept(&self) -> Result<Socket> {
         match self {
-            Self::Tcp(listener) => Socket::Tcp(listener.accept()?.0).patient(),
-            Self::Unix(listener) => Socket::Unix(listener.accept()?.0).patient(),
+            Self::Tcp(listener) => Socket::Tcp(listener.accept()?.0).with_timeouts(),
+            Self::Unix(listener) => Socket::Unix(listener.accept()?.0).with_timeouts(),
         }
     }
 }
 
 impl Socket {
-    pub fn connect(place: &Place) -> Result<Self> {
-        match place {
-            Place::Tcp(addr) => Self::Tcp(TcpStream::connect(addr)?).patient(),
-            Place::Unix(name) => Self::Unix(UnixStream::connect_addr(name)?).patient(),
+    pub fn connect(addr: &ListenAddr) -> Result<Self> {
+        match addr {
+            ListenAddr::Tcp(addr) => Self::Tcp(TcpStream::connect(addr)?).with_timeouts(),
+            ListenAddr::Unix(name) => Self::Unix(UnixStream::connect_addr(name)?).with_timeouts(),
         }
     }
 
-    /// So many connections with both their ends: those that connected first.
+    /// Makes `count` connections and returns both ends of each, the connecting one first.
     pub fn pairs(kind: Kind, count: usize) -> Result<Vec<[Self; 2]>> {
         let listener = Listener::new(kind)?;
-        let place = listener.place()?;
-        // A backlog has room for the one.
-        (0..count).map(|_| Ok([Self::connect(&place)?, listener.accept()?])).collect()
+        let addr = listener.local_addr()?;
+        // The backlog has room for this one.
+        (0..count).map(|_| Ok([Self::connect(&addr)?, listener.accept()?])).collect()
     }
 
-    /// Its waits end.
-    fn patient(self) -> Result<Self> {
+    /// Sets the timeouts of its calls.
+    fn with_timeouts(self) -> Result<Self> {
         match &self {
             Self::Tcp(socket) => {
                 socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
+                socket.set_read_timeout(Some(TIMEOUT))?;
+                socket.set_write_timeout(Some(TIMEOUT))?;
             }
             Self::Unix(socket) => {
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
+                socket.set_read_timeout(Some(TIMEOUT))?;
+                socket.set_write_timeout(Some(TIMEOUT))?;
             }
         }
         Ok(self)
     }
 
-    /// Calls spin from now on, or block.
+    /// Sets whether calls spin or block from now on.
     pub fn spin(&self, spin: bool) -> Result<()> {
         match self {
             Self::Tcp(socket) => socket.set_nonblocking(spin),
@@ -126,7 +126,7 @@ impl Socket {
         }
     }
 
-    /// What is there, at most a message; 0 at the end. An error after the patience is over.
+    /// Receives at most a message; returns 0 at the end, and an error after the timeout.
     pub fn receive(&mut self, into: &mut [u8]) -> Result<usize> {
         let (mut start, few) = (None, are_cores_few());
         loop {
@@ -137,7 +137,7 @@ impl Socket {
             match result {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let start = start.get_or_insert_with(Instant::now);
-                    if start.elapsed() > PATIENCE {
+                    if start.elapsed() > TIMEOUT {
                         return Err(error);
                     }
                     spin(few);
@@ -147,7 +147,7 @@ impl Socket {
         }
     }
 
-    /// Fills a message; false at the end.
+    /// Fills a message; returns false at the end.
     pub fn receive_all(&mut self, message: &mut [u8]) -> Result<bool> {
         let mut have = 0;
         while have < message.len() {
@@ -160,7 +160,7 @@ impl Socket {
         Ok(true)
     }
 
-    /// Sends a message: a small one where sockets spin.
+    /// Sends a message, which must be small where sockets spin.
     pub fn send_all(&mut self, message: &[u8]) -> Result<()> {
         match self {
             Self::Tcp(socket) => socket.write_all(message),
@@ -177,7 +177,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The nanoseconds of a round trip.
+    /// Returns the nanoseconds of a round trip.
     pub fn round_trip(&mut self, message: &mut [u8]) -> Result<u64> {
         let start = Instant::now();
         self.send_all(message)?;
@@ -197,12 +197,12 @@ impl AsFd for Socket {
     }
 }
 
-/// A Unix-domain name that is no file: it is gone with the socket, however the program ends.
+/// An abstract Unix-domain name: it disappears with the socket, however the program ends.
 pub fn abstract_name(name: &str) -> Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(name)
 }
 
-/// Says whether two ends that spin, and what else runs, have no core each.
+/// Returns whether there are too few cores for two spinning ends and what else runs.
 pub fn are_cores_few() -> bool {
     static FEW: LazyLock<bool> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from) < 4);
@@ -218,7 +218,7 @@ fn spin(few: bool) {
     }
 }
 
-/// A thread of this process, if the system gives it one.
+/// Starts a thread of this process.
 pub fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
@@ -226,7 +226,7 @@ pub fn spawn<'scope, T: Send + 'scope>(
     Builder::new().spawn_scoped(scope, body)
 }
 
-/// What a thread of this process returns.
+/// Waits for a thread and returns its result.
 pub fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().map_err(|_| Error::other("a thread panicked"))?
 }

@@ -1,6 +1,6 @@
-//! When the proxy's data thread saw bytes of a kernel, and when bytes had landed for one.
+//! Time stamps: when the proxy's data thread saw bytes of a kernel, and when bytes had landed for it.
 //!
-//! The proxy says so in trace events, which cost it nothing while nobody wants them.
+//! They come from the proxy's trace events, which cost nothing while they are off.
 
 use gpunet_device::now_ns;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 static STAMPS: Mutex<Vec<(Step, u64)>> = Mutex::new(Vec::new());
 static INSTALL: Once = Once::new();
 
-/// Takes down steps from now on.
+/// Records steps from now on.
 pub fn begin() {
     INSTALL.call_once(|| {
         // Fails if there is a subscriber already; then there are no stamps, which the caller counts.
@@ -36,7 +36,7 @@ pub fn begin() {
     want(true);
 }
 
-/// Takes down no more; returns the steps since the beginning.
+/// Stops recording; returns the recorded steps.
 pub fn end() -> Vec<(Step, u64)> {
     want(false);
     std::mem::take(&mut *STAMPS.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,4 +1,4 @@
-//! The program as a user starts it, on CPU thread blocks: what it says is whole, whatever the figures are.
+//! The program as a user starts it, on CPU thread blocks: its output is complete, whatever the figures are.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder of its own, gone with the test.
+/// A folder of its own, removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -40,7 +40,7 @@ fn bench(args: &[&str]) -> Output {
     output
 }
 
-/// Runs it with `--json`; the tables that it wrote.
+/// Runs it with `--json`; returns the tables that it wrote.
 #[track_caller]
 fn tables(folder: &Folder, args: &[&str]) -> Vec<Value> {
     let json = folder.file("report.json");
@@ -58,7 +58,7 @@ fn rows(table: &Value, role: &str) -> Vec<Value> {
     rows.iter().filter(|row| row["role"] == role).cloned().collect()
 }
 
-/// Every figure of a table is a number that could have been measured.
+/// Checks that every figure of a table is a plausible number.
 fn assert_sound(table: &Value) {
     for row in table["rows"].as_array().expect("rows") {
         if let Some(p50) = row["p50_us"].as_f64() {
@@ -74,7 +74,7 @@ fn assert_sound(table: &Value) {
 }
 
 #[test]
-fn latency_has_a_floor_and_a_peer_for_each_size_and_transport() {
+fn latency_has_a_floor_and_a_reference_for_each_size_and_transport() {
     let folder = Folder::new("latency");
     let tables = tables(&folder, &["latency", "--sizes", "1,4096"]);
     let transports: Vec<_> = tables.iter().map(|table| table["setting"][1][1].as_str()).collect();

@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
-use gpunet_app::cli::{self, Endpoint, Refusal, Transport};
+use gpunet_app::cli::{self, Endpoint, Transport, UsageError};
 use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 
@@ -18,13 +18,13 @@ Examples:
   gpunet-rstream both --transport peer --verify --all                   both ends in this process
   gpunet-rstream client HOST:7471 --transport tcp --device cuda:1       against another gpunet-rstream
 
-Both ends are told the same sizes and counts, as with rstream. Exit codes: 0 all was right, 1 something failed or
-differed, 2 bad command line, 130 interrupted (a server with --connections 0 has then done its work: 0).";
+Give both ends the same sizes and counts, as with rstream. Exit codes: 0 success, 1 something failed or data differed,
+2 bad command line, 130 interrupted (0 for a server with --connections 0, which runs until it is interrupted).";
 
 /// Either end of librdmacm's test program rstream, run by a kernel.
 ///
-/// In each iteration the client sends a number of transfers, and the server, when it has them all, sends as many
-/// back. An unmodified rstream is the other end over rc; over tcp and peer it is another gpunet-rstream. The
+/// In each iteration the client sends a number of transfers, and the server, when it has received all, sends as many
+/// back. Over rc the other end may be an unmodified rstream; over tcp and peer it is another gpunet-rstream. The
 /// kernel runs on a GPU when there is one, else as a CPU thread block.
 #[derive(Debug, Parser)]
 #[command(name = "gpunet-rstream", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -57,26 +57,26 @@ pub enum Job {
     Both(BothArgs),
 }
 
-/// What both ends are told.
+/// The test, the same for both ends.
 #[derive(Clone, Debug, Args)]
 pub struct TestArgs {
     /// Bytes of a transfer, with K or M if you like (rstream -S).
     #[arg(short = 'S', long, value_name = "BYTES", default_value = "1000", value_parser = size)]
     pub size: u64,
-    /// Transfers in one direction before it turns (rstream -C).
+    /// Transfers in one direction before the other direction (rstream -C).
     #[arg(short = 'C', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub count: u64,
-    /// Turns there and back (rstream -I).
+    /// Iterations, each of them there and back (rstream -I).
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub iterations: u64,
-    /// Instead: what rstream runs without -S, -C and -I, four sizes one transfer at a time, then over a second
-    /// connection four sizes many at a time.
+    /// Instead run what rstream runs without -S, -C and -I: four sizes, one transfer at a time, then over a second
+    /// connection four sizes, many at a time.
     #[arg(long, conflicts_with_all = ["size", "count", "iterations"])]
     pub all: bool,
-    /// With --all: all 33 sizes (rstream -S all).
+    /// With --all: run all 33 sizes (rstream -S all).
     #[arg(long, requires = "all")]
     pub every_size: bool,
-    /// Check every byte that is received; an rstream at the other end needs -T v.
+    /// Check every received byte; an rstream at the other end needs -T v.
     #[arg(long)]
     pub verify: bool,
     /// Print one JSON object instead of text.
@@ -95,7 +95,7 @@ pub struct DeviceArgs {
     /// Threads of the block [default: 256 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Bytes of each ring, with K or M if you like, 4K to 16M; a power of two, or the next one is taken.
+    /// Bytes of each ring, with K or M if you like, 4K to 16M; rounded up to a power of two.
     #[arg(long, default_value = "1M", value_name = "BYTES", value_parser = ring)]
     pub ring: u64,
 }
@@ -113,7 +113,7 @@ pub struct ServerArgs {
     /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both ends under one --daemon.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
+    /// Number of clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub connections: u32,
 }
@@ -131,7 +131,7 @@ pub struct ClientArgs {
     /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both ends under one --daemon.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// How often to run it all, one after another; rstream's server serves once.
+    /// How often to run the whole test, one after another; rstream's server serves once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
 }
@@ -149,12 +149,12 @@ pub struct BothArgs {
     /// Transport; rc is RDMA.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// How often to run it all, one after another.
+    /// How often to run the whole test, one after another.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
 }
 
-/// Transfers or turns at most: rstream's are C integers.
+/// The most transfers or iterations: rstream's are C integers.
 const MOST: u64 = i32::MAX as u64;
 
 /// Largest transfer: two buffers of this size must fit in memory, and rstream's size is a C integer.
@@ -173,12 +173,12 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
 }
 
 /// Reads the command line.
-pub fn parse<I>(args: I) -> Result<Job, Refusal>
+pub fn parse<I>(args: I) -> Result<Job, UsageError>
 where
     I: IntoIterator,
     I::Item: Into<std::ffi::OsString> + Clone,
 {
-    Ok(match Cli::try_parse_from(args).map_err(refusal)?.command {
+    Ok(match Cli::try_parse_from(args).map_err(usage_error)?.command {
         Command::Server(args) => {
             reachable(args.transport, &args.device)?;
             Job::Server(args)
@@ -191,21 +191,21 @@ where
     })
 }
 
-/// Refuses what can reach nobody: peer from a process with a proxy of its own.
-fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), Refusal> {
+/// Rejects peer from a process with a proxy of its own, which can reach nobody.
+fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), UsageError> {
     if transport == Transport::Peer && !device.proxy.names_a_daemon() {
         let line =
             "--transport peer needs both ends under one proxy: add --daemon PATH, or gpunet-rstream both";
-        return Err(Refusal::Wrong(line.to_owned()));
+        return Err(UsageError::Invalid(line.to_owned()));
     }
     Ok(())
 }
 
-/// Names the commands where there is none; clap would print the whole help.
-fn refusal(error: clap::Error) -> Refusal {
+/// Names the commands if none is given; clap would print the whole help.
+fn usage_error(error: clap::Error) -> UsageError {
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Refusal::Wrong("expected server, client or both".to_owned())
+            UsageError::Invalid("expected server, client or both".to_owned())
         }
         _ => error.into(),
     }
@@ -218,8 +218,8 @@ mod tests {
     fn parsed(args: &[&str]) -> Result<Job, String> {
         match parse(std::iter::once("gpunet-rstream").chain(args.iter().copied())) {
             Ok(job) => Ok(job),
-            Err(Refusal::Wrong(line)) => Err(line),
-            Err(Refusal::Text(text)) => panic!("{text}"),
+            Err(UsageError::Invalid(line)) => Err(line),
+            Err(UsageError::Help(text)) => panic!("{text}"),
         }
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_is_one_line_that_names_the_reason() {
+    fn every_usage_error_is_one_line_that_names_the_reason() {
         for (args, word) in [
             (&[][..], "server, client or both"),
             (&["server", "--frobnicate"], "--frobnicate"),

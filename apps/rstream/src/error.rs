@@ -1,10 +1,10 @@
-//! Why the program cannot do what it was asked to do.
+//! Why the program cannot go on.
 
 use gpu_usermap::cuda::{CopyError, LoadModuleError};
 use gpunet_app::cli::ResolveError;
 use gpunet_app::device::DeviceError;
+use gpunet_app::kernel::RunError;
 use gpunet_app::proxy::ProxyError;
-use gpunet_app::work::WorkError;
 use gpunet_proxy::descriptors::hint;
 use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
@@ -44,7 +44,7 @@ pub enum Error {
     Kernel(#[from] KernelError),
     /// A kernel failed, or did not end after it was cancelled.
     #[error(transparent)]
-    Work(#[from] WorkError),
+    Run(#[from] RunError),
     /// Device memory.
     #[error(transparent)]
     Memory(#[from] AllocError),

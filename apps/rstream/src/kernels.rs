@@ -1,14 +1,14 @@
 //! Starting kernels and reading what they leave.
 //!
-//! Everything unsafe of the host side is here: a launch hands out addresses, and who launches
-//! answers for what they point to. [`Work`] keeps that memory until its kernel has ended, so the
+//! All unsafe code of the host side is here: a launch hands out addresses, and the launching code
+//! must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has ended, so the
 //! rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
 use crate::args::DeviceArgs;
 use crate::error::Error;
 use gpunet_abi::{Handle, Options};
-use gpunet_app::work::{Work, row, rows};
+use gpunet_app::kernel::{RunningKernel, row, rows};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Program};
 use gpunet_rstream_kernel::record::{Ended, Listening, NUMBER, Test};
@@ -35,7 +35,7 @@ pub struct Kernels {
     threads: u32,
 }
 
-/// What the kernel of one end uses; good for several connections.
+/// What the kernel of one end uses, for several connections.
 pub struct Memory {
     work: DeviceBuffer,
     tests: DeviceBuffer,
@@ -52,16 +52,16 @@ pub struct Bound {
     pub addr: SocketAddr,
 }
 
-/// Which end a kernel is.
+/// The end that a kernel runs.
 #[derive(Clone, Copy, Debug)]
-pub enum End {
+pub enum Role {
     /// Accepts from a listener.
     Server(Bound),
     /// Connects.
     Client(SocketAddr, Options),
 }
 
-/// How many bytes went each way before, of which the last counts for what the next one is.
+/// How many bytes went each way before: the value of the next byte follows from its position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Positions {
     /// Of the sending direction.
@@ -88,8 +88,8 @@ impl Kernels {
         self.attachment.device_name().to_owned()
     }
 
-    /// Makes sure that both ends run at the same time: each would wait for the other for ever
-    /// otherwise.
+    /// Makes sure that both ends run at the same time: otherwise each would wait for the other
+    /// forever.
     pub fn fit_both(&self) -> Result<(), Error> {
         Ok(self.attachment.check_co_resident(&self.program, &[(Rstream::ENTRY, 2, self.threads)])?)
     }
@@ -97,7 +97,7 @@ impl Kernels {
     /// Binds a listener.
     pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
         let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
-        // SAFETY: `Work` keeps the record until the kernel has ended, and one block uses it.
+        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
         let buffer = unsafe { record.buffer() };
         // SAFETY: the only address is that of `buffer`.
         let launch = unsafe {
@@ -110,7 +110,8 @@ impl Kernels {
                 reserved: 0,
             })
         }?;
-        let record = Listening::from_numbers(row(&Work::new(launch, record).finish(FinishPolicy::Keep)?)?);
+        let record =
+            Listening::from_numbers(row(&RunningKernel::new(launch, record).finish(FinishPolicy::Keep)?)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
             (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
@@ -118,7 +119,7 @@ impl Kernels {
         }
     }
 
-    /// Memory for one end of connections with so many tests, of transfers of up to `size` bytes.
+    /// Memory for one end of connections with up to `tests` tests and transfers of up to `size` bytes.
     pub fn memory(&self, size: u64, tests: usize) -> Result<Memory, Error> {
         Ok(Memory {
             work: self.attachment.alloc(Rstream::work_bytes(size))?,
@@ -129,25 +130,24 @@ impl Kernels {
         })
     }
 
-    /// Starts one end of one connection. The tests are as many and as large as the memory is for,
-    /// at most.
+    /// Starts one end of one connection. The tests must fit the memory in number and size.
     pub fn start(
         &self,
         mut memory: Memory,
-        end: End,
+        role: Role,
         tests: &[Test],
         positions: Positions,
         verify: bool,
-    ) -> Result<Work<Memory>, Error> {
+    ) -> Result<RunningKernel<Memory>, Error> {
         let numbers: Vec<u8> =
             tests.iter().flat_map(|test| test.numbers()).flat_map(u64::to_ne_bytes).collect();
         memory.tests.write(0, &numbers)?;
         memory.record.write(0, &[0; Ended::NUMBERS * NUMBER])?;
-        let (listener, addr, options) = match end {
-            End::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
-            End::Client(addr, options) => (0, addr, options),
+        let (listener, addr, options) = match role {
+            Role::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
+            Role::Client(addr, options) => (0, addr, options),
         };
-        // SAFETY: `Work` keeps all four until the kernel has ended, and its one block alone uses them.
+        // SAFETY: `RunningKernel` keeps all four until the kernel has ended, and its one block alone uses them.
         let (work, rows, record, times) = unsafe {
             (memory.work.buffer(), memory.tests.buffer(), memory.record.buffer(), memory.times.buffer())
         };
@@ -170,7 +170,7 @@ impl Kernels {
                 verify: u32::from(verify),
             })
         }?;
-        Ok(Work::new(launch, memory))
+        Ok(RunningKernel::new(launch, memory))
     }
 
     /// Stops the device's sockets and the proxy.
@@ -180,10 +180,10 @@ impl Kernels {
     }
 }
 
-/// Waits for a kernel and reads what it left: how it ended, and the nanoseconds of each test done.
-pub fn finish(work: Work<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
+/// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished test.
+pub fn finish(kernel: RunningKernel<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
     // The listener stays open.
-    let memory = work.finish(FinishPolicy::Keep)?;
+    let memory = kernel.finish(FinishPolicy::Keep)?;
     let ended = Ended::from_numbers(row(&memory.record)?);
     let times = rows(&memory.times, ended.tests as usize)?.into_iter().map(|[time]| time).collect();
     Ok((memory, ended, times))

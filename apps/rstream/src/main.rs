@@ -2,9 +2,9 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | what is wanted | `args` (command line), `plan` (which tests over which connections), `interrupt` (Ctrl-C) |
+//! | what to do | `args` (command line), `plan` (which tests over which connections), `interrupt` (Ctrl-C) |
 //! | the three programs | `run` (server, client, both) |
-//! | what they share | gpunet-app's `device` (where kernels run) and `work` (a running kernel), `kernels` (starting them: the one module with unsafe code), `report` |
+//! | what they share | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `report` |
 //!
 //! The kernels themselves are in the package gpunet-rstream-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -25,7 +25,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
-        Err(refusal) => refusal.tell("gpunet-rstream"),
+        Err(error) => error.report("gpunet-rstream"),
         Ok(job) => dispatch(&job).unwrap_or_else(|error| {
             eprintln!("gpunet-rstream: {error}");
             ExitCode::FAILURE
@@ -47,7 +47,7 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     Ok(exit_code(&report, matches!(job, Job::Server(args) if args.connections == 0)))
 }
 
-/// A server that is to run until it is interrupted has then done its work.
+/// Returns the exit code. An `endless` server that was interrupted has done its work.
 fn exit_code(report: &Report, endless: bool) -> ExitCode {
     match report {
         Report { errors: 1.., .. } => ExitCode::FAILURE,

@@ -49,7 +49,7 @@ const fn repeats(size: u64) -> u64 {
     }
 }
 
-/// A size as rstream's table has it: one digit after the point below ten units, cut off.
+/// Formats a size as rstream's table does: one digit after the point below ten units, cut off.
 pub fn size_text(size: u64) -> String {
     let (log2, unit) = match size {
         0..0x400 => return size.to_string(),
@@ -64,7 +64,7 @@ pub fn size_text(size: u64) -> String {
     }
 }
 
-/// A count as rstream's table has it, in thousands, millions, billions.
+/// Formats a count as rstream's table does, in thousands, millions, billions.
 pub fn count_text(count: u64) -> String {
     match count {
         0..1000 => count.to_string(),

@@ -1,31 +1,31 @@
-//! What is printed: rstream's table for people, one object for programs.
+//! What is printed: rstream's table, or one JSON object.
 
 use crate::plan::{Step, count_text, size_text};
+use gpunet_app::cli::print;
 use gpunet_rstream_kernel::record::Test;
 use serde::Serialize;
 use std::fmt;
-use std::io::Write;
 
-/// Everything that was done.
+/// The results of the program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// "cpu", or the GPU's name.
     pub device: String,
-    /// What was asked to carry the streams.
+    /// The transport that was asked for.
     pub transport: &'static str,
     /// Received bytes were checked.
     pub verified: bool,
-    /// Connections on which all was right, an end at a time.
+    /// Connections without an error, counted per end.
     pub connections: u64,
     /// Bytes that all connections received, sync bytes included.
     pub bytes_received: u64,
-    /// Connections on which something was not.
+    /// Connections with an error.
     pub errors: u64,
     /// Somebody pressed Ctrl-C.
     pub interrupted: bool,
     /// The tests that were done, in order.
     pub tests: Vec<Row>,
-    /// Stdout belongs to the one object.
+    /// Stdout is for the JSON object alone.
     #[serde(skip)]
     pub json: bool,
 }
@@ -54,7 +54,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What a test that took so many nanoseconds comes to.
+    /// The figures of a test that took `nanoseconds`.
     pub fn new(end: &'static str, step: &Step, nanoseconds: u64) -> Self {
         let Test { size, count, iterations } = step.test;
         let transfers = iterations.saturating_mul(count).saturating_mul(2);
@@ -114,7 +114,7 @@ impl Report {
         }
     }
 
-    /// Says something while the program runs: on stdout, unless that belongs to the one object.
+    /// Prints a line while the program runs: on stdout, or on stderr with --json.
     pub fn say(&self, line: &str) {
         if self.json {
             eprintln!("{line}");
@@ -123,7 +123,7 @@ impl Report {
         }
     }
 
-    /// Prints what is to be said at the end.
+    /// Prints the report at the end.
     pub fn print(&self) {
         if self.json {
             // The structure has only string keys and finite numbers, which JSON has.
@@ -148,12 +148,6 @@ impl fmt::Display for Report {
             if self.interrupted { " (interrupted)" } else { "" },
         )
     }
-}
-
-/// Prints to stdout. When nobody reads it any more, nobody is left to tell.
-fn print(text: &impl fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 #[cfg(test)]

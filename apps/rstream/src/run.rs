@@ -2,35 +2,35 @@
 
 use crate::args::{BothArgs, ClientArgs, DeviceArgs, ServerArgs, TestArgs};
 use crate::error::Error;
-use crate::kernels::{self, Bound, End, Kernels, Memory, Positions};
+use crate::kernels::{self, Bound, Kernels, Memory, Positions, Role};
 use crate::plan::{Step, plan};
 use crate::report::{Report, Row, headings};
 use gpunet_abi::Options;
 use gpunet_app::cli::{Endpoint, Transport};
 use gpunet_app::interrupt::Interrupt;
-use gpunet_app::work::{Work, errno_text};
+use gpunet_app::kernel::{RunningKernel, errno_text};
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
 use std::time::Duration;
 
-/// Kernels' waits within a connection end after this. An accept waits as long as it takes.
+/// The timeout of kernels' waits within a connection. An accept waits as long as it takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often Ctrl-C is looked for.
+/// How often to check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves clients, one after another.
 pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Error> {
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     let bound = session.listen(&args.addr)?;
-    let mut server = session.side("server")?;
+    let mut server = session.end("server")?;
     session.report.say(&format!("listening on {}", bound.addr));
     session.report.say(&headings());
     let mut served = 0;
     while (args.connections == 0 || served < args.connections) && !session.report.interrupted {
         server.positions = Positions::default();
         for connection in 0..session.plan.len() {
-            let work = session.start(&mut server, End::Server(bound), connection)?;
-            let ended = session.finish(&mut server, work, connection, interrupt)?;
+            let kernel = session.start(&mut server, Role::Server(bound), connection)?;
+            let ended = session.finish(&mut server, kernel, connection, interrupt)?;
             if ended.outcome != Outcome::Good {
                 break;
             }
@@ -44,20 +44,20 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Er
 pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
     let mut addrs = args.addr.resolve()?;
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
-    let mut client = session.side("client")?;
+    let mut client = session.end("client")?;
     session.report.say(&headings());
     'runs: for _ in 0..args.connections {
         client.positions = Positions::default();
         for connection in 0..session.plan.len() {
             let ended = loop {
-                let end = End::Client(addrs[0], session.options);
-                let work = session.start(&mut client, end, connection)?;
+                let role = Role::Client(addrs[0], session.options);
+                let kernel = session.start(&mut client, role, connection)?;
                 session.unreachable_is_no_error = addrs.len() > 1;
-                let ended = session.finish(&mut client, work, connection, interrupt)?;
+                let ended = session.finish(&mut client, kernel, connection, interrupt)?;
                 if ended.outcome != Outcome::Connect || addrs.len() == 1 || session.report.interrupted {
                     break ended;
                 }
-                // A name may stand for an IPv6 and an IPv4 address of which one is served.
+                // A name may resolve to an IPv6 and an IPv4 address of which only one is served.
                 addrs.remove(0);
             };
             if ended.outcome != Outcome::Good {
@@ -73,18 +73,18 @@ pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     session.kernels.fit_both()?;
     let bound = session.listen(&args.addr)?;
-    // All memory before a kernel waits: allocating beside one is best avoided.
-    let (mut server, mut client) = (session.side("server")?, session.side("client")?);
+    // All memory is allocated before a kernel waits: allocating beside one is best avoided.
+    let (mut server, mut client) = (session.end("server")?, session.end("client")?);
     server.silent = true;
     session.report.say(&format!("listening on {}", bound.addr));
     session.report.say(&headings());
     'runs: for _ in 0..args.connections {
         (server.positions, client.positions) = (Positions::default(), Positions::default());
         for connection in 0..session.plan.len() {
-            let serving = session.start(&mut server, End::Server(bound), connection)?;
-            let end = End::Client(bound.addr, session.options);
-            let driving = session.start(&mut client, end, connection)?;
-            // The client ends by itself in any case: its waits are bounded.
+            let serving = session.start(&mut server, Role::Server(bound), connection)?;
+            let role = Role::Client(bound.addr, session.options);
+            let driving = session.start(&mut client, role, connection)?;
+            // The client ends by itself in any case, because its waits are bounded.
             let drove = session.finish(&mut client, driving, connection, interrupt)?;
             if drove.outcome != Outcome::Good {
                 // The server may still wait for it.
@@ -105,19 +105,19 @@ struct Session {
     plan: Vec<Vec<Step>>,
     options: Options,
     verify: bool,
-    /// Another address is there to be tried.
+    /// Another address is left to try.
     unreachable_is_no_error: bool,
-    /// The other end has failed, so what an end was cancelled out of is no error of its own.
+    /// The other end has failed, so a cancelled call of this end is no error of its own.
     given_up: bool,
     report: Report,
 }
 
 /// One end, over its connections.
-struct Side {
+struct End {
     name: &'static str,
-    /// Its rows are not printed.
+    /// Whether its rows are not printed.
     silent: bool,
-    /// None while a kernel has it.
+    /// None while a kernel uses it.
     memory: Option<Memory>,
     positions: Positions,
 }
@@ -146,53 +146,53 @@ impl Session {
         addr.try_each(|addr| self.kernels.listen(addr, self.options))
     }
 
-    fn side(&self, name: &'static str) -> Result<Side, Error> {
+    fn end(&self, name: &'static str) -> Result<End, Error> {
         let steps = self.plan.iter().flatten();
         let size = steps.map(|step| step.test.size).max().unwrap_or(0);
         let tests = self.plan.iter().map(Vec::len).max().unwrap_or(0);
         let memory = self.kernels.memory(size, tests)?;
-        Ok(Side { name, silent: false, memory: Some(memory), positions: Positions::default() })
+        Ok(End { name, silent: false, memory: Some(memory), positions: Positions::default() })
     }
 
     /// Starts one end of one connection of the plan.
-    fn start(&self, side: &mut Side, end: End, connection: usize) -> Result<Work<Memory>, Error> {
+    fn start(&self, end: &mut End, role: Role, connection: usize) -> Result<RunningKernel<Memory>, Error> {
         let tests: Vec<Test> = self.plan[connection].iter().map(|step| step.test).collect();
-        let Some(memory) = side.memory.take() else {
+        let Some(memory) = end.memory.take() else {
             unreachable!("`finish` puts it back, and an error in between ends the program")
         };
-        self.kernels.start(memory, end, &tests, side.positions, self.verify)
+        self.kernels.start(memory, role, &tests, end.positions, self.verify)
     }
 
     /// Waits for that end, prints its tests, and counts how it ended.
     fn finish(
         &mut self,
-        side: &mut Side,
-        work: Work<Memory>,
+        end: &mut End,
+        kernel: RunningKernel<Memory>,
         connection: usize,
         interrupt: &Interrupt,
     ) -> Result<Ended, Error> {
-        while !work.wait(LOOK)? {
+        while !kernel.wait(LOOK)? {
             if interrupt.asked() {
-                work.end()?;
+                kernel.end()?;
             }
         }
-        let (memory, ended, times) = kernels::finish(work)?;
+        let (memory, ended, times) = kernels::finish(kernel)?;
         self.report.interrupted |= interrupt.asked();
         for (step, nanoseconds) in self.plan[connection].iter().zip(times) {
-            let row = Row::new(side.name, step, nanoseconds);
-            if !side.silent && !self.report.json {
+            let row = Row::new(end.name, step, nanoseconds);
+            if !end.silent && !self.report.json {
                 self.report.say(&row.to_string());
             }
             self.report.tests.push(row);
         }
-        self.report.bytes_received += ended.received - side.positions.received;
-        side.positions = Positions { sent: ended.sent, received: ended.received };
-        side.memory = Some(memory);
-        self.count(side.name, &ended);
+        self.report.bytes_received += ended.received - end.positions.received;
+        end.positions = Positions { sent: ended.sent, received: ended.received };
+        end.memory = Some(memory);
+        self.count(end.name, &ended);
         Ok(ended)
     }
 
-    fn count(&mut self, side: &str, ended: &Ended) {
+    fn count(&mut self, end: &str, ended: &Ended) {
         let canceled = ended.detail == gpunet_abi::Error::Canceled.errno() as u64;
         let called_off = (self.report.interrupted || self.given_up) && canceled;
         match ended.outcome {
@@ -201,21 +201,21 @@ impl Session {
             Outcome::Connect if self.unreachable_is_no_error => {}
             _ => {
                 self.report.errors += 1;
-                eprintln!("gpunet-rstream: {side}: {}", explain(ended));
+                eprintln!("gpunet-rstream: {end}: {}", explain(ended));
             }
         }
     }
 
-    /// Ends an end whose other end has failed, unless it finds that out soon by itself.
-    fn give_up(&mut self, work: &Work<Memory>) {
+    /// Cancels an end whose other end has failed, unless it ends soon by itself.
+    fn give_up(&mut self, kernel: &RunningKernel<Memory>) {
         const SOON: Duration = Duration::from_secs(2);
-        if let Ok(false) = work.wait(SOON) {
+        if let Ok(false) = kernel.wait(SOON) {
             self.given_up = true;
-            work.cancel();
+            kernel.cancel();
         }
     }
 
-    /// Stops everything, which waits until what was sent has arrived.
+    /// Stops everything, after waiting until what was sent has arrived.
     fn close(self) -> Report {
         let closed = self.kernels.close();
         if closed.undelivered > 0 && self.report.errors == 0 && !self.report.interrupted {
@@ -238,6 +238,6 @@ fn explain(ended: &Ended) -> String {
         Outcome::Recv => format!("receive failed {place}: {}", error()),
         Outcome::Ended => format!("the other end ended its stream {place}"),
         Outcome::Differs => format!("data verification failed at byte {detail} of what was received"),
-        Outcome::Extra => format!("{detail} bytes more came than was agreed; are both told the same counts?"),
+        Outcome::Extra => format!("{detail} more bytes came than agreed; do both ends have the same counts?"),
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the real PTX assembler, `ptxas`, and reports what each kernel costs.
+//! Runs the real PTX assembler, `ptxas`, and reports what each kernel needs.
 
 use std::fmt;
 use std::fs;
@@ -18,13 +18,13 @@ pub const PTXAS_VERSION: &str = "13.0.88";
 /// Why a PTX file was not assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
-    /// `ptxas` is nowhere and could not be fetched.
+    /// `ptxas` is not installed and could not be fetched.
     #[error(
         "no ptxas on PATH or in /usr/local/cuda/bin, and {PTXAS_PACKAGE} {PTXAS_VERSION} could not be installed from PyPI:\n{0}\n\
          Install the CUDA toolkit, or python3 with pip and access to a package index."
     )]
     NoPtxas(RunError),
-    /// The package did not hold what it should.
+    /// The package does not contain `ptxas`.
     #[error("{PTXAS_PACKAGE} {PTXAS_VERSION} holds no bin/ptxas")]
     EmptyPackage,
     /// `ptxas` rejected the text.
@@ -32,7 +32,7 @@ pub enum AssembleError {
     Rejected {
         /// GPU generation.
         arch: String,
-        /// Its words.
+        /// Its error.
         r#source: RunError,
     },
     /// A scratch file could not be written.
@@ -74,7 +74,7 @@ impl fmt::Display for Usage {
 /// Finds `ptxas`: on PATH, in the CUDA toolkit's usual place, or fetched into `private` from PyPI.
 ///
 /// # Errors
-/// It is nowhere and cannot be fetched.
+/// It is not installed and cannot be fetched.
 pub fn find_ptxas(private: &Path) -> Result<PathBuf, AssembleError> {
     let home = private.join(format!("{PTXAS_PACKAGE}-{PTXAS_VERSION}"));
     for candidate in ["ptxas".into(), PathBuf::from("/usr/local/cuda/bin/ptxas")] {
@@ -90,7 +90,7 @@ pub fn find_ptxas(private: &Path) -> Result<PathBuf, AssembleError> {
     let wanted = format!("{PTXAS_PACKAGE}=={PTXAS_VERSION}");
     let options = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"];
     let installed = run::output(Command::new("python3").args(options).arg(&partial).arg(&wanted));
-    // Another process may have been faster; then its copy serves.
+    // Another process may have been faster; then its copy is used.
     let moved = installed.map(|_| fs::rename(&partial, &home));
     let _ = fs::remove_dir_all(&partial);
     moved.map_err(AssembleError::NoPtxas)?.ok();

@@ -9,7 +9,7 @@ pub enum Verdict {
     Same,
     /// Another compiler than the pinned one; the instruction classes are equal. The bytes were not compared.
     SameClasses,
-    /// They differ; the text says where.
+    /// They differ, as the text describes.
     Differs(String),
 }
 
@@ -27,7 +27,7 @@ pub fn compare(checked_in: &str, fresh: &str, pinned: bool) -> Verdict {
     if differences.is_empty() { Verdict::SameClasses } else { Verdict::Differs(differences.join("\n")) }
 }
 
-/// The first differing place of two texts, as the head of a unified diff.
+/// The first difference of two texts, as the head of a unified diff.
 #[must_use]
 pub fn diff_head(old: &str, new: &str) -> String {
     const CONTEXT: usize = 3;

@@ -1,7 +1,7 @@
 //! Which registers hold an address inside a variable of the module.
 //!
 //! A constant of the program, such as a string, is such a variable, and the compiler loads it by non-coherent loads. PTX does not
-//! say which variables are constants, and need not: the compiler never loads another variable so.
+//! tell which variables are constants, and need not: the compiler never loads another variable this way.
 
 use std::collections::HashSet;
 
@@ -18,8 +18,8 @@ impl<'a> Addresses<'a> {
     #[must_use]
     pub fn new(module: &'a Module, function: &'a Function) -> Self {
         let definitions: Vec<_> = function.instructions.iter().filter_map(definition).collect();
-        // A register is taken for such an address until one of its definitions shows another value. So an address that a loop
-        // counts up, which is defined by itself, stays one.
+        // A register counts as such an address until one of its definitions shows another value. So an address that a loop
+        // increments, which is defined by itself, remains one.
         let mut found =
             Self { module, registers: definitions.iter().map(|&(register, ..)| register).collect() };
         loop {

@@ -51,7 +51,7 @@ pub enum DebianError {
 /// Puts the library sources of compiler version `release` at `destination/library`.
 ///
 /// # Errors
-/// This is no Debian system, no mirror has the version, or the disk is full.
+/// This is not a Debian system, no mirror has the version, or the disk is full.
 pub fn fetch_rust_src(release: &str, destination: &Path) -> Result<(), DebianError> {
     let work = destination.with_extension(format!("partial-{}", std::process::id()));
     let result = fetch_into(release, &work, destination);
@@ -66,7 +66,7 @@ fn fetch_into(release: &str, work: &Path, destination: &Path) -> Result<(), Debi
         let apt = match Apt::with_suite(work, &mirror) {
             Ok(apt) => apt,
             Err(error) => {
-                // The main archive comes first in practice, so its words are the ones that help.
+                // The main archive comes first in practice, so its error is the helpful one.
                 first = first.or(Some(error));
                 continue;
             }
@@ -124,7 +124,7 @@ impl Apt {
         let address = &mirror.address;
         let first = Self::new(&work.join("suite"), address, SUITE, system.as_deref());
         let Err(error) = first else { return first };
-        // Only a missing key is worth a second try.
+        // Only a missing key is worth a second attempt.
         if !error.to_string().contains("NO_PUBKEY") {
             return Err(error);
         }
@@ -134,7 +134,7 @@ impl Apt {
     }
 
     fn new(root: &Path, address: &str, suite: &str, keyring: Option<&Path>) -> Result<Self, DebianError> {
-        // A former try with the same directory must leave nothing behind.
+        // An earlier attempt with the same directory must leave nothing behind.
         let _ = fs::remove_dir_all(root);
         for part in ["lists/partial", "archives/partial"] {
             make_dir(&root.join(part))?;

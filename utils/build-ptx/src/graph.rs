@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about a kernel crate: its library, features, workspace, and the packages it is built from.
+//! What `cargo metadata` tells about a kernel crate: its library, features, workspace, and the packages it is built from.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::run::{self, RunError};
 
-/// Why a directory is not a kernel crate that can be built.
+/// Why a directory cannot be built as a kernel crate.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
     /// Cargo could not describe the crate.
@@ -15,14 +15,14 @@ pub enum GraphError {
     Cargo {
         /// The crate's manifest.
         path: PathBuf,
-        /// Cargo's own words.
+        /// Cargo's error.
         r#source: RunError,
     },
     /// The output of `cargo metadata` was not understood.
     #[error("the output of `cargo metadata` was not understood: {0}")]
     Parse(serde_json::Error),
     /// The path holds no package (for example a workspace without a root package).
-    #[error("{path} is no package: --crate wants the directory of a package with a [lib]", path = .0.display())]
+    #[error("{path} is no package: --crate needs the directory of a package with a [lib]", path = .0.display())]
     NoPackage(PathBuf),
     /// The package has no library.
     #[error("package {0} has no [lib]: kernels are built from a library (src/lib.rs)")]

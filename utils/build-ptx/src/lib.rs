@@ -4,12 +4,12 @@
 //! |---|---|
 //! | [`shipped`] | the project's own kernels: package, output file, features |
 //! | [`toolchain`], [`debian`] | the pinned compiler, and finding the sources of `core` for it |
-//! | [`graph`] | what `cargo metadata` says about a kernel crate and its dependencies |
+//! | [`graph`] | what `cargo metadata` tells about a kernel crate and its dependencies |
 //! | [`ptx`], [`wrapper`] | one cargo call that leaves PTX, the same bytes on every machine |
 //! | [`text`] | reads PTX text: functions, instructions, data |
 //! | [`lint`] | the rules every PTX file must meet |
-//! | [`constants`] | tells loads of the program's constants from others |
-//! | [`source`], [`report`] | says where in the Rust program a rule is broken |
+//! | [`constants`] | distinguishes loads of the program's constants from others |
+//! | [`source`], [`report`] | describes where in the Rust program a rule is broken |
 //! | [`check`], [`classes`] | compares a fresh build with the checked-in file |
 //! | [`assemble`] | runs the real `ptxas` and reports registers and spills |
 #![forbid(unsafe_code)]

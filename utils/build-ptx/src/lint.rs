@@ -11,7 +11,7 @@ pub struct Rule {
     pub name: &'static str,
     /// What goes wrong when it is broken, and what to do instead.
     pub why: &'static str,
-    find: fn(&str, &Module) -> Vec<Place>,
+    find: fn(&str, &Module) -> Vec<Location>,
 }
 
 /// A broken rule.
@@ -20,17 +20,17 @@ pub struct Finding {
     /// The rule's name.
     pub rule: &'static str,
     /// Where it is broken.
-    pub place: Place,
+    pub location: Location,
 }
 
-/// A place in the PTX.
+/// A location in the PTX.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Line in the PTX, from 1.
     pub line: usize,
     /// The function it is in, by its name in Rust.
     pub function: Option<String>,
-    /// The line of Rust it comes from, where the PTX says so.
+    /// The line of Rust it comes from, if the PTX tells.
     pub source: Option<String>,
     /// An instruction's opcode, or the offending name.
     pub text: String,
@@ -89,28 +89,28 @@ pub fn run(ptx: &str, allow: &[String]) -> Vec<Finding> {
     let rules = RULES.iter().filter(|rule| !allow.iter().any(|name| name == rule.name));
     rules
         .flat_map(|rule| {
-            (rule.find)(ptx, &module).into_iter().map(|place| Finding { rule: rule.name, place })
+            (rule.find)(ptx, &module).into_iter().map(|location| Finding { rule: rule.name, location })
         })
         .collect()
 }
 
-/// A place outside all functions.
-fn in_module(line: usize, text: String) -> Place {
-    Place { line, function: None, source: None, text }
+/// A location outside all functions.
+fn in_module(line: usize, text: String) -> Location {
+    Location { line, function: None, source: None, text }
 }
 
 /// Instruction number `index` of a function.
-fn at_instruction(module: &Module, function: &Function, index: usize, text: &str) -> Place {
+fn at_instruction(module: &Module, function: &Function, index: usize, text: &str) -> Location {
     let source = source::describe(module, function, index);
     let line = function.instructions[index].line;
-    Place { line, function: Some(demangle(&function.name)), source, text: text.to_owned() }
+    Location { line, function: Some(demangle(&function.name)), source, text: text.to_owned() }
 }
 
-fn find(module: &Module, broken: impl Fn(&Instruction) -> bool) -> Vec<Place> {
+fn find(module: &Module, broken: impl Fn(&Instruction) -> bool) -> Vec<Location> {
     module.functions.iter().flat_map(|function| find_in(module, function, &broken)).collect()
 }
 
-fn find_in(module: &Module, function: &Function, broken: impl Fn(&Instruction) -> bool) -> Vec<Place> {
+fn find_in(module: &Module, function: &Function, broken: impl Fn(&Instruction) -> bool) -> Vec<Location> {
     let instructions = function.instructions.iter().enumerate().filter(|(_, i)| broken(i));
     instructions
         .map(|(index, i)| at_instruction(module, function, index, &format!("`{}`", i.opcode)))
@@ -132,7 +132,7 @@ fn is_aligned_barrier(i: &Instruction) -> bool {
     }
 }
 
-fn non_coherent(module: &Module) -> Vec<Place> {
+fn non_coherent(module: &Module) -> Vec<Location> {
     let in_function = |function| {
         let constants = Addresses::new(module, function);
         find_in(module, function, move |i| is_non_coherent(i) && !constants.contain(i))
@@ -151,7 +151,7 @@ fn is_read_modify_write(i: &Instruction) -> bool {
     parts[0] == "red" || (parts[0] == "atom" && !parts.contains(&"cas"))
 }
 
-fn absolute_paths(ptx: &str, module: &Module) -> Vec<Place> {
+fn absolute_paths(ptx: &str, module: &Module) -> Vec<Location> {
     let lines = ptx.lines().enumerate().map(|(at, line)| (at + 1, line));
     let data = module.strings.iter().map(|(line, text)| (*line, text.as_str()));
     lines
@@ -184,7 +184,7 @@ fn absolute_path(text: &str) -> Option<&str> {
     text[at..].split(|c: char| c.is_whitespace() || matches!(c, '"' | ';' | '\0')).next()
 }
 
-fn unresolved(module: &Module) -> Vec<Place> {
+fn unresolved(module: &Module) -> Vec<Location> {
     let missing = module.externs.iter().filter(|(_, name)| !ALLOWED_EXTERNS.contains(&name.as_str()));
     missing
         .flat_map(|(line, name)| {
@@ -194,7 +194,7 @@ fn unresolved(module: &Module) -> Vec<Place> {
         .collect()
 }
 
-fn allocator(_: &str, module: &Module) -> Vec<Place> {
+fn allocator(_: &str, module: &Module) -> Vec<Location> {
     let mut found = named(module, "__rust_alloc");
     let externs = module.externs.iter().filter(|(_, name)| name.contains("__rust_alloc"));
     found.extend(externs.map(|(line, name)| in_module(*line, format!("`{name}`"))));
@@ -202,7 +202,7 @@ fn allocator(_: &str, module: &Module) -> Vec<Place> {
 }
 
 /// Functions with `part` in their name, and calls of such.
-fn named(module: &Module, part: &str) -> Vec<Place> {
+fn named(module: &Module, part: &str) -> Vec<Location> {
     let own = module.functions.iter().filter(|f| f.name.contains(part) && !f.instructions.is_empty());
     let mut found: Vec<_> = own.map(|f| at_instruction(module, f, 0, "the function itself")).collect();
     found.extend(calls(module, |name| name.contains(part)));
@@ -210,7 +210,7 @@ fn named(module: &Module, part: &str) -> Vec<Place> {
 }
 
 /// The calls of functions whose names are `wanted`.
-fn calls(module: &Module, wanted: impl Fn(&str) -> bool) -> Vec<Place> {
+fn calls(module: &Module, wanted: impl Fn(&str) -> bool) -> Vec<Location> {
     let mut found = Vec::new();
     for function in &module.functions {
         for (index, i) in function.instructions.iter().enumerate() {

@@ -26,13 +26,13 @@ struct Arguments {
     /// Output file; only with a single --crate [default: <library>.ptx in the current directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Build aside and fail if the existing output file differs
+    /// Build a copy and fail if the existing output file differs
     #[arg(long)]
     check: bool,
     /// Also run ptxas on the result, and report registers and spills of each kernel
     #[arg(long)]
     assemble: bool,
-    /// Oldest GPU architecture that the PTX shall run on
+    /// Oldest GPU architecture that the PTX must run on
     #[arg(long, default_value = DEFAULT_ARCH)]
     arch: String,
     /// Cargo features of the kernel crate
@@ -94,14 +94,14 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 fn jobs(arguments: &Arguments) -> Result<Vec<Job>, Box<dyn Error>> {
     if arguments.crates.is_empty() {
         if arguments.out.is_some() {
-            return Err("--out goes with --crate; the shipped kernels have their places".into());
+            return Err("--out needs --crate: the output files of shipped kernels are fixed".into());
         }
         let root = shipped::workspace_root(&std::env::current_dir()?)
-            .ok_or("run this inside the gpunet workspace, or name a kernel crate by --crate")?;
+            .ok_or("run this inside the gpunet workspace, or name a kernel crate with --crate")?;
         return shipped::SHIPPED.iter().map(|shipped| shipped_job(&root, shipped)).collect();
     }
     if arguments.out.is_some() && arguments.crates.len() > 1 {
-        return Err("--out names one file, but there are several --crate".into());
+        return Err("--out names one file, but --crate is given several times".into());
     }
     let job = |path: &PathBuf| {
         let kernel = graph::read(path)?;
@@ -150,14 +150,14 @@ impl Job {
         if arguments.check { self.check(&ptx, compiler) } else { self.write(&ptx) }
     }
 
-    /// Says where the kernel breaks rules. For that it is built once more, with line numbers.
+    /// Describes where the kernel breaks rules. For that it builds the kernel again, with line numbers.
     fn rejection(
         &self,
         build: &Build,
         allow: &[String],
         without_lines: (String, Vec<Finding>),
     ) -> Result<String, Box<dyn Error>> {
-        eprintln!("The PTX breaks rules; building it with line numbers to say where.");
+        eprintln!("The PTX breaks rules; building it with line numbers to find where.");
         let with_lines = build.run_with_lines()?;
         let found = lint::run(&with_lines, allow);
         let (ptx, findings) = if found.is_empty() { without_lines } else { (with_lines, found) };
@@ -180,7 +180,7 @@ impl Job {
             ),
             Verdict::Differs(how) => {
                 return Err(format!(
-                    "{out} is not what the sources give:\n{how}\nRefresh it with `{refresh}` and check it in."
+                    "{out} differs from a build of the sources:\n{how}\nRefresh it with `{refresh}` and check it in."
                 )
                 .into());
             }

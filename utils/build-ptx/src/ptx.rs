@@ -36,16 +36,16 @@ pub enum PtxError {
     Build {
         /// Package name.
         package: String,
-        /// Cargo's own words.
+        /// Cargo's error.
         r#source: RunError,
     },
-    /// This program does not know where it lies, so cargo cannot call it as wrapper.
+    /// This program does not know its own path, so cargo cannot call it as wrapper.
     #[error("cannot find this program's own path: {0}")]
     Myself(std::io::Error),
     /// The build succeeded but left no PTX.
     #[error("cargo left no PTX at {path}: {source}", path = .path.display())]
     NoPtx {
-        /// Where it should lie.
+        /// Where it should be.
         path: PathBuf,
         /// What the system said.
         r#source: std::io::Error,
@@ -145,7 +145,7 @@ impl Build<'_> {
     /// Makes cargo compile the last crate anew. Cargo does not know the assembly file, so a crate it holds for fresh could otherwise
     /// leave the text of another crate of the same name, or none.
     fn forget_last_build(&self, release: &Path, ptx: &Path) {
-        // Absent files are what is wanted.
+        // It is fine if the files are absent.
         let _ = fs::remove_file(ptx);
         let Ok(entries) = fs::read_dir(release.join(".fingerprint")) else { return };
         for entry in entries.filter_map(Result::ok) {

@@ -1,8 +1,8 @@
-//! What a person reads about broken rules: each rule once, and under it each place in the Rust program once.
+//! What a person reads about broken rules: each rule once, and under it each location in the Rust program once.
 
 use std::fmt::Write;
 
-use crate::lint::{Finding, Place, RULES};
+use crate::lint::{Finding, Location, RULES};
 
 /// How many lines of the PTX are named for one group.
 const LINES: usize = 4;
@@ -13,7 +13,7 @@ pub fn describe(findings: &[Finding]) -> String {
     let mut text = String::new();
     for rule in RULES {
         let broken = findings.iter().filter(|finding| finding.rule == rule.name);
-        let groups = grouped(broken.map(|finding| &finding.place));
+        let groups = grouped(broken.map(|finding| &finding.location));
         if groups.is_empty() {
             continue;
         }
@@ -26,30 +26,31 @@ pub fn describe(findings: &[Finding]) -> String {
     text
 }
 
-/// Groups places that differ in nothing but their line of the PTX.
-fn grouped<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Vec<&'a Place>> {
-    let mut groups: Vec<Vec<&Place>> = Vec::new();
-    for place in places {
-        let same = |group: &&mut Vec<&Place>| Place { line: place.line, ..group[0].clone() } == *place;
+/// Groups locations that differ in nothing but their line of the PTX.
+fn grouped<'a>(locations: impl Iterator<Item = &'a Location>) -> Vec<Vec<&'a Location>> {
+    let mut groups: Vec<Vec<&Location>> = Vec::new();
+    for location in locations {
+        let same =
+            |group: &&mut Vec<&Location>| Location { line: location.line, ..group[0].clone() } == *location;
         match groups.iter_mut().find(same) {
-            Some(group) => group.push(place),
-            None => groups.push(vec![place]),
+            Some(group) => group.push(location),
+            None => groups.push(vec![location]),
         }
     }
     groups
 }
 
-fn describe_group(places: &[&Place]) -> String {
-    let Place { source, function, text, .. } = places[0];
+fn describe_group(locations: &[&Location]) -> String {
+    let Location { source, function, text, .. } = locations[0];
     let mut out = source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
     out.push_str(text);
     if let Some(function) = function {
         let _ = write!(out, " in `{function}`");
     }
-    let lines: Vec<_> = places.iter().take(LINES).map(|place| place.line.to_string()).collect();
-    let _ = match places.len() {
+    let lines: Vec<_> = locations.iter().take(LINES).map(|location| location.line.to_string()).collect();
+    let _ = match locations.len() {
         1 => write!(out, " (PTX line {})", lines[0]),
-        2..=LINES => write!(out, ", {} times (PTX lines {})", places.len(), lines.join(", ")),
+        2..=LINES => write!(out, ", {} times (PTX lines {})", locations.len(), lines.join(", ")),
         more => write!(out, ", {more} times (PTX lines {}, ..)", lines.join(", ")),
     };
     out

@@ -1,4 +1,4 @@
-//! Runs other programs and turns every way they can fail into one error.
+//! Runs other programs, with one error for every way they can fail.
 
 use std::process::{Command, Output};
 
@@ -49,7 +49,7 @@ pub fn stdout(command: &mut Command) -> Result<String, RunError> {
 /// Runs `command` with the caller's standard output and error, so that a person sees its progress.
 ///
 /// # Errors
-/// As [`output`]; the program's own words are already on the terminal.
+/// As [`output`]; the program's own messages are already on the terminal.
 pub fn visible(command: &mut Command) -> Result<(), RunError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|source| RunError::Start { program: program.clone(), source })?;

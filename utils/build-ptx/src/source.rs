@@ -2,20 +2,20 @@
 
 use crate::text::{Function, Module, SourceLine};
 
-/// Describes the line of Rust that instruction number `index` of `function` comes from, if the PTX says so.
+/// Describes the line of Rust that instruction number `index` of `function` comes from, if the PTX tells.
 ///
 /// The compiler names the innermost function that it has inlined. If that is not one of the kernel's own, the last line of the
 /// kernel before the instruction is added, which is at the call or just before it.
 #[must_use]
 pub fn describe(module: &Module, function: &Function, index: usize) -> Option<String> {
     let line = function.instructions.get(index)?.source?;
-    let place = format!("{}:{}", file(module, line), line.line);
+    let location = format!("{}:{}", file(module, line), line.line);
     if is_own(module, line) {
-        return Some(place);
+        return Some(location);
     }
     let before = function.instructions[..index].iter().rev().filter_map(|i| i.source);
     let own = before.into_iter().find(|&line| is_own(module, line));
-    Some(own.map_or(place.clone(), |own| format!("{place}, near {}:{}", file(module, own), own.line)))
+    Some(own.map_or(location.clone(), |own| format!("{location}, near {}:{}", file(module, own), own.line)))
 }
 
 /// The name that the Rust program has for a symbol.

@@ -19,7 +19,7 @@ pub struct SourceLine {
 pub struct Instruction {
     /// Line in the file, from 1.
     pub line: usize,
-    /// The line of Rust it comes from, where the PTX says so.
+    /// The line of Rust it comes from, if the PTX tells.
     pub source: Option<SourceLine>,
     /// Opcode with all qualifiers, such as `ld.acquire.sys.global.b64`; without guard predicate.
     pub opcode: String,

@@ -107,7 +107,7 @@ impl Sources {
     /// Finds the sources that match `compiler`, fetching them if need be. The compiler's own installation is changed by rustup only.
     ///
     /// # Errors
-    /// They are nowhere, and neither rustup nor apt can fetch them.
+    /// They are not installed, and neither rustup nor apt can fetch them.
     pub fn find(compiler: &Compiler) -> Result<Self, ToolchainError> {
         let release = &compiler.release;
         let in_sysroot = compiler.sysroot.join("lib/rustlib/src/rust/library");

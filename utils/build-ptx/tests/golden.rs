@@ -85,7 +85,7 @@ fn gsend_and_grecv_observe_by_a_system_scope_acquire_load() {
     }
 }
 
-/// gpunet-diagnose's litmus test says something of streams only if its words are published and observed as theirs are.
+/// gpunet-diagnose's litmus test is valid for streams only if its words are published and observed as theirs are.
 #[test]
 fn the_litmus_test_publishes_and_observes_as_sockets_do() {
     let module = Module::parse(&read("utils/diagnose/ptx/gpunet_diagnose_kernel.ptx"));

@@ -33,7 +33,7 @@ impl KernelCrate {
     }
 }
 
-/// Runs `command` on every kernel and compares its verdict with what the kernel's file says about `tool`.
+/// Runs `command` on every kernel and compares its verdict with the one that the kernel's file expects of `tool`.
 fn judge(tool: &str, kernel: &KernelCrate, command: &mut Command) {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels")).expect("kernels");
     let mut paths: Vec<_> = files.map(|file| file.expect("a kernel").path()).collect();

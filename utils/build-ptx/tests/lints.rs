@@ -74,7 +74,7 @@ fn unresolved_extern() {
     );
     let called = kernel("call.uni (r), memcmp, (a);");
     let findings = lint::run(&format!(".extern .func (.param .b32 r) memcmp(.param .b64 a);\n{called}"), &[]);
-    assert_eq!(findings[0].place.function.as_deref(), Some("k"));
+    assert_eq!(findings[0].location.function.as_deref(), Some("k"));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use clap::Parser;
 use std::path::PathBuf;
 
 const AFTER: &str = "\
-Exit code: 0 all is well; 1 gpunet works, without some speed or some feature (no GPU, no RDMA device, a limit);
-2 gpunet, or what --require or --daemon names, cannot work, or the report cannot be written. A wrong command line is 64.
+Exit codes: 0 all is well; 1 gpunet works, but lacks some speed or a feature (no GPU, no RDMA device, a limit);
+2 gpunet, or what --require or --daemon names, cannot work, or the report cannot be written; 64 bad command line.
 
 Examples:
   gpunet-diagnose                              everything
@@ -16,43 +16,43 @@ Examples:
   gpunet-diagnose --only gpu.bar1 --json       one check, for a program
   gpunet-diagnose --require gpu,gpudirect -q   in a deployment: exit code 2 unless both are there";
 
-/// Says what this machine offers to gpunet, what is missing, and what to do about it.
+/// Reports what this machine offers to gpunet, what is missing, and what to do about it.
 ///
-/// It looks and tries; it changes nothing, repairs nothing and needs no root.
+/// It inspects and tests; it changes nothing, repairs nothing and needs no root.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gpunet-diagnose", version, after_help = AFTER)]
 pub struct Args {
-    /// Only these checks and groups, with commas between them; --list shows them.
+    /// Run only these checks and groups, separated by commas; --list shows them.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// What this machine must have: its absence is exit code 2.
+    /// Require these of the machine: exit code 2 if one is missing.
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',', value_enum)]
     pub require: Vec<Requirement>,
-    /// Look for the gpunetd that programs are to use at PATH [default: $GPUNET_DAEMON; where gpunetctl looks].
+    /// Look for the gpunetd that programs shall use at PATH [default: $GPUNET_DAEMON, or where gpunetctl looks].
     #[arg(long, value_name = "PATH")]
     pub daemon: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long, conflicts_with = "quiet")]
     pub json: bool,
-    /// Print only what is not as it should be, and the last lines.
+    /// Print only problems and the summary.
     #[arg(long, short)]
     pub quiet: bool,
     /// List all checks, and do nothing else.
     #[arg(long)]
     pub list: bool,
-    /// Read facts below this directory instead of /; libraries and self-tests are left out. For tests.
+    /// Read facts below this directory instead of /, without libraries and self-tests. For tests.
     #[arg(long, value_name = "DIR", hide = true)]
     pub root: Option<PathBuf>,
-    /// Do this task and print lines of JSON. For the program itself.
+    /// Run this task and print lines of JSON. For the program itself.
     #[arg(long, value_name = "TASK", hide = true, value_parser = task)]
     pub child: Option<Task>,
 }
 
 impl Args {
-    /// The checks that are wanted.
+    /// The selected checks.
     ///
     /// # Errors
-    /// A name that is none.
+    /// A name is unknown.
     pub fn selected(&self) -> Result<Vec<&'static str>, String> {
         catalogue::select(&self.only)
     }

@@ -13,7 +13,7 @@ const fn entry(id: &'static str, title: &'static str) -> Entry {
     Entry { id, title }
 }
 
-/// Every check, in the order in which reports have them.
+/// Every check, in the order of reports.
 pub const ALL: &[Entry] = &[
     entry("machine.kernel", "Linux is new enough"),
     entry("machine.cpus", "CPUs for spinning threads"),
@@ -67,7 +67,7 @@ pub const ALL: &[Entry] = &[
     entry("selftest.rc", "echo over RDMA"),
 ];
 
-/// Checks of `--require`, which reports have only then.
+/// Checks of `--require`, which are in reports only if it is given.
 pub const REQUIRED: &[Entry] = &[
     entry("require.gpu", "a GPU that passes its self-tests"),
     entry("require.rdma", "an RDMA device that programs can use"),
@@ -88,10 +88,10 @@ pub fn groups() -> Vec<&'static str> {
     groups
 }
 
-/// The checks that were asked for: ids and groups; nothing asks for all.
+/// Returns the checks of these ids and groups; all if none is given.
 ///
 /// # Errors
-/// A name that is none, with those that are.
+/// A name is unknown; the message lists the known ones.
 pub fn select(names: &[String]) -> Result<Vec<&'static str>, String> {
     let unknown =
         |name: &&String| !ALL.iter().any(|entry| entry.id == **name) && !groups().contains(&name.as_str());

@@ -1,9 +1,9 @@
-//! What a check says.
+//! The outcome of a check.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How something stands.
+/// The status of what a check looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -13,7 +13,7 @@ pub enum Status {
     Degraded,
     /// It is not there, or does not work.
     Missing,
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a check that is not ok means for gpunet on this machine.
+/// What it means for gpunet on this machine that a check is not ok.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Impact {
@@ -48,7 +48,7 @@ pub struct Check {
     /// Which of several: `cuda:0`, `mlx5_0 port 1`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub subject: Option<String>,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
     /// What that means.
     pub impact: Impact,
@@ -80,26 +80,26 @@ impl Check {
         Self::new(id, Status::Missing, evidence, Some(advice.into()))
     }
 
-    /// It could not be found out.
+    /// It could not be determined.
     pub fn unknown(id: &str, evidence: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new(id, Status::Unknown, evidence, Some(advice.into()))
     }
 
-    /// Names which of several it is.
+    /// Sets the subject: which of several it is.
     #[must_use]
     pub fn on(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// It is not needed here: the verdict does not count it.
+    /// Marks it as not needed here: the verdict ignores it.
     #[must_use]
     pub fn harmless(mut self) -> Self {
         self.impact = Impact::Nothing;
         self
     }
 
-    /// Without it nothing works.
+    /// Marks it as fatal: without it nothing works.
     #[must_use]
     pub fn fatal(mut self) -> Self {
         self.impact = if self.status == Status::Ok { Impact::Nothing } else { Impact::Fatal };
@@ -112,7 +112,7 @@ impl Check {
         self.id.split('.').next().unwrap_or_default()
     }
 
-    /// Says whether it is as it should be.
+    /// Returns whether it is as it should be.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.status == Status::Ok

@@ -28,7 +28,7 @@ pub fn all(facts: &Facts) -> Vec<Check> {
     .concat()
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes for people.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     match bytes {
@@ -39,7 +39,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// What a check says that needs an answer which there is not; `silent` is what to do about who gave none.
+/// The outcome of a check whose question has no answer. `silent` is the advice if the one asked gave none.
 fn no_answer(id: &str, why: &NoAnswer, silent: &str) -> Check {
     let advice = match why {
         NoAnswer::NotAsked(_) => "run gpunet-diagnose on the machine itself",

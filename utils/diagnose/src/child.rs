@@ -1,14 +1,14 @@
-//! Child processes for what may hang or crash: the drivers' libraries, and kernels.
+//! Child processes for what may hang or crash: driver libraries, and kernels.
 //!
-//! The tool starts itself again with `--child TASK`. The child writes one JSON [`Line`] after another to its
+//! The tool starts itself again with `--child TASK`. The child writes one JSON [`ChildEvent`] after another to its
 //! standard output; the parent waits for each with a limit, and kills a child that exceeds it.
 
 #[cfg(test)]
 mod tests;
 
 use crate::check::Check;
-use crate::libraries::{Driver, Libraries, NoAnswer, Rdma, System};
-use crate::selftest::device::Name;
+use crate::libraries::{Driver, Libraries, NoAnswer, Rdma, SystemAnswer};
+use crate::selftest::device::DeviceName;
 use crate::selftest::{self, Test};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -18,18 +18,18 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long one of the libraries may take to say what there is. The first `cuInit` on a large machine takes seconds.
+/// How long one of the libraries may take to answer. The first `cuInit` on a large machine takes seconds.
 pub const LIBRARIES_LIMIT: Duration = Duration::from_secs(60);
 /// How long one self-test may take: several waits of [`selftest::LIMIT`], and loading kernels on a slow machine.
 pub const TEST_LIMIT: Duration = Duration::from_secs(90);
 /// What to do when no child can be started.
 pub const NOT_STARTED: &str = "raise the limits of open files and of processes (ulimit -n 8192, ulimit -u), and run gpunet-diagnose again";
-/// How long a killed child may take to be gone. One that a driver holds is left behind.
+/// How long to wait for a killed child to end. One that a driver holds is left behind.
 const GONE: Duration = Duration::from_secs(2);
-/// How long a child may take to end in good order: closing a GPU's context, and its sockets.
+/// How long a child may take to end normally: closing a GPU's context, and its sockets.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// What a child is to do.
+/// The task of a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// Ask NVIDIA's driver.
@@ -38,7 +38,7 @@ pub enum Task {
     Rdma,
     /// Ask the kernel, and a daemon.
     System {
-        /// Where `--daemon` wants it to be.
+        /// The path that `--daemon` gives.
         daemon: Option<PathBuf>,
     },
     /// Run self-tests on a device: their ids, and the addresses of RDMA devices.
@@ -52,38 +52,38 @@ pub enum Task {
     },
 }
 
-/// What a child says.
+/// What a child reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Line {
-    /// What the driver says.
+pub enum ChildEvent {
+    /// The answer of the driver.
     Driver(Driver),
-    /// What the RDMA libraries say.
+    /// The answer of the RDMA libraries.
     Rdma(Rdma),
-    /// What the kernel and a daemon say.
-    System(System),
+    /// The answer of the kernel and a daemon.
+    System(SystemAnswer),
     /// A self-test begins.
     Begin(String),
     /// It has ended.
     Done(Check),
 }
 
-/// Does a task, as the child.
+/// Runs a task, as the child.
 pub fn perform(task: &Task) {
-    let say = |line: &Line| {
+    let say = |line: &ChildEvent| {
         if let Ok(text) = serde_json::to_string(line) {
-            // Without a reader there is nobody to do it for.
+            // Without a reader nobody needs the answer.
             let _ = writeln!(std::io::stdout(), "{text}");
         }
     };
     match task {
-        Task::Driver => say(&Line::Driver(Driver::ask())),
-        Task::Rdma => say(&Line::Rdma(Rdma::ask())),
-        Task::System { daemon } => say(&Line::System(System::ask(daemon.as_deref()))),
+        Task::Driver => say(&ChildEvent::Driver(Driver::ask())),
+        Task::Rdma => say(&ChildEvent::Rdma(Rdma::ask())),
+        Task::System { daemon } => say(&ChildEvent::System(SystemAnswer::ask(daemon.as_deref()))),
         Task::Tests { device, tests, addresses } => {
-            let Ok(name) = device.parse::<Name>() else { return };
+            let Ok(name) = device.parse::<DeviceName>() else { return };
             let tests: Vec<Test> = tests.iter().filter_map(|id| Test::of(id)).collect();
-            let begin = |test: Test| say(&Line::Begin(test.id().to_owned()));
-            selftest::run(name, &tests, addresses, begin, |check| say(&Line::Done(check)));
+            let begin = |test: Test| say(&ChildEvent::Begin(test.id().to_owned()));
+            selftest::run(name, &tests, addresses, begin, |check| say(&ChildEvent::Done(check)));
         }
     }
 }
@@ -101,7 +101,7 @@ fn this_program(task: &Task) -> Result<Command, String> {
 /// A running child and its lines.
 struct Running {
     child: Child,
-    lines: Receiver<Line>,
+    lines: Receiver<ChildEvent>,
 }
 
 /// Why no line came.
@@ -119,7 +119,7 @@ impl Running {
         let out = child.stdout.take().ok_or("a child process has no output")?;
         let (sender, lines) = channel();
         let read = move |out: ChildStdout| {
-            // Lines that are no `Line` are a library's; they are passed over.
+            // Other lines come from a library and are skipped.
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if let Ok(line) = serde_json::from_str(&line)
                     && sender.send(line).is_err()
@@ -136,7 +136,7 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    fn next(&mut self, limit: Duration) -> Result<Line, Silence> {
+    fn next(&mut self, limit: Duration) -> Result<ChildEvent, Silence> {
         match self.lines.recv_timeout(limit) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
@@ -154,7 +154,7 @@ impl Running {
         let _ = self.wait(GONE);
     }
 
-    /// Lets a child that has said everything give back what it holds.
+    /// Lets a child that has reported everything end normally.
     fn part(mut self) {
         let _ = self.wait(FAREWELL);
     }
@@ -187,27 +187,27 @@ fn describe(status: &ExitStatus) -> String {
     }
 }
 
-/// Asks the libraries, each in a child of its own: one that hangs or crashes is silent alone.
+/// Asks the libraries, each in a child of its own, so that one that hangs or crashes does not affect the others.
 #[must_use]
 pub fn libraries(daemon: Option<&Path>) -> Libraries {
     let system = Task::System { daemon: daemon.map(Path::to_owned) };
     Libraries {
         system: ask(&system, "the kernel", |line| match line {
-            Line::System(system) => Some(system),
+            ChildEvent::System(system) => Some(system),
             _ => None,
         }),
         rdma: ask(&Task::Rdma, "the RDMA libraries", |line| match line {
-            Line::Rdma(rdma) => Some(rdma),
+            ChildEvent::Rdma(rdma) => Some(rdma),
             _ => None,
         }),
         driver: ask(&Task::Driver, "the CUDA driver", |line| match line {
-            Line::Driver(driver) => Some(driver),
+            ChildEvent::Driver(driver) => Some(driver),
             _ => None,
         }),
     }
 }
 
-fn ask<T>(task: &Task, whom: &str, read: impl FnOnce(Line) -> Option<T>) -> Result<T, NoAnswer> {
+fn ask<T>(task: &Task, whom: &str, read: impl FnOnce(ChildEvent) -> Option<T>) -> Result<T, NoAnswer> {
     let command = this_program(task).map_err(NoAnswer::NotStarted)?;
     ask_by(command, whom, LIBRARIES_LIMIT, read)
 }
@@ -216,7 +216,7 @@ fn ask_by<T>(
     command: Command,
     whom: &str,
     limit: Duration,
-    read: impl FnOnce(Line) -> Option<T>,
+    read: impl FnOnce(ChildEvent) -> Option<T>,
 ) -> Result<T, NoAnswer> {
     let mut running = Running::start(command).map_err(NoAnswer::NotStarted)?;
     let broken_off = |how: &str| NoAnswer::BrokenOff(format!("the child process that asks {whom} {how}"));
@@ -230,8 +230,8 @@ fn ask_by<T>(
     }
 }
 
-/// Runs self-tests in children, each check as soon as it is there.
-pub fn tests(name: Name, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(Check)) {
+/// Runs self-tests in children, and passes each check to `each` as soon as it is done.
+pub fn tests(name: DeviceName, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(Check)) {
     let command = |tests: &[Test]| {
         this_program(&Task::Tests {
             device: name.to_string(),
@@ -242,11 +242,11 @@ pub fn tests(name: Name, tests: &[Test], addresses: &[IpAddr], each: impl FnMut(
     tests_by(command, name, tests, TEST_LIMIT, each);
 }
 
-/// A test that takes its child with it fails, and the others go on in another child. Tests that no child
-/// begins are neither right nor wrong.
+/// A test that ends its child fails, and the others go on in another child. Tests that no child
+/// starts have neither passed nor failed.
 fn tests_by(
     command: impl Fn(&[Test]) -> Result<Command, String>,
-    name: Name,
+    name: DeviceName,
     tests: &[Test],
     limit: Duration,
     mut each: impl FnMut(Check),
@@ -264,8 +264,8 @@ fn tests_by(
         let (mut current, mut ended_one) = (None, false);
         let why = loop {
             match running.next(limit) {
-                Ok(Line::Begin(id)) => current = Test::of(&id).or(current),
-                Ok(Line::Done(check)) => {
+                Ok(ChildEvent::Begin(id)) => current = Test::of(&id).or(current),
+                Ok(ChildEvent::Done(check)) => {
                     let ended = Test::of(&check.id);
                     each(check);
                     let Some(at) = left.iter().position(|&test| Some(test) == ended) else { continue };
@@ -284,14 +284,14 @@ fn tests_by(
             if ended_one {
                 continue;
             }
-            // Nor will another child get any further.
+            // Another child would get no further.
             let why = format!("no test began: {why}");
             return left.iter().for_each(|&test| each(selftest::not_begun(test, name, &why, NOT_STARTED)));
         };
         each(selftest::broken_off(current, name, &why));
         left = left.iter().position(|&test| test == current).map_or(&[], |at| &left[at + 1..]);
         if current == Test::Ptx {
-            // Nor will it open for the others, and each would take as long.
+            // The device would not open for the others either, and each would take as long.
             let why = "not tried: the device does not open";
             return left
                 .iter()

@@ -1,4 +1,4 @@
-//! What is read before anything is judged.
+//! The facts, which are read before anything is judged.
 
 pub mod cards;
 pub mod limits;
@@ -31,7 +31,7 @@ pub struct Facts {
     pub gpus: Vec<PciDevice>,
     /// How they are connected.
     pub topology: Topology,
-    /// What libraries say, or why they do not.
+    /// The answers of libraries, or why there are none.
     pub libraries: Libraries,
 }
 
@@ -51,7 +51,7 @@ impl Facts {
         }
     }
 
-    /// The name by which people know a GPU: CUDA's number if it has one, else its PCI address.
+    /// The name of a GPU for people: CUDA's number if it has one, else its PCI address.
     #[must_use]
     pub fn gpu_name(&self, gpu: &PciDevice) -> String {
         let known = self.libraries.gpus().iter().find(|one| one.pci.as_ref() == Some(&gpu.address));

@@ -1,7 +1,7 @@
-//! What libraries and system calls say, as data: CUDA, verbs, network interfaces, memory files, a daemon.
+//! The answers of libraries and system calls, as data: CUDA, verbs, network interfaces, memory files, a daemon.
 //!
-//! Each is asked for in a child process of its own, so that one that hangs or crashes leaves the others their
-//! answers; what they say has to survive the way to the parent.
+//! Each is asked in a child process of its own, so that one that hangs or crashes does not affect the others.
+//! The answers are serialised on their way to the parent.
 
 mod ask;
 
@@ -17,7 +17,7 @@ pub struct Libraries {
     /// libibverbs and librdmacm.
     pub rdma: Result<Rdma, NoAnswer>,
     /// What needs no driver.
-    pub system: Result<System, NoAnswer>,
+    pub system: Result<SystemAnswer, NoAnswer>,
 }
 
 /// Why there is no answer.
@@ -61,7 +61,7 @@ impl Libraries {
     }
 }
 
-/// What NVIDIA's driver says.
+/// The answer of NVIDIA's driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
     /// The CUDA driver, or why there is none.
@@ -72,7 +72,7 @@ pub struct Driver {
     pub dmabuf_mmap: Result<(), String>,
 }
 
-/// What the RDMA libraries say.
+/// The answer of the RDMA libraries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rdma {
     /// The RDMA devices that libibverbs opens, or why there are none.
@@ -81,9 +81,9 @@ pub struct Rdma {
     pub rdma_cm: Result<(), String>,
 }
 
-/// What the kernel and a daemon say.
+/// The answers of system calls and of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct System {
+pub struct SystemAnswer {
     /// Addresses of this machine: interface and address.
     pub addresses: Vec<(String, IpAddr)>,
     /// Whether this network namespace's loopback interface is up. (`/sys` may show another's.)
@@ -103,20 +103,20 @@ pub struct NoVerbs {
     pub why: String,
 }
 
-/// What the CUDA driver says.
+/// The CUDA driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cuda {
     /// Major and minor version of CUDA.
     pub version: (u32, u32),
-    /// Kernels are loaded when they are first used, because the user wants it so.
+    /// Kernels are loaded when they are first used, because the user asked for that.
     pub lazy: bool,
     /// The GPUs that this process may use.
     pub gpus: Vec<Gpu>,
-    /// Those that the driver lists and does not describe.
+    /// GPUs that the driver lists and cannot describe.
     pub failed: Vec<(u32, String)>,
 }
 
-/// A GPU. `None`: the driver is older than the question.
+/// A GPU. `None`: the driver is too old to tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// CUDA's number.
@@ -146,12 +146,12 @@ pub struct Gpu {
     /// The host can flush them.
     pub flush: Option<bool>,
     /// The rings of rc streams lie there.
-    pub placement: Place,
+    pub placement: RcPlacement,
 }
 
 /// Where rings of rc streams lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RcPlacement {
     /// In GPU memory.
     pub in_gpu_memory: bool,
     /// In words.
@@ -191,15 +191,15 @@ pub struct Port {
 pub struct Daemon {
     /// Where it was looked for.
     pub path: String,
-    /// What says so.
+    /// What names this path.
     pub by: String,
-    /// The programs are told to use it, and do not start without it.
+    /// Programs are told to use it, and do not start without it.
     pub named: bool,
     /// What was there.
     pub found: DaemonFound,
 }
 
-/// What is where a daemon is looked for.
+/// What was found where a daemon is expected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DaemonFound {
     /// It answers.
@@ -213,7 +213,7 @@ pub enum DaemonFound {
     },
     /// Nobody listens there.
     Absent,
-    /// It is there, and does not serve this user.
+    /// It is there, but does not serve this user.
     Refuses {
         /// In its words.
         why: String,
@@ -239,7 +239,7 @@ pub(crate) fn nothing() -> Libraries {
             verbs: Err(NoVerbs { libraries: false, why: "no libibverbs.so.1".to_owned() }),
             rdma_cm: Err("no librdmacm.so.1".to_owned()),
         }),
-        system: Ok(System { addresses: Vec::new(), loopback: Some(true), memfd: Ok(()), daemon }),
+        system: Ok(SystemAnswer { addresses: Vec::new(), loopback: Some(true), memfd: Ok(()), daemon }),
     }
 }
 

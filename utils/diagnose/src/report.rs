@@ -17,9 +17,9 @@ pub struct Report {
     pub checks: Vec<Check>,
     /// What works, by device; empty if no self-test was asked for.
     pub works: Vec<Works>,
-    /// What nobody here can do; empty if no self-test was asked for.
+    /// What does not work on any device; empty if no self-test was asked for.
     pub absent: Vec<String>,
-    /// What they mean.
+    /// What the checks mean together.
     pub verdict: Verdict,
 }
 
@@ -38,12 +38,12 @@ pub struct Host {
     pub container: Option<String>,
     /// Virtual machine, if it is one.
     pub virtual_machine: Option<String>,
-    /// The tool ran as root.
+    /// Whether the tool ran as root.
     pub root: bool,
 }
 
 impl Host {
-    /// Sums up facts.
+    /// Summarises facts.
     #[must_use]
     pub fn of(facts: &Facts) -> Self {
         let machine = &facts.machine;
@@ -89,7 +89,7 @@ impl Report {
         })
     }
 
-    /// Checks that are not as they should be and cost something.
+    /// Checks that are not ok and cost something.
     pub fn faults(&self) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(|check| !check.is_ok() && check.impact != Impact::Nothing)
     }

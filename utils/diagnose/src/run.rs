@@ -8,7 +8,7 @@ use crate::child;
 use crate::facts::Facts;
 use crate::libraries::Libraries;
 use crate::report::{Host, Report, human};
-use crate::selftest::device::Name;
+use crate::selftest::device::DeviceName;
 use crate::selftest::{self, Test};
 use crate::system::System;
 use crate::verdict::{self, Verdict};
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-/// EX_USAGE: a wrong command line is none of the verdicts.
+/// EX_USAGE: a bad command line is none of the verdicts.
 pub const USAGE: u8 = 64;
 
 /// Runs the program.
@@ -56,11 +56,11 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> io::Result<()> {
     out.flush()
 }
 
-/// What was found out, if it could be told. A reader that has seen enough is no failure.
+/// The exit code, given whether the report could be printed. A reader that stops reading is no failure.
 fn written(outcome: io::Result<()>, code: ExitCode) -> ExitCode {
     match outcome {
         Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
-            // Where this cannot be printed either, the code says it.
+            // If this cannot be printed either, the exit code still tells.
             let _ = writeln!(io::stderr(), "gpunet-diagnose: the report cannot be written: {why}");
             ExitCode::from(Verdict::CannotWork.code())
         }
@@ -78,7 +78,7 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
     let devices = devices(&facts);
     let tests: Vec<Test> = selected.iter().filter_map(|id| Test::of(id)).collect();
     if system.is_here() {
-        // What is required of a GPU is shown by its tests, selected or not.
+        // Requirements of a GPU are shown by its tests, whether selected or not.
         let wanted = if args.require.is_empty() { tests.clone() } else { Test::ALL.to_vec() };
         checks.extend(try_all(&facts, &devices, &wanted));
     } else {
@@ -95,12 +95,12 @@ fn diagnose(args: &Args, selected: &[&str]) -> Report {
 }
 
 /// The CPU device, and each GPU.
-fn devices(facts: &Facts) -> Vec<Name> {
-    let gpus = facts.libraries.gpus().iter().map(|gpu| Name::Cuda(gpu.ordinal));
-    std::iter::once(Name::Cpu).chain(gpus).collect()
+fn devices(facts: &Facts) -> Vec<DeviceName> {
+    let gpus = facts.libraries.gpus().iter().map(|gpu| DeviceName::Cuda(gpu.ordinal));
+    std::iter::once(DeviceName::Cpu).chain(gpus).collect()
 }
 
-fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
+fn try_all(facts: &Facts, devices: &[DeviceName], wanted: &[Test]) -> Vec<Check> {
     let addresses = rdma_addresses(facts);
     let mut checks = Vec::new();
     for &name in devices {
@@ -110,7 +110,7 @@ fn try_all(facts: &Facts, devices: &[Name], wanted: &[Test]) -> Vec<Check> {
             .collect();
         child::tests(name, &tests, &addresses, |check| checks.push(check));
     }
-    if wanted.contains(&Test::Ptx) && devices == [Name::Cpu] {
+    if wanted.contains(&Test::Ptx) && devices == [DeviceName::Cpu] {
         checks.push(Check::unknown(Test::Ptx.id(), "no GPU to load kernels on", "see gpu.devices"));
     }
     if wanted.contains(&Test::Rc) && addresses.is_empty() {

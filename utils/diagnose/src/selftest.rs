@@ -5,7 +5,7 @@
 //! | `device` | opening a device; memory, launches, ends (the module with `unsafe`) |
 //! | `words` | round trips of two words between the device and a CPU thread |
 //! | `ring` | bytes through a ring, both ways and between two blocks, with CRC |
-//! | `order` | stale reads behind a published word, and the proof that they would be counted |
+//! | `order` | stale reads after a published word, and proof that they would be counted |
 //! | `echo` | sockets over tcp, peer and rc |
 //!
 //! They run in a child process ([`crate::child`]), so that neither a fault nor a hang of a driver takes the
@@ -20,13 +20,31 @@ mod ring;
 mod words;
 
 use crate::check::Check;
-use device::{Name, TestDevice};
+use device::{DeviceName, TestDevice};
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long a kernel and its partner wait for each other. They take milliseconds, and seconds where many
 /// threads share few CPUs.
 pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Which way the data of a test goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    ToDevice,
+    FromDevice,
+    BetweenBlocks,
+}
+
+impl Direction {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ToDevice => "CPU to device",
+            Self::FromDevice => "device to CPU",
+            Self::BetweenBlocks => "block to block",
+        }
+    }
+}
 
 /// A self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +114,7 @@ impl Test {
     }
 }
 
-/// What a test found.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// All is right: the evidence.
@@ -107,9 +125,9 @@ pub enum Found {
 
 /// Runs tests on a device, in order. `begin` is told before each, `done` after it.
 ///
-/// `addresses` are those of RDMA devices; without one the test of rc says that there is none.
+/// `addresses` are those of RDMA devices; without one the test of rc reports that there is none.
 pub fn run(
-    name: Name,
+    name: DeviceName,
     tests: &[Test],
     addresses: &[IpAddr],
     mut begin: impl FnMut(Test),
@@ -149,15 +167,15 @@ fn outcome(test: Test, result: Result<Found, String>) -> Check {
 
 /// CPU blocks over TCP are what every machine can do: without them gpunet cannot work.
 #[must_use]
-pub fn weigh(check: Check, name: Name) -> Check {
-    if name == Name::Cpu && check.id == Test::Tcp.id() { check.fatal() } else { check }
+pub fn weigh(check: Check, name: DeviceName) -> Check {
+    if name == DeviceName::Cpu && check.id == Test::Tcp.id() { check.fatal() } else { check }
 }
 
 /// The tests that make sense on a device.
 #[must_use]
-pub fn of_device(name: Name, with_rdma: bool) -> Vec<Test> {
+pub fn of_device(name: DeviceName, with_rdma: bool) -> Vec<Test> {
     let fits = |test: &Test| match test {
-        Test::Ptx => name != Name::Cpu,
+        Test::Ptx => name != DeviceName::Cpu,
         Test::Rc => with_rdma,
         _ => true,
     };
@@ -166,12 +184,12 @@ pub fn of_device(name: Name, with_rdma: bool) -> Vec<Test> {
 
 /// What a test that did not end by itself says.
 #[must_use]
-pub fn broken_off(test: Test, name: Name, why: &str) -> Check {
+pub fn broken_off(test: Test, name: DeviceName, why: &str) -> Check {
     weigh(Check::missing(test.id(), why, test.advice()), name).on(name.to_string())
 }
 
 /// What a test that did not begin says: nothing is known, for better or worse.
 #[must_use]
-pub fn not_begun(test: Test, name: Name, why: &str, advice: &str) -> Check {
+pub fn not_begun(test: Test, name: DeviceName, why: &str, advice: &str) -> Check {
     Check::unknown(test.id(), why, advice).on(name.to_string())
 }

@@ -1,4 +1,4 @@
-//! The machine's own account of itself: `/proc`, `/sys`, `/dev`, `/etc`, the environment.
+//! What the machine tells about itself: `/proc`, `/sys`, `/dev`, `/etc`, the environment.
 
 pub mod pci;
 
@@ -29,7 +29,7 @@ impl System {
     /// This machine.
     #[must_use]
     pub fn here() -> Self {
-        // Lossy: a name or value that is not UTF-8 is none that is asked for.
+        // Lossy: no name or value of interest is other than UTF-8.
         let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
         let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
         Self { root: PathBuf::from("/"), environment }
@@ -41,7 +41,7 @@ impl System {
         Self { root: root.to_owned(), environment: HashMap::new() }
     }
 
-    /// Says whether it is this machine, so that libraries and system calls speak of the same.
+    /// Returns whether it is this machine, the one that libraries and system calls describe.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.root == Path::new("/")
@@ -84,7 +84,7 @@ impl System {
         names
     }
 
-    /// Says whether there is such a file or directory.
+    /// Returns whether there is such a file or directory.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
@@ -96,7 +96,7 @@ impl System {
         Some(fs::read_link(self.path(path)).ok()?.to_string_lossy().into_owned())
     }
 
-    /// Says whether this process may open a file for reading and writing.
+    /// Returns whether this process may open a file for reading and writing.
     #[must_use]
     pub fn opens(&self, path: &str) -> Opens {
         let path = self.path(path);
@@ -115,13 +115,13 @@ impl System {
         self.environment.get(name).map(String::as_str)
     }
 
-    /// Says whether a kernel module is loaded, or built in and shown.
+    /// Returns whether a kernel module is loaded, or built in and shown.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
         self.exists(&format!("/sys/module/{name}"))
     }
 
-    /// A loaded kernel module's version, where it tells one.
+    /// A loaded kernel module's version, if it has one.
     #[must_use]
     pub fn module_version(&self, name: &str) -> Option<String> {
         self.read(&format!("/sys/module/{name}/version"))

@@ -3,12 +3,12 @@
 use crate::check::{Check, Impact, Status};
 use crate::facts::Facts;
 use crate::libraries::Gpu;
-use crate::selftest::device::Name;
+use crate::selftest::device::DeviceName;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt;
 
-/// What `--require` demands.
+/// A requirement of `--require`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Requirement {
     /// A GPU that passes its self-tests.
@@ -19,20 +19,20 @@ pub enum Requirement {
     Gpudirect,
 }
 
-/// The outcome, as exit codes have it.
+/// The overall outcome, which is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Everything is as it should be.
     Ok,
-    /// gpunet works, without some speed or some feature.
+    /// gpunet works, but lacks some speed or a feature.
     Degraded,
     /// gpunet, or what is required, cannot work.
     CannotWork,
 }
 
 impl Verdict {
-    /// Weighs checks: what costs nothing does not count.
+    /// Judges checks; those that cost nothing do not count.
     #[must_use]
     pub fn of(checks: &[Check]) -> Self {
         let worst = checks.iter().filter(|check| !check.is_ok()).map(|check| check.impact).max();
@@ -58,7 +58,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ok => "everything works",
-            Self::Degraded => "gpunet works here, without some speed or some feature",
+            Self::Degraded => "gpunet works here, but lacks some speed or a feature",
             Self::CannotWork => "gpunet cannot work here as asked",
         })
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Verdict {
 pub struct Works {
     /// `cpu` or `cuda:N`.
     pub device: String,
-    /// Transports whose echo came back right.
+    /// Transports whose echo was correct.
     pub transports: Vec<&'static str>,
     /// Those that were tried and failed.
     pub failed: Vec<&'static str>,
@@ -83,10 +83,10 @@ pub struct Works {
 const TRANSPORTS: [(&str, &str); 3] =
     [("tcp", "selftest.tcp"), ("peer", "selftest.peer"), ("rc", "selftest.rc")];
 
-/// Sums up the self-tests by device.
+/// Summarises the self-tests by device.
 #[must_use]
-pub fn works(facts: &Facts, checks: &[Check], devices: &[Name]) -> Vec<Works> {
-    let of = |name: &Name| {
+pub fn works(facts: &Facts, checks: &[Check], devices: &[DeviceName]) -> Vec<Works> {
+    let of = |name: &DeviceName| {
         let device = name.to_string();
         let mine = |id: &str| {
             checks.iter().find(|check| check.id == id && check.subject.as_deref() == Some(device.as_str()))
@@ -108,7 +108,7 @@ pub fn works(facts: &Facts, checks: &[Check], devices: &[Name]) -> Vec<Works> {
     devices.iter().map(of).collect()
 }
 
-/// What nobody here can do, and why.
+/// What does not work on any device, and why.
 #[must_use]
 pub fn absent(facts: &Facts, checks: &[Check], works: &[Works]) -> Vec<String> {
     let mut absent = Vec::new();
@@ -133,8 +133,8 @@ pub fn absent(facts: &Facts, checks: &[Check], works: &[Works]) -> Vec<String> {
     absent
 }
 
-fn gpu(facts: &Facts, name: Name) -> Option<&Gpu> {
-    let Name::Cuda(ordinal) = name else { return None };
+fn gpu(facts: &Facts, name: DeviceName) -> Option<&Gpu> {
+    let DeviceName::Cuda(ordinal) = name else { return None };
     facts.libraries.gpus().iter().find(|gpu| gpu.ordinal == ordinal)
 }
 
@@ -160,7 +160,7 @@ fn judge(requirement: Requirement, facts: &Facts, checks: &[Check]) -> Check {
     .fatal()
 }
 
-/// A GPU that passes its self-tests and has what `evidence` tells.
+/// Requires a GPU that passes its self-tests and for which `evidence` finds what is needed.
 fn judge_gpu(
     id: &str,
     facts: &Facts,
@@ -188,7 +188,7 @@ fn judge_gpu(
     }
 }
 
-/// How a GPU stands by what it cannot do without: what is unknown is not taken for right.
+/// The status of a GPU by the checks that it must pass; an unknown one has not passed.
 fn sound(gpu: &Gpu, checks: &[Check]) -> Status {
     let name = format!("cuda:{}", gpu.ordinal);
     let mine = |check: &&Check| check.subject.as_ref() == Some(&name) && is_needed(&check.id);
@@ -211,7 +211,7 @@ fn judge_rdma(facts: &Facts, checks: &[Check]) -> Check {
         Err(why) => return Check::unknown(ID, why.to_string(), advice),
     };
     let active = facts.cards.iter().any(|card| card.ports.iter().any(|port| port.is_active()));
-    // Without a subject it is not of a device: there was no address to try.
+    // Without a subject it belongs to no device: there was no address to try.
     let tried = checks.iter().filter(|check| check.id == "selftest.rc" && check.subject.is_some());
     let any = |status| tried.clone().any(|check| check.status == status);
     match (&rdma.rdma_cm, active) {
@@ -225,7 +225,7 @@ fn judge_rdma(facts: &Facts, checks: &[Check]) -> Check {
     }
 }
 
-/// What a GPU cannot do without.
+/// The checks that a GPU must pass.
 fn is_needed(id: &str) -> bool {
     matches!(id, "gpu.compute" | "gpu.registration") || (id.starts_with("selftest.") && id != "selftest.rc")
 }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(demand(&facts, &[failed]), (Status::Missing, Impact::Fatal));
         let untried = Check::unknown("selftest.tcp", "no process", "").on("cuda:0");
         assert_eq!(demand(&facts, &[untried]), (Status::Unknown, Impact::Fatal));
-        // A feature that is missing is not the GPU's absence.
+        // A missing feature does not mean that the GPU is missing.
         assert_eq!(demand(&facts, &[Check::missing("gpu.placement", "", "").on("cuda:0")]).0, Status::Ok);
     }
 
@@ -284,7 +284,7 @@ mod tests {
             Check::missing("selftest.peer", "", "").on("cpu"),
             Check::ok("selftest.peer", "").on("cuda:0"),
         ];
-        let works = works(&facts, &checks, &[Name::Cpu]);
+        let works = works(&facts, &checks, &[DeviceName::Cpu]);
         assert_eq!(works[0].transports, ["tcp"]);
         assert_eq!(works[0].failed, ["peer"]);
         let absent = absent(&facts, &checks, &works);
@@ -296,7 +296,7 @@ mod tests {
         let facts = crate::facts::none();
         let untried = |device: &str| Check::unknown("selftest.tcp", "no process", "").on(device);
         let checks = [untried("cpu"), untried("cuda:0")];
-        let works = works(&facts, &checks, &[Name::Cpu, Name::Cuda(0)]);
+        let works = works(&facts, &checks, &[DeviceName::Cpu, DeviceName::Cuda(0)]);
         for one in &works {
             assert!(one.transports.is_empty() && one.failed.is_empty(), "{one:?}");
             assert_eq!(one.untried, ["tcp"]);

@@ -1,5 +1,5 @@
-//! A live daemon and a client that says and writes anything: packets, with descriptors or without, and the words of its
-//! region. A client that keeps to the rules is served all the time, and nothing is left of the others.
+//! A live daemon and a client that sends and writes anything: packets, with descriptors or without, and the words of its
+//! region. A client that follows the rules is served all the time, and the others leave nothing behind.
 #![no_main]
 
 #[path = "../../../gpunet-proxy/tests/attach/raw.rs"]
@@ -22,7 +22,7 @@ struct World {
     daemon: Daemon,
     path: PathBuf,
     _proxy: Proxy,
-    /// Of the client that keeps to the rules.
+    /// Of the client that follows the rules.
     attachment: Attachment,
     /// Descriptors of this process before anything else.
     descriptors: usize,
@@ -121,7 +121,7 @@ fn play(
     }
 }
 
-/// Now and then: the other client is served, and nothing piles up.
+/// Checks now and then that the other client is served, and that nothing accumulates.
 fn check() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let World { daemon, attachment, descriptors: before, .. } = &*WORLD;

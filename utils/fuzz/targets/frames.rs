@@ -1,4 +1,4 @@
-//! What programs and daemons say to each other: no bytes panic, and what is read is said again in the same words.
+//! The frames between programs and daemons: no bytes cause a panic, and a decoded frame encodes to the same bytes.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|packet: &[u8]| gpunet_proxy::fuzzing::read_packet(packet));

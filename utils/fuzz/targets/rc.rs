@@ -1,5 +1,5 @@
-//! The rc protocol: private data, messages and buffer descriptors of a peer that lies. The account of
-//! gpunet-core/tests/rc says what is a lie, and looks at each request that the machine posts.
+//! The rc protocol: private data, messages and buffer descriptors of a lying peer. The audit of
+//! gpunet-core/tests/rc decides what is a lie, and checks each request that the machine posts.
 #![no_main]
 
 #[path = "../../../gpunet-core/tests/rc/audit.rs"]

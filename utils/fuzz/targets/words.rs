@@ -1,5 +1,5 @@
-//! The words that devices share with each other and with the proxy: whatever stands there, an end of a ring stays inside
-//! it and believes only what can be, and a stream that is closed comes to an end.
+//! The words that devices share with each other and with the proxy: whatever their values, an end of a ring stays inside
+//! it and accepts only valid values, and a closed stream comes to its end.
 #![no_main]
 
 use gpunet_abi::ring::{Consumer, Producer, RingEnd};
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What both ends of a ring do, by their own names for it.
+/// The operations of both ends of a ring.
 trait End {
     fn new(end: RingEnd, mine: StreamWord, theirs: StreamWord) -> Self;
     fn accept_what_is_there(&mut self) -> bool;
@@ -91,7 +91,7 @@ fn can_follow(last: u64, word: u64, limit: u64) -> bool {
     sane && after_end && position >= last & POSITION && position <= limit
 }
 
-/// Plays one end of a ring whose other end writes anything.
+/// Runs one end of a ring whose other end writes anything.
 fn ring<E: End>(capacity: u64, steps: impl Iterator<Item = (u8, u64)>) {
     let mut words = [0u64; 2];
     let [mine, theirs] = [0, 1].map(|at| {
@@ -145,7 +145,7 @@ fn ring<E: End>(capacity: u64, steps: impl Iterator<Item = (u8, u64)>) {
     }
 }
 
-/// Plays the proxy's end of a stream: the device writes any words, the transport does what transports do.
+/// Runs the proxy's end of a stream: the device writes any words, the transport behaves as transports do.
 fn stream(capacity: u64, steps: impl Iterator<Item = (u8, u64)>) {
     let mut stream = Connection::new(capacity, capacity);
     let (mut now, mut released) = (0u64, 0);

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Guests: started, watched, ended.
+# Starts, watches and ends guests.
 #
 # A guest has two serial ports. The first is its console, copied to standard output. The second is the control line, on
-# which it tells what it wants (see control) and is told that the other guest has called meet. QEMU's monitor is a third
-# pipe, for the cable. Two guests are joined by a pair of unix datagram sockets: nothing leaves this machine.
+# which it sends requests (see control) and learns that the other guest has called meet. QEMU's monitor is a third
+# pipe, for the cable. Two guests are connected by a pair of unix datagram sockets: nothing leaves this machine.
 
-# KVM is asked for, never taken for granted: /dev/kvm exists on machines on which it cannot run an unmodified kernel.
+# KVM is used only on request: /dev/kvm also exists on machines on which it cannot run an unmodified kernel.
 ACCEL=${RDMA_VM_ACCEL:-tcg,thread=multi}
 CPU=${RDMA_VM_CPU:-max}
 KERNEL_LINE="console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable"
@@ -87,7 +87,7 @@ start_guest() {
             -device "virtio-net-pci,id=nic0,netdev=n0,mac=52:54:00:00:00:0$n,host_mtu=$mtu,romfile=")
     fi
     mkfifo "$work/console$n" "$work/control$n.in" "$work/control$n.out" "$work/monitor$n.in" "$work/monitor$n.out"
-    # Held open, so that QEMU sees no end of its input.
+    # Kept open, so that QEMU sees no end of its input.
     # shellcheck disable=SC2034
     exec {monitor}<>"$work/monitor$n.in"
     { : >"$work/opened$n"; sed -u "s/\\r\$//; s/^/$prefix/"; } <"$work/console$n" &
@@ -107,7 +107,7 @@ start_guest() {
     PROCESSES+=("${GUEST[$n]}" "${CONSOLE[$n]}" "${CONTROL[$n]}")
 }
 
-# control N PROCESS: does what guest N asks for on its control line.
+# control N PROCESS: serves the requests of guest N on its control line.
 control() {
     local n=$1 line meeting
     declare -A meetings=()
@@ -131,7 +131,7 @@ control() {
     done
 }
 
-# met N MEETING: the meeting is a name and how often it was called; tells guest N when the other one is there too, while both live.
+# met N MEETING: a meeting is a name and a count of calls; tells guest N when the other one is there too, while both live.
 met() {
     : >"$work/meeting$1.$2"
     until [ -e "$work/meeting$((3 - $1)).$2" ]; do
@@ -141,7 +141,7 @@ met() {
     echo go >"$work/control$1.in"
 }
 
-# Ends when all guests have; the result is the first exit code that is not 0.
+# Waits for all guests; returns the first exit code that is not 0.
 wait_for_guests() {
     local left=(1) n code result=0 alive
     [ "$two" = 0 ] || left=(1 2)
@@ -156,7 +156,7 @@ wait_for_guests() {
             code=0
             reap_guest "$n" || code=$?
             [ "$result" -ne 0 ] || result=$code
-            # The other one would wait for a peer that is no more.
+            # The other one would wait for a dead peer.
             if [ "$code" -eq "$EXIT_DIED" ] && [ "$two" = 1 ]; then kill "${GUEST[3 - n]}" 2>/dev/null || :; fi
         done
         left=(${alive[@]+"${alive[@]}"})
@@ -164,7 +164,7 @@ wait_for_guests() {
     return "$result"
 }
 
-# reap_guest N: its exit code.
+# reap_guest N: returns its exit code.
 reap_guest() {
     local n=$1 code=0
     wait "${GUEST[$n]}" || code=$?

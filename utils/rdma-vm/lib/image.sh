@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# What the guests run on: QEMU, a kernel, and the file system that it starts with. Each is a layer in the cache with a stamp
-# of what it was made from; build makes those anew whose stamp differs.
+# What the guests run on: QEMU, a kernel, and its initial file system. Each is a layer in the cache with a stamp
+# of its inputs; build rebuilds the layers whose stamp differs.
 
 LIBRARIES=usr/lib/x86_64-linux-gnu
 TOOLS="dash timeout env nice chroot ip tc rdma ss ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_asyncwatch rping
     rstream riostream rcopy ucmatose cmtime ib_write_bw ib_write_lat ib_send_bw ib_send_lat ib_read_bw ib_read_lat
     ib_atomic_bw ib_atomic_lat nc.traditional iperf"
-# Loaded in this order; what a kernel has built in, or has not, is passed over. rxe and siw want their checksums by way of
-# modprobe, which the guest has not, so these come first.
+# Loaded in this order; modules that a kernel has built in, or lacks, are skipped. rxe and siw load their checksums with
+# modprobe, which the guest lacks, so these come first.
 MODULES="crc32_generic crc32c_generic crc32c_intel ib_uverbs rdma_ucm rdma_rxe siw dmabuf_shim dummy veth virtio_pci
     virtio_net sch_netem udmabuf"
 
@@ -29,7 +29,7 @@ lock_cache() {
 }
 unlock_cache() { exec {LOCK}>&-; }
 
-# With everything in place this takes no time and no network.
+# If everything is in place this takes no time and no network.
 build() {
     check_host
     lock_cache
@@ -97,7 +97,7 @@ build_kernel() {
     echo "$stamp" >"$KERNEL/stamp"
 }
 
-# add_module NAME AVAILABLE: what it depends on, then itself.
+# add_module NAME AVAILABLE: adds its dependencies, then the module itself.
 add_module() {
     local name=${1//-/_} file dependency
     if grep -qx "$name" "$KERNEL/ko/order"; then return 0; fi
@@ -113,7 +113,8 @@ add_module() {
     echo "$name" >>"$KERNEL/ko/order"
 }
 
-# copy_libraries ROOT FILE...: the shared libraries that the ELF files need, from the packages first, then from this host.
+# copy_libraries ROOT FILE...: copies the shared libraries that the ELF files need, preferably from the packages, else from
+# this host.
 copy_libraries() {
     local root=$1 library
     shift
@@ -128,7 +129,7 @@ copy_libraries() {
         done
 }
 
-# archive DIRECTORY: as the kernel wants its initial file system.
+# archive DIRECTORY: writes an initial file system for the kernel.
 archive() { (cd "$1" && find . | "$SYSROOT/bin/busybox" cpio -o -H newc -R 0:0 2>/dev/null); }
 
 build_base() {

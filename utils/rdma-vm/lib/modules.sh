@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Kernel modules that Debian does not build, for the guest's kernel. The next build puts them into the guest.
+# Compiles kernel modules that Debian does not build, for the guest's kernel. The next build adds them to the guest.
 
 # modules [DIR|siw ...]
 modules() {
@@ -41,7 +41,7 @@ unpack_headers() {
     unpack "headers-$SUITE" "$1"
     HEADERS=$1/usr/src/linux-headers-$release
     sed -i "s#/usr/src/#$1/usr/src/#" "$HEADERS/Makefile"
-    # With it the build asks for pahole.
+    # With it the build would need pahole.
     rm -f "$HEADERS/vmlinux"
 }
 

@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2034,SC2153
 # Debian packages, fetched and unpacked without being installed.
 #
-# apt gets its own sources, lists and status below a scratch directory: it knows the host's setup only as the place to learn
-# a mirror from. Packages stay in $CACHE/debs: mirrors drop old backports, so the cache is also what pins the versions.
+# apt gets its own sources, lists and status below a scratch directory; only the mirror comes from the host's setup.
+# Packages stay in $CACHE/debs: mirrors drop old backports, so the cache is also what pins the versions.
 
-# Programs of the project are built against the libraries of this host, so the guest's user space is of the same release.
+# The project's programs are built against this host's libraries, so the guest's user space is of the same release.
 RELEASE=bookworm
 # QEMU from the backports: before 8.1 its emulator corrupts busy guests.
 QEMU_SUITE=$RELEASE-backports
@@ -45,8 +45,8 @@ mirror() {
     echo "${found:-http://deb.debian.org/debian}"
 }
 
-# private_apt SUITE TOOL ARG...: an apt tool that sees that suite alone. The status is empty: apt would otherwise prefer
-# what the host has installed.
+# private_apt SUITE TOOL ARG...: runs an apt tool that sees only that suite. The status is empty: apt would otherwise
+# prefer what the host has installed.
 private_apt() {
     local root=$APT/$1 tool=$2
     shift 2
@@ -56,7 +56,7 @@ private_apt() {
         -o Dir::State::lists="$root/lists" -o Dir::State::status="$root/status" -o Dir::Cache="$root/cache" "$@"
 }
 
-# open_suite SUITE: its package lists, once a run.
+# open_suite SUITE: fetches its package lists, once per run.
 open_suite() {
     [ -n "${APT:-}" ] || scratch_dir APT
     local root=$APT/$1
@@ -65,13 +65,13 @@ open_suite() {
     mkdir -p "$root/lists/partial" "$root/cache/archives/partial"
     : >"$root/status"
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirror) $1 main" >"$root/sources.list"
-    # Some of apt's failures to fetch are mere warnings, hence the look at what came.
+    # apt reports some failures to fetch only as warnings, hence the check of what came.
     private_apt "$1" apt-get update -q >&2 || :
     compgen -G "$root/lists/*_Packages*" >/dev/null || unavailable "the Debian mirror $(mirror) has no $1, or is out of reach"
     : >"$root/ready"
 }
 
-# fetch SET SUITE PACKAGE...: the packages into $CACHE/debs/SET, from the mirror only if this list is new.
+# fetch SET SUITE PACKAGE...: fetches the packages into $CACHE/debs/SET, unless this list is there already.
 fetch() {
     local set=$CACHE/debs/$1 suite=$2
     shift 2

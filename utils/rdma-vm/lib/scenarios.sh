@@ -1,21 +1,21 @@
 # shellcheck shell=bash disable=SC2153
-# The scenarios: which there are, what they need, the guests that run them, the summary.
+# The scenarios: their list, what they need, the guests that run them, the summary.
 #
-# A scenario is a shell file of scenarios/ that a guest runs; exit code 0 is ok, 77 skipped, everything else failed. The
-# comment at its head says what it is (first line) and, as `# KEY: VALUE`:
+# A scenario is a shell file in scenarios/ that a guest runs; exit code 0 is ok, 77 skipped, everything else failed. The
+# comment at its head describes it (first line) and sets, as `# KEY: VALUE`:
 #   in      quick or full
 #   guests  namespaces (one guest, netns_pair made anew), one, or two (the file runs in both)
-#   needs   what has to be in the guest: gpunet-echo, gpunet-rstream (release builds), test:PACKAGE:NAME (a test binary, as
+#   needs   what must be in the guest: gpunet-echo, gpunet-rstream (release builds), test:PACKAGE:NAME (a test binary, as
 #           /job/PACKAGE-NAME), module:NAME, dmabuf-shim (preload library and check program)
 #   limit   seconds
 #   kernel  a Debian suite, if not the usual one
 #   memory  megabytes of the guest, if not 512
 #   boot    own: shares its guests with no other scenario
-#   dies    2: guest 2 is gone at the end and says nothing
+#   dies    2: guest 2 is gone at the end and reports nothing
 # Scenarios with the same guests, kernel and memory run one after another in one boot.
 
 SCENARIOS=$HERE/scenarios
-# Where programs come from; with RDMA_VM_PROGRAMS from there, and nothing is built.
+# Where programs come from. If RDMA_VM_PROGRAMS is set, from there, and nothing is built.
 PROGRAMS=${RDMA_VM_PROGRAMS:-}
 
 declare -A REASON=()  # of a scenario that is not run
@@ -87,7 +87,7 @@ expand_names() {
     done | awk '!seen[$0]++'
 }
 
-# groups_of NAME...: a line for each boot, its key and its scenarios; those that cannot run are left out.
+# groups_of NAME...: prints a line for each boot, its key and its scenarios, without those that cannot run.
 groups_of() {
     local name key
     for name; do
@@ -100,7 +100,7 @@ groups_of() {
 
 # ---- what scenarios need ----
 
-# prepare NAME...: makes what they need, or says in REASON why not.
+# prepare NAME...: makes what they need, or sets REASON if it cannot.
 prepare() {
     local name need
     for name; do
@@ -129,7 +129,7 @@ need_file() {
     esac
 }
 
-# cargo_limited ARG...: to standard error what it says, unless that is asked for as JSON.
+# cargo_limited ARG...: runs cargo with a time limit.
 cargo_limited() { (cd "$ROOT" && timeout -k 10 1500 cargo "$@"); }
 
 has_target() { cargo_limited metadata --no-deps --format-version 1 2>/dev/null | grep -q "\"kind\":\[\"$1\"\][^{}]*\"name\":\"$2\""; }
@@ -177,7 +177,7 @@ need_test() {
     binary=$(cargo_limited test --no-run --locked -p "$package" --test "$name" --message-format=json |
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n1) || :
     scratch_dir made
-    # Its debug information would not fit into the guest's memory.
+    # Debug information would not fit into the guest's memory.
     if [ -n "$binary" ] && strip -g -o "$made/$package-$name" "$binary"; then
         FILE_OF[$1]=$made/$package-$name:/job/$package-$name
     else
@@ -209,7 +209,7 @@ need_module() {
 
 # ---- boots ----
 
-# run_group KEY NAME...: one boot; when the guests die on the way, another one for those that had not begun.
+# run_group KEY NAME...: one boot; if the guests die on the way, another one for scenarios that had not started.
 run_group() {
     local guests suite memory reports begun name left=("${@:2}")
     IFS=: read -r guests suite memory _ <<<"$1"
@@ -225,7 +225,7 @@ run_group() {
             fi
         done
         if [ "$begun" -eq 0 ]; then
-            for name in "${left[@]}"; do RESULT[$name]="FAILED  the guest did not come up"; done
+            for name in "${left[@]}"; do RESULT[$name]="FAILED  the guest did not boot"; done
             return 0
         fi
         left=("${left[@]:begun}")
@@ -249,14 +249,15 @@ boot_scenarios() {
     for name in "${files[@]}"; do options+=(-f "$name"); done
     [ "$guests" != two ] || options+=(-2)
     note "boot: $guests, $suite:$words"
-    # A process of its own: another suite, and its own cleaning up. In the background: bash minds signals while it waits.
+    # In a process of its own, for another suite and its own cleanup; in the background, because bash handles signals only
+    # while it waits.
     RDMA_VM_SUITE=$suite "$HERE/rdma-vm" run -t "$sum" -m "$memory" -r "$reports" "${options[@]}" -- \
         "exec run_scenarios $guests$words" &
     PROCESSES+=($!)
     wait $!
 }
 
-# read_result NAME REPORTS: of each guest's lines `end NAME GUEST ok|FAILED|skipped SECONDS TEXT` the worst.
+# read_result NAME REPORTS: takes the worst of the guests' lines `end NAME GUEST ok|FAILED|skipped SECONDS TEXT`.
 read_result() {
     local expected=1 lines left
     [ "$(header "$1" guests)" != two ] || [ -n "$(header "$1" dies)" ] || expected=2
@@ -273,7 +274,7 @@ read_result() {
     fi
 }
 
-# summary STRICT NAME...: a line each; 1 if any failed.
+# summary STRICT NAME...: prints a line for each; returns 1 if any failed.
 summary() {
     local strict=$1 name text failed=0 skipped=0
     shift

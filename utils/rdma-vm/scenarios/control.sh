@@ -1,4 +1,4 @@
-# rstream and rping against themselves: is the machine fit for the other scenarios?
+# rstream and rping against themselves: can this machine run the other scenarios?
 # in: quick
 # guests: namespaces
 # limit: 60

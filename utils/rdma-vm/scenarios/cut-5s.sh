@@ -1,4 +1,4 @@
-# The cable is out for five seconds: the stream goes on or ends with an error, and the next one works.
+# The cable is pulled for five seconds: the stream goes on or ends with an error, and the next one works.
 # in: full
 # guests: two
 # needs: gpunet-echo

@@ -1,4 +1,4 @@
-# The cable is out and stays out: both sides find out, say so and free everything.
+# The cable is pulled for good: both sides notice, report it and free everything.
 # in: full
 # guests: two
 # needs: gpunet-echo

@@ -1,4 +1,4 @@
-# The server is killed in mid-stream: the client ends with an error, soon.
+# The server is killed in mid-stream: the client soon ends with an error.
 # in: full
 # guests: namespaces
 # needs: gpunet-echo

@@ -34,15 +34,15 @@ skip() {
     echo "$*"
     exit 77
 }
-# left_out WHAT...: a program of others that crashes, again and again, is left out. The verdict is about this project, but
-# the summary says so.
+# left_out WHAT...: leaves out a foreign program that crashes repeatedly. The verdict is about this project, but the
+# summary names what was left out.
 left_out() { echo "LEFT OUT: $*"; }
 say_step() { echo "[$(cut -d' ' -f1 /proc/uptime)] $*"; }
 
 # ---- processes ----
 
-# start NAME COMMAND...: in the background, output in /tmp/NAME.log, its process in $started. COMMAND may begin with at_a
-# or at_b, which become the process itself.
+# start NAME COMMAND...: runs it in the background, with output in /tmp/NAME.log and the process id in $started. COMMAND may
+# begin with at_a or at_b, which become the process itself.
 start() {
     log=/tmp/$1.log
     shift
@@ -55,10 +55,10 @@ start() {
     started=$!
 }
 
-# A child that is dead and not waited for is a zombie: kill -0 would still find it.
+# A dead child that nobody waited for is a zombie, which kill -0 would still find.
 is_running() { [ -r "/proc/$1/stat" ] && ! grep -q ') Z ' "/proc/$1/stat" 2>/dev/null; }
 
-# until_true SECONDS COMMAND...: tries until it succeeds; fails after that long.
+# until_true SECONDS COMMAND...: retries until it succeeds; fails after SECONDS.
 until_true() {
     end=$(($(cut -d. -f1 /proc/uptime) + $1))
     shift
@@ -70,7 +70,7 @@ until_true() {
 
 is_ended() { ! is_running "$1"; }
 
-# ended PROCESS SECONDS WHAT: its exit code in $code.
+# ended PROCESS SECONDS WHAT: waits for its end; its exit code is in $code.
 ended() {
     until_true "$2" is_ended "$1" || fail "$3 does not end within $2 s"
     code=0
@@ -83,7 +83,7 @@ ended_well() {
     [ "$code" -eq 0 ] || fail "$3: exit code $code"
 }
 
-# ended_with_error PROCESS SECONDS WHAT LOG: an exit code of its own choosing and a word about it; no panic, no signal.
+# ended_with_error PROCESS SECONDS WHAT LOG: it exits with an error code and a message, without a panic or a signal.
 ended_with_error() {
     ended "$@"
     [ "$code" -ne 0 ] || fail "$3 ended well, where it could not have"
@@ -92,7 +92,7 @@ ended_with_error() {
     say_step "$3 ended with exit code $code: $(tail -n1 "$4" | cut -c1-120)"
 }
 
-# run NAME SECONDS COMMAND...: in the foreground; has to succeed.
+# run NAME SECONDS COMMAND...: runs it in the foreground; it must succeed.
 run() {
     run_name=$1 run_limit=$2
     shift 2
@@ -102,7 +102,7 @@ run() {
 
 says() { grep -q -- "$2" "$1"; }
 
-# start_server NAME COMMAND...: until its "listening on" line; the process in $server.
+# start_server NAME COMMAND...: waits for its "listening on" line; the process id is in $server.
 start_server() {
     server_log=/tmp/$1.log
     start "$@"
@@ -112,7 +112,7 @@ start_server() {
 }
 server_is_up() { is_ended "$server" || says "$server_log" "listening on"; }
 
-# start_peer NAME PORT COMMAND...: the same for a program that says nothing: an rdma_cm listener on the port.
+# start_peer NAME PORT COMMAND...: the same for a silent program: waits for an rdma_cm listener on the port.
 start_peer() {
     peer_port=$2
     peer_name=$1
@@ -130,7 +130,7 @@ has_listener() { rdma resource show cm_id | grep 'state LISTEN' | grep -q ":$1 "
 # hw DEVICE COUNTER
 hw() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/$2" 2>/dev/null || echo 0; }
 
-# mark DEVICE...: remembers its counters, for grew.
+# mark DEVICE...: stores its counters, for grew.
 mark() {
     for device; do
         for counter in sent_pkts sent_bytes rcvd_rnr_err send_rnr_err out_of_seq_request rcvd_seq_err; do
@@ -140,7 +140,7 @@ mark() {
 }
 grew() { echo $(($(hw "$1" "$2") - $(cat "/tmp/mark.$1.$2"))); }
 
-# carried DEVICE BYTES: it has sent that many since mark. Old kernels count packets only, of at most 4096 bytes.
+# carried DEVICE BYTES: it has sent at least BYTES since mark. Old kernels count only packets, of at most 4096 bytes.
 carried() {
     if [ -e "/sys/class/infiniband/$1/ports/1/hw_counters/sent_bytes" ]; then
         sent=$(grew "$1" sent_bytes)
@@ -151,7 +151,7 @@ carried() {
     say_step "$1 sent $sent bytes over RDMA, of $2 expected at least"
 }
 
-# no_rnr DEVICE...: nobody met a peer without a posted receive, which costs 655 ms a time.
+# no_rnr DEVICE...: no receiver was without a posted receive, which costs 655 ms each time.
 no_rnr() {
     for device; do
         for counter in rcvd_rnr_err send_rnr_err; do
@@ -160,13 +160,13 @@ no_rnr() {
     done
 }
 
-# no_tcp_port PORT: nobody listens on it in b; the preload library falls back to TCP without a word.
+# no_tcp_port PORT: nobody listens on it in b; the preload library silently falls back to TCP.
 no_tcp_port() { ! at_b ss -Hltn "sport = :$1" | grep -q . || fail "somebody listens on TCP port $1"; }
 
 # resources DEVICE: what is allocated, as "qp N cm_id N mr N".
 resources() { rdma resource show "$1" | sed -nE "s/.*: (.*)/\1/p" | tr ' ' '\n' | paste - - | awk '
     $1 == "qp" || $1 == "cm_id" || $1 == "mr" || $1 == "cq" || $1 == "pd" { printf "%s %s ", $1, $2 }'; }
-# queues DEVICE: of these, what every connection has of its own; registrations are kept for the next one.
+# queues DEVICE: of these, the ones of single connections; registrations are kept for the next connection.
 queues() { resources "$1" | sed -E 's/(pd|mr) [0-9]+ //g'; }
 has_queues() { [ "$(queues "$1")" = "$2" ]; }
 amount() { resources "$1" | sed -nE "s/.*$2 ([0-9]+) .*/\1/p"; }
@@ -188,7 +188,7 @@ echo_server_b() {
 }
 
 # warm_up COMMAND...: a short client, before resources are counted: a server keeps registrations of its rings for later
-# connections. COMMAND is at_a or nothing, the rest the address and what else to tell the client.
+# connections. COMMAND is at_a or nothing, then the address and further arguments of the client.
 warm_up() {
     where=
     [ "$1" != at_a ] || { where=at_a && shift; }
@@ -198,7 +198,7 @@ warm_up() {
     sleep 3
 }
 
-# check_report LOG: gpunet-echo's JSON says that all bytes came back over rc.
+# check_report LOG: by gpunet-echo's JSON all bytes came back over rc.
 check_report() {
     says "$1" '"errors": *0[,}]' || fail "the report has errors"
     says "$1" '"bytes_verified": *[1-9]' || fail "the report has no bytes"

@@ -1,4 +1,4 @@
-# A thousand connections, after which everything they took is given back.
+# A thousand connections, after which everything they used is freed.
 # in: full
 # guests: namespaces
 # needs: gpunet-echo

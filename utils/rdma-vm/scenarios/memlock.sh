@@ -1,4 +1,4 @@
-# Too little locked memory is allowed: an error that says so, no hang, no panic.
+# The limit of locked memory is too low: an error that says so, no hang, no panic.
 # in: full
 # guests: namespaces
 # needs: gpunet-echo

@@ -1,4 +1,4 @@
-# One and five of a hundred packets are lost: slower, and every byte right.
+# One and five percent of packets are lost: slower, and every byte intact.
 # in: full
 # guests: namespaces
 # needs: gpunet-echo gpunet-rstream

@@ -1,4 +1,4 @@
-# The client's machine loses power: the server frees the connections and listens on.
+# The client's machine loses power: the server frees the connections and keeps listening.
 # in: full
 # guests: two
 # needs: gpunet-echo

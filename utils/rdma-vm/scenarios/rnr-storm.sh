@@ -1,4 +1,4 @@
-# Either side's process stands still again and again in mid-stream: the stream ends right, and in time.
+# Either side's process is stopped again and again in mid-stream: the stream ends correctly and in time.
 # in: full
 # guests: namespaces
 # needs: gpunet-rstream

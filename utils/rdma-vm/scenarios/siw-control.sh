@@ -1,4 +1,4 @@
-# rstream against itself over siw: is the machine fit for the siw scenario?
+# rstream against itself over siw: can this machine run the siw scenario?
 # in: full
 # guests: one
 # kernel: bookworm-backports

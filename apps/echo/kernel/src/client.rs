@@ -10,11 +10,11 @@ use gpunet_device::{
 /// Bytes in front of a block's two message buffers: its poll entry.
 const HEAD: usize = 16;
 
-/// How often a block says how far it is, for the host's progress bar.
+/// How often a block reports its progress, for the host's progress bar.
 const TICK_NS: u64 = 20_000_000;
 
-/// How long a server may take to end its stream after the client ended its own. One that does not
-/// is not wrong, only not an exact echo.
+/// How long a server may take to end its stream after the client ended its own. A server that does
+/// not is no error, only not an exact echo.
 const GOODBYE_NS: i64 = 500_000_000;
 
 /// Drives echo connections: block `b` takes connections `b`, `b + blocks`, and so on.
@@ -39,7 +39,7 @@ pub struct EchoClient {
     pub size: u64,
     /// Messages of a connection.
     pub count: u64,
-    /// Places for samples of a connection: with more messages than places, every so many-th counts.
+    /// Room for samples of a connection. With more messages than that, only every n-th is sampled.
     pub samples_each: u64,
     /// Connections.
     pub connections: u32,
@@ -95,7 +95,7 @@ struct Drive<'a> {
     head: Buffer,
     out: Buffer,
     back: Buffer,
-    /// Every so many-th message's time is kept.
+    /// Every n-th message's time is kept, where n is this.
     stride: u64,
     until_sample: u64,
     next_sample: usize,
@@ -135,7 +135,7 @@ impl<'a> Drive<'a> {
             Ok(()) => self.goodbye(g, &mut stream),
             failed => failed,
         };
-        // What matters has been received; a failed connection's close has nothing to add.
+        // Everything that matters was received; the close of a failed connection adds nothing.
         let _ = stream.close(g);
         match result {
             Ok(()) => Driven { outcome: Outcome::Good, ..self.driven },
@@ -168,8 +168,8 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// One message there and back. Sends and receives side by side, because a message may be larger
-    /// than everything between here and the server holds.
+    /// One message there and back. It sends and receives side by side, because a message may be larger
+    /// than all buffers between the two ends.
     #[inline(always)]
     fn exchange<G: Group>(&mut self, g: &G, stream: &mut Stream) -> Result<(), Failure> {
         let size = self.out.len();
@@ -183,7 +183,7 @@ impl<'a> Drive<'a> {
                     Err(error) => return Err(Failure::call(Outcome::Send, error)),
                 }
             }
-            // While there is more to send, only what has come already is received; then it waits here.
+            // While there is more to send, it only receives what has come already; then it waits here.
             if sent == size || come || self.has_input(g, stream)? {
                 match stream.recv(g, self.back.skip(back)) {
                     Ok(0) => return Err(Failure { outcome: Outcome::Ended, detail: back as u64 }),
@@ -203,8 +203,8 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Waits until there is something to receive or space to send. Says whether it is the former, or
-    /// the stream's end or failure, which a receive tells.
+    /// Waits until there is data to receive or space to send. Returns whether a receive is due: for
+    /// data, or for the stream's end or failure.
     fn wait<G: Group>(&self, g: &G, stream: &Stream) -> Result<bool, Failure> {
         let limit = self.job.options.recv_timeout_ns;
         let timeout = if limit == 0 { -1 } else { limit as i64 };
@@ -215,7 +215,7 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// What is true of the stream, after waiting for it.
+    /// Waits for the stream, and returns its events.
     fn poll<G: Group>(
         &self,
         g: &G,
@@ -233,7 +233,7 @@ impl<'a> Drive<'a> {
         found
     }
 
-    /// Ends the stream and expects the same of the server, and nothing more before it.
+    /// Ends the stream, and expects the server to end its own without sending any more.
     fn goodbye<G: Group>(&mut self, g: &G, stream: &mut Stream) -> Result<(), Failure> {
         stream.shutdown(g, Shutdown::Write);
         let ended = self.poll(g, stream, POLLIN, GOODBYE_NS);
@@ -243,8 +243,8 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Keeps a round-trip time, and now and then tells the host how far this block is. The leader's
-    /// clock counts.
+    /// Keeps a round-trip time by the leader's clock, and now and then reports this block's progress to
+    /// the host.
     #[inline(always)]
     fn note<G: Group>(&mut self, g: &G, took_ns: u64, now: u64, done: u64) {
         if self.until_sample == 0 {

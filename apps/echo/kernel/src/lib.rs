@@ -3,7 +3,7 @@
 //! | kernel | what its blocks do | module |
 //! |---|---|---|
 //! | [`EchoListen`] | one block binds the listener, which outlives the launch | `listen` |
-//! | [`EchoServer`] | each block polls the listener and the connections it accepted, and sends back what comes | `server`, `table`, `loads` |
+//! | [`EchoServer`] | each block polls the listener and the connections it accepted, and sends back what it receives | `server`, `table`, `loads` |
 //! | [`EchoClient`] | each block drives its connections, one after another, and checks every byte with all lanes | `client`, `pattern` |
 //!
 //! The host hands over plain buffers and reads plain numbers back: the layouts are in [`record`].

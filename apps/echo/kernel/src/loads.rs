@@ -1,4 +1,4 @@
-//! How many connections each block of the server has, for all its blocks to see.
+//! The number of connections of each block of the server, shared by all its blocks.
 
 use crate::record::{NUMBER, put};
 use gpunet_device::abi::Word;
@@ -16,14 +16,14 @@ impl Loads {
         Self { memory }
     }
 
-    /// Says how many connections this block has.
+    /// Publishes how many connections this block has.
     pub(crate) fn set<G: Group>(self, g: &G, connections: usize) {
         if g.is_leader() {
             put(self.memory, g.index() as usize, connections as u64);
         }
     }
 
-    /// Says whether another block has fewer than `connections`. A number may be old by the time it
+    /// Returns whether another block has fewer than `connections`. A number may be outdated when it
     /// is read: this is for balance only. All lanes share the work; also a barrier.
     pub(crate) fn someone_has_fewer<G: Group>(self, g: &G, connections: usize) -> bool {
         let mut fewer = 0;

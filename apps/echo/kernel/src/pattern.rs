@@ -1,12 +1,12 @@
-//! What messages are made of: bytes that depend on connection, message and offset.
+//! The contents of messages: bytes that depend on connection, message and offset.
 
 use gpunet_device::{Buffer, Group};
 
 /// Bytes of one step of the pattern.
 const WORD: usize = 8;
 
-/// The bytes of one message. A byte that is lost, doubled, moved, or of another message or
-/// connection differs from what is expected at its place with probability 255/256, each by itself.
+/// The bytes of one message. Each byte that is lost, doubled, moved, or of another message or
+/// connection differs from the expected one with probability 255/256, independently of the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     key: u64,
@@ -78,7 +78,7 @@ impl Pattern {
         g.sum(wrong)
     }
 
-    /// The offset of the first byte that differs, or the length. By one lane: only to explain.
+    /// The offset of the first byte that differs, or the length. By one lane: only for the error message.
     #[allow(unsafe_code)]
     pub(crate) fn first_difference(self, buffer: Buffer) -> usize {
         let mut at = 0;

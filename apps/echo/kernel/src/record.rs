@@ -1,4 +1,4 @@
-//! What kernels and host tell each other beside the sockets: rows of 64-bit numbers.
+//! What kernels and host exchange beside the sockets: rows of 64-bit numbers.
 
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, SockAddr};
@@ -15,7 +15,7 @@ pub(crate) fn put(buffer: Buffer, index: usize, value: u64) {
         // SAFETY: eight bytes inside the buffer, which is writable by its constructor's contract;
         // the host makes buffers of numbers 8-aligned.
         let word = unsafe { Word::from_ptr(cell.as_ptr().cast()) };
-        // A host may be watching; it takes the number for what it is, so nothing is ordered by it.
+        // A host may be watching; it uses nothing but the number, so nothing is ordered by it.
         word.set(value);
     }
 }
@@ -23,7 +23,7 @@ pub(crate) fn put(buffer: Buffer, index: usize, value: u64) {
 /// What [`crate::EchoListen`] leaves: [`Listening::NUMBERS`] numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// 0, or why not.
+    /// 0, or the errno.
     pub errno: i32,
     /// The listener's handle.
     pub handle: i32,
@@ -69,7 +69,7 @@ pub struct Served {
     pub errors: u64,
     /// The errno of the last of them.
     pub last_errno: i32,
-    /// Why the block stopped: ECANCELED is the good end.
+    /// Why the block stopped: ECANCELED is the normal end.
     pub stopped: i32,
 }
 
@@ -102,7 +102,7 @@ impl Served {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Outcome {
-    /// The block never came to it.
+    /// The block never got to it.
     #[default]
     NotRun = 0,
     /// All messages came back.
@@ -145,7 +145,7 @@ pub struct Driven {
     pub outcome: Outcome,
     /// The errno of a failed call, or the offset of a changed byte.
     pub detail: u64,
-    /// Messages that came back right.
+    /// Messages that came back intact.
     pub messages: u64,
     /// When it was connected, by the device's clock.
     pub started_ns: u64,

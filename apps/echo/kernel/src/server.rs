@@ -1,8 +1,8 @@
-//! The echo server: any number of connections per block, none of which holds up another.
+//! The echo server: any number of connections per block, none of which delays another.
 //!
-//! A block polls the listener and its connections. What a connection received is sent back straight
-//! from its receive ring (peek, send, release), so what cannot be sent yet simply stays in that ring:
-//! there is no buffer per connection, and the peer of a slow reader is slowed down by the ring itself.
+//! A block polls the listener and its connections. It sends received data back straight from the
+//! receive ring (peek, send, release), so data that cannot be sent yet simply stays in that ring:
+//! there is no buffer per connection, and the ring itself slows down a peer that reads slowly.
 
 use crate::loads::Loads;
 use crate::record::Served;
@@ -14,22 +14,22 @@ use gpunet_device::{
 
 /// How long a block with one connection waits for that one alone before it polls everything.
 ///
-/// Polling costs a look at the proxy's epoch (on a GPU a bus round trip, 1.2 us); waiting for one
-/// stream of the same GPU costs none. It is the accepted streams' receive timeout (see `OPTIONS`),
-/// and at most this long is a second connection kept waiting.
+/// Polling reads the proxy's epoch (on a GPU a bus round trip, 1.2 us); waiting for one stream of the
+/// same GPU does not. It is the accepted streams' receive timeout (see `OPTIONS`), and the longest
+/// time that a second connection is kept waiting.
 pub const ATTENTION_NS: u64 = 2_000_000;
 
 /// Bytes echoed on one connection before the next one has its turn.
 const TURN: usize = 256 * 1024;
 
-/// A block leaves a new connection to blocks that have fewer for so long: such a block may be
-/// attending to its only connection.
+/// How long a block leaves a new connection to blocks that have fewer: such a block may be busy
+/// with its only connection.
 const COURTESY_NS: u64 = ATTENTION_NS + 500_000;
 
 /// Pause before the next accept when there is no memory or no slot for it.
 const EXHAUSTED_NS: u64 = 10_000_000;
 
-/// A block that is never idle looks this often whether it is to stop.
+/// How often a block that is never idle checks whether to stop.
 const STOP_CHECK_NS: u64 = 10_000_000;
 
 /// Serves echo connections until it is cancelled.
@@ -108,7 +108,7 @@ enum Turn {
 }
 
 impl Block {
-    /// Serves until a call says that it is over: Canceled, NetworkDown, or the listener was closed.
+    /// Serves until a call fails because it is over: Canceled, NetworkDown, or the listener was closed.
     fn run<G: Group>(&mut self, g: &G, listener: i32) -> Result<()> {
         let Some(handle) = Handle::from_raw(listener) else { return Err(Error::BadHandle) };
         let listener = Listener::from_handle(g, self.net, handle)?;
@@ -148,7 +148,7 @@ impl Block {
         if held { (self.hold_until - now) as i64 } else { -1 }
     }
 
-    /// Accepts the connection that waits, or leaves it to idler blocks for a moment.
+    /// Accepts the waiting connection, or leaves it to less busy blocks for a moment.
     fn accept<G: Group>(&mut self, g: &G, listener: &Listener, now: u64) -> Result<()> {
         let mine = self.table.len();
         if self.hold_until == 0 && mine > 0 && self.loads.someone_has_fewer(g, mine) {
@@ -169,7 +169,7 @@ impl Block {
                 return Err(error);
             }
             // Out of rings, slots or descriptors: the connection waits in the backlog until one is free.
-            // Anything else is that connection's own end.
+            // Any other error ends only that connection.
             Err(error) => {
                 if !matches!(error, Error::NoBuffers | Error::TooManySockets | Error::TooManyFiles) {
                     self.fail(error);
@@ -215,11 +215,11 @@ impl Block {
         let failed = fd.revents & POLLERR != 0;
         let turn = loop {
             match self.echo(g, &mut stream, failed) {
-                // Alone with this connection: its next message is waited for here.
+                // It is the only connection: wait for its next message here.
                 Ok(Turn::Dry) if self.table.len() == 1 && g.broadcast(now_ns()) - now < ATTENTION_NS => {}
                 Ok(turn) => break turn,
                 Err(error) => {
-                    // The first error tells more than that of the close.
+                    // The first error tells more than the close's.
                     let _ = stream.close(g);
                     return Err(error);
                 }
@@ -240,7 +240,7 @@ impl Block {
         Ok(())
     }
 
-    /// Sends back what has come. If nothing has, it waits as long as the receive timeout says.
+    /// Sends back what has come. If nothing has, it waits for up to the receive timeout.
     fn echo<G: Group>(&mut self, g: &G, stream: &mut Stream, failed: bool) -> Result<Turn> {
         let mut moved = 0;
         loop {
@@ -248,7 +248,7 @@ impl Block {
                 Ok(span) => span,
                 // Nothing came within the receive timeout, unless it is the connection's own ETIMEDOUT.
                 Err(Error::TimedOut) if !failed => return Ok(Turn::Over),
-                // The next poll says it too, and ends everything in order.
+                // The next poll returns it too, and ends everything properly.
                 Err(Error::Canceled) => return Ok(Turn::Over),
                 Err(error) => return Err(error),
             };
@@ -260,7 +260,7 @@ impl Block {
             let piece = span.first;
             let sent = match stream.try_send(g, peeked(piece.ptr, piece.len)) {
                 Ok(sent) => sent,
-                // Canceled: the next poll says it too.
+                // Canceled: the next poll returns it too.
                 Err(Error::WouldBlock | Error::Canceled) => 0,
                 Err(error) => return Err(error),
             };
@@ -289,7 +289,7 @@ impl Block {
         self.served.last_errno = error.errno();
     }
 
-    /// Polls nothing: that notices a cancel, which calls that need not wait do not.
+    /// Polls nothing: that notices a cancel, unlike calls that need not wait.
     fn check_stop<G: Group>(&self, g: &G) -> Result<()> {
         poll(g, self.net, nothing(), 0).map(|_| ())
     }

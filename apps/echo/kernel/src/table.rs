@@ -17,7 +17,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Bytes that a block with room for so many connections needs, a multiple of 16.
+    /// Bytes that a block with room for `connections` connections needs, a multiple of 16.
     pub(crate) const fn bytes(connections: usize) -> usize {
         (connections + 2) / 2 * 16
     }
@@ -40,7 +40,7 @@ impl Table {
         self.connections
     }
 
-    /// Says whether one more connection fits.
+    /// Returns whether one more connection fits.
     #[inline(always)]
     pub(crate) const fn has_room(&self) -> bool {
         self.connections < self.room
@@ -55,7 +55,7 @@ impl Table {
         unsafe { PollSet::from_raw_parts(self.memory.as_ptr().cast(), self.connections + 1) }
     }
 
-    /// Watches the listener, or does not. All lanes; begins and ends with a barrier.
+    /// Sets whether to watch the listener. All lanes; begins and ends with a barrier.
     pub(crate) fn watch_listener<G: Group>(&self, g: &G, listener: Option<Handle>) {
         // A late lane may still be asking whether the listener was ready.
         g.sync();
@@ -69,7 +69,7 @@ impl Table {
         g.sync();
     }
 
-    /// Says whether the last poll found a connection to accept.
+    /// Returns whether the last poll found a connection to accept.
     #[inline(always)]
     pub(crate) fn listener_ready(&self) -> bool {
         self.all().get(LISTENER).revents != 0

@@ -1,6 +1,7 @@
 //! `gpunet-echo client` against servers that are not gpunet.
 
-use crate::process::{json, run, texts};
+use crate::process::Output;
+use crate::program::{json, run};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -88,13 +89,12 @@ fn fewer_blocks_take_the_connections_in_turn() {
     assert_eq!((&report["connections"], &report["messages"]), (&7.into(), &21.into()), "{report}");
 }
 
-/// Runs a client that is to fail, and returns what it says.
+/// Runs a client that must fail, and returns its error.
 fn failure(addr: &SocketAddr) -> String {
     let addr = addr.to_string();
-    let output =
+    let Output { status, out, err } =
         run(&["client", &addr, "--device", "cpu", "--connections", "2", "--size", "1000", "--count", "50"]);
-    let (out, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
+    assert_eq!(status.code(), Some(1), "{out}\n{err}");
     assert!(!err.trim().is_empty(), "an error is explained: {out}");
     err
 }
@@ -146,9 +146,9 @@ fn socat_is_a_good_peer() {
     while TcpStream::connect(&addr).is_err() && start.elapsed().as_secs() < 10 {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let output = run(&["client", &addr, "--json", "--device", "cpu", "--size", "64,30000", "--count", "20"]);
+    let Output { status, out, err } =
+        run(&["client", &addr, "--json", "--device", "cpu", "--size", "64,30000", "--count", "20"]);
     let _ = socat.kill();
     let _ = socat.wait();
-    let (out, err) = texts(&output);
-    assert!(output.status.success(), "{out}\n{err}");
+    assert!(status.success(), "{out}\n{err}");
 }

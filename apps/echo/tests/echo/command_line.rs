@@ -1,6 +1,7 @@
-//! Help, and command lines that are refused.
+//! Help, and bad command lines.
 
-use crate::process::{ECHO, finish, run, texts};
+use crate::process::{Output, finish};
+use crate::program::{ECHO, run};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -21,9 +22,8 @@ fn a_bad_command_line_gets_one_line_and_code_2() {
         (&["server", "127.0.0.1:0", "--count", "3"], "--count"),
         (&["serve"], "serve"),
     ] {
-        let output = run(args);
-        let (out, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {err}");
+        let Output { status, out, err } = run(args);
+        assert_eq!(status.code(), Some(2), "{args:?}: {err}");
         assert!(out.is_empty(), "{args:?}: {out}");
         assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
         assert!(
@@ -36,9 +36,8 @@ fn a_bad_command_line_gets_one_line_and_code_2() {
 #[test]
 fn help_has_examples() {
     for args in [&["--help"][..], &["server", "--help"], &["client", "--help"]] {
-        let output = run(args);
-        let (out, _) = texts(&output);
-        assert!(output.status.success());
+        let Output { status, out, .. } = run(args);
+        assert!(status.success());
         assert!(out.contains("Examples:") && out.contains("nc HOST"), "{out}");
         assert!(out.contains("--device") && out.contains("--json"), "{out}");
     }
@@ -46,9 +45,8 @@ fn help_has_examples() {
 
 #[test]
 fn a_gpu_that_is_not_there_is_named_with_the_reason() {
-    let output = run(&["--device", "cuda:99"]);
-    let (out, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    let Output { status, out, err } = run(&["--device", "cuda:99"]);
+    assert_eq!(status.code(), Some(1), "{out}{err}");
     assert!(err.contains("cuda:99") && err.lines().count() == 1, "{err}");
 }
 
@@ -60,17 +58,15 @@ fn too_few_descriptors_are_named() {
         shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &few.to_string(), ECHO, "--device", "cpu"]);
         shell.args(["--connections", "1", "--size", "64", "--count", "1"]);
         let shell = shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = finish(shell.spawn().expect("a shell"));
-        let (_, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(1), "{few}: {err}");
+        let Output { status, err, .. } = finish(shell.spawn().expect("a shell"));
+        assert_eq!(status.code(), Some(1), "{few}: {err}");
         assert!(err.contains("ulimit -n") && err.lines().count() == 1, "{few}: {err}");
     }
 }
 
 #[test]
 fn probe_says_what_there_is() {
-    let output = run(&["probe"]);
-    let (out, err) = texts(&output);
-    assert!(output.status.success(), "{err}");
+    let Output { status, out, err } = run(&["probe"]);
+    assert!(status.success(), "{err}");
     assert!(out.contains("CUDA"), "{out}");
 }

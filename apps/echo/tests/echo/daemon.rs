@@ -1,6 +1,7 @@
 //! Servers and clients as processes of their own, under one daemon.
 
-use crate::process::{Server, json, run, texts};
+use crate::process::{Output, Server};
+use crate::program::{json, run, serve, stop};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::{Config, daemon};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -60,13 +61,13 @@ fn load(server: &Server, daemon: &str, transport: &str) -> serde_json::Value {
 #[test]
 fn two_processes_under_one_daemon_talk_by_peer_and_by_tcp() {
     let daemon = Daemon::start("two");
-    let server = Server::start(&["127.0.0.1:0", "--daemon", daemon.path()]);
+    let server = serve(&["127.0.0.1:0", "--daemon", daemon.path()]);
     for transport in ["peer", "tcp", "auto"] {
         let report = load(&server, daemon.path(), transport);
         assert_eq!((&report["errors"], &report["messages"]), (&0.into(), &300.into()), "{report}");
         assert_eq!(report["bytes_verified"], 3 * 50 * (64 + 70_000), "{report}");
     }
-    let (status, said) = server.stop();
+    let Output { status, out: said, .. } = stop(server);
     assert!(status.success() && said.contains(" 0 errors"), "{said}");
 }
 
@@ -89,6 +90,6 @@ fn the_demonstration_runs_attached() {
 
 #[test]
 fn a_daemon_that_is_not_there_is_said_to_be_missing() {
-    let (_, err) = texts(&run(&["--device", "cpu", "--daemon", "/nonexistent/gpunet.sock", "--count", "1"]));
+    let err = run(&["--device", "cpu", "--daemon", "/nonexistent/gpunet.sock", "--count", "1"]).err;
     assert!(err.contains("no daemon at /nonexistent/gpunet.sock"), "{err}");
 }

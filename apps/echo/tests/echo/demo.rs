@@ -1,6 +1,7 @@
 //! `gpunet-echo` without a command: both halves in one process.
 
-use crate::process::{echo, finish, interrupt, json, run, texts};
+use crate::process::{Output, command, finish, interrupt};
+use crate::program::{ECHO, json, run};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
-/// Checks one run against what was asked for.
+/// Checks one run against its arguments.
 fn check(run: &Value, transport: &str, size: u64, connections: u64, count: u64) {
     assert_eq!(run["transport"], transport, "{run}");
     assert_eq!(number(&run["size"]), size, "{run}");
@@ -109,9 +110,8 @@ fn blocks_of_several_lanes_do_the_same() {
 
 #[test]
 fn people_get_a_table() {
-    let output = run(&["--device", "cpu", "--size", "64,1K", "--count", "20"]);
-    let (out, err) = texts(&output);
-    assert!(output.status.success(), "{out}\n{err}");
+    let Output { status, out, err } = run(&["--device", "cpu", "--size", "64,1K", "--count", "20"]);
+    assert!(status.success(), "{out}\n{err}");
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 6, "{out}");
     for word in ["device", "transport", "connections", "messages", "bytes verified", "p50", "p99", "GB/s"] {
@@ -124,12 +124,13 @@ fn people_get_a_table() {
 
 #[test]
 fn an_interrupted_demonstration_prints_its_totals_and_ends() {
-    let child = echo(&["--json", "--device", "cpu", "--size", "64", "--count", "100000000"]).spawn().unwrap();
+    let child = command(ECHO, &["--json", "--device", "cpu", "--size", "64", "--count", "100000000"])
+        .spawn()
+        .unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     interrupt(&child);
-    let output = finish(child);
-    let (out, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(130), "{out}\n{err}");
+    let Output { status, out, err } = finish(child);
+    assert_eq!(status.code(), Some(130), "{out}\n{err}");
     let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}\n{err}"));
     assert_eq!(report["interrupted"], true);
     assert_eq!(number(&report["errors"]), 0, "{report}");

@@ -5,12 +5,14 @@
 //! | `demo` | `gpunet-echo --device cpu`, both transports |
 //! | `server` | `gpunet-echo server` against std's TcpStream, nc and socat |
 //! | `client` | `gpunet-echo client` against a plain TCP echo server, and against servers that fail |
-//! | `command_line` | help, and command lines that are refused |
-//! | `process` | starting, stopping and reading the program |
+//! | `command_line` | help, and bad command lines |
+//! | `program`, `process` | starting, stopping and reading the program |
 
 mod client;
 mod command_line;
 mod daemon;
 mod demo;
+#[path = "../../../common/tests/support/process.rs"]
 mod process;
+mod program;
 mod server;

@@ -1,6 +1,7 @@
 //! `gpunet-echo server` against peers that are not gpunet.
 
-use crate::process::{Server, json, run, texts};
+use crate::process::{Output, finish};
+use crate::program::{json, run, serve, stop};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -32,17 +33,17 @@ fn noise(len: usize, mut state: u32) -> Vec<u8> {
 
 #[test]
 fn hello_comes_back_and_the_end_too() {
-    let server = Server::start(&["127.0.0.1:0"]);
+    let server = serve(&["127.0.0.1:0"]);
     assert_eq!(exchange(server.addr, b"hello"), b"hello");
     assert_eq!(exchange(server.addr, b""), b"");
-    let (status, totals) = server.stop();
+    let Output { status, out: totals, .. } = stop(server);
     assert!(status.success(), "{status:?}");
     assert!(totals.contains("2 connections") && totals.contains("5 bytes"), "{totals}");
 }
 
 #[test]
 fn more_than_any_ring_holds_comes_back_to_a_peer_that_reads_late() {
-    let server = Server::start(&["127.0.0.1:0"]);
+    let server = serve(&["127.0.0.1:0"]);
     let bytes = noise(5_000_000, 1);
     let stream = connect(server.addr);
     let mut write = stream.try_clone().unwrap();
@@ -56,12 +57,12 @@ fn more_than_any_ring_holds_comes_back_to_a_peer_that_reads_late() {
     (&stream).read_to_end(&mut back).unwrap();
     writer.join().unwrap();
     assert!(back == bytes, "{} bytes back", back.len());
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }
 
 #[test]
 fn a_peer_that_never_reads_holds_up_no_other() {
-    let server = Server::start(&["127.0.0.1:0", "--blocks", "1"]);
+    let server = serve(&["127.0.0.1:0", "--blocks", "1"]);
     let stuck = connect(server.addr);
     stuck.set_nonblocking(true).unwrap();
     let (junk, mut idle) = (noise(1 << 16, 2), 0);
@@ -80,12 +81,12 @@ fn a_peer_that_never_reads_holds_up_no_other() {
     }
     drop(stuck);
     assert_eq!(exchange(server.addr, b"still there"), b"still there");
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }
 
 #[test]
 fn a_peer_that_resets_leaves_the_others_alone() {
-    let server = Server::start(&["127.0.0.1:0", "--blocks", "1"]);
+    let server = serve(&["127.0.0.1:0", "--blocks", "1"]);
     let mut other = connect(server.addr);
     other.write_all(b"before").unwrap();
     for _ in 0..20 {
@@ -100,12 +101,12 @@ fn a_peer_that_resets_leaves_the_others_alone() {
     let mut back = String::new();
     other.read_to_string(&mut back).unwrap();
     assert_eq!(back, "before and after");
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }
 
 #[test]
 fn two_hundred_connections_are_served_at_once() {
-    let server = Server::start(&["127.0.0.1:0", "--blocks", "3"]);
+    let server = serve(&["127.0.0.1:0", "--blocks", "3"]);
     let mut streams: Vec<_> = (0..200).map(|_| connect(server.addr)).collect();
     for round in 0..3u32 {
         for (at, stream) in streams.iter_mut().enumerate() {
@@ -122,13 +123,13 @@ fn two_hundred_connections_are_served_at_once() {
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
     }
-    let (status, totals) = server.stop();
+    let Output { status, out: totals, .. } = stop(server);
     assert!(status.success() && totals.contains("200 connections"), "{totals}");
 }
 
 #[test]
 fn more_connections_than_the_server_takes_wait_for_their_turn() {
-    let server = Server::start(&["127.0.0.1:0", "--blocks", "2", "--connections", "4"]);
+    let server = serve(&["127.0.0.1:0", "--blocks", "2", "--connections", "4"]);
     let first: Vec<_> = (0..4).map(|_| connect(server.addr)).collect();
     for stream in &first {
         let (mut stream, mut back) = (stream, [0; 2]);
@@ -144,19 +145,19 @@ fn more_connections_than_the_server_takes_wait_for_their_turn() {
     let mut back = [0; 4];
     late.read_exact(&mut back).unwrap();
     assert_eq!(&back, b"late");
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }
 
 #[test]
 fn five_hundred_short_connections_leave_nothing_behind() {
     // Fewer places than connections: a place that leaked would be missed.
-    let server = Server::start(&["127.0.0.1:0", "--connections", "16"]);
+    let server = serve(&["127.0.0.1:0", "--connections", "16"]);
     let _idle = connect(server.addr);
     for at in 0..500u32 {
         let bytes = noise(1 + at as usize % 3000, at);
         assert!(exchange(server.addr, &bytes) == bytes, "connection {at}");
     }
-    let (status, totals) = server.stop();
+    let Output { status, out: totals, .. } = stop(server);
     assert!(
         status.success() && totals.contains("501 connections") && totals.contains("0 errors"),
         "{totals}"
@@ -169,20 +170,20 @@ fn ipv6_works_like_ipv4() {
         eprintln!("NOT RUN: this machine has no IPv6 loopback");
         return;
     }
-    let server = Server::start(&["[::1]:0"]);
+    let server = serve(&["[::1]:0"]);
     assert!(server.addr.is_ipv6());
     assert_eq!(exchange(server.addr, b"hello"), b"hello");
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }
 
 #[test]
 fn the_client_kernel_is_a_good_peer_from_another_process() {
-    let server = Server::start(&["127.0.0.1:0"]);
+    let server = serve(&["127.0.0.1:0"]);
     let addr = server.addr.to_string();
     let report =
         json(&["client", &addr, "--json", "--device", "cpu", "--size", "64,300000", "--count", "10"]);
     assert_eq!((&report["errors"], &report["messages"]), (&0.into(), &80.into()), "{report}");
-    let (status, totals) = server.stop();
+    let Output { status, out: totals, .. } = stop(server);
     assert!(status.success() && totals.contains("8 connections"), "{totals}");
 }
 
@@ -190,40 +191,43 @@ fn the_client_kernel_is_a_good_peer_from_another_process() {
 fn a_taken_port_is_said_clearly() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    let output = run(&["server", &addr, "--device", "cpu"]);
-    let (out, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    let Output { status, out, err } = run(&["server", &addr, "--device", "cpu"]);
+    assert_eq!(status.code(), Some(1), "{out}{err}");
     assert!(err.contains("address in use") && err.contains(&addr) && err.lines().count() == 1, "{err}");
 }
 
 #[test]
 fn an_interrupted_server_lets_go_of_idle_connections() {
-    let server = Server::start(&["127.0.0.1:0"]);
+    let server = serve(&["127.0.0.1:0"]);
     let mut idle: Vec<_> = (0..10).map(|_| connect(server.addr)).collect();
     for stream in &mut idle {
         stream.write_all(b"x").unwrap();
         stream.read_exact(&mut [0]).unwrap();
     }
-    let (status, totals) = server.stop();
+    let Output { status, out: totals, .. } = stop(server);
     assert_eq!(status.code(), Some(0));
     assert!(totals.contains("10 connections") && totals.contains("10 bytes"), "{totals}");
 }
 
 /// Runs a foreign client with "hello" on its standard input.
 fn foreign(program: &str, args: &[&str]) -> Option<String> {
-    let child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let Ok(mut child) = child else {
         eprintln!("NOT RUN: {program} is not installed");
         return None;
     };
     child.stdin.take().expect("piped").write_all(b"hello").expect("the program reads");
-    let output = crate::process::finish(child);
-    Some(texts(&output).0)
+    Some(finish(child).out)
 }
 
 #[test]
 fn nc_gets_its_bytes_back_while_others_idle() {
-    let server = Server::start(&["127.0.0.1:0", "--blocks", "1"]);
+    let server = serve(&["127.0.0.1:0", "--blocks", "1"]);
     let _idle: Vec<_> = (0..30).map(|_| connect(server.addr)).collect();
     let port = server.addr.port().to_string();
     // -N: shut down writing at the end of the input, as `printf hello | nc -N` does.
@@ -234,14 +238,14 @@ fn nc_gets_its_bytes_back_while_others_idle() {
     if let Some(back) = foreign("nc", &["-q", "1", "127.0.0.1", &port]) {
         assert_eq!(back, "hello");
     }
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }
 
 #[test]
 fn socat_gets_its_bytes_back() {
-    let server = Server::start(&["127.0.0.1:0"]);
+    let server = serve(&["127.0.0.1:0"]);
     if let Some(back) = foreign("socat", &["-", &format!("TCP:{}", server.addr)]) {
         assert_eq!(back, "hello");
     }
-    assert!(server.stop().0.success());
+    assert!(stop(server).status.success());
 }

@@ -1,4 +1,4 @@
-//! The floor of streams between two devices: data and a flag, and nothing else.
+//! The floor of streams between two devices: only data and a flag.
 
 use crate::Results;
 use gpunet_device::abi::{Piece, RingSpan, Word};
@@ -6,7 +6,7 @@ use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::{Group, Kernel, kernel_entry, now_ns};
 
 /// One end of a ping-pong: copy `size` bytes into the other's memory, release a flag there, wait for
-/// the own flag, copy out. Two launches play it, on two devices. `results` of the one that begins:
+/// its own flag, copy out. Two launches run it, on two devices. `results` of the one that begins:
 /// nanoseconds per round.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -31,7 +31,7 @@ pub struct Bare {
     pub results: Results,
 }
 
-// SAFETY: addresses of memory that both devices reach; the host that launches vouches for them.
+// SAFETY: addresses of memory that both devices can access; the launching host guarantees them.
 unsafe impl Send for Bare {}
 
 impl Kernel for Bare {

@@ -16,7 +16,7 @@ use gpunet_device::{
 pub struct Connects {
     /// The launch's sockets.
     pub net: Net,
-    /// First meeting place; pair k uses port + k.
+    /// The first address; pair k uses port + k.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,

@@ -21,7 +21,7 @@ pub struct Copy {
     pub results: Results,
 }
 
-// SAFETY: addresses of device-visible memory; the host that launches vouches for them.
+// SAFETY: addresses of device-visible memory; the launching host guarantees them.
 unsafe impl Send for Copy {}
 
 impl Kernel for Copy {

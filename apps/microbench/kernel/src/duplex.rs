@@ -16,7 +16,7 @@ use gpunet_device::{
 pub struct Duplex {
     /// The launch's sockets.
     pub net: Net,
-    /// First meeting place; pair k uses port + k.
+    /// The first address; pair k uses port + k.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
@@ -51,7 +51,7 @@ fn step(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// A byte of the stream that `key` names.
+/// A byte of the stream with this `key`.
 #[inline(always)]
 fn byte(key: u64, position: u64) -> u8 {
     let x = (position / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key;

@@ -1,6 +1,6 @@
 //! Which end of a pair a block is.
 
-/// The ends of its pairs that a launch plays. The other ends are blocks of another launch: of another
+/// The ends of its pairs that a launch runs. The other ends are blocks of another launch: of another
 /// device, or of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -18,12 +18,12 @@ pub enum Ends {
 pub(crate) struct End {
     /// The pair's number.
     pub(crate) pair: u32,
-    /// Listens, and does not connect.
+    /// Whether it listens, and does not connect.
     pub(crate) listens: bool,
 }
 
 impl End {
-    /// The place of a block of a launch that plays `ends`, an [`Ends`] as a number.
+    /// The place of a block of a launch that runs `ends`, an [`Ends`] as a number.
     #[inline(always)]
     pub(crate) fn of(ends: u32, block: u32) -> Self {
         match ends {

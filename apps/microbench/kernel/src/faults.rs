@@ -1,4 +1,4 @@
-//! What goes wrong: sockets that are left, or closed by others; kernels that panic; a proxy that stands still.
+//! Faults: sockets that are left, or closed by others; kernels that panic; a proxy that is stopped.
 
 use crate::Results;
 use crate::ping_pong::connect;
@@ -14,7 +14,7 @@ use gpunet_device::{
 const WAYS: u64 = Stale::WAYS as u64;
 const LISTENS: u64 = WAYS - 1;
 
-/// Waits until the host has said 1, or cancels the launch.
+/// Waits until the host writes 1, or cancels the launch.
 fn await_word<G: Group>(g: &G, net: Net, word: *mut u64) -> Result<(), Error> {
     // SAFETY: no entries.
     let nothing = unsafe { PollSet::from_raw_parts(core::ptr::dangling_mut(), 0) };
@@ -28,7 +28,7 @@ fn await_word<G: Group>(g: &G, net: Net, word: *mut u64) -> Result<(), Error> {
     }
 }
 
-/// Tells the host.
+/// Writes a word for the host.
 fn tell<G: Group>(g: &G, word: *mut u64, value: u64) {
     g.sync();
     if g.is_leader() {
@@ -37,14 +37,14 @@ fn tell<G: Group>(g: &G, word: *mut u64, value: u64) {
     }
 }
 
-/// Opens `sockets` sockets and tells their handles; then it leaves them, or closes them, when the host says so.
+/// Opens `sockets` sockets and reports their handles. When the host asks for it, leaves them or closes them.
 /// `results`: the outcome.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Leave {
     /// The launch's sockets.
     pub net: Net,
-    /// Who accepts the streams.
+    /// The address of the end that accepts the streams.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
@@ -52,21 +52,21 @@ pub struct Leave {
     pub sockets: u64,
     /// Not 0: sockets as `gsocket` makes them, which are not even bound.
     pub unopened: u32,
-    /// Not 0: it closes them.
+    /// Not 0: closes them.
     pub closes: u32,
-    /// One byte to send by each stream.
+    /// One byte to send on each stream.
     pub buffer: Buffer,
     /// `sockets` words for the handles.
     pub handles: *mut u64,
     /// Set to 1 once they are there.
     pub told: *mut u64,
-    /// The host's word to end.
+    /// The word by which the host asks for the end.
     pub go: *mut u64,
     /// Outcome.
     pub results: Results,
 }
 
-// SAFETY: addresses of memory shared with the host, which vouches for them.
+// SAFETY: addresses of memory shared with the host, which guarantees them.
 unsafe impl Send for Leave {}
 
 impl Kernel for Leave {
@@ -114,19 +114,19 @@ impl Leave {
     }
 }
 
-/// Each block waits on a socket that another launch has opened, until somebody ends that; then it uses a stream of its own,
-/// and tries the dead handles meanwhile. `results`: four words per block: the errno that ended its wait; how often a dead
-/// handle was taken for an open one; bytes that came back right by its own stream; the outcome.
+/// Each block waits on a socket that another launch has opened, until that launch ends it; then it uses a stream of its
+/// own, and tries the dead handles meanwhile. `results`: four words per block: the errno that ended its wait; how often a dead
+/// handle was taken for an open one; bytes that came back intact on its own stream; the outcome.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Stale {
     /// The launch's sockets.
     pub net: Net,
-    /// Who accepts the streams, and echoes.
+    /// The address of the end that accepts the streams, and echoes.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
-    /// Handles: the first are waited for, one by each block; the rest are dead already.
+    /// Handles: each block waits on one of the first; the rest are dead already.
     pub handles: *mut u64,
     /// How many there are.
     pub count: u64,
@@ -138,13 +138,13 @@ pub struct Stale {
     pub rounds: u64,
     /// A word per block: 1 when it is about to wait, 2 when the wait has ended.
     pub waits: *mut u64,
-    /// The host's word to use the own stream.
+    /// The word by which the host asks to use the own stream.
     pub go: *mut u64,
     /// Outcomes.
     pub results: Results,
 }
 
-// SAFETY: addresses of memory shared with the host, which vouches for them.
+// SAFETY: addresses of memory shared with the host, which guarantees them.
 unsafe impl Send for Stale {}
 
 impl Kernel for Stale {
@@ -198,7 +198,7 @@ impl Stale {
         bytes
     }
 
-    /// Waits in the way of the block's number until the stream is dead.
+    /// Waits until the stream is dead, in the way that the block's number selects.
     fn wait<G: Group>(&self, g: &G, stream: &mut Stream, buffer: Buffer) -> Result<u64, Error> {
         match g.index() as u64 % WAYS {
             0 => Ok(stream.recv(g, buffer)? as u64),
@@ -221,7 +221,7 @@ impl Stale {
         }
     }
 
-    /// Has messages echoed by a stream of its own, and tries all dead handles in between.
+    /// Has messages echoed on a stream of its own, and tries all dead handles in between.
     fn use_own<G: Group>(&self, g: &G, block: usize, taken: &mut u64) -> Result<u64, Error> {
         let mine = self.message.slice(block * Self::MESSAGE, Self::MESSAGE);
         let mut stream = connect(g, self.net, self.addr, self.options)?;
@@ -235,7 +235,7 @@ impl Stale {
                 }
                 index += 1;
             }
-            // Another byte each round; never the one of the dead streams.
+            // Another byte each round; never that of the dead streams.
             let byte = 1 + (round % 64) as u8;
             let mut at = g.rank() as usize;
             while at < mine.len() {
@@ -265,16 +265,16 @@ impl Stale {
     }
 }
 
-/// A literal: all that a GPU's panic can tell.
+/// A literal, because a GPU's panic can report nothing else.
 macro_rules! last_words {
     () => {
         "the client asked for it"
     };
 }
 
-/// Each block serves `clients` clients at `addr` + its number, one after another: a byte comes and goes back. ENETDOWN
-/// keeps it from nothing; the byte [`Attend::PANIC`] makes it panic. `results`: two words per block: clients served or the
-/// errno, and how often a call said ENETDOWN.
+/// Each block serves `clients` clients at `addr` + its number, one after another: it sends back one byte. ENETDOWN does
+/// not stop it; the byte [`Attend::PANIC`] makes it panic. `results`: two words per block: clients served or the errno,
+/// and how often a call failed with ENETDOWN.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Attend {
@@ -294,7 +294,7 @@ pub struct Attend {
     pub results: Results,
 }
 
-// SAFETY: addresses of memory shared with the host, which vouches for them.
+// SAFETY: addresses of memory shared with the host, which guarantees them.
 unsafe impl Send for Attend {}
 
 impl Kernel for Attend {
@@ -312,7 +312,7 @@ kernel_entry!(attend, "gpunet_attend", Attend);
 impl Attend {
     /// The byte after which a block panics.
     pub const PANIC: u8 = 0xff;
-    /// What it says then.
+    /// The message of that panic.
     pub const LAST_WORDS: &'static str = last_words!();
 
     fn play<G: Group>(&self, g: &G, block: usize, downs: &mut u64) -> Result<u64, Error> {
@@ -353,7 +353,7 @@ impl Attend {
     }
 }
 
-/// Two values of one block's group have their broadcasts and sums in turn. `results`: how many came wrong, in all lanes.
+/// Two values of one block's group broadcast and sum in turn. `results`: how many values were wrong, in all lanes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Twice {

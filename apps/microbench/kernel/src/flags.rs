@@ -6,7 +6,7 @@ use gpunet_device::copy::copy;
 use gpunet_device::{Group, Kernel, kernel_entry, now_ns};
 
 /// Block 0 publishes `ping` = round and waits for `pong` = round, `rounds` times; with `size` > 0
-/// it copies so many bytes out before and in after, as a stream would. `results`: nanoseconds per
+/// it copies `size` bytes out before and in after, as a stream would. `results`: nanoseconds per
 /// round.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -29,7 +29,7 @@ pub struct Flags {
     pub results: Results,
 }
 
-// SAFETY: addresses of memory shared with the host, which vouches for them.
+// SAFETY: addresses of memory shared with the host, which guarantees them.
 unsafe impl Send for Flags {}
 
 impl Kernel for Flags {

@@ -1,4 +1,4 @@
-//! Pairs of blocks as fast as they go.
+//! Pairs of blocks at full speed.
 
 use crate::Results;
 use crate::ends::End;
@@ -13,7 +13,7 @@ use gpunet_device::{
 pub const MOST_CONNECTIONS: usize = 64;
 
 /// One end of each pair sends `bytes`, the other receives until the end; with several connections a pair
-/// uses them in turn, a message each. `results`: four words per block, the bytes moved, the times at which
+/// uses them in turn, one message each. `results`: four words per block, the bytes moved, the times at which
 /// its streams were open and closed, in nanoseconds of the device, and how many calls moved them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -53,7 +53,7 @@ impl Kernel for Flow {
 }
 kernel_entry!(flow, "gpunet_flow", Flow);
 
-/// Bytes; when the first and the last of them were on their way, and the calls that moved them.
+/// Bytes; when the first and the last of them were in flight, and the calls that moved them.
 type Moved = (u64, [u64; 3]);
 
 impl Flow {
@@ -139,7 +139,7 @@ impl Flow {
                     moved += span.len() as u64;
                     calls += 1;
                 }
-                // What was read is used: otherwise nothing would have to be read.
+                // The data is used, or the compiler could drop the reads.
                 if sum == u64::MAX {
                     calls += 1;
                 }
@@ -203,7 +203,7 @@ impl Flow {
     }
 }
 
-/// Words that a lane has on their way at a time.
+/// Words that a lane has in flight.
 const IN_FLIGHT: usize = 16;
 
 /// The words of a piece. Between two blocks all positions are multiples of the message.
@@ -226,7 +226,7 @@ fn fill<G: Group>(g: &G, span: RingSpan, value: u64) {
     }
 }
 
-/// Reads a message in the ring: several words are on their way at a time, as in any kernel that wants a memory's
+/// Reads a message in the ring, with several words in flight, as any kernel does that needs the memory's
 /// bandwidth.
 #[inline(always)]
 fn read<G: Group>(g: &G, span: RingSpan) -> u64 {

@@ -1,4 +1,4 @@
-//! Where the time of one hand-off goes: stamps at each step.
+//! Where the time of one hand-off goes: time stamps at each step.
 
 use crate::Results;
 use crate::ping_pong::connect;
@@ -61,7 +61,7 @@ impl Handoff {
     }
 }
 
-/// Tells the device's clock: waits for `pong` = round, and publishes the time in `ping`.
+/// Reports the device's clock: waits for `pong` = round, and publishes the time in `ping`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Clock {
@@ -73,7 +73,7 @@ pub struct Clock {
     pub rounds: u64,
 }
 
-// SAFETY: addresses of memory shared with the host, which vouches for them.
+// SAFETY: addresses of memory shared with the host, which guarantees them.
 unsafe impl Send for Clock {}
 
 impl Kernel for Clock {

@@ -5,14 +5,14 @@ use crate::ends::End;
 use crate::ping_pong::connect;
 use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, kernel_entry, now_ns};
 
-/// The pairs together open `connections` connections, which say nothing, and leave them open: they outlive
+/// The pairs together open `connections` connections, which stay silent, and leave them open: they outlive
 /// the launch. `results`: one word per block, how many sockets it has opened.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Hold {
     /// The launch's sockets.
     pub net: Net,
-    /// First meeting place; pair k uses port + k.
+    /// The first address; pair k uses port + k.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
@@ -65,7 +65,7 @@ impl Hold {
 pub struct Busy {
     /// The launch's sockets.
     pub net: Net,
-    /// First meeting place; pair k uses port + k.
+    /// The first address; pair k uses port + k.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
@@ -75,7 +75,7 @@ pub struct Busy {
     pub size: u64,
     /// How long a client goes on.
     pub duration_ns: u64,
-    /// Round trips of a client that are taken down.
+    /// Round trips of a client that are recorded.
     pub samples: u64,
     /// Outcomes, and nanoseconds.
     pub results: Results,
@@ -135,7 +135,7 @@ impl Busy {
                 self.results.set(g, base + 1 + round as usize, now - start);
             }
             round += 1;
-            // One lane's clock decides for all.
+            // One lane's clock decides for all lanes.
             if g.broadcast(u64::from(now > until)) != 0 {
                 break;
             }

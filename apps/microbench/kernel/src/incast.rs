@@ -11,11 +11,11 @@ use gpunet_device::{
 /// Senders of one receiver, at most.
 pub const MOST_SENDERS: usize = 64;
 
-/// No sender is silent for so long.
+/// Longer than any sender is silent.
 const SILENCE_NS: i64 = 20_000_000_000;
 
-/// Block 0 accepts `senders` connections and receives from whoever has something, until each has ended. The
-/// other blocks, if there are some, are senders: each sends for a time, and closes. `results`: the bytes
+/// Block 0 accepts `senders` connections and receives from whichever is ready, until each has ended. The
+/// other blocks, if there are any, are senders: each sends for a time, and closes. `results`: the bytes
 /// that block 0 has received; how long no sender had ended, in nanoseconds; the bytes that it received of
 /// each sender in that time, in the order of their connections; then the bytes that each block from 1 on
 /// has sent.
@@ -60,7 +60,7 @@ kernel_entry!(incast, "gpunet_incast", Incast);
 const SET: usize = MOST_SENDERS * size_of::<PollFd>();
 
 impl Incast {
-    /// Bytes of the buffer, for so many blocks.
+    /// Bytes of the buffer for `blocks` blocks.
     #[must_use]
     pub const fn room(message: u64, blocks: u32) -> usize {
         SET + message as usize * blocks as usize
@@ -114,7 +114,7 @@ impl Incast {
         self.drain(g, set)
     }
 
-    /// Receives until each stream has ended, a message of each that is ready in turn.
+    /// Receives until each stream has ended: in turn one message from each that is ready.
     fn drain<G: Group>(&self, g: &G, set: PollSet) -> Result<u64, Error> {
         let message = self.message(g);
         let mut each = [0u64; MOST_SENDERS];

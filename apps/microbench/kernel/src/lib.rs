@@ -7,18 +7,18 @@
 //! | [`Pairs`] | pairs of groups exchange verified bytes; lanes may be made to diverge |
 //! | [`Connects`] | pairs of blocks connect, exchange a byte and close, again and again |
 //! | [`Hold`], [`Busy`] | many connections are opened and left open; pairs echo beside them |
-//! | [`Incast`] | many senders, one receiver that serves whoever has something |
+//! | [`Incast`] | many senders, one receiver that serves whichever is ready |
 //! | [`Flow`] | blocks send or receive as fast as they can |
-//! | [`Serve`] | one block echoes for one peer outside |
+//! | [`Serve`] | one block echoes for one outside program |
 //! | [`Leave`], [`Stale`] | sockets are left or closed by one launch while another one waits on them |
-//! | [`Attend`] | clients are served through panics and through silences of the proxy |
+//! | [`Attend`] | clients are served through panics and while the proxy is stopped |
 //! | [`Twice`] | broadcasts of two values of one block |
 //! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
-//! | [`Handoff`], [`Clock`] | stamps at the steps of a hand-off, and the device's clock to compare them |
+//! | [`Handoff`], [`Clock`] | time stamps at the steps of a hand-off, and the device's clock to compare them |
 //! | [`Bare`] | the floor between two devices: data and flag, without a stream |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
-//! Where a kernel plays pairs, [`Ends`] says which ends of them the launch is: so the two ends can be
+//! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends can be
 //! blocks of one device, of two, or of two processes.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]

@@ -15,7 +15,7 @@ use gpunet_device::{
 pub struct Pairs {
     /// The launch's sockets.
     pub net: Net,
-    /// First meeting place; pair k uses port + k.
+    /// The first address; pair k uses port + k.
     pub addr: SockAddr,
     /// Options of all sockets.
     pub options: Options,
@@ -64,7 +64,7 @@ impl Pairs {
         self.results.set_result(g, block as usize, result);
     }
 
-    /// Makes lanes lose time by different amounts, through branches that depend on the lane.
+    /// Delays lanes by different amounts, through branches that depend on the lane.
     #[inline(always)]
     fn scatter<G: Group>(&self, g: &G, round: u64) {
         if self.diverge == 0 {

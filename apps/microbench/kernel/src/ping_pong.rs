@@ -84,10 +84,10 @@ impl PingPong {
 
 /// How long the other end may take to bind.
 const UNTIL_BOUND_NS: u64 = 10_000_000_000;
-/// Between two tries.
+/// The pause between two attempts.
 const PAUSE_NS: u64 = 200_000;
 
-/// Connects, trying again while the other end has not bound yet.
+/// Connects, retrying while the other end has not bound yet.
 pub(crate) fn connect<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Stream, Error> {
     let limit = now_ns() + UNTIL_BOUND_NS;
     loop {

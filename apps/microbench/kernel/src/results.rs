@@ -39,7 +39,7 @@ impl Results {
         self.len
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,9 +1,9 @@
-//! One block echoes for programs outside.
+//! One block echoes for outside programs.
 
 use crate::Results;
 use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, kernel_entry};
 
-/// Listens at `addr` and echoes messages of `size` bytes for one peer outside. `results` word 0:
+/// Listens at `addr` and echoes messages of `size` bytes for one outside program. `results` word 0:
 /// the port, as soon as it is known is told through the listener's address; word 1: messages.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -1,17 +1,17 @@
-//! Memory of two devices that both reach, for floors without sockets.
+//! Memory that two devices can both access, for floors without sockets.
 
 use super::{Bench, Outcome, Pinned};
-use crate::report::complain;
+use crate::report::print_error;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{ImportedBuffer, ShareableBuffer};
 use std::sync::Arc;
 
-/// Two pieces of memory, one that each of two devices has near.
+/// Two pieces of memory, one local to each of two devices.
 pub struct Windows {
     near: [u64; 2],
     far: [u64; 2],
     _pieces: Vec<Piece>,
-    /// Each lies in its GPU's memory, and not in pinned memory.
+    /// Each piece lies in its GPU's memory, not in pinned memory.
     pub on_gpus: bool,
 }
 
@@ -23,12 +23,12 @@ enum Piece {
 }
 
 impl Windows {
-    /// Makes them, `len` bytes each: in GPU memory if both devices are GPUs that reach each other.
+    /// Allocates both, `len` bytes each: in GPU memory if both devices are GPUs that can access each other.
     pub fn between(ends: [&Bench; 2], len: usize) -> Outcome<Self> {
         if ends.iter().all(|end| end.is_gpu()) {
             match Self::of_gpus(ends, len) {
                 Ok(windows) => return Ok(windows),
-                Err(error) => complain(&format!("floors in pinned memory: {error}")),
+                Err(error) => print_error(&format!("floors in pinned memory: {error}")),
             }
         }
         let (mut near, mut far, mut pieces) = ([0; 2], [0; 2], Vec::new());

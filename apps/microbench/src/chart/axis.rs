@@ -16,7 +16,7 @@ pub enum Base {
 
 /// A logarithmic axis.
 #[derive(Clone, Debug)]
-pub struct Axis {
+pub struct LogAxis {
     pub range: Range<f64>,
     /// Where a label and a line are.
     pub labels: Vec<f64>,
@@ -24,7 +24,7 @@ pub struct Axis {
     pub between: Vec<f64>,
 }
 
-impl Axis {
+impl LogAxis {
     /// One that has room for these values and ends a little beyond them.
     pub fn around(values: impl Iterator<Item = f64> + Clone, base: Base) -> Self {
         let least = values.clone().fold(f64::INFINITY, f64::min);
@@ -121,18 +121,18 @@ mod tests {
 
     #[test]
     fn little_more_than_a_decade_has_labels_at_1_2_and_5() {
-        let axis = Axis::to_labels([3.9, 42.1].into_iter());
+        let axis = LogAxis::to_labels([3.9, 42.1].into_iter());
         assert_eq!(axis.range, 2.0..50.0);
         assert_eq!(texts(&axis.labels), ["2", "5", "10", "20", "50"]);
-        let narrow = Axis::to_labels([3.04, 3.81].into_iter());
+        let narrow = LogAxis::to_labels([3.04, 3.81].into_iter());
         assert_eq!(texts(&narrow.labels), ["2", "3", "4", "5"]);
-        let small = Axis::to_labels([0.23, 0.9].into_iter());
+        let small = LogAxis::to_labels([0.23, 0.9].into_iter());
         assert_eq!(texts(&small.labels).first().map(String::as_str), Some("0.2"));
     }
 
     #[test]
     fn many_decades_have_a_label_each() {
-        let axis = Axis::to_labels([0.23, 1313.0].into_iter());
+        let axis = LogAxis::to_labels([0.23, 1313.0].into_iter());
         assert_eq!(texts(&axis.labels), ["1", "10", "100", "1000"]);
         assert!(axis.between.len() <= 10 && !axis.between.contains(&10.0), "{axis:?}");
         for axis in [axis.clone(), axis.taller()] {
@@ -146,16 +146,16 @@ mod tests {
 
     #[test]
     fn sizes_are_powers_of_two() {
-        let axis = Axis::around([1.0, 4194304.0].into_iter(), Base::Two);
+        let axis = LogAxis::around([1.0, 4194304.0].into_iter(), Base::Two);
         let labels: Vec<String> = axis.labels.iter().copied().map(size).collect();
         assert_eq!(labels, ["1", "16", "256", "4K", "64K", "1M"]);
-        let axis = Axis::around([1.0, 32.0].into_iter(), Base::Two);
+        let axis = LogAxis::around([1.0, 32.0].into_iter(), Base::Two);
         assert_eq!(axis.labels, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
     }
 
     #[test]
     fn places_are_between_the_ends() {
-        let axis = Axis::to_labels([1.1, 90.0].into_iter());
+        let axis = LogAxis::to_labels([1.1, 90.0].into_iter());
         assert_eq!([axis.place(0.5), axis.place(1.0), axis.place(100.0)], [0.0, 0.0, 1.0]);
         assert!((axis.place(10.0) - 0.5).abs() < 1e-9);
     }

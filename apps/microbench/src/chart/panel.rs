@@ -1,7 +1,7 @@
 //! One chart: axes, lines, and what they are.
 
-use super::axis::{Axis, Base, number, size};
-use super::{Line, Point};
+use super::axis::{Base, LogAxis, number, size};
+use super::{Curve, Point};
 use crate::report::{self, Role, Table};
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -29,8 +29,8 @@ const GPUNET: [RGBColor; 5] = [
     RGBColor(51, 34, 136),
     RGBColor(17, 119, 51),
 ];
-/// Warm ones for peers.
-const PEERS: [RGBColor; 4] =
+/// Warm ones for references.
+const REFERENCES: [RGBColor; 4] =
     [RGBColor(213, 94, 0), RGBColor(230, 159, 0), RGBColor(136, 34, 85), RGBColor(204, 121, 167)];
 const TEXT: RGBColor = RGBColor(40, 40, 40);
 const FRAME: RGBColor = RGBColor(150, 150, 150);
@@ -41,7 +41,7 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Pixel = (i32, i32);
 
-/// How a line looks: its colour, and the shape that tells it from others without colour.
+/// How a line looks: its colour, and the shape that distinguishes it without colour.
 #[derive(Clone, Copy)]
 struct Look {
     role: Role,
@@ -50,12 +50,12 @@ struct Look {
 }
 
 impl Look {
-    fn of(lines: &[Line<'_>]) -> Vec<Self> {
+    fn of(lines: &[Curve<'_>]) -> Vec<Self> {
         let (mut ours, mut others) = (0, 0);
         let next = |role| {
             let (palette, count): (&[RGBColor], _) = match role {
                 Role::Gpunet => (&GPUNET, &mut ours),
-                Role::Peer => (&PEERS, &mut others),
+                Role::Reference => (&REFERENCES, &mut others),
                 Role::Floor => return Self { role, color: TEXT, mark: 0 },
             };
             *count += 1;
@@ -71,8 +71,8 @@ impl Look {
 
 /// Where values are on the picture.
 struct Plot {
-    x: Axis,
-    y: Axis,
+    x: LogAxis,
+    y: LogAxis,
 }
 
 impl Plot {
@@ -95,13 +95,13 @@ impl Plot {
         (self.column(point.x), self.row(point.tail))
     }
 
-    fn pixels(&self, line: &Line<'_>) -> Vec<Pixel> {
+    fn pixels(&self, line: &Curve<'_>) -> Vec<Pixel> {
         line.points.iter().map(|point| self.pixel(point)).collect()
     }
 }
 
 /// Draws the chart of a table.
-pub fn draw(area: &Area<'_>, table: &Table, lines: &[Line<'_>]) -> Drawn {
+pub fn draw(area: &Area<'_>, table: &Table, lines: &[Curve<'_>]) -> Drawn {
     let xs = lines.iter().flat_map(|line| &line.points).map(|point| point.x);
     let ys = lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.typical, point.tail]);
     let (base, x_label, x_name): (_, fn(f64) -> String, _) = match table.axis {
@@ -112,7 +112,7 @@ pub fn draw(area: &Area<'_>, table: &Table, lines: &[Line<'_>]) -> Drawn {
     };
     let times = matches!(table.axis, report::Axis::TimeBySize | report::Axis::TimeByCount);
     let y_name = if times { "us: p50, shaded up to p99" } else { "GB/s" };
-    let mut plot = Plot { x: Axis::around(xs, base), y: Axis::to_labels(ys) };
+    let mut plot = Plot { x: LogAxis::around(xs, base), y: LogAxis::to_labels(ys) };
     let legend = Legend::place(&mut plot, lines);
     title(area, &format!("{}: {}", table.what, table.title))?;
     frame(area, &plot, (x_name, x_label), y_name)?;
@@ -176,7 +176,7 @@ fn frame(area: &Area<'_>, plot: &Plot, (x_name, x_label): (&str, fn(f64) -> Stri
 }
 
 /// From the median of a line to its 99th percentile.
-fn tail(area: &Area<'_>, plot: &Plot, line: &Line<'_>, look: Look) -> Drawn {
+fn tail(area: &Area<'_>, plot: &Plot, line: &Curve<'_>, look: Look) -> Drawn {
     let back = line.points.iter().rev().map(|point| plot.tail(point));
     let around: Vec<Pixel> = plot.pixels(line).into_iter().chain(back).collect();
     area.draw(&Polygon::new(around, look.color.mix(0.15)))
@@ -219,11 +219,11 @@ fn dashes(pixels: &[Pixel]) -> Vec<(Pixel, Pixel)> {
     dashes
 }
 
-/// A shape around a point: full for gpunet, open for peers; a floor has none.
+/// A shape around a point: full for gpunet, open for references; a floor has none.
 fn mark(area: &Area<'_>, (x, y): Pixel, look: Look) -> Drawn {
     let filled = match look.role {
         Role::Gpunet => look.color.filled(),
-        Role::Peer => WHITE.filled(),
+        Role::Reference => WHITE.filled(),
         Role::Floor => return Ok(()),
     };
     let shape = match look.mark % 4 {
@@ -248,7 +248,7 @@ struct Legend {
 
 impl Legend {
     /// Finds a place, and makes the chart taller until there is one.
-    fn place(plot: &mut Plot, lines: &[Line<'_>]) -> Self {
+    fn place(plot: &mut Plot, lines: &[Curve<'_>]) -> Self {
         let letters = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         let size = (KEY + (letters as f64 * LETTER).ceil() as i32 + 6, ROW * lines.len() as i32 + 6);
         for _ in 0..8 {
@@ -261,7 +261,7 @@ impl Legend {
         Self { corner: corners(size)[0], size }
     }
 
-    fn draw(&self, area: &Area<'_>, lines: &[Line<'_>], looks: &[Look]) -> Drawn {
+    fn draw(&self, area: &Area<'_>, lines: &[Curve<'_>], looks: &[Look]) -> Drawn {
         let (left, top) = self.corner;
         let around = [(left, top), (left + self.size.0, top + self.size.1)];
         area.draw(&Rectangle::new(around, WHITE.filled()))?;
@@ -288,7 +288,7 @@ fn corners((width, height): Pixel) -> Vec<Pixel> {
 }
 
 /// The pixels of a line, and of its tail.
-fn trace(plot: &Plot, line: &Line<'_>) -> Vec<Pixel> {
+fn trace(plot: &Plot, line: &Curve<'_>) -> Vec<Pixel> {
     let pixels = plot.pixels(line);
     let tails: Vec<Pixel> = line.points.iter().map(|point| plot.tail(point)).collect();
     let along = |pixels: &[Pixel]| -> Vec<Pixel> {
@@ -311,9 +311,9 @@ fn is_free(taken: &[Pixel], (left, top): Pixel, (width, height): Pixel) -> bool 
 mod tests {
     use super::*;
 
-    fn line<'a>(name: &'a str, role: Role, points: &[(f64, f64)]) -> Line<'a> {
+    fn line<'a>(name: &'a str, role: Role, points: &[(f64, f64)]) -> Curve<'a> {
         let points = points.iter().map(|&(x, y)| Point { x, typical: y, tail: y }).collect();
-        Line { name, role, points }
+        Curve { name, role, points }
     }
 
     #[test]
@@ -321,12 +321,14 @@ mod tests {
         let ends = |top: f64, bottom: f64| [(1.0, bottom), (1024.0, top)];
         let lines: Vec<Vec<(f64, f64)>> =
             (1..9).map(|n| ends(f64::from(n), f64::from(10 - n)).to_vec()).collect();
-        let lines: Vec<Line<'_>> =
-            lines.iter().map(|points| line("a name of thirty letters, or so", Role::Peer, points)).collect();
+        let lines: Vec<Curve<'_>> = lines
+            .iter()
+            .map(|points| line("a name of thirty letters, or so", Role::Reference, points))
+            .collect();
         let points = || lines.iter().flat_map(|line| &line.points);
         let mut plot = Plot {
-            x: Axis::around(points().map(|point| point.x), Base::Two),
-            y: Axis::to_labels(points().map(|point| point.typical)),
+            x: LogAxis::around(points().map(|point| point.x), Base::Two),
+            y: LogAxis::to_labels(points().map(|point| point.typical)),
         };
         let before = plot.y.range.end;
         let legend = Legend::place(&mut plot, &lines);
@@ -338,8 +340,8 @@ mod tests {
 
     #[test]
     fn no_two_lines_look_the_same() {
-        let roles = [[Role::Gpunet; 5].as_slice(), &[Role::Peer; 4], &[Role::Floor]].concat();
-        let lines: Vec<Line<'_>> = roles.into_iter().map(|role| line("", role, &[])).collect();
+        let roles = [[Role::Gpunet; 5].as_slice(), &[Role::Reference; 4], &[Role::Floor]].concat();
+        let lines: Vec<Curve<'_>> = roles.into_iter().map(|role| line("", role, &[])).collect();
         let looks = Look::of(&lines);
         for (at, look) in looks.iter().enumerate() {
             for other in &looks[..at] {

@@ -1,26 +1,26 @@
-//! rstream of librdmacm and perftest, where they are installed: the peers of rc.
+//! rstream of librdmacm and perftest, where they are installed: the references of rc.
 
-use super::{Failure, has_crashed, is_installed, persist, run};
-use crate::process::start_bound;
+use super::{RunError, has_crashed, is_installed, persist, run};
+use crate::process::{Owned, start_bound};
 use crate::report::{Percentiles, Recorder, Role, Row};
 use rustix::process::Signal;
 use std::net::IpAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a server that says nothing takes until it listens.
+/// How long a server takes to listen that does not say when it does.
 const UNTIL_IT_LISTENS: Duration = Duration::from_millis(500);
 
-/// Round trips of rstream, and of ib_write_lat.
+/// Records round trips of rstream and of ib_write_lat.
 pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
     each(recorder, "rstream", |recorder| {
         for &size in sizes {
             let iterations = if size > 100_000 { 100 } else { 500 };
             let row = persist(recorder, "rstream", || rstream(address, size, 1, iterations))?;
-            // One transfer there and one back, iterations times: rstream says what one of them took.
+            // One transfer there and one back, `iterations` times: rstream prints the time of one transfer.
             recorder.row(
-                Row::percentiles(Role::Peer, format!("{size} B, rstream (mean)"), mean(row.us))
+                Row::percentiles(Role::Reference, format!("{size} B, rstream (mean)"), mean(row.us))
                     .at("rstream", size),
             );
         }
@@ -29,7 +29,7 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
     write_latency(recorder, "ib_write_lat", address, sizes);
 }
 
-/// Times of perftest's program, which may have another path.
+/// Records times of perftest's program, which may have another path.
 fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes: &[u64]) {
     each(recorder, program, |recorder| {
         for &size in sizes {
@@ -44,7 +44,7 @@ fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes:
                 max_us: at(3)?,
             };
             recorder.row(
-                Row::percentiles(Role::Peer, format!("{size} B, ib_write_lat (typical)"), times)
+                Row::percentiles(Role::Reference, format!("{size} B, ib_write_lat (typical)"), times)
                     .at("ib_write_lat", size),
             );
         }
@@ -52,13 +52,13 @@ fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes:
     });
 }
 
-/// One stream of rstream, and of ib_write_bw.
+/// Records one stream of rstream and of ib_write_bw.
 pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
     let size = 1 << 20;
     each(recorder, "rstream", |recorder| {
         let told = persist(recorder, "rstream", || rstream(address, size, 64, 1))?;
         let row = Row::rate(
-            Role::Peer,
+            Role::Reference,
             "1 MiB a call, rstream",
             (told.gbits * 1e9 / 8.0) as u64,
             Duration::from_secs(1),
@@ -71,8 +71,12 @@ pub fn bandwidth(recorder: &mut Recorder, address: IpAddr) {
         let program = "ib_write_bw";
         let fields = persist(recorder, program, || perftest(program, address, size, 100))?;
         let mib = fields.get(3).copied().ok_or("a short line")?;
-        let row =
-            Row::rate(Role::Peer, "1 MiB, ib_write_bw", (mib * 1048576.0) as u64, Duration::from_secs(1));
+        let row = Row::rate(
+            Role::Reference,
+            "1 MiB, ib_write_bw",
+            (mib * 1048576.0) as u64,
+            Duration::from_secs(1),
+        );
         recorder.row(row.at("ib_write_bw", 1));
         Ok(())
     });
@@ -95,61 +99,49 @@ fn mean(us: f64) -> Percentiles {
     Percentiles { samples: 1, p50_us: us, p90_us: us, p99_us: us, max_us: us }
 }
 
-/// A server, as long as it is wanted.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Server {
-    /// What came of a client of it: of two that have failed the one that has crashed counts.
-    fn judge<T>(&mut self, result: Result<T, Failure>) -> Result<T, Failure> {
-        let crashed = self.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
-        match (result, crashed) {
-            (Err(Failure::Failed(_)), Some(status)) => {
-                Err(Failure::Crashed(format!("{status}, the server of the two")))
-            }
-            (result, _) => result,
+/// Returns the result of a client of `server`. If both have failed, a crash of the server counts.
+fn judge<T>(server: &mut Owned, result: Result<T, RunError>) -> Result<T, RunError> {
+    let crashed = server.0.try_wait().ok().flatten().filter(|status| has_crashed(*status));
+    match (result, crashed) {
+        (Err(RunError::Failed(_)), Some(status)) => {
+            Err(RunError::Crashed(format!("{status}, the server of the two")))
         }
+        (result, _) => result,
     }
 }
 
-fn serve(command: &mut Command) -> Result<Server, Failure> {
+fn serve(command: &mut Command) -> Result<Owned, RunError> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Server(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
+    let server = Owned(start_bound(command, Signal::KILL).map_err(|error| error.to_string())?);
     std::thread::sleep(UNTIL_IT_LISTENS);
     Ok(server)
 }
 
-/// What rstream says of a test.
-struct Told {
+/// What rstream prints of a test.
+struct RstreamResult {
     gbits: f64,
     us: f64,
 }
 
-fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Result<Told, Failure> {
+fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Result<RstreamResult, RunError> {
     let shape = [("-S", size.to_string()), ("-C", transfers.to_string()), ("-I", iterations.to_string())];
     let options: Vec<String> = shape.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
     let address = address.to_string();
     let mut server = serve(Command::new("rstream").args(["-b", &address]).args(&options))?;
-    let said = server.judge(run(Command::new("rstream").args(["-s", &address]).args(&options), LIMIT))?;
+    let said = judge(&mut server, run(Command::new("rstream").args(["-s", &address]).args(&options), LIMIT))?;
     // name bytes xfers iters total time Gb/sec usec/xfer
     let line = said.lines().find(|line| line.starts_with("custom")).ok_or("no line of results")?;
     let mut last = line.split_whitespace().rev();
     let mut number = || last.next().and_then(|word| word.parse::<f64>().ok()).ok_or_else(|| line.to_owned());
     let us = number()?;
-    Ok(Told { gbits: number()?, us })
+    Ok(RstreamResult { gbits: number()?, us })
 }
 
 /// The numbers of perftest's line of results.
-fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, Failure> {
+fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, RunError> {
     let options = ["-F", "-R", "-s", &size.to_string(), "-n", &rounds.to_string()].map(str::to_owned);
     let mut server = serve(Command::new(program).args(&options))?;
-    let said = server.judge(run(Command::new(program).args(&options).arg(address.to_string()), LIMIT))?;
+    let said = judge(&mut server, run(Command::new(program).args(&options).arg(address.to_string()), LIMIT))?;
     let line = said.lines().skip_while(|line| !line.contains("#bytes")).nth(1).ok_or("no line of results")?;
     Ok(line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
 }

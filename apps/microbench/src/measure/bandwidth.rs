@@ -1,4 +1,4 @@
-//! Streams as fast as they go.
+//! The throughput of streams.
 
 mod by_size;
 
@@ -7,7 +7,9 @@ use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
-use crate::pair::{Flow, Means, Pair, PairArgs, Shape, Transport, Way, Work, say_placement, waits};
+use crate::pair::{
+    BlockShape, Direction, EndpointKind, Flow, Pair, PairArgs, Transport, Work, record_placement, waits,
+};
 use crate::report::{Axis, Role, Row, counted};
 use clap::{Args, ValueEnum};
 use gpunet_app::cli::{self, spell};
@@ -25,7 +27,7 @@ pub struct BandwidthArgs {
     /// Threads of a block, on a GPU.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Instead of the usual numbers of pairs of blocks. (The other rows are measured, too.)
+    /// Numbers of pairs of blocks, instead of the usual ones. (The other rows are measured, too.)
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=132))]
     pairs: Vec<u32>,
     /// Bytes of a call, with K or M if you like; several with commas.
@@ -70,7 +72,7 @@ fn ring(text: &str) -> Result<u64, String> {
     if bytes.is_power_of_two() { Ok(bytes) } else { Err("expected a power of two".to_owned()) }
 }
 
-/// Streams over all pairs and transports that the command line means.
+/// Measures streams over all pairs and transports that the command line selects.
 pub fn bandwidth(run: &mut Run<'_>, args: &BandwidthArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "bandwidth", |run, devices, transport| one(run, args, devices, transport))
 }
@@ -81,8 +83,8 @@ impl BandwidthArgs {
         self.ring.unwrap_or(usual)
     }
 
-    /// With rings for all pairs, whose both ends may be of one attachment: over peer a connection has one for each way,
-    /// else each of its ends has two.
+    /// A configuration with rings for all pairs, whose two ends may belong to one attachment: over peer a connection has
+    /// one ring for each direction, else each of its ends has two.
     fn config(&self, effort: Effort, transport: Transport) -> Config {
         let usual = if transport == Transport::Peer { effort.of(16, 32, 132) } else { 4 };
         let pairs = self.pairs.iter().copied().max().unwrap_or(usual);
@@ -133,7 +135,7 @@ impl Plan {
         Flow { ring: self.ring, ..Flow::ONE }
     }
 
-    /// Bytes of a pair: about as long for many pairs and for small messages as for one of large ones.
+    /// Bytes of a pair, chosen so that many pairs and small messages take about as long as one pair with large ones.
     fn bytes(&self, pairs: u32, message: u64) -> u64 {
         let bytes = self.bytes / if pairs > 8 { 2 } else { 1 };
         let bytes = if message < 65536 { bytes / 8 } else { bytes };
@@ -142,11 +144,11 @@ impl Plan {
 }
 
 fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
-    let place = args.pair.address;
+    let address = args.pair.address;
     let proxy = run.proxy.open(args.config(run.effort, transport))?;
-    let mut pair = Pair::here(proxy, devices, transport, place)?;
+    let mut pair = Pair::here(proxy, devices, transport, address)?;
     let plan = Plan::new(args, run.effort, &pair, transport);
-    let shape = Shape { threads: args.threads, ..Shape::ONE };
+    let shape = BlockShape { threads: args.threads, ..BlockShape::ONE };
     let apart = args.pair.processes;
     let title = pair.title(apart);
     let mut setting = pair.settings(shape, apart);
@@ -158,27 +160,27 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     match transport {
         Transport::Peer => {
             if !pair.is_gpu() {
-                plain_pairs(run, |spin| Means::Unix { spin }, place, &plan)?;
+                plain_pairs(run, |spin| EndpointKind::Unix { spin }, address, &plan)?;
             } else if !pair.are_gpus() {
                 foreign::between_gpu_and_cpu(run.recorder, foreign::Of::Bandwidth);
             } else if !pair.are_one() || apart {
                 foreign::between_gpus(run.recorder, foreign::Of::Bandwidth);
             }
         }
-        Transport::Tcp => plain_pairs(run, |spin| Means::Tcp { spin }, place, &plan)?,
-        Transport::Rc => foreign::rdma_bandwidth(run.recorder, place),
+        Transport::Tcp => plain_pairs(run, |spin| EndpointKind::Tcp { spin }, address, &plan)?,
+        Transport::Rc => foreign::rdma_bandwidth(run.recorder, address),
     }
     if apart {
         drop(pair);
-        pair = Pair::apart(devices, transport, place, run.proxy)?;
+        pair = Pair::apart(devices, transport, address, run.proxy)?;
     }
     if args.preset == Some(Preset::Gpunet) {
         return preset(run, &mut pair);
     }
     let (pairs, message) = (plan.counts[0], plan.messages[0]);
     let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };
-    let placement = pair.look(&Work::Flow(flow), shape)?;
-    say_placement(run.recorder, placement);
+    let placement = pair.find_placement(&Work::Flow(flow), shape)?;
+    record_placement(run.recorder, placement);
     for &message in &plan.messages {
         for &pairs in &plan.counts {
             let flow = Flow { pairs, message, bytes: plan.bytes(pairs, message), ..plan.flow() };
@@ -192,7 +194,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
         plain_ends(run, args, &devices[1], &plan, shape)?;
         several_threads(run, args, devices, &plan, shape)?;
     }
-    by_size::table(run, &mut pair, &plan, shape, floor, (transport, place, apart))
+    by_size::table(run, &mut pair, &plan, shape, floor, (transport, address, apart))
 }
 
 impl Flow {
@@ -203,20 +205,20 @@ impl Flow {
         ring: RING,
         message: 1 << 20,
         bytes: 1 << 30,
-        way: Way::ToServer,
+        direction: Direction::ToServer,
         zero_copy: false,
     };
 }
 
-/// Plays a flow, and makes its row. The time is the receivers': from the first one's stream being open
+/// Runs a flow and returns its row. The time is the receivers': from when the first one's stream is open
 /// until the last one has read the end.
-fn flow_row(pair: &mut Pair, flow: Flow, shape: Shape, how: &str) -> Outcome<Row> {
+fn flow_row(pair: &mut Pair, flow: Flow, shape: BlockShape, how: &str) -> Outcome<Row> {
     let [servers, clients] = pair.play(&Work::Flow(flow), shape)?;
-    let receivers: Vec<u64> = match flow.way {
-        Way::ToServer => servers,
-        Way::ToClient => clients,
-        Way::Both => {
-            // Clocks of two devices are not compared: each side by itself, and the longer counts.
+    let receivers: Vec<u64> = match flow.direction {
+        Direction::ToServer => servers,
+        Direction::ToClient => clients,
+        Direction::Both => {
+            // The clocks of two devices cannot be compared: each side is timed by itself, and the longer time counts.
             let longer = span(&servers).max(span(&clients));
             let name = name(&flow, how);
             return Ok(Row::rate(Role::Gpunet, name, flow.bytes * u64::from(flow.pairs), longer));
@@ -230,27 +232,28 @@ fn name(flow: &Flow, how: &str) -> String {
     format!("{}, {} a call{how}", counted(flow.pairs, "pair"), spell(flow.message))
 }
 
-/// The time from the first block's begin to the last one's end, of four words a block as a flow leaves them.
+/// The time from the first block's start to the last one's end, from the four words per block that a flow leaves.
 fn span(blocks: &[u64]) -> Duration {
     let began = blocks.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
     let ended = blocks.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);
     Duration::from_nanos(ended.saturating_sub(began).max(1))
 }
 
-/// The most pairs over TCP again, under a proxy with several data threads, among which it deals sockets out.
+/// Measures the largest number of pairs over TCP again, under a proxy that spreads sockets over several data threads.
 fn several_threads(
     run: &mut Run<'_>,
     args: &BandwidthArgs,
     devices: &[String; 2],
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
 ) -> Outcome<()> {
     let pairs = plan.counts.iter().copied().max().unwrap_or(1);
     if pairs == 1 {
         return Ok(());
     }
     if run.proxy.names_a_daemon() {
-        run.recorder.note("without a row for several data threads: the daemon has as many as it was told");
+        run.recorder
+            .note("without a row for several data threads: the daemon's settings decide their number");
         return Ok(());
     }
     let data_threads = available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(2, 8);
@@ -262,12 +265,12 @@ fn several_threads(
     Ok(())
 }
 
-/// Both ways at once, without copies, through several connections.
+/// Measures both directions at once, zero-copy, and several connections in turn.
 fn variants(
     run: &mut Run<'_>,
     pair: &mut Pair,
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
     transport: Transport,
 ) -> Outcome<()> {
     let largest = plan.counts.iter().copied().max().unwrap_or(1);
@@ -275,7 +278,7 @@ fn variants(
     for pairs in [2, largest] {
         if pairs % 2 == 0 {
             let bytes = plan.bytes(pairs, message);
-            let flow = Flow { pairs, message, bytes, way: Way::Both, ..plan.flow() };
+            let flow = Flow { pairs, message, bytes, direction: Direction::Both, ..plan.flow() };
             run.recorder.row(flow_row(pair, flow, shape, ", half of them the other way")?);
         }
         if pairs == largest {
@@ -305,19 +308,21 @@ fn variants(
     Ok(())
 }
 
-/// The original's microbenchmark.
+/// The microbenchmark of the original GPUnet.
 fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
-    let shape = Shape { threads: 256, ..Shape::ONE };
-    for (way, how) in [(Way::ToServer, ", client to server"), (Way::ToClient, ", server to client")] {
-        let flow = Flow { ring: 256 << 10, message: 65536, bytes: 60_000 << 16, way, ..Flow::ONE };
+    let shape = BlockShape { threads: 256, ..BlockShape::ONE };
+    for (direction, how) in
+        [(Direction::ToServer, ", client to server"), (Direction::ToClient, ", server to client")]
+    {
+        let flow = Flow { ring: 256 << 10, message: 65536, bytes: 60_000 << 16, direction, ..Flow::ONE };
         let row = flow_row(pair, flow, shape, &format!(", 60,000 messages, rings of 256 KiB{how}"))?;
         run.recorder.row(row);
     }
     Ok(())
 }
 
-/// Bare copies by as many blocks as there are pairs, over tcp into pinned memory, from which a proxy takes bytes; none
-/// over rc. Returns those of one block.
+/// Measures bare copies by as many blocks as there are pairs; over tcp into pinned memory, from which the proxy takes
+/// bytes; none over rc. Returns the row of one block.
 fn floors(
     run: &mut Run<'_>,
     args: &BandwidthArgs,
@@ -350,8 +355,13 @@ fn floors(
 }
 
 /// Two plain programs.
-fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan: &Plan) -> Outcome<()> {
-    let mut pair = Pair::plain([means(false); 2], place)?;
+fn plain_pairs(
+    run: &mut Run<'_>,
+    kind: fn(bool) -> EndpointKind,
+    address: IpAddr,
+    plan: &Plan,
+) -> Outcome<()> {
+    let mut pair = Pair::plain([kind(false); 2], address)?;
     let processors = available_parallelism().map_or(1, usize::from);
     for &pairs in &plan.counts {
         let enough = 2 * pairs as usize <= processors;
@@ -362,12 +372,12 @@ fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, plan:
             ));
         }
         for spin in [false, true].into_iter().filter(|spin| enough || !spin) {
-            pair.set_means([means(spin); 2]);
+            pair.set_kinds([kind(spin); 2]);
             let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), ..plan.flow() };
-            let [servers, _] = pair.play(&Work::Flow(flow), Shape::ONE)?;
-            let series = format!("{}, {}", means(spin).name(), waits(spin));
+            let [servers, _] = pair.play(&Work::Flow(flow), BlockShape::ONE)?;
+            let series = format!("{}, {}", kind(spin).name(), waits(spin));
             let name = format!("{}, two programs, {series}", name(&flow, ""));
-            let row = Row::rate(Role::Peer, name, flow.bytes * u64::from(pairs), span(&servers));
+            let row = Row::rate(Role::Reference, name, flow.bytes * u64::from(pairs), span(&servers));
             run.recorder.row(row.at(series, u64::from(pairs)));
         }
     }
@@ -380,14 +390,15 @@ fn plain_ends(
     args: &BandwidthArgs,
     device: &str,
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
 ) -> Outcome<()> {
     let proxy = run.proxy.open(args.config(run.effort, Transport::Tcp))?;
-    let mut pair = Pair::mixed(proxy, device, Means::Tcp { spin: false }, false, args.pair.address)?;
-    for (way, what) in [(Way::ToServer, "plain program -> block"), (Way::ToClient, "block -> plain program")]
+    let mut pair = Pair::mixed(proxy, device, EndpointKind::Tcp { spin: false }, false, args.pair.address)?;
+    for (direction, what) in
+        [(Direction::ToServer, "plain program -> block"), (Direction::ToClient, "block -> plain program")]
     {
         for &pairs in &plan.counts {
-            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), way, ..plan.flow() };
+            let flow = Flow { pairs, bytes: plan.bytes(pairs, 1 << 20), direction, ..plan.flow() };
             let row = flow_row(&mut pair, flow, shape, &format!(", {what}"))?;
             run.recorder.row(row.at(what, u64::from(pairs)));
         }

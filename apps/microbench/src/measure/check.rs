@@ -16,12 +16,12 @@ use std::net::SocketAddr;
 pub struct CheckArgs {
     #[command(flatten)]
     pub pair: PairArgs,
-    /// Only blocks of at most so many threads, 1 to 1024.
+    /// Only blocks of at most this many threads, 1 to 1024.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub widest: u32,
 }
 
-/// Checks; says whether every byte came right.
+/// Checks streams; returns whether every byte arrived intact.
 pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
     if args.pair.other.is_some() || args.pair.processes {
         return far_check::check(run, &args.pair, args.widest);
@@ -30,7 +30,7 @@ pub fn check(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
 }
 
 /// One shape to try.
-struct Shape {
+struct StreamShape {
     blocks: u32,
     threads: u32,
     group: GroupKind,
@@ -69,13 +69,13 @@ fn one_device(run: &mut Run<'_>, args: &CheckArgs) -> Outcome<bool> {
     Ok(tally.end(run.recorder))
 }
 
-fn shapes(bench: &Bench, transports: &[Transport], effort: Effort) -> Vec<Shape> {
+fn shapes(bench: &Bench, transports: &[Transport], effort: Effort) -> Vec<StreamShape> {
     let gpu = bench.is_gpu();
     let most = if gpu { bench.processors() / 2 * 2 } else { 8 };
     let mut shapes = Vec::new();
     let mut add = |blocks, threads, group, diverge, transport, ring, message, bytes| {
         let bytes = effort.of(bytes / 4, bytes, 4 * bytes);
-        shapes.push(Shape { blocks, threads, group, diverge, transport, ring, message, bytes });
+        shapes.push(StreamShape { blocks, threads, group, diverge, transport, ring, message, bytes });
     };
     for &transport in transports {
         let threads: &[u32] = if gpu { &[32, 33, 128, 256, 512, 1024] } else { &[1, 2, 5] };
@@ -95,7 +95,7 @@ fn shapes(bench: &Bench, transports: &[Transport], effort: Effort) -> Vec<Shape>
     shapes
 }
 
-fn one(bench: &Bench, shape: &Shape, addr: SocketAddr) -> Outcome<u64> {
+fn one(bench: &Bench, shape: &StreamShape, addr: SocketAddr) -> Outcome<u64> {
     let per_block = 2 * shape.message as usize;
     let job = bench.job(per_block * shape.blocks as usize, shape.blocks as usize)?;
     let options = Options::DEFAULT

@@ -14,7 +14,7 @@ use std::time::Duration;
 const PAIRS: [u32; 2] = [1, 16];
 const RING: u64 = 64 << 10;
 
-/// Both ends of each pair, by the words that [`Connects`] leaves.
+/// What both ends of each pair measured, from the words that [`Connects`] leaves.
 struct Rounds {
     /// Nanoseconds of each connect.
     connects: Vec<u64>,
@@ -44,20 +44,20 @@ pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
         }
         for pairs in PAIRS {
             let each = rounds / u64::from(pairs);
-            plain(kind, pairs, each)?.record(run, Role::Peer, pairs, &format!(", {}", kind.name()));
+            plain(kind, pairs, each)?.record(run, Role::Reference, pairs, &format!(", {}", kind.name()));
         }
         for pairs in PAIRS {
             let addr = SockAddr::from(ports.take(pairs as u16));
             let each = rounds / u64::from(pairs);
             kernel(&bench, transport, addr, pairs, each)?.record(run, Role::Gpunet, pairs, "");
         }
-        let peers = "peers: two threads of this process a pair, which block";
-        run.recorder.note(peers);
+        let note = "references: two blocking threads of this process for each pair";
+        run.recorder.note(note);
     }
     Ok(())
 }
 
-/// Where rows of the same kind and number of pairs meet.
+/// The place on the x axis of rows of one kind and one number of pairs.
 fn place(pairs: u32, which: u64) -> u64 {
     u64::from(pairs) * 10 + which
 }
@@ -90,7 +90,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     let words = std::thread::scope(|scope| -> Result<Vec<u64>> {
         let mut ends = Vec::new();
         for listener in &listeners {
-            let place = listener.place()?;
+            let addr = listener.local_addr()?;
             ends.push(spawn(scope, move || {
                 end(
                     rounds,
@@ -109,7 +109,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
             ends.push(spawn(scope, move || {
                 end(
                     rounds,
-                    || Socket::connect(&place),
+                    || Socket::connect(&addr),
                     |socket, byte| {
                         socket.send_all(byte)?;
                         socket.receive_all(byte)?;
@@ -126,7 +126,7 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     Ok(Rounds::of(&words, Connects::words(rounds)))
 }
 
-/// One end's words, as [`Connects`] leaves them: of each round the time to open, or what `talk` says.
+/// Runs one end and returns words as [`Connects`] leaves them: for each round the time to open, or what `talk` returns.
 fn end(
     rounds: u64,
     open: impl Fn() -> Result<Socket>,
@@ -147,7 +147,7 @@ fn end(
 }
 
 impl Rounds {
-    /// From the words of servers and clients in turn. The first tenth of each warms up.
+    /// Reads the words of servers and clients in turn. The first tenth of each is warm-up.
     fn of(all: &[u64], words: usize) -> Self {
         let samples = |odd: usize| -> Vec<u64> {
             let ends = all.chunks_exact(words).skip(odd).step_by(2);
@@ -157,7 +157,7 @@ impl Rounds {
         let begin = clients().map(|client| client[1]).min().unwrap_or(0);
         let end = clients().map(|client| client[2]).max().unwrap_or(0);
         let time = Duration::from_nanos(end.saturating_sub(begin).max(1));
-        // The first round is before the begin.
+        // The first round is before the start.
         let connections: u64 = clients().map(|client| client[0].saturating_sub(1)).sum();
         let per_second = connections as f64 / time.as_secs_f64();
         Self { connects: samples(1), first_bytes: samples(0), per_second }

@@ -12,7 +12,7 @@ const LEN: usize = 4 << 20;
 /// The widest alignment that matters, bytes: that of an access.
 const ACCESS: usize = 16;
 
-/// One block, both ways, at all alignments; beside it many blocks, aligned.
+/// Measures one block in both directions at all alignments, beside many aligned blocks.
 pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads: &[u32] = match (bench.is_gpu(), run.effort) {
@@ -31,7 +31,7 @@ pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     run.recorder.table("copy", title, Axis::RateByOffset, setting, 4 + 2 * offsets.len() * threads.len())?;
     for out in [true, false] {
         if many > 1 {
-            let shape = Shape { blocks: many, threads: 512, offset: 0, len: 1 << 20 };
+            let shape = CopyShape { blocks: many, threads: 512, offset: 0, len: 1 << 20 };
             run.recorder.row(one(&bench, &pinned, shape, out, run.effort, Role::Floor)?);
         }
     }
@@ -41,17 +41,18 @@ pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     for &threads in threads {
         for &offset in &offsets {
             for out in [true, false] {
-                let shape = Shape { blocks: 1, threads, offset, len: LEN };
+                let shape = CopyShape { blocks: 1, threads, offset, len: LEN };
                 let row = one(&bench, &pinned, shape, out, run.effort, Role::Gpunet)?;
-                run.recorder
-                    .row(row.at(format!("{}, {}", way(out), counted(threads, "thread")), offset as u64));
+                run.recorder.row(
+                    row.at(format!("{}, {}", direction(out), counted(threads, "thread")), offset as u64),
+                );
             }
         }
     }
     Ok(())
 }
 
-struct Shape {
+struct CopyShape {
     blocks: u32,
     threads: u32,
     /// How much the ends' alignments differ.
@@ -60,12 +61,19 @@ struct Shape {
     len: usize,
 }
 
-const fn way(out: bool) -> &'static str {
+const fn direction(out: bool) -> &'static str {
     if out { "device -> pinned" } else { "pinned -> device" }
 }
 
-fn one(bench: &Bench, pinned: &Pinned, shape: Shape, out: bool, effort: Effort, role: Role) -> Outcome<Row> {
-    let Shape { blocks, threads, offset, len } = shape;
+fn one(
+    bench: &Bench,
+    pinned: &Pinned,
+    shape: CopyShape,
+    out: bool,
+    effort: Effort,
+    role: Role,
+) -> Outcome<Row> {
+    let CopyShape { blocks, threads, offset, len } = shape;
     let times = effort.of(20, 50, 100);
     let job = bench.job(blocks as usize * len + 64, blocks as usize)?;
     let (device, host) = (job.buffer().as_ptr(), pinned.device(offset));
@@ -74,11 +82,11 @@ fn one(bench: &Bench, pinned: &Pinned, shape: Shape, out: bool, effort: Effort, 
     let launch = bench.start(blocks, bench.threads(threads), copy)?;
     let words = bench.finish(launch, &job)?;
     let longest = words.into_iter().max().unwrap_or(1).max(1);
-    let way = way(out);
+    let direction = direction(out);
     let aligned = if offset == 0 { "aligned".to_owned() } else { format!("{offset} B off") };
     let name = match blocks {
-        1 => format!("{way}, {}, {aligned}", counted(threads, "thread")),
-        _ => format!("{way}, {blocks} blocks of {threads}, {aligned}"),
+        1 => format!("{direction}, {}, {aligned}", counted(threads, "thread")),
+        _ => format!("{direction}, {blocks} blocks of {threads}, {aligned}"),
     };
     Ok(Row::rate(role, name, (len * blocks as usize) as u64 * times, Duration::from_nanos(longest)))
 }

@@ -1,4 +1,4 @@
-//! An attachment with many open sockets that say nothing.
+//! An attachment with many open, silent sockets.
 
 use super::Run;
 use crate::bench::{Bench, Outcome};
@@ -10,9 +10,9 @@ use gpunet_proxy::snapshot::Placement;
 use gpunet_proxy::{Config, FinishPolicy, Proxy};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The rings of the silent ones: the smallest there are.
+/// Bytes of a silent socket's rings: the smallest possible.
 pub const RING: u64 = 4096;
-/// Ring memory for those who are not silent.
+/// Ring memory for busy sockets.
 const SPARE: u64 = 32 << 20;
 /// Pairs of blocks that open connections at the same time.
 const OPENERS: u64 = 4;
@@ -21,19 +21,19 @@ const OPENERS: u64 = 4;
 pub struct Crowd {
     pub bench: Bench,
     pub ports: Ports,
-    /// By how much this process's memory has grown for a connection, bytes.
+    /// Growth of this process's memory per connection, in bytes.
     pub resident_each: f64,
-    /// Ring memory of a connection, bytes.
+    /// Ring memory per connection, in bytes.
     pub rings_each: f64,
 }
 
-/// The settings for so many sockets.
+/// A configuration with room for `sockets` sockets.
 pub fn config(sockets: u64) -> Config {
     let rings = 2 * RING * sockets + SPARE;
     Config { sockets: sockets as u32 + 256, shared_rings: rings, device_rings: rings, ..Config::default() }
 }
 
-/// Where the rings of a device's streams lie, by two sockets that are opened to look at them.
+/// Returns where the rings of a device's streams lie. Opens two sockets to find out.
 pub fn placement(run: &Run<'_>, transport: Transport) -> Outcome<String> {
     let proxy = run.proxy.open(Config::small())?;
     let crowd = Crowd::attach(run, &proxy, transport, 2)?;
@@ -49,7 +49,7 @@ pub fn placement(run: &Run<'_>, transport: Transport) -> Outcome<String> {
 }
 
 impl Crowd {
-    /// Attaches and opens so many sockets, half of them accepted by the other half.
+    /// Attaches and opens `sockets` sockets, half of them accepted by the other half.
     pub fn open(run: &Run<'_>, config: Config, transport: Transport, sockets: u64) -> Outcome<Self> {
         Self::attach(run, &run.proxy.open(config)?, transport, sockets)
     }

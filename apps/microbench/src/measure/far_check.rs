@@ -4,13 +4,13 @@ use super::Run;
 use super::tally::{Tally, at_most};
 use crate::bench::Outcome;
 use crate::effort::Effort;
-use crate::pair::{Pair, PairArgs, Shape as Block, Transport, Work};
+use crate::pair::{BlockShape, Pair, PairArgs, Transport, Work};
 use crate::report::{Axis, counted};
 use gpunet_bench_kernel::failed;
 use gpunet_device::Error;
 
 /// One shape to try.
-struct Shape {
+struct StreamShape {
     pairs: u32,
     threads: u32,
     ring: u64,
@@ -19,7 +19,7 @@ struct Shape {
     rounds: u64,
 }
 
-/// Checks every pair of devices and every transport that the command line means.
+/// Checks every pair of devices and every transport that the command line selects.
 pub fn check(run: &mut Run<'_>, args: &PairArgs, widest: u32) -> Outcome<bool> {
     let mut good = true;
     for devices in run.pairs(args)? {
@@ -30,7 +30,7 @@ pub fn check(run: &mut Run<'_>, args: &PairArgs, widest: u32) -> Outcome<bool> {
     Ok(good)
 }
 
-/// Runs all shapes; says whether every byte came right.
+/// Runs all shapes; returns whether every byte arrived intact.
 fn one_pair(
     run: &mut Run<'_>,
     args: &PairArgs,
@@ -38,11 +38,11 @@ fn one_pair(
     devices: &[String; 2],
     transport: Transport,
 ) -> Outcome<bool> {
-    let (apart, place) = (args.processes, args.address);
+    let (apart, address) = (args.processes, args.address);
     let mut pair = if apart {
-        Pair::apart(devices, transport, place, run.proxy)?
+        Pair::apart(devices, transport, address, run.proxy)?
     } else {
-        Pair::here(run.proxy()?, devices, transport, place)?
+        Pair::here(run.proxy()?, devices, transport, address)?
     };
     let shapes = at_most(shapes(&pair, run.effort), widest, |shape| shape.threads)?;
     let title = pair.title(apart);
@@ -65,16 +65,16 @@ fn one_pair(
     Ok(tally.end(run.recorder))
 }
 
-fn shapes(pair: &Pair, effort: Effort) -> Vec<Shape> {
+fn shapes(pair: &Pair, effort: Effort) -> Vec<StreamShape> {
     let gpu = pair.is_gpu();
     let most = if pair.are_gpus() { 32 } else { 8 };
     let scale = effort.of(1, 4, 16);
     let mut shapes = Vec::new();
     let mut add = |pairs, threads, ring, message, bytes, rounds| {
         let threads = if gpu { threads } else { 1 };
-        shapes.push(Shape { pairs, threads, ring, message, bytes, rounds });
+        shapes.push(StreamShape { pairs, threads, ring, message, bytes, rounds });
     };
-    // Messages of up to some times the ring.
+    // Messages of up to several times the ring.
     add(1, 128, 4096, 20_000, scale << 20, 4);
     add(1, 33, 8192, 40_000, scale << 20, 4);
     add(1, 32, 65536, 300_000, scale << 21, 2);
@@ -86,15 +86,15 @@ fn shapes(pair: &Pair, effort: Effort) -> Vec<Shape> {
         }
     }
     add(most, 512, 1 << 20, 3 << 20, scale << 22, 2);
-    // Rings that are used again.
+    // Rings that are reused.
     add(1, 64, 4096, 3000, 20_000, 400);
     add(most, 128, 16384, 5000, 60_000, 200);
     shapes
 }
 
-fn one(pair: &mut Pair, shape: &Shape) -> Outcome<u64> {
-    let &Shape { pairs, ring, message, bytes, rounds, threads } = shape;
-    let block = Block { threads, ..Block::ONE };
+fn one(pair: &mut Pair, shape: &StreamShape) -> Outcome<u64> {
+    let &StreamShape { pairs, ring, message, bytes, rounds, threads } = shape;
+    let block = BlockShape { threads, ..BlockShape::ONE };
     let ends = pair.play(&Work::Duplex { pairs, ring, message, bytes, rounds }, block)?;
     let mut verified = 0;
     // The client's reason first.

@@ -1,7 +1,7 @@
-//! What goes wrong, and must end well: launches that leave sockets, handles that are dead, panics, a program that is stopped.
+//! Faults that must end well: launches that leave sockets, dead handles, panics, a program that is stopped.
 
 mod child;
-mod peers;
+mod tcp_ends;
 
 use super::{Run, settings};
 use crate::bench::{Bench, Job, Outcome, Pinned};
@@ -12,20 +12,20 @@ use gpunet_bench_kernel::{Leave, Stale, Twice, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Error, Options, SockAddr, TransportKind};
 use gpunet_proxy::{Config, FinishPolicy, Launch};
-use peers::{MARK, Peers, UNREAD};
 use std::time::{Duration, Instant};
+use tcp_ends::{MARK, TcpEnds, UNREAD};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 64;
-/// What is to happen soon happens within this, or is said not to have.
+/// What has not happened within this time is reported as a failure.
 const SOON: Duration = Duration::from_secs(20);
-/// Handles of earlier rounds that are tried again.
+/// Dead handles of earlier rounds that are tried again.
 const OLD: usize = 48;
 
-/// What a part has to show.
+/// The result of a part: a number and its unit.
 type Shown = Outcome<(f64, &'static str)>;
 
-/// Does everything; returns whether all of it ended well.
+/// Provokes all faults; returns whether all of them ended well.
 pub fn faults(run: &mut Run<'_>) -> Outcome<bool> {
     let bench = run.open()?;
     let title = format!("{}, faults that must end well", bench.title());
@@ -91,7 +91,7 @@ impl Words {
     }
 }
 
-/// Waits until something is so, as long as `launch` has not failed.
+/// Waits until `so` returns true, as long as `launch` has not failed.
 fn until(what: &str, launch: &Launch, mut so: impl FnMut() -> bool) -> Outcome<()> {
     let limit = Instant::now() + SOON;
     while !so() {
@@ -110,21 +110,21 @@ fn options() -> Options {
 
 /// One launch opens sockets, and another one's blocks wait on them when the first leaves them, or closes them.
 fn two_launches(bench: &Bench, closes: bool, rounds: u64) -> Shown {
-    let peers = Peers::start()?;
+    let ends = TcpEnds::start()?;
     let mut old = Vec::new();
     for _ in 0..rounds {
-        let handles = one_round(bench, &peers, closes, &old)?;
+        let handles = one_round(bench, &ends, closes, &old)?;
         old.splice(0..0, handles);
         old.truncate(OLD);
-        if let Some(wrong) = peers.wrong() {
+        if let Some(wrong) = ends.wrong() {
             return Err(wrong.into());
         }
     }
     Ok((rounds as f64, "rounds right"))
 }
 
-/// Returns the handles that are dead now.
-fn one_round(bench: &Bench, peers: &Peers, closes: bool, old: &[u64]) -> Outcome<Vec<u64>> {
+/// Runs one round; returns the handles that are dead now.
+fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcome<Vec<u64>> {
     let blocks = if bench.is_gpu() { 16 } else { 4 };
     let threads = bench.threads(THREADS);
     let (left, count) = (blocks as usize, blocks as usize + old.len());
@@ -137,7 +137,7 @@ fn one_round(bench: &Bench, peers: &Peers, closes: bool, old: &[u64]) -> Outcome
     own.fill(if closes { UNREAD } else { MARK })?;
     let mut others = bench.job(left * (Stale::BUFFER + Stale::MESSAGE), 4 * left)?;
     others.fill(MARK)?;
-    let addr = SockAddr::from(peers.addr());
+    let addr = SockAddr::from(ends.addr());
 
     let leave = bench.start(1, threads, |net| Leave {
         net,
@@ -179,20 +179,20 @@ fn one_round(bench: &Bench, peers: &Peers, closes: bool, old: &[u64]) -> Outcome
     if !closes && held < streams {
         return Err(format!("{held} of {streams} streams are kept while a launch knows their rings").into());
     }
-    peers.let_go();
+    ends.let_go();
     words.word(Words::USE).publish(1);
     check(&bench.finish(stale, &others)?)?;
     let limit = Instant::now() + SOON;
     while bench.attachment().usage().sockets > 0 {
         if Instant::now() > limit {
-            return Err(format!("sockets that stay: {:?}", bench.attachment().usage()).into());
+            return Err(format!("sockets that were not freed: {:?}", bench.attachment().usage()).into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok((0..left).map(|index| words.word(Words::handle(index)).observe()).collect())
 }
 
-/// What the blocks that waited have to say.
+/// Checks the results of the blocks that waited.
 fn check(words: &[u64]) -> Outcome<()> {
     for (block, words) in words.chunks_exact(4).enumerate() {
         let &[ended, taken, _, outcome] = words else { continue };
@@ -202,7 +202,7 @@ fn check(words: &[u64]) -> Outcome<()> {
             return Err(format!("block {block}: a wait for a dead socket ended with {how}").into());
         }
         if taken > 0 {
-            return Err(format!("block {block}: dead handles were taken for open ones, {taken} times").into());
+            return Err(format!("block {block}: {taken} dead handles were taken for open ones").into());
         }
         if let Some(errno) = failed(outcome) {
             return Err(format!("block {block}, its own stream: {}", Error::from_errno(errno)).into());
@@ -211,7 +211,7 @@ fn check(words: &[u64]) -> Outcome<()> {
     Ok(())
 }
 
-/// Launches that leave all the sockets that there are, one after another.
+/// Runs launches one after another that each leave all slots taken.
 fn unopened(run: &Run<'_>, rounds: u64) -> Shown {
     let config = Config { sockets: 16, ..Config::small() };
     let bench = Bench::attach(&run.proxy.open(config)?, run.device)?;
@@ -244,7 +244,7 @@ fn leaves_unopened(net: gpunet_device::Net, words: &Words, job: &Job) -> Leave {
     }
 }
 
-/// Broadcasts and sums of two values of one block, in turn.
+/// Checks broadcasts and sums of two values of one block, in turn.
 fn twice(bench: &Bench, rounds: u64) -> Shown {
     let blocks = if bench.is_gpu() { 8 } else { 2 };
     for threads in if bench.is_gpu() { vec![32, 33, 256] } else { vec![1, 3] } {
@@ -252,7 +252,7 @@ fn twice(bench: &Bench, rounds: u64) -> Shown {
         let launch = bench.start(blocks, threads, |_| Twice { rounds, results: job.results() })?;
         let wrong: u64 = bench.finish(launch, &job)?.iter().sum();
         if wrong > 0 {
-            return Err(format!("{wrong} came wrong to lanes of {threads}").into());
+            return Err(format!("{wrong} values were wrong in blocks of {threads} threads").into());
         }
     }
     Ok((4.0 * rounds as f64, "broadcasts and sums a block, all right"))

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 const SIZE: usize = 64;
 
-/// Flags, data and flags, and a message to a plain program and back with stamps on its way.
+/// Measures flags, data and flags, and a message to a plain program and back, with a time stamp at each step.
 pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads = bench.threads(128);
@@ -37,7 +37,7 @@ pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
     stamped(run, &bench, threads, clock, rounds)
 }
 
-/// Two words between the device and a spinning CPU, a round trip.
+/// Measures round trips of two words between the device and a spinning CPU.
 pub(super) fn flags(bench: &Bench, threads: u32, size: usize, rounds: u64) -> Outcome<Row> {
     let (ping, pong, out, back) = (0, 4096, 8192, 16384);
     let pinned = bench.pinned(32768)?;
@@ -65,7 +65,7 @@ pub(super) fn flags(bench: &Bench, threads: u32, size: usize, rounds: u64) -> Ou
     Ok(Row::times(Role::Floor, format!("device <-> spinning CPU, {what}, round trip"), &words))
 }
 
-/// How much the device's clock is ahead of this process's.
+/// How far the device's clock is ahead of this process's.
 #[derive(Clone, Copy)]
 struct Offset {
     ns: i128,
@@ -75,8 +75,8 @@ struct Offset {
 impl Offset {
     const ROUNDS: u64 = 5000;
 
-    /// Asks the device for its time. The quickest answer says most: it was given in the middle of the
-    /// question's round trip, give or take half of it.
+    /// Asks the device for its time. The quickest answer is the most exact: the device gave it in the middle of the
+    /// round trip, with an error of at most half of it.
     fn measure(bench: &Bench) -> Outcome<Self> {
         let pinned = bench.pinned(8192)?;
         let (ping, pong) = (0, 4096);
@@ -108,7 +108,7 @@ impl Offset {
         Ok(best)
     }
 
-    /// A stamp of the device, in this process's time.
+    /// Converts a time stamp of the device to this process's clock.
     fn here(self, stamp: u64) -> u64 {
         (i128::from(stamp) - self.ns).max(0) as u64
     }
@@ -170,7 +170,7 @@ fn stamped(run: &mut Run<'_>, bench: &Bench, threads: u32, clock: Offset, rounds
     Ok(())
 }
 
-/// A plain echo that spins; returns when each message had been read.
+/// A plain echo server that spins. Returns when it had read each message.
 fn echo(listener: &TcpListener) -> std::io::Result<Vec<u64>> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! What an idle proxy takes, and how soon it wakes.
+//! The processor time of an idle proxy, and how soon it wakes up.
 
 mod wake;
 
@@ -8,7 +8,7 @@ use crate::bench::{Bench, Job, Outcome};
 use crate::pair::{PATIENCE_NS, Transport};
 use crate::process::{self, Cost};
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Place, Socket};
+use crate::sockets::{ListenAddr, Socket};
 use gpunet_bench_kernel::Serve;
 use gpunet_device::{Options, SockAddr, TransportKind};
 use gpunet_proxy::{Config, Launch};
@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
-/// A bound of the data threads' sleep that some would pay for.
+/// A bound of the data threads' sleep for those who would pay its price.
 const SHORT: Duration = Duration::from_micros(100);
 /// Descriptors for everything but the sockets.
 const DESCRIPTORS: u64 = 500;
 
-/// The processor time of an idle proxy, and the first message after a silence.
+/// Measures the processor time of an idle proxy, and the first message after a silence.
 pub fn idle(run: &mut Run<'_>) -> Outcome<()> {
     let most = process::more_descriptors().saturating_sub(DESCRIPTORS);
     if run.proxy.names_a_daemon() {
         shares_table(run)?;
-        run.recorder.note("what the proxy takes is measured in this process: run it without --daemon");
+        run.recorder.note("processor time is measured in this process: run it without --daemon");
     } else {
         shares(run, most)?;
     }
@@ -55,7 +55,7 @@ fn shares(run: &mut Run<'_>, most: u64) -> Outcome<()> {
         for transport in transports {
             if sockets > most && transport == Transport::Tcp {
                 run.recorder
-                    .note(format!("not {sockets} sockets of tcp: no descriptors for more than {most}"));
+                    .note(format!("without {sockets} tcp sockets: there are descriptors for {most} at most"));
                 continue;
             }
             share(run, crowd::config(sockets), transport, sockets, "")?;
@@ -72,7 +72,7 @@ fn shares(run: &mut Run<'_>, most: u64) -> Outcome<()> {
 fn share(run: &mut Run<'_>, config: Config, transport: Transport, sockets: u64, how: &str) -> Outcome<()> {
     let mut crowd = Crowd::open(run, config, transport, sockets)?;
     let served = Served::start(&crowd.bench, crowd.ports.take(1))?;
-    // What was begun before comes to its end.
+    // Earlier work finishes meanwhile.
     std::thread::sleep(Duration::from_millis(200));
     let cost = Cost::begin()?;
     std::thread::sleep(Duration::from_secs(run.effort.of(1, 3, 10)));
@@ -95,7 +95,7 @@ impl Served {
     fn start(bench: &Bench, addr: SocketAddr) -> Outcome<Self> {
         bench.prepare(THREADS)?;
         let job = bench.job(65536, 2)?;
-        // No silence is as long; it ends when its client does.
+        // Longer than any silence; the block ends when its client does.
         let options =
             Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(PATIENCE_NS, PATIENCE_NS);
         let launch = bench.start(1, bench.threads(THREADS), |net| Serve {
@@ -107,7 +107,7 @@ impl Served {
         })?;
         let start = Instant::now();
         let client = loop {
-            match Socket::connect(&Place::Tcp(addr)) {
+            match Socket::connect(&ListenAddr::Tcp(addr)) {
                 Err(_) if start.elapsed() < Duration::from_secs(10) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

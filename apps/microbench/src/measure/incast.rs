@@ -1,6 +1,6 @@
-//! Many senders, one receiver: aggregate and fairness.
+//! Many senders, one receiver: total rate and fairness.
 
-mod peer;
+mod plain;
 
 use super::{Run, crowd};
 use crate::bench::{Bench, Outcome};
@@ -8,7 +8,7 @@ use crate::floor;
 use crate::pair::{PATIENCE_NS, Ports, Transport};
 use crate::process;
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Kind, Place, spawn};
+use crate::sockets::{Kind, ListenAddr, spawn};
 use gpunet_bench_kernel::Incast;
 use gpunet_device::{Options, SockAddr};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ const SENDERS: u32 = 32;
 /// Bytes of a call.
 const MESSAGE: u64 = 64 << 10;
 const RING: u64 = 256 << 10;
-/// With fewer descriptors that may be why something failed.
+/// With fewer descriptors than this, their lack may be why something failed.
 const DESCRIPTORS: u64 = 500;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
@@ -30,7 +30,7 @@ struct Got {
     each: Vec<u64>,
 }
 
-/// 32 senders, blocks and plain, to one block, beside plain sockets.
+/// Measures 32 senders, blocks and plain threads, to one block, beside plain sockets.
 pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
     let descriptors = process::more_descriptors();
     measure(run).map_err(|error| match descriptors {
@@ -56,15 +56,15 @@ fn measure(run: &mut Run<'_>) -> Outcome<()> {
         run.recorder.table("incast", title, Axis::None, setting, 13)?;
         run.recorder.row(copies(&bench, run.effort.of(64, 128, 256))?.at("floor: one block copies", 0));
         if transport == Transport::Tcp || !bench.is_gpu() {
-            let got = peer::receive(kind, SENDERS, MESSAGE, duration)?;
-            got.record(run, Role::Peer, &format!("{}, threads", kind.name()));
+            let got = plain::receive(kind, SENDERS, MESSAGE, duration)?;
+            got.record(run, Role::Reference, &format!("{}, threads", kind.name()));
         }
         let addr = ports.take(1);
         blocks(&bench, transport, addr, true, duration)?.record(run, Role::Gpunet, "blocks");
         if transport == Transport::Tcp {
             let addr = ports.take(1);
             let got = std::thread::scope(|scope| {
-                let send = move || peer::send(&Place::Tcp(addr), SENDERS, MESSAGE, duration);
+                let send = move || plain::send(&ListenAddr::Tcp(addr), SENDERS, MESSAGE, duration);
                 let senders = spawn(scope, send)?;
                 let got = blocks(&bench, transport, addr, false, duration);
                 let sent = senders.join().map_err(|_| "a sender panicked")?;
@@ -75,19 +75,19 @@ fn measure(run: &mut Run<'_>) -> Outcome<()> {
             got.record(run, Role::Gpunet, "plain senders");
         }
         run.recorder.note(
-            "counted while no sender had ended; plain senders, and the peer's receiver, are blocking threads of \
+            "counted while no sender had ended; plain senders, and the receiver of the reference, are blocking threads of \
              this process",
         );
     }
     Ok(())
 }
 
-/// What the receiver's block copies within its own memory; of three tries the best.
+/// The rate at which the receiver's block copies within its own memory; the best of three tries.
 fn copies(bench: &Bench, times: u64) -> Outcome<Row> {
     floor::best(|| floor::copy([bench, bench], 1, THREADS, times).map(|[_, near]| near))
 }
 
-/// One block receives; the senders are blocks of the same launch, or elsewhere.
+/// Runs one block that receives. The senders are blocks of the same launch, or elsewhere.
 fn blocks(
     bench: &Bench,
     transport: Transport,

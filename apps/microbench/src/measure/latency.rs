@@ -5,7 +5,9 @@ use crate::bench::{Bench, Outcome};
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
-use crate::pair::{Cooperation, Means, Pair, PairArgs, Shape, Transport, Work, say_placement, waits};
+use crate::pair::{
+    BlockShape, Cooperation, EndpointKind, Pair, PairArgs, Transport, Work, record_placement, waits,
+};
 use crate::report::{Axis, Role, Row};
 use clap::Args;
 use gpunet_app::cli;
@@ -19,8 +21,8 @@ pub struct LatencyArgs {
     /// Threads of a block, on a GPU. Messages of more than 8 KiB get 512.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// The threads of a block that use the stream. Without it: the block, and on a GPU for small messages
-    /// a warp and a thread, too.
+    /// The threads of a block that use the stream. Without it: the block; for small messages on a GPU also
+    /// a warp and a thread.
     #[arg(long)]
     group: Option<Cooperation>,
     /// Only these sizes, in bytes, with K or M if you like; several with commas.
@@ -46,13 +48,13 @@ impl LatencyArgs {
         }
     }
 
-    fn shape(&self, size: u64) -> Shape {
+    fn shape(&self, size: u64) -> BlockShape {
         let threads = if size > 8192 { self.threads.max(512) } else { self.threads };
-        Shape { threads, group: self.group.unwrap_or_default() }
+        BlockShape { threads, group: self.group.unwrap_or_default() }
     }
 }
 
-/// Rounds that are only there to see where the rings lie.
+/// Rounds that only serve to see where the rings lie.
 const LOOKED_AT: u64 = 200;
 
 fn rounds(size: u64, effort: Effort) -> u64 {
@@ -64,16 +66,16 @@ fn rounds(size: u64, effort: Effort) -> u64 {
     }
 }
 
-/// Ping-pong over all pairs and transports that the command line means.
+/// Measures ping-pong over all pairs and transports that the command line selects.
 pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "latency", |run, devices, transport| one(run, args, devices, transport))
 }
 
 fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
     let sizes = args.sizes(run.effort);
-    let place = args.pair.address;
+    let address = args.pair.address;
     // Floors first, in one process: not while other processes' kernels run.
-    let mut pair = Pair::here(run.proxy()?, devices, transport, place)?;
+    let mut pair = Pair::here(run.proxy()?, devices, transport, address)?;
     let apart = args.pair.processes;
     let title = pair.title(apart);
     let setting = pair.settings(args.shape(64), apart);
@@ -83,7 +85,7 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
         Transport::Peer => {
             floors(run, args, &pair, &sizes)?;
             if !pair.is_gpu() {
-                plain_pairs(run, |spin| Means::Unix { spin }, place, &sizes)?;
+                plain_pairs(run, |spin| EndpointKind::Unix { spin }, address, &sizes)?;
             } else if !pair.are_gpus() {
                 foreign::between_gpu_and_cpu(run.recorder, foreign::Of::Latency);
             } else if !pair.are_one() || apart {
@@ -91,18 +93,18 @@ fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: 
             }
         }
         Transport::Tcp => {
-            plain_pairs(run, |spin| Means::Tcp { spin }, place, &sizes)?;
+            plain_pairs(run, |spin| EndpointKind::Tcp { spin }, address, &sizes)?;
             tcp_floors(run, args, &pair, &sizes)?;
         }
-        Transport::Rc => foreign::rdma_latency(run.recorder, place, &sizes),
+        Transport::Rc => foreign::rdma_latency(run.recorder, address, &sizes),
     }
     if apart {
         drop(pair);
-        pair = Pair::apart(devices, transport, place, run.proxy)?;
+        pair = Pair::apart(devices, transport, address, run.proxy)?;
     }
     if let Some(&size) = sizes.first() {
-        let placement = pair.look(&Work::Echo { size, rounds: LOOKED_AT }, args.shape(size))?;
-        say_placement(run.recorder, placement);
+        let placement = pair.find_placement(&Work::Echo { size, rounds: LOOKED_AT }, args.shape(size))?;
+        record_placement(run.recorder, placement);
     }
     for &size in &sizes {
         let shape = args.shape(size);
@@ -149,25 +151,31 @@ fn tcp_floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64])
     Ok(())
 }
 
-/// Two plain programs, spinning and blocking.
-fn plain_pairs(run: &mut Run<'_>, means: fn(bool) -> Means, place: IpAddr, sizes: &[u64]) -> Outcome<()> {
+/// Measures two plain programs, spinning and blocking.
+fn plain_pairs(
+    run: &mut Run<'_>,
+    kind: fn(bool) -> EndpointKind,
+    address: IpAddr,
+    sizes: &[u64],
+) -> Outcome<()> {
     for spin in [true, false] {
-        let mut pair = Pair::plain([means(spin); 2], place)?;
-        let series = format!("{}, {}", means(spin).name(), waits(spin));
+        let mut pair = Pair::plain([kind(spin); 2], address)?;
+        let series = format!("{}, {}", kind(spin).name(), waits(spin));
         for &size in sizes {
             let work = Work::Echo { size, rounds: rounds(size, run.effort) };
-            let [_, words] = pair.play(&work, Shape::ONE)?;
-            let row = Row::one_way(Role::Peer, format!("{size} B, two programs, {series}"), &words[2..]);
+            let [_, words] = pair.play(&work, BlockShape::ONE)?;
+            let row = Row::one_way(Role::Reference, format!("{size} B, two programs, {series}"), &words[2..]);
             run.recorder.row(row.at(&series, size));
         }
     }
     Ok(())
 }
 
-/// Plain clients of a server block.
+/// Measures plain clients of a server block.
 fn plain_clients(run: &mut Run<'_>, args: &LatencyArgs, device: &str, sizes: &[u64]) -> Outcome<()> {
     for spin in [true, false] {
-        let mut pair = Pair::mixed(run.proxy()?, device, Means::Tcp { spin }, false, args.pair.address)?;
+        let mut pair =
+            Pair::mixed(run.proxy()?, device, EndpointKind::Tcp { spin }, false, args.pair.address)?;
         for &size in sizes {
             let work = Work::Echo { size, rounds: rounds(size, run.effort) };
             let [_, words] = pair.play(&work, args.shape(size))?;
@@ -179,11 +187,11 @@ fn plain_clients(run: &mut Run<'_>, args: &LatencyArgs, device: &str, sizes: &[u
     Ok(())
 }
 
-/// Parts of a block, with small messages.
+/// Measures parts of a block, with small messages.
 fn groups(run: &mut Run<'_>, args: &LatencyArgs, pair: &mut Pair) -> Outcome<()> {
     for group in [Cooperation::Warp, Cooperation::Thread] {
         for size in [64, 1024] {
-            let shape = Shape { threads: args.threads.min(32), group };
+            let shape = BlockShape { threads: args.threads.min(32), group };
             let [_, words] = pair.play(&Work::Echo { size, rounds: rounds(size, run.effort) }, shape)?;
             let name = format!("{size} B{}", pair.shape_suffix(shape));
             let series = format!("gpunet, {}", group.name());

@@ -1,6 +1,6 @@
 //! Many open sockets of which few are busy.
 
-mod peer;
+mod plain;
 
 use super::{Run, crowd, crowd::Crowd};
 use crate::bench::{Bench, Outcome};
@@ -18,11 +18,11 @@ use std::time::Duration;
 const SIZE: u64 = 64;
 /// The rings of busy streams.
 const RING: u64 = 64 << 10;
-/// Round trips of a pair that are taken down.
+/// Round trips of a pair that are recorded.
 const SAMPLES: u64 = 50_000;
 /// Descriptors for everything but the sockets.
 const DESCRIPTORS: u64 = 500;
-/// So many sockets are enough to say what memory one takes.
+/// With this many sockets the memory of one can be measured.
 const MANY: u64 = 1000;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
@@ -36,7 +36,7 @@ struct Scene {
     counts: Vec<u64>,
 }
 
-/// One connection to 10,000 open sockets, over tcp and over peer, with one busy pair and with several.
+/// Measures one connection to 10,000 open sockets, over tcp and over peer, with one busy pair and with several.
 pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
     let descriptors = process::more_descriptors();
     let most = descriptors.saturating_sub(DESCRIPTORS);
@@ -72,7 +72,7 @@ pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
 }
 
 impl Scene {
-    /// A table: floors and peers with each number of sockets, then blocks.
+    /// A table: floors and references with each number of sockets, then blocks.
     fn play(&self, run: &mut Run<'_>) -> Outcome<()> {
         let bench = run.open()?;
         let transport = self.transport.name();
@@ -89,9 +89,9 @@ impl Scene {
         };
         if plain {
             for &sockets in &self.counts {
-                peer::record(run, kind, self, sockets)?;
+                plain::record(run, kind, self, sockets)?;
             }
-            run.recorder.note("peers: threads of this process");
+            run.recorder.note("references: threads of this process");
         }
         if self.busy == 1 {
             self.floors(run, &bench)?;
@@ -107,7 +107,7 @@ impl Scene {
             );
         }
         if run.proxy.names_a_daemon() {
-            run.recorder.note("what the proxy takes is measured in this process: run it without --daemon");
+            run.recorder.note("processor time is measured in this process: run it without --daemon");
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Scene {
         counted(self.busy, "busy pair")
     }
 
-    /// How many sockets are silent, of so many.
+    /// How many of `sockets` sockets are silent.
     fn silent(&self, sockets: u64) -> u64 {
         sockets.saturating_sub(2 * u64::from(self.busy))
     }
@@ -134,7 +134,7 @@ impl Scene {
             let (times, what): (Option<Percentiles>, _) = if over_peer {
                 (Some(hand.clone()), "data and flag, two ways")
             } else {
-                let plain = run.recorder.times(&peer::series(Kind::Tcp, true), sockets);
+                let plain = run.recorder.times(&plain::series(Kind::Tcp, true), sockets);
                 (plain.map(|plain| plain.plus(&hand)), "plain TCP and two hand-offs to the device (sum)")
             };
             if let Some(times) = times {

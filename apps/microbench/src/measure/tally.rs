@@ -1,9 +1,9 @@
-//! What verified streams over many shapes have come to.
+//! The results of verified streams over many shapes.
 
 use crate::bench::Outcome;
 use crate::report::{Recorder, Role, Row};
 
-/// What shapes have come to.
+/// Counts of verified bytes and of failed shapes.
 #[derive(Default)]
 pub(super) struct Tally {
     wrong: u64,
@@ -11,7 +11,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Takes down the bytes of a shape that were verified, or what was wrong.
+    /// Records the verified bytes of a shape, or what was wrong.
     pub fn take(&mut self, recorder: &mut Recorder, name: &str, verdict: Outcome<u64>) {
         match verdict {
             Ok(bytes) => {
@@ -25,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// The verdict; says whether every byte came right.
+    /// Records the verdict; returns whether every byte arrived intact.
     pub fn end(self, recorder: &mut Recorder) -> bool {
         let good = self.wrong == 0;
         let verdict = if good { "all shapes right" } else { "SOME SHAPES FAILED" };
@@ -34,7 +34,7 @@ impl Tally {
     }
 }
 
-/// Those shapes whose blocks have at most so many threads; an error if there are none, which nobody would call right.
+/// Returns the shapes whose blocks have at most `widest` threads; an error if there are none: nothing would be checked.
 pub(super) fn at_most<S>(shapes: Vec<S>, widest: u32, threads: impl Fn(&S) -> u32) -> Outcome<Vec<S>> {
     let shapes: Vec<S> = shapes.into_iter().filter(|shape| threads(shape) <= widest).collect();
     if shapes.is_empty() { Err(format!("no shape has at most {widest} threads").into()) } else { Ok(shapes) }

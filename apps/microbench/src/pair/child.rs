@@ -1,21 +1,22 @@
-//! Ends in processes of their own: tasks go to them as JSON lines, results come back as such.
+//! Ends in processes of their own, which get tasks and return results as JSON lines.
 
 use super::task::Task;
 use crate::bench::Outcome;
+use crate::json_lines;
 use crate::process::start_bound;
 use crate::scratch::Scratch;
 use gpunet_app::proxy::ProxyArgs;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A line from a child.
+/// What a child reports, as a line.
 #[derive(Deserialize, Serialize)]
-pub(super) enum Line {
-    /// It is attached.
+pub(super) enum PairEvent {
+    /// The child is attached.
     Ready {
         name: String,
         gpu: bool,
@@ -26,7 +27,7 @@ pub(super) enum Line {
 }
 
 /// A process that is an end.
-pub struct Child {
+pub struct EndProcess {
     name: String,
     gpu: bool,
     process: Process,
@@ -34,7 +35,7 @@ pub struct Child {
     lines: BufReader<ChildStdout>,
 }
 
-/// A process that ends with its owner.
+/// A process that ends with its owner, which gives it some time.
 struct Process(std::process::Child);
 
 impl Drop for Process {
@@ -51,14 +52,14 @@ impl Drop for Process {
     }
 }
 
-impl Drop for Child {
+impl Drop for EndProcess {
     fn drop(&mut self) {
         // No more tasks: it ends.
         drop(self.tasks.take());
     }
 }
 
-impl Child {
+impl EndProcess {
     /// Starts a process that attaches a device to a daemon.
     pub fn attached(role: &str, device: &str, daemon: &Path) -> Outcome<Self> {
         Self::start_process(role, device, Some(daemon))
@@ -80,17 +81,17 @@ impl Child {
         let tasks = process.stdin.take();
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
         let mut child = Self { name: String::new(), gpu: false, process: Process(process), tasks, lines };
-        match child.line()? {
-            Line::Ready { name, gpu } => {
+        match child.event()? {
+            PairEvent::Ready { name, gpu } => {
                 (child.name, child.gpu) = (name, gpu);
                 Ok(child)
             }
-            Line::Failed(reason) => Err(reason.into()),
-            Line::Words(_) => Err("a line out of turn".into()),
+            PairEvent::Failed(reason) => Err(reason.into()),
+            PairEvent::Words(_) => Err("an unexpected event".into()),
         }
     }
 
-    /// Its number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.0.id()
     }
@@ -100,7 +101,7 @@ impl Child {
         &self.name
     }
 
-    /// Says whether that is a GPU.
+    /// Returns whether that is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
     }
@@ -108,26 +109,23 @@ impl Child {
     /// Begins a task.
     pub fn start(&mut self, task: &Task) -> Outcome<()> {
         let tasks = self.tasks.as_mut().ok_or("the process was told to end")?;
-        writeln!(tasks, "{}", serde_json::to_string(task)?)?;
-        Ok(tasks.flush()?)
+        json_lines::write(tasks, task)
     }
 
     /// Waits for its result.
     pub fn finish(&mut self) -> Outcome<Vec<u64>> {
-        match self.line()? {
-            Line::Words(words) => Ok(words),
-            Line::Failed(reason) => Err(reason.into()),
-            Line::Ready { .. } => Err("a line out of turn".into()),
+        match self.event()? {
+            PairEvent::Words(words) => Ok(words),
+            PairEvent::Failed(reason) => Err(reason.into()),
+            PairEvent::Ready { .. } => Err("an unexpected event".into()),
         }
     }
 
-    fn line(&mut self) -> Outcome<Line> {
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            let status = self.process.0.try_wait()?;
-            return Err(format!("the process has ended: {status:?}").into());
+    fn event(&mut self) -> Outcome<PairEvent> {
+        match json_lines::read(&mut self.lines)? {
+            Some(event) => Ok(event),
+            None => Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into()),
         }
-        Ok(serde_json::from_str(&line)?)
     }
 }
 

@@ -1,8 +1,8 @@
 //! One end of a measurement: a device of this process, or a process of its own.
 
-use super::child::Child;
+use super::child::EndProcess;
 use super::plain;
-use super::task::{Means, Side, Task, Work};
+use super::task::{EndpointKind, Side, Task, Work};
 use crate::bench::{Bench, Job, Outcome};
 use gpunet_bench_kernel::{Duplex, Flow, PingPong};
 use gpunet_device::Options;
@@ -12,10 +12,10 @@ use std::thread::{Builder, JoinHandle};
 /// An end.
 pub enum End {
     Here(Here),
-    Child(Child),
+    Child(EndProcess),
 }
 
-/// A device of this process, or none for plain sockets, and what it does at the moment.
+/// A device of this process, or none for plain sockets, and what it currently runs.
 pub struct Here {
     bench: Option<Bench>,
     running: Option<Running>,
@@ -45,7 +45,7 @@ impl End {
         }
     }
 
-    /// Says whether it is a GPU.
+    /// Returns whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         match self {
             Self::Here(here) => here.bench.as_ref().is_some_and(Bench::is_gpu),
@@ -69,7 +69,7 @@ impl End {
         }
     }
 
-    /// Begins its part.
+    /// Starts its part.
     pub fn start(&mut self, task: &Task) -> Outcome<()> {
         match self {
             Self::Here(here) => here.start(task),
@@ -77,7 +77,7 @@ impl End {
         }
     }
 
-    /// Waits for the end of its part, and returns what it has left.
+    /// Waits for the end of its part, and returns its words.
     pub fn finish(&mut self) -> Outcome<Vec<u64>> {
         match self {
             Self::Here(here) => here.finish(),
@@ -86,17 +86,17 @@ impl End {
     }
 }
 
-/// No call of a kernel waits longer.
+/// The timeout of every call of a kernel.
 pub const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl Here {
     fn start(&mut self, task: &Task) -> Outcome<()> {
-        self.running = Some(match (task.means, &self.bench) {
-            (Means::Gpunet(_), Some(bench)) => {
+        self.running = Some(match (task.kind, &self.bench) {
+            (EndpointKind::Gpunet(_), Some(bench)) => {
                 let (launch, job) = kernel(bench, task)?;
                 Running::Kernel(launch, job)
             }
-            (Means::Gpunet(_), None) => return Err("this end has no device".into()),
+            (EndpointKind::Gpunet(_), None) => return Err("this end has no device".into()),
             _ => {
                 let task = task.clone();
                 Running::Thread(Builder::new().spawn(move || plain::run(&task))?)
@@ -109,17 +109,17 @@ impl Here {
         match (self.running.take(), &self.bench) {
             (Some(Running::Thread(thread)), _) => Ok(thread.join().map_err(|_| "the thread panicked")??),
             (Some(Running::Kernel(launch, job)), Some(bench)) => bench.finish(launch, &job),
-            _ => Err("nothing was begun".into()),
+            _ => Err("nothing was started".into()),
         }
     }
 }
 
 /// Starts the kernel of a task.
 fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
-    let Means::Gpunet(transport) = task.means else { return Err("no kernel has plain sockets".into()) };
+    let EndpointKind::Gpunet(transport) = task.kind else { return Err("no kernel has plain sockets".into()) };
     let threads = bench.threads(task.shape.threads);
     let options = Options::DEFAULT.with_transport(transport.kind()).with_timeouts(PATIENCE_NS, PATIENCE_NS);
-    let (addr, ends, group) = (task.place(), task.side.ends(), task.shape.group.kind() as u32);
+    let (addr, ends, group) = (task.sock_addr(), task.side.ends(), task.shape.group.kind() as u32);
     let blocks = |pairs: u32| if task.side == Side::Both { 2 * pairs } else { pairs };
     match task.work {
         Work::Echo { size, rounds } => {
@@ -150,7 +150,7 @@ fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
                 message: flow.message,
                 bytes: flow.bytes,
                 connections: flow.connections,
-                way: flow.way as u32,
+                way: flow.direction as u32,
                 ends: ends as u32,
                 group,
                 zero_copy: u64::from(flow.zero_copy),

@@ -1,44 +1,44 @@
-//! The peers of streams: the same work by a thread with a TCP or a Unix-domain socket.
+//! The references of streams: the same work by a thread with a TCP or a Unix-domain socket.
 //!
 //! Each end of such a pair is a process of its own, as plain programs are.
 
-use super::task::{Flow, Means, Side, Task, Way, Work};
+use super::task::{Direction, EndpointKind, Flow, Side, Task, Work};
 use crate::sockets::abstract_name;
+use gpunet_device::now_ns;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// How long an end waits for the other to come.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a spinning end looks in vain before it lets others have the processor in between: the other end may be
-/// among them.
+/// How long an end waits for the other one.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// How often a spinning end polls in vain before it yields the processor between polls: the other end may need it.
 const LOOKS: u32 = 4000;
 
 /// A connected socket of either kind.
-trait Socket: Read + Write + Send {
+trait PlainSocket: Read + Write + Send {
     /// Calls spin from now on, or block.
     fn spin(&self, spin: bool) -> Result<()>;
 }
 
-impl Socket for TcpStream {
+impl PlainSocket for TcpStream {
     fn spin(&self, spin: bool) -> Result<()> {
         self.set_nonblocking(spin)
     }
 }
 
-impl Socket for UnixStream {
+impl PlainSocket for UnixStream {
     fn spin(&self, spin: bool) -> Result<()> {
         self.set_nonblocking(spin)
     }
 }
 
-/// Looks in vain, one after another.
+/// Polls in vain, one after another.
 #[derive(Default)]
 struct Looks(u32);
 
 impl Looks {
-    /// Between two of them.
+    /// Pauses between two of them.
     fn pause(&mut self) {
         if self.0 < LOOKS {
             self.0 += 1;
@@ -49,8 +49,8 @@ impl Looks {
     }
 }
 
-/// Plays one end of one pair, or of some; returns words as the kernels do: for an echo two outcomes and
-/// the client's nanoseconds per round, for a flow bytes, begin, end and calls of each pair.
+/// Runs one end of one or several pairs; returns words as the kernels do: for an echo two outcomes and
+/// the client's nanoseconds per round, for a flow the bytes, start, end and calls of each pair.
 pub fn run(task: &Task) -> Result<Vec<u64>> {
     match task.work {
         Work::Echo { size, rounds } => {
@@ -58,7 +58,7 @@ pub fn run(task: &Task) -> Result<Vec<u64>> {
             echo(&mut *socket, task.side, size as usize, rounds)
         }
         Work::Flow(work) => {
-            // All of a server listen before the first accepts.
+            // All listeners of a server listen before the first one accepts.
             let pairs: Result<Vec<_>> = (0..work.pairs)
                 .map(|pair| {
                     let task = task.clone();
@@ -76,48 +76,48 @@ pub fn run(task: &Task) -> Result<Vec<u64>> {
     }
 }
 
-fn open(task: &Task, pair: u16) -> Result<Box<dyn Socket>> {
+fn open(task: &Task, pair: u16) -> Result<Box<dyn PlainSocket>> {
     let mut addr = task.addr;
     addr.set_port(addr.port() + pair);
     let name = || abstract_name(&format!("gpunet-bench-{}-{}", task.run, addr.port()));
-    let (socket, spin): (Box<dyn Socket>, bool) = match (task.means, task.side) {
-        (Means::Tcp { spin }, Side::Server) => {
+    let (socket, spin): (Box<dyn PlainSocket>, bool) = match (task.kind, task.side) {
+        (EndpointKind::Tcp { spin }, Side::Server) => {
             let listener = TcpListener::bind(addr)?;
             listener.set_nonblocking(true)?;
-            let stream = accept(PATIENCE, || listener.accept())?.0;
+            let stream = accept(TIMEOUT, || listener.accept())?.0;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
-        (Means::Tcp { spin }, _) => {
-            let stream = patiently(|| TcpStream::connect(addr))?;
+        (EndpointKind::Tcp { spin }, _) => {
+            let stream = retry_connect(|| TcpStream::connect(addr))?;
             stream.set_nodelay(true)?;
             (Box::new(stream), spin)
         }
-        (Means::Unix { spin }, Side::Server) => {
+        (EndpointKind::Unix { spin }, Side::Server) => {
             let listener = UnixListener::bind_addr(&name()?)?;
             listener.set_nonblocking(true)?;
-            (Box::new(accept(PATIENCE, || listener.accept())?.0), spin)
+            (Box::new(accept(TIMEOUT, || listener.accept())?.0), spin)
         }
-        (Means::Unix { spin }, _) => {
+        (EndpointKind::Unix { spin }, _) => {
             let name = name()?;
-            (Box::new(patiently(|| UnixStream::connect_addr(&name))?), spin)
+            (Box::new(retry_connect(|| UnixStream::connect_addr(&name))?), spin)
         }
-        (Means::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
+        (EndpointKind::Gpunet(_), _) => return Err(ErrorKind::InvalidInput.into()),
     };
     socket.spin(spin)?;
     Ok(socket)
 }
 
-/// Asks a listener that does not block until somebody comes: a client that has failed never does.
-fn accept<T>(patience: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-    let limit = Instant::now() + patience;
+/// Polls a non-blocking listener until a client connects, with a timeout: a client that has failed never connects.
+fn accept<T>(timeout: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = Instant::now() + timeout;
     loop {
         match ask() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if Instant::now() > limit {
                     return Err(Error::new(
                         ErrorKind::TimedOut,
-                        format!("nobody connected within {patience:?}"),
+                        format!("nobody connected within {timeout:?}"),
                     ));
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -127,9 +127,9 @@ fn accept<T>(patience: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T
     }
 }
 
-/// Tries again while the other end does not listen yet.
-fn patiently<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
-    let limit = Instant::now() + PATIENCE;
+/// Retries while the other end does not listen yet.
+fn retry_connect<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = Instant::now() + TIMEOUT;
     loop {
         match connect() {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < limit => {
@@ -140,11 +140,11 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-fn echo(socket: &mut dyn Socket, side: Side, size: usize, rounds: u64) -> Result<Vec<u64>> {
+fn echo(socket: &mut dyn PlainSocket, side: Side, size: usize, rounds: u64) -> Result<Vec<u64>> {
     let mut message = vec![7; size];
     let mut words = vec![0; 2];
     if side == Side::Server {
-        // A kernel that has measured ends the stream.
+        // The client ends the stream when it has measured.
         while read(socket, &mut message)? {
             write(socket, &message)?;
             words[0] += 1;
@@ -163,11 +163,11 @@ fn echo(socket: &mut dyn Socket, side: Side, size: usize, rounds: u64) -> Result
     Ok(words)
 }
 
-fn flow(socket: &mut dyn Socket, task: &Task, work: Flow, pair: u32) -> Result<Vec<u64>> {
-    let client_sends = match work.way {
-        Way::ToServer => true,
-        Way::ToClient => false,
-        Way::Both => pair.is_multiple_of(2),
+fn flow(socket: &mut dyn PlainSocket, task: &Task, work: Flow, pair: u32) -> Result<Vec<u64>> {
+    let client_sends = match work.direction {
+        Direction::ToServer => true,
+        Direction::ToClient => false,
+        Direction::Both => pair.is_multiple_of(2),
     };
     let mut buffer = vec![1; work.message as usize];
     let (mut moved, mut calls, mut looks) = (0, 0, Looks::default());
@@ -198,13 +198,8 @@ fn flow(socket: &mut dyn Socket, task: &Task, work: Flow, pair: u32) -> Result<V
     Ok(vec![moved, start, now_ns(), calls])
 }
 
-/// This process's clock: only differences are of use.
-fn now_ns() -> u64 {
-    gpunet_device::now_ns()
-}
-
-/// Fills `message`, on a non-blocking socket by asking again and again; false at the stream's end.
-fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
+/// Fills `message`, polling a non-blocking socket; returns false at the stream's end.
+fn read(socket: &mut dyn PlainSocket, message: &mut [u8]) -> Result<bool> {
     let (mut have, mut looks) = (0, Looks::default());
     while have < message.len() {
         match socket.read(&mut message[have..]) {
@@ -218,7 +213,7 @@ fn read(socket: &mut dyn Socket, message: &mut [u8]) -> Result<bool> {
     Ok(true)
 }
 
-fn write(socket: &mut dyn Socket, message: &[u8]) -> Result<()> {
+fn write(socket: &mut dyn PlainSocket, message: &[u8]) -> Result<()> {
     let (mut sent, mut looks) = (0, Looks::default());
     while sent < message.len() {
         match socket.write(&message[sent..]) {
@@ -232,25 +227,25 @@ fn write(socket: &mut dyn Socket, message: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::task::Shape;
+    use super::super::task::BlockShape;
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn task(means: Means, side: Side, port: u16) -> Task {
+    fn task(kind: EndpointKind, side: Side, port: u16) -> Task {
         let work = Work::Echo { size: 64, rounds: 20 };
         let addr = (Ipv4Addr::LOCALHOST, port).into();
-        Task { work, means, side, addr, shape: Shape::ONE, run: std::process::id() }
+        Task { work, kind, side, addr, shape: BlockShape::ONE, run: std::process::id() }
     }
 
     #[test]
     fn two_ends_meet_and_leave_nothing() {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         for spin in [false, true] {
-            for means in [Means::Tcp { spin }, Means::Unix { spin }] {
-                let server = std::thread::spawn(move || run(&task(means, Side::Server, free)));
-                let words = run(&task(means, Side::Client, free)).unwrap();
-                assert_eq!((words[1], words.len()), (20, 22), "{means:?}");
-                assert_eq!(server.join().unwrap().unwrap(), [20, 0], "{means:?}");
+            for kind in [EndpointKind::Tcp { spin }, EndpointKind::Unix { spin }] {
+                let server = std::thread::spawn(move || run(&task(kind, Side::Server, free)));
+                let words = run(&task(kind, Side::Client, free)).unwrap();
+                assert_eq!((words[1], words.len()), (20, 22), "{kind:?}");
+                assert_eq!(server.join().unwrap().unwrap(), [20, 0], "{kind:?}");
             }
         }
     }

@@ -1,18 +1,18 @@
-//! What a process does that is an end.
+//! The main function of a process that is an end.
 
-use super::child::Line;
+use super::child::PairEvent;
 use super::end::End;
 use super::task::Task;
 use crate::bench::{Bench, Outcome};
+use crate::json_lines;
 use clap::Args;
 use gpunet_proxy::Config;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What `end` takes. Other subcommands start it.
 #[derive(Args, Clone, Debug)]
 pub struct EndArgs {
-    /// Which end it is; for people who look at the list of processes.
+    /// Which end it is, for people who read the list of processes.
     #[arg(long)]
     role: String,
     /// Where a gpunetd listens. Without it the end has plain sockets only.
@@ -20,7 +20,7 @@ pub struct EndArgs {
     attach: Option<PathBuf>,
 }
 
-/// `end`: does the tasks that come in as lines, until there are no more.
+/// `end`: runs the tasks that come in as lines, until there are no more.
 pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
     let end = match &args.attach {
         None => Ok(End::plain()),
@@ -29,16 +29,16 @@ pub fn serve(device: &str, args: &EndArgs) -> Outcome<bool> {
     let mut end = match end {
         Ok(end) => end,
         Err(error) => {
-            say(&Line::Failed(format!("{} on {device}: {error}", args.role)))?;
+            report(&PairEvent::Failed(format!("{} on {device}: {error}", args.role)))?;
             return Ok(false);
         }
     };
-    say(&Line::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
+    report(&PairEvent::Ready { name: end.name().to_owned(), gpu: end.is_gpu() })?;
     for line in std::io::stdin().lines() {
         let task: Task = serde_json::from_str(&line?)?;
-        say(&match end.start(&task).and_then(|()| end.finish()) {
-            Ok(words) => Line::Words(words),
-            Err(error) => Line::Failed(error.to_string()),
+        report(&match end.start(&task).and_then(|()| end.finish()) {
+            Ok(words) => PairEvent::Words(words),
+            Err(error) => PairEvent::Failed(error.to_string()),
         })?;
     }
     Ok(true)
@@ -49,8 +49,6 @@ fn attached(path: &Path, device: &str) -> Outcome<Bench> {
     Bench::attach(&gpunet_proxy::attach(path, Config::default())?, device)
 }
 
-fn say(line: &Line) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(line)?)?;
-    Ok(out.flush()?)
+fn report(event: &PairEvent) -> Outcome<()> {
+    json_lines::write(&mut std::io::stdout().lock(), event)
 }

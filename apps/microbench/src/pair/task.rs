@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 pub enum Work {
     /// The client measures round trips.
     Echo { size: u64, rounds: u64 },
-    /// Each client sends `bytes`, each server receives them; or the other way, or both.
+    /// Each client sends `bytes` to its server, or the other way round, or both.
     Flow(Flow),
-    /// Verified streams both ways.
+    /// Verified streams in both directions.
     Duplex { pairs: u32, ring: u64, message: u64, bytes: u64, rounds: u64 },
 }
 
-/// Bytes as fast as they go.
+/// Bytes at full speed.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Flow {
     /// Pairs of blocks.
@@ -28,23 +28,23 @@ pub struct Flow {
     pub message: u64,
     /// Bytes of each pair.
     pub bytes: u64,
-    pub way: Way,
+    pub direction: Direction,
     /// Written and read in the rings, without a copy.
     pub zero_copy: bool,
 }
 
-/// Which ends send.
+/// Which ends of a flow send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Way {
+pub enum Direction {
     #[default]
     ToServer = 1,
     ToClient = 0,
-    /// Even pairs one way, odd pairs the other.
+    /// Even pairs to the server, odd pairs to the client.
     Both = 2,
 }
 
 impl Work {
-    /// The outcomes among the words that one end has left; none where the words behind them say more.
+    /// Returns the outcomes among the words that one end has left; none where its other words say more.
     pub fn outcomes(&self, serves: bool, words: &[u64]) -> Vec<u64> {
         match self {
             Self::Echo { .. } => words.iter().copied().skip(usize::from(!serves)).take(1).collect(),
@@ -80,9 +80,9 @@ impl Transport {
     }
 }
 
-/// By what an end takes part.
+/// What plays an end, and over which sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Means {
+pub enum EndpointKind {
     /// A kernel with sockets of gpunet.
     Gpunet(Transport),
     /// A thread with a TCP socket; it spins on it, or blocks.
@@ -91,7 +91,7 @@ pub enum Means {
     Unix { spin: bool },
 }
 
-impl Means {
+impl EndpointKind {
     /// What carries the bytes.
     pub const fn name(self) -> &'static str {
         match self {
@@ -131,13 +131,13 @@ impl Cooperation {
 
 /// Threads per block, and which of them use the stream.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct Shape {
+pub struct BlockShape {
     pub threads: u32,
     pub group: Cooperation,
 }
 
-impl Shape {
-    /// Where there is no choice.
+impl BlockShape {
+    /// Where there is only one choice.
     pub const ONE: Self = Self { threads: 1, group: Cooperation::Block };
 }
 
@@ -145,18 +145,18 @@ impl Shape {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Task {
     pub work: Work,
-    pub means: Means,
-    /// Which ends of the pairs it plays.
+    pub kind: EndpointKind,
+    /// Which ends of the pairs it runs.
     pub side: Side,
-    /// First meeting place; the port also names a Unix socket.
+    /// Where the first pair meets; the port is also part of a Unix socket's name.
     pub addr: SocketAddr,
-    /// On a GPU.
-    pub shape: Shape,
-    /// Tells apart what several programs on a machine do at a time.
+    /// The shape of blocks on a GPU.
+    pub shape: BlockShape,
+    /// A number that tells apart programs that run at the same time.
     pub run: u32,
 }
 
-/// The ends of pairs that somebody plays.
+/// The ends of pairs that a task runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Side {
     Server,
@@ -165,7 +165,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// As kernels know it.
+    /// The same for a kernel.
     pub const fn ends(self) -> Ends {
         match self {
             Self::Server => Ends::Servers,
@@ -176,8 +176,8 @@ impl Side {
 }
 
 impl Task {
-    /// The meeting place, for a kernel.
-    pub fn place(&self) -> SockAddr {
+    /// The first address, for a kernel.
+    pub fn sock_addr(&self) -> SockAddr {
         SockAddr::from(self.addr)
     }
 }
@@ -189,10 +189,10 @@ pub struct Ports {
     next: u16,
 }
 
-/// Ports that Linux gives nobody by itself begin below this.
+/// Ports up to this lie below the ephemeral ports that Linux assigns.
 const LAST: u16 = 31_500;
 const FIRST: u16 = 20_000;
-/// Processes with neighbouring numbers begin so far from each other: several may run at the same time.
+/// Distance between the first ports of processes with neighbouring ids: several may run at the same time.
 const APART: u32 = 40;
 
 impl Ports {
@@ -202,7 +202,7 @@ impl Ports {
         Self { ip, next: FIRST + (std::process::id() % places * APART) as u16 }
     }
 
-    /// So many in a row.
+    /// Returns the first of `ports` ports in a row.
     pub fn take(&mut self, ports: u16) -> SocketAddr {
         let port = if self.next > LAST - ports { FIRST } else { self.next };
         self.next = port + ports;

@@ -1,4 +1,4 @@
-//! Where a report is kept: files, asked for before anything is measured.
+//! The files of a report, checked before anything is measured.
 
 use super::Report;
 use crate::bench::Outcome;
@@ -8,47 +8,47 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// `--json`: the file that always has everything so far.
+/// `--json`: a file that always holds the report so far.
 pub struct Json {
     /// As the command line names it.
     named: PathBuf,
-    place: Place,
+    destination: Destination,
 }
 
-enum Place {
-    /// A regular file, or none yet: replaced as a whole, so that there is never half a report.
+enum Destination {
+    /// A regular file, or none yet. It is replaced as a whole, so that it never holds half a report.
     File(PathBuf),
-    /// Anything else, such as /dev/stdout: written when everything is there.
+    /// Anything else, such as /dev/stdout. It is written once, when the report is complete.
     Stream,
 }
 
 impl Json {
-    /// Says what is wrong with the place, if something is.
+    /// Checks that the report can be written there.
     pub fn new(named: &Path) -> Outcome<Self> {
-        let place = if is_stream(named) {
-            Place::Stream
+        let destination = if is_stream(named) {
+            Destination::Stream
         } else {
-            // A link stays one.
+            // A link stays a link.
             let path = std::fs::canonicalize(named).unwrap_or_else(|_| named.to_owned());
             check(&path).map_err(|error| failed("--json", named, &error))?;
-            Place::File(path)
+            Destination::File(path)
         };
-        Ok(Self { named: named.to_owned(), place })
+        Ok(Self { named: named.to_owned(), destination })
     }
 
-    /// Writes what there is; to a stream only if this is all.
+    /// Writes the report so far; to a stream only if it is complete.
     pub fn save(&self, report: &Report, all: bool) -> Outcome<()> {
         let text = serde_json::to_string_pretty(report)? + "\n";
-        let saved = match &self.place {
-            Place::File(path) => replace(path, &text),
-            Place::Stream if all => append(&self.named, &text),
-            Place::Stream => Ok(()),
+        let saved = match &self.destination {
+            Destination::File(path) => replace(path, &text),
+            Destination::Stream if all => append(&self.named, &text),
+            Destination::Stream => Ok(()),
         };
         saved.map_err(|error| failed("--json", &self.named, &error))
     }
 }
 
-/// Says what is wrong with a file that `option` is to be written to, if something is.
+/// Checks that the file that `option` names can be written.
 pub fn check_target(option: &str, path: &Path) -> Outcome<()> {
     if is_stream(path) { Ok(()) } else { check(path).map_err(|error| failed(option, path, &error)) }
 }
@@ -57,13 +57,13 @@ fn failed(option: &str, path: &Path, error: &io::Error) -> Box<dyn std::error::E
     format!("{option} {}: {error}", path.display()).into()
 }
 
-/// What is there and is neither a file nor a folder; names of descriptors, whatever is behind them.
+/// Returns whether the path is neither a file nor a folder, or names a descriptor.
 fn is_stream(path: &Path) -> bool {
     let other = path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
     other || ["/dev/", "/proc/"].iter().any(|folder| path.starts_with(folder))
 }
 
-/// A file can be written there: one that is there may be changed, else it may be made in its folder.
+/// Checks that a file can be written there: an existing one may be changed, a new one may be created in its folder.
 fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -77,7 +77,7 @@ fn check(path: &Path) -> io::Result<()> {
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path)?;
     let replaced = std::fs::write(new.path(), text).and_then(|()| std::fs::rename(new.path(), path));
-    // A folder may forbid what a file allows.
+    // The folder may be read-only while the file is writable.
     replaced.or_else(|_| std::fs::write(path, text))
 }
 
@@ -85,7 +85,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().append(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// A file in the same folder, gone when it is dropped.
+/// A file in the same folder, removed when it is dropped.
 fn beside(path: &Path) -> io::Result<Scratch> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let new = format!(".{}.{}", name.to_string_lossy(), std::process::id());
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_stream_gets_the_report_at_the_end() {
         let json = Json::new(Path::new("/dev/null")).unwrap();
-        assert!(matches!(json.place, Place::Stream));
+        assert!(matches!(json.destination, Destination::Stream));
         json.save(&report(""), false).unwrap();
         json.save(&report(""), true).unwrap();
     }

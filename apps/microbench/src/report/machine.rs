@@ -1,4 +1,4 @@
-//! The machine that the figures are of.
+//! The machine on which the figures were measured.
 
 use gpu_usermap::probe::probe;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use std::fs;
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Machine {
     pub cpu: String,
-    /// Those that this process may use.
+    /// The cores that this process may use.
     pub cores: usize,
-    /// Kernel, and what it runs in, if that is a virtual machine.
+    /// The kernel, and whether it runs in a virtual machine.
     pub system: String,
     /// CUDA's version and the driver's, or why there is none.
     pub driver: String,
@@ -40,6 +40,12 @@ impl Machine {
             driver,
             gpus,
         }
+    }
+
+    /// Its processors and GPUs in words.
+    pub fn hardware(&self) -> String {
+        let gpus = if self.gpus.is_empty() { "no GPU".to_owned() } else { self.gpus.join(", ") };
+        format!("{} x {}; {gpus}", self.cores, self.cpu)
     }
 }
 

@@ -9,13 +9,13 @@ use std::path::Path;
 const BEGIN: &str = "<!-- gpunet-bench: begin -->";
 const END: &str = "<!-- gpunet-bench: end -->";
 
-/// Says what is wrong with a document that tables are to be put into, if something is.
+/// Checks that tables can be inserted into the document.
 pub fn check_page(path: &Path) -> Outcome<()> {
     super::check_target("--tables", path)?;
     page(path, "").map(drop)
 }
 
-/// Puts the tables into a document, in the place of those that are there between its two marks.
+/// Inserts the tables into a document, between its two marks.
 pub fn insert(report: &Report, path: &Path) -> Outcome<()> {
     let text = page(path, &render(report))?;
     Ok(std::fs::write(path, text).map_err(|error| format!("--tables {}: {error}", path.display()))?)
@@ -37,13 +37,8 @@ fn replace(text: &str, tables: &str) -> Option<String> {
 fn render(report: &Report) -> String {
     let machine = &report.machine;
     let mut out = String::new();
-    let gpus = if machine.gpus.is_empty() { "no GPU".to_owned() } else { machine.gpus.join(", ") };
     let _ = writeln!(out, "\n    {}\n", report.command);
-    let _ = writeln!(
-        out,
-        "{} x {}; {gpus}; CUDA driver: {}; {}.\n",
-        machine.cores, machine.cpu, machine.driver, machine.system
-    );
+    let _ = writeln!(out, "{}; CUDA driver: {}; {}.\n", machine.hardware(), machine.driver, machine.system);
     for table in &report.tables {
         one(&mut out, table);
     }
@@ -72,7 +67,7 @@ fn one(out: &mut String, table: &Table) {
     }
 }
 
-/// A line for each place, a column for each series.
+/// A line for each x, a column for each series.
 fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
     let mut series: Vec<(Role, &str)> = Vec::new();
     let mut places: Vec<u64> = Vec::new();
@@ -85,7 +80,7 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
             places.push(x);
         }
     }
-    // Ours first, then what it is compared with.
+    // gpunet first, then what it is compared with.
     series.sort_by_key(|(role, _)| *role as u8);
     places.sort_unstable();
     let (corner, unit) = match axis {

@@ -1,4 +1,4 @@
-//! How far a table is, for people who wait.
+//! The progress of a table.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -12,21 +12,21 @@ impl Progress {
         Self(ProgressBar::hidden())
     }
 
-    /// Begins anew, with so many steps.
+    /// Starts again, with `steps` steps.
     pub fn begin(&mut self, what: &str, steps: usize) {
         // indicatif draws nothing where stderr is no terminal.
         self.0 = ProgressBar::new(steps as u64);
         let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len}, {elapsed}");
         self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         self.0.set_message(what.to_owned());
-        // The clock takes a thread, which indicatif panics without.
+        // The clock needs a thread, without which indicatif panics.
         let has_threads = || Builder::new().spawn(|| ()).is_ok();
         if std::io::stderr().is_terminal() && has_threads() {
             self.0.enable_steady_tick(std::time::Duration::from_millis(200));
         }
     }
 
-    /// One more step is done.
+    /// Advances by one step.
     pub fn step(&self) {
         self.0.set_position((self.0.position() + 1).min(self.0.length().unwrap_or(0)));
     }
@@ -36,7 +36,7 @@ impl Progress {
         self.0.suspend(print);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.0.finish_and_clear();
     }

@@ -2,7 +2,7 @@
 
 use super::{Figure, Ratio, Report, Role, Row, Table};
 
-/// What stands above all tables.
+/// The text above all tables.
 pub fn head(report: &Report) -> String {
     let machine = &report.machine;
     let mut text = format!(
@@ -23,7 +23,7 @@ pub fn table(table: &Table, command: &str) -> String {
 
 /// One row.
 pub fn row(row: &Row) -> String {
-    let name = format!("{:<6} {}", row.role.name(), row.name);
+    let name = format!("{:<9} {}", row.role.name(), row.name);
     let figure = match &row.figure {
         Figure::Time(times) => format!(
             "p50 {:>9.2}  p90 {:>9.2}  p99 {:>9.2}  max {:>10.2} us",
@@ -32,16 +32,16 @@ pub fn row(row: &Row) -> String {
         Figure::Rate { gigabytes_per_second } => format!("{gigabytes_per_second:>13.3} GB/s"),
         Figure::Number { value, unit } => format!("{value:>13.2} {unit}"),
     };
-    format!("{name:<66} {figure}{}", ratios(row))
+    format!("{name:<69} {figure}{}", ratios(row))
 }
 
-/// The floor first, then the peer; of several the one that leaves this row the worst.
+/// The floor first, then the reference; of several the one beside which this row looks worst.
 fn ratios(row: &Row) -> String {
-    let shown = [strictest(row, Role::Floor), strictest(row, Role::Peer)].into_iter().flatten();
+    let shown = [strictest(row, Role::Floor), strictest(row, Role::Reference)].into_iter().flatten();
     shown.map(|ratio| format!("  {:.2}x {}", ratio.ratio, ratio.role.name())).collect()
 }
 
-/// Of times the largest ratio, of rates the smallest. Of other numbers nobody knows which way is better: the first.
+/// The largest ratio of times, the smallest of rates. Of other numbers it is unknown which is better: the first.
 fn strictest(row: &Row, role: Role) -> Option<&Ratio> {
     let mut of_role = row.ratios.iter().filter(|ratio| ratio.role == role);
     match row.figure {
@@ -58,17 +58,22 @@ mod tests {
 
     fn with_ratios(row: Row) -> String {
         let ratio = |role, ratio| Ratio { role, to: String::new(), ratio };
-        let (floor, peer) = (Role::Floor, Role::Peer);
-        let ratios =
-            vec![ratio(floor, 0.5), ratio(floor, 0.75), ratio(peer, 2.0), ratio(peer, 4.0), ratio(peer, 1.5)];
+        let (floor, reference) = (Role::Floor, Role::Reference);
+        let ratios = vec![
+            ratio(floor, 0.5),
+            ratio(floor, 0.75),
+            ratio(reference, 2.0),
+            ratio(reference, 4.0),
+            ratio(reference, 1.5),
+        ];
         super::ratios(&Row { ratios, ..row })
     }
 
     #[test]
     fn of_several_ratios_the_strictest_is_shown() {
-        assert_eq!(with_ratios(Row::all_times(Role::Gpunet, "", &[1])), "  0.75x floor  4.00x peer");
+        assert_eq!(with_ratios(Row::all_times(Role::Gpunet, "", &[1])), "  0.75x floor  4.00x reference");
         let second = Duration::from_secs(1);
-        assert_eq!(with_ratios(Row::rate(Role::Gpunet, "", 1, second)), "  0.50x floor  1.50x peer");
-        assert_eq!(with_ratios(Row::number(Role::Gpunet, "", 1.0, "")), "  0.50x floor  2.00x peer");
+        assert_eq!(with_ratios(Row::rate(Role::Gpunet, "", 1, second)), "  0.50x floor  1.50x reference");
+        assert_eq!(with_ratios(Row::number(Role::Gpunet, "", 1.0, "")), "  0.50x floor  2.00x reference");
     }
 }

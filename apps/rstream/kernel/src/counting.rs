@@ -1,19 +1,19 @@
-//! What transfers are made of: the byte at position `p` of a direction is `p` modulo 256.
+//! The contents of transfers: the byte at position `p` of a direction is `p` modulo 256.
 //!
-//! That is what rstream's buffers hold under `-T v`. A run of such bytes that starts at any position
-//! is found in a buffer that starts at 0 and is one period longer, so a sender writes its buffer
-//! once and sends from different places of it.
+//! That is what rstream's buffers hold under `-T v`. The bytes from any position on are in a buffer
+//! that starts at position 0 and is one period longer, so a sender writes its buffer once and sends
+//! from different offsets in it.
 
 use gpunet_device::{Buffer, Group};
 
-/// After so many bytes they repeat.
+/// The bytes repeat after this many.
 pub(crate) const PERIOD: usize = 256;
 
 /// Bytes of one step.
 const WORD: usize = 8;
 
-/// Loads that a lane has under way before it looks at the first: 256 lanes then have 16 KiB under
-/// way, about what hides the latency of a GPU's memory.
+/// Loads that a lane has in flight before it uses the first: 256 lanes then have 16 KiB in flight,
+/// about what hides the latency of a GPU's memory.
 const IN_FLIGHT: usize = 8;
 
 /// The eight bytes from `position` on, in memory order.
@@ -47,7 +47,7 @@ pub(crate) fn fill<G: Group>(g: &G, buffer: Buffer) {
     }
 }
 
-/// Says whether a buffer holds the bytes from `position` on. All lanes share the work and get the
+/// Returns whether a buffer holds the bytes from `position` on. All lanes share the work and get the
 /// same answer; also a barrier.
 ///
 /// Kept out of line: its loads in flight need registers, and the transfers have none to spare.
@@ -97,8 +97,8 @@ pub(crate) fn is_right<G: Group>(g: &G, buffer: Buffer, position: u64) -> bool {
     g.sum(u32::from(wrong != 0)) == 0
 }
 
-/// The offset of the first byte that is not the one from `position` on, or the length. Byte by byte,
-/// each lane for itself: only to explain.
+/// The offset of the first byte that differs from the bytes from `position` on, or the length. Byte
+/// by byte, each lane for itself: only for the error message.
 #[cold]
 #[inline(never)]
 pub(crate) fn first_wrong(buffer: Buffer, position: u64) -> usize {

@@ -1,4 +1,4 @@
-//! What kernels and host tell each other beside the sockets: rows of 64-bit numbers.
+//! What kernels and host exchange beside the sockets: rows of 64-bit numbers.
 
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, SockAddr};
@@ -40,7 +40,7 @@ fn get(buffer: Buffer, index: usize) -> u64 {
 /// What [`crate::RstreamListen`] leaves: [`Listening::NUMBERS`] numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// 0, or why not.
+    /// 0, or the errno.
     pub errno: i32,
     /// The listener's handle.
     pub handle: i32,
@@ -77,15 +77,15 @@ impl Listening {
 
 /// One test, as the host hands it over: [`Test::NUMBERS`] numbers.
 ///
-/// In each iteration the client sends `count` transfers, and when the server has them all it sends
-/// as many back.
+/// In each iteration the client sends `count` transfers, and when the server has received all it
+/// sends as many back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
     /// Bytes of a transfer.
     pub size: u64,
-    /// Transfers in one direction before it turns.
+    /// Transfers in one direction before the other direction.
     pub count: u64,
-    /// Turns there and back.
+    /// Iterations, each of them there and back.
     pub iterations: u64,
 }
 
@@ -111,10 +111,10 @@ impl Test {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Outcome {
-    /// The kernel never came to it.
+    /// The kernel never got to it.
     #[default]
     NotRun = 0,
-    /// All transfers were made, and what was checked was right.
+    /// All transfers were made, and all checked bytes were right.
     Good = 1,
     /// Nobody was accepted; `detail` is the errno.
     Accept = 2,

@@ -6,7 +6,7 @@ use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, Stream, now_ns,
 };
 
-/// What comes before the transfers of every test: sixteen bytes there and sixteen back, so that both
+/// Bytes exchanged before the transfers of every test: sixteen there and sixteen back, so that both
 /// ends are ready before the clock starts.
 pub const SYNC: Test = Test { size: 16, count: 1, iterations: 1 };
 
@@ -16,7 +16,7 @@ const ALIGN: usize = 16;
 /// Runs tests over one connection, as rstream does. One block.
 ///
 /// Both directions count bytes, and the byte at position `p` is `p` modulo 256: sync bytes are
-/// counted too, a test goes on where the one before ended, and so does a connection.
+/// counted too, a test continues where the one before ended, and so does a connection.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Rstream {
@@ -121,7 +121,7 @@ impl Rstream {
     }
 }
 
-/// The end at work. Equal on all lanes but for the clock, which is the leader's.
+/// The state of the end. Equal on all lanes except the clock, which is the leader's.
 struct End<'a> {
     job: &'a Rstream,
     stream: Stream,
@@ -152,7 +152,7 @@ impl<'a> End<'a> {
         if result.is_ok() {
             result = self.expect_nothing(g);
         }
-        // What matters is said already; a failed connection's close has nothing to add.
+        // The outcome is known already; the close of a failed connection adds nothing.
         let _ = self.stream.close(g);
         result
     }
@@ -162,8 +162,8 @@ impl<'a> End<'a> {
         let index = self.ended.tests as usize;
         let test = Test::load(self.job.tests, index);
         let (mut synced, mut started) = (false, 0);
-        // One place that exchanges keeps the kernel small: a send or a receive is a thousand lines
-        // of PTX.
+        // A single place that exchanges keeps the kernel small: a send or a receive is a thousand
+        // lines of PTX.
         loop {
             self.exchange(g, if synced { test } else { SYNC })?;
             let now = now_ns();
@@ -229,7 +229,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Looks whether more came than was agreed. Only a look: an honest peer may not have ended yet.
+    /// Checks whether more came than was agreed, without waiting: an honest peer may not have ended yet.
     fn expect_nothing<G: Group>(&mut self, g: &G) -> core::result::Result<(), Failure> {
         match self.stream.available(g) {
             Ok(extra @ 1..) => Err(Failure { outcome: Outcome::Extra, detail: extra as u64 }),

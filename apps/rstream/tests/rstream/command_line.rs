@@ -1,6 +1,6 @@
-//! Help, and command lines that are refused.
+//! Help, and bad command lines.
 
-use crate::process::{run, run_on_cpu};
+use crate::program::{run, run_on_cpu};
 use std::net::TcpListener;
 
 #[test]

@@ -1,6 +1,6 @@
 //! Both ends as kernels.
 
-use crate::process::{Server, run_on_cpu};
+use crate::program::{run_on_cpu, serve};
 
 /// Sizes of transfers: one byte, less than a line, whole pages, more than the rings hold, and odd ones.
 const SIZES: [(&str, &str, &str); 6] = [
@@ -16,7 +16,7 @@ const SIZES: [(&str, &str, &str); 6] = [
 fn a_client_and_a_server_process_agree_over_tcp() {
     for (size, count, iterations) in SIZES {
         let test = ["-S", size, "-C", count, "-I", iterations, "--verify", "--transport", "tcp"];
-        let server = Server::start(&test);
+        let server = serve(&test);
         let addr = server.addr.to_string();
         let client = run_on_cpu(&[&["client", &addr], &test[..]].concat());
         assert!(client.status.success(), "{size}: {}{}", client.out, client.err);
@@ -59,7 +59,7 @@ fn small_rings_and_several_lanes_make_no_difference() {
 #[test]
 fn several_clients_are_served_one_after_another() {
     let test = ["-S", "500", "-C", "3", "-I", "2", "--verify", "--connections", "3"];
-    let server = Server::start(&test);
+    let server = serve(&test);
     let addr = server.addr.to_string();
     // Each run counts its bytes from 0 again, on both sides.
     let client = run_on_cpu(&[&["client", &addr, "--json"], &test[..]].concat()).json();
@@ -71,7 +71,7 @@ fn several_clients_are_served_one_after_another() {
 #[test]
 fn a_server_without_end_runs_until_it_is_interrupted() {
     let test = ["-S", "500", "-C", "3", "--verify"];
-    let server = Server::start(&[&test[..], &["--connections", "0"]].concat());
+    let server = serve(&[&test[..], &["--connections", "0"]].concat());
     let addr = server.addr.to_string();
     for _ in 0..2 {
         assert!(run_on_cpu(&[&["client", &addr], &test[..]].concat()).status.success());
@@ -85,7 +85,7 @@ fn a_server_without_end_runs_until_it_is_interrupted() {
         server.out
     );
     // One that was to serve somebody has not done it.
-    let server = Server::start(&test);
+    let server = serve(&test);
     server.interrupt();
     assert_eq!(server.finish().status.code(), Some(130));
 }

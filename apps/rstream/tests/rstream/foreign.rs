@@ -1,19 +1,20 @@
 //! One end a kernel, the other a plain TCP program that speaks the protocol, or breaks it.
 
-use crate::process::{Output, Server, run_on_cpu};
+use crate::process::{Output, Server};
+use crate::program::{run_on_cpu, serve};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What a program at the other end does: rstream's own order of things, on std's sockets.
+/// A program at the other end: the protocol of rstream, on std's sockets.
 struct Peer {
     stream: TcpStream,
     is_client: bool,
-    /// The next byte of each direction. They outlive a connection, as those of rstream do.
+    /// The next byte of each direction. It outlives a connection, as with rstream.
     sent: u8,
     received: u8,
-    /// Which byte of what is sent is to be wrong, from now on.
+    /// Which of the bytes sent from now on is made wrong.
     flip: Option<usize>,
 }
 
@@ -66,7 +67,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Nothing more comes before the other end's end.
+    /// Expects nothing more before the other end ends the stream.
     fn expect_end(&mut self) {
         assert_eq!(self.stream.read(&mut [0; 64]).expect("the other end ends in good order"), 0);
     }
@@ -83,7 +84,7 @@ fn arguments((size, count, iterations): (usize, usize, usize)) -> Vec<String> {
 
 fn server(test: (usize, usize, usize)) -> Server {
     let arguments = arguments(test);
-    Server::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    serve(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Runs a client against `serve`, which gets the first connection.
@@ -129,7 +130,7 @@ const LISTED: [(usize, usize); 4] = [(64, 100_000), (4096, 10_000), (65_536, 100
 
 #[test]
 fn the_default_run_goes_on_counting_over_its_second_connection() {
-    let server = Server::start(&["--all", "--verify", "--transport", "tcp"]);
+    let server = serve(&["--all", "--verify", "--transport", "tcp"]);
     let mut peer = Peer::connect(server.addr);
     LISTED.iter().for_each(|&(size, repeats)| peer.test(size, 1, repeats).expect("a latency test"));
     peer.expect_end();
@@ -143,7 +144,7 @@ fn the_default_run_goes_on_counting_over_its_second_connection() {
 
 #[test]
 fn the_first_of_two_connections_may_fail_and_a_later_client_is_served() {
-    let server = Server::start(&["--all", "--verify", "--transport", "tcp", "--connections", "0"]);
+    let server = serve(&["--all", "--verify", "--transport", "tcp", "--connections", "0"]);
     for _ in 0..2 {
         let mut peer = Peer::connect(server.addr);
         peer.flip = Some(3);
@@ -182,7 +183,7 @@ fn a_flipped_bit_is_caught_by_the_client_and_named() {
 
 #[test]
 fn without_verify_nobody_looks() {
-    let server = Server::start(&["-S", "1000", "-C", "2", "--transport", "tcp"]);
+    let server = serve(&["-S", "1000", "-C", "2", "--transport", "tcp"]);
     let mut peer = Peer::connect(server.addr);
     peer.flip = Some(500);
     peer.test(1000, 2, 1).expect("the server takes what comes");
@@ -207,7 +208,7 @@ fn a_peer_that_leaves_or_sends_too_much_is_said() {
         let _ = peer.stream.read(&mut [0]);
     });
     // Where the seven bytes come later than that look, there is nothing to be said.
-    assert!(output.status.success() || output.err.contains("7 bytes more"), "{}", output.err);
+    assert!(output.status.success() || output.err.contains("7 more bytes"), "{}", output.err);
 }
 
 #[test]

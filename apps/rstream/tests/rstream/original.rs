@@ -1,9 +1,9 @@
 //! The original program, over its plain sockets (`-T s`), as either end. Its rsockets need RDMA; the
 //! protocol is the same.
 //!
-//! It is looked for in `PATH`, or where the variable `RSTREAM` says.
+//! It is searched in `PATH`, or at the path in the variable `RSTREAM`.
 
-use crate::process::{Server, run_on_cpu};
+use crate::program::{run_on_cpu, serve};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
@@ -34,7 +34,7 @@ fn is_installed() -> bool {
     found
 }
 
-/// Waits for its end. It complains on stdout, and not by its exit code alone.
+/// Waits for its end. It reports errors on stdout, not only by its exit code.
 fn check(child: Child) {
     let output: Output = child.wait_with_output().expect("rstream can be waited for");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -47,7 +47,7 @@ fn the_original_is_a_good_client() {
         return;
     }
     for test in TESTS {
-        let server = Server::start(&[&test[..], &["--verify", "--transport", "tcp"]].concat());
+        let server = serve(&[&test[..], &["--verify", "--transport", "tcp"]].concat());
         let port = server.addr.port().to_string();
         check(rstream(&[&["-s", "127.0.0.1", "-p", &port], &test[..]].concat()));
         let server = server.finish();

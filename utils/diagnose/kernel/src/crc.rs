@@ -1,4 +1,4 @@
-//! CRC-32 (IEEE 802.3, as in zlib), bit by bit: no table, nothing that host and device could share a fault in.
+//! CRC-32 (IEEE 802.3, as in zlib), bit by bit: without a table, so that host and device share no possible fault.
 
 /// The polynomial, reflected.
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -6,14 +6,14 @@ const POLYNOMIAL: u32 = 0xedb8_8320;
 /// The CRC-32 of `len` bytes at `ptr`.
 ///
 /// # Safety
-/// The bytes are readable, and nobody writes them meanwhile.
+/// The bytes are readable, and nothing writes them meanwhile.
 #[must_use]
 #[inline(always)]
 pub unsafe fn crc32(ptr: *const u8, len: usize) -> u32 {
     let mut crc = u32::MAX;
     let mut at = 0;
     while at < len {
-        // SAFETY: inside the range, by the caller's word.
+        // SAFETY: inside the range, by the caller's contract.
         crc ^= unsafe { ptr.wrapping_add(at).read_volatile() } as u32;
         let mut bit = 0;
         while bit < 8 {

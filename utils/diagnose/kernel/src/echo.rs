@@ -7,7 +7,7 @@ use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
 };
 
-/// Block 0 listens, says where, and echoes one connection to its end; block 1, if the launch has one,
+/// Block 0 listens, reports its port, and echoes one connection to its end; block 1, if the launch has one,
 /// connects, sends messages and compares every byte. Result 0: the bytes echoed; result 1: the bytes
 /// verified.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct Echo {
     pub results: Results,
 }
 
-// SAFETY: addresses of memory that the host vouches for.
+// SAFETY: addresses of memory that the host guarantees.
 unsafe impl Send for Echo {}
 
 impl Kernel for Echo {

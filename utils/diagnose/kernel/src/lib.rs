@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | [`Words`] | the device and a CPU thread see each other's words | `words` |
 //! | [`Ring`] | bytes cross a ring unchanged, whatever their lengths and alignment | `ring`, `crc`, `lengths` |
-//! | [`Order`] | who sees a word sees the data that was written before it | `order` |
+//! | [`Order`] | a reader that sees a word sees the data written before it | `order` |
 //! | [`Echo`] | sockets listen, accept, connect, send, receive and close | `echo` |
 //!
-//! Every wait has an end (`wait`): a kernel whose partner is gone leaves ETIMEDOUT in its [`Results`].
-//! Both sides of [`Ring`] and [`Order`] are methods, so that a CPU thread plays one of them with the
+//! Every wait has a deadline (`wait`): a kernel whose partner is gone leaves ETIMEDOUT in its [`Results`].
+//! Both sides of [`Ring`] and [`Order`] are methods, so that a CPU thread can run one of them with the
 //! same code.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]

@@ -13,7 +13,7 @@ use gpunet_device::{Error, Group, Kernel, kernel_entry, now_ns};
 ///
 /// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the writer's rounds;
 /// result 1: the reader's stale words. A reader that follows the rules counts none, unless the writer
-/// is told to break them ([`Order::broken`]).
+/// is asked to break them ([`Order::broken`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Order {
@@ -29,8 +29,8 @@ pub struct Order {
     pub words: u64,
     /// Rounds.
     pub rounds: u64,
-    /// Not 0: the writer publishes the flag and writes the data when the reader is through, so that
-    /// all words are stale in every round. A test that finds nothing then finds nothing ever.
+    /// Not 0: the writer publishes the flag and writes the data when the reader is done, so that all
+    /// words are stale in every round. A test that finds none then would never find any.
     pub broken: u32,
     /// Not 0: both ends are blocks of one device.
     pub near: u32,
@@ -38,13 +38,13 @@ pub struct Order {
     pub roles: u32,
     /// 0.
     pub reserved: u32,
-    /// Nanoseconds that all of it may take.
+    /// Nanoseconds that the whole test may take.
     pub limit_ns: u64,
     /// The outcomes.
     pub results: Results,
 }
 
-// SAFETY: addresses of memory that the host vouches for.
+// SAFETY: addresses of memory that the host guarantees.
 unsafe impl Send for Order {}
 
 impl Kernel for Order {
@@ -80,7 +80,7 @@ impl Order {
         self.own.wrapping_add(g.index() as usize * self.words as usize * 8).cast()
     }
 
-    /// Writes all rounds; gives their number.
+    /// Writes all rounds; returns their number.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -114,7 +114,7 @@ impl Order {
         Ok(self.rounds)
     }
 
-    /// Reads all rounds; gives the number of stale words.
+    /// Reads all rounds; returns the number of stale words.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -144,7 +144,7 @@ impl Order {
     }
 
     fn copy<G: Group>(&self, g: &G, dst: *mut u8, src: *const u8) {
-        // SAFETY: both have so many words and do not overlap; the hand-off words say whose turn it is.
+        // SAFETY: both have as many words and do not overlap; by the hand-off words only one side accesses them.
         unsafe { copy(g.rank(), g.size(), dst, src, self.words as usize * 8) };
     }
 }

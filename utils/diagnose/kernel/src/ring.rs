@@ -17,7 +17,7 @@ use gpunet_device::{Error, Group, Kernel, kernel_entry, now_ns};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Ring {
-    /// What is sent.
+    /// The bytes to send.
     pub src: *mut u8,
     /// Where it arrives.
     pub dst: *mut u8,
@@ -37,13 +37,13 @@ pub struct Ring {
     pub roles: u32,
     /// Not 0: both ends are blocks of one device.
     pub near: u32,
-    /// Nanoseconds that all of it may take.
+    /// Nanoseconds that the whole test may take.
     pub limit_ns: u64,
     /// The outcomes.
     pub results: Results,
 }
 
-// SAFETY: addresses of memory that the host vouches for.
+// SAFETY: addresses of memory that the host guarantees.
 unsafe impl Send for Ring {}
 
 impl Kernel for Ring {
@@ -74,10 +74,10 @@ impl Ring {
         RingEnd { base: self.base, capacity: self.capacity, mine, theirs, link }
     }
 
-    /// Sends everything; gives the CRC of it.
+    /// Sends everything; returns its CRC.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Protocol`], when the receiver's word says what cannot be.
+    /// [`Error::TimedOut`]; [`Error::Protocol`], if the receiver's word has an invalid value.
     pub fn send<G: Group>(&self, g: &G) -> Result<u64, Error> {
         let deadline = now_ns() + self.limit_ns;
         // SAFETY: the launcher gave a ring that nobody else sends to.
@@ -103,7 +103,7 @@ impl Ring {
         Ok(self.crc(g, self.src))
     }
 
-    /// Receives everything; gives the CRC of it.
+    /// Receives everything; returns its CRC.
     ///
     /// # Errors
     /// As [`Ring::send`].

@@ -1,14 +1,14 @@
-//! Waits that end: for a word, or when the kernel's time is over.
+//! Waits for a word, with a deadline.
 
 use gpunet_device::{Error, Group, now_ns};
 
-/// Looks between two glances at the clock.
+/// Polls between two reads of the clock.
 const LOOKS: u32 = 256;
 
 /// No word has this value: bit 63 of a stream word is 0.
 const OVER: u64 = u64::MAX;
 
-/// Waits until `look` gives `wanted` or more, and gives every lane what was seen.
+/// Waits until `look` returns `wanted` or more, and returns the value to every lane.
 ///
 /// # Cooperation
 /// All lanes; the leader looks.
@@ -40,13 +40,13 @@ pub fn until<G: Group>(g: &G, look: impl Fn() -> u64, wanted: u64, deadline: u64
     if seen == OVER { Err(Error::TimedOut) } else { Ok(seen) }
 }
 
-/// Lets others run, where there are fewer cores than threads that spin.
+/// Yields, because there may be fewer cores than spinning threads.
 #[cfg(not(target_arch = "nvptx64"))]
 fn pause() {
     std::thread::yield_now();
 }
 
-/// A block has its place on the multiprocessor to itself.
+/// A block keeps its place on the multiprocessor, so there is nothing to yield.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn pause() {}

@@ -21,7 +21,7 @@ pub struct Words {
     pub results: Results,
 }
 
-// SAFETY: addresses of memory shared with the host, which vouches for them.
+// SAFETY: addresses of memory shared with the host, which guarantees them.
 unsafe impl Send for Words {}
 
 impl Kernel for Words {

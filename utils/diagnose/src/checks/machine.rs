@@ -1,4 +1,4 @@
-//! The computer, its kernel, and what wraps them.
+//! The computer, its kernel, and the container or virtual machine around them.
 
 use super::size;
 use crate::check::Check;

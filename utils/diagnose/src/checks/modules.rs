@@ -92,7 +92,7 @@ fn peermem(modules: &Modules, with_both: bool, dmabuf: bool) -> Check {
     }
 }
 
-/// The CPU's mapping of GPU memory: nothing needs it yet.
+/// Mapping of GPU memory by the CPU, which nothing needs yet.
 fn gdrdrv(modules: &Modules, driver: Option<&Driver>) -> Check {
     const ID: &str = "modules.gdrdrv";
     let advice = "optional: install GDRCopy 2.0 or later (gdrdrv-dkms) and let this user open /dev/gdrdrv";
@@ -153,7 +153,7 @@ fn rdma(modules: &Modules) -> Check {
     }
 }
 
-/// None of them is needed: what they were for, gpunet does otherwise.
+/// None of them is needed: gpunet does otherwise what they were for.
 fn parameters(modules: &Modules) -> Check {
     const ID: &str = "modules.parameters";
     let Some(parameters) = &modules.parameters else {

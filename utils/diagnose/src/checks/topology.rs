@@ -21,7 +21,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// A GPU and the card that is nearest to it: rings of its streams would be written by that.
+/// A GPU and the card nearest to it, which would write the rings of its streams.
 struct Pair<'a> {
     name: String,
     gpu: &'a PciDevice,

@@ -9,14 +9,14 @@ fn shell(script: &str) -> Command {
     command
 }
 
-fn said(line: &Line) -> String {
+fn said(line: &ChildEvent) -> String {
     format!("echo '{}'; ", serde_json::to_string(line).expect("serialises"))
 }
 
 #[test]
 fn a_test_that_crashes_or_hangs_fails_alone() {
-    let done = |test: Test| said(&Line::Done(Check::ok(test.id(), "fine").on("cpu")));
-    let begin = |test: Test| said(&Line::Begin(test.id().to_owned()));
+    let done = |test: Test| said(&ChildEvent::Done(Check::ok(test.id(), "fine").on("cpu")));
+    let begin = |test: Test| said(&ChildEvent::Begin(test.id().to_owned()));
     let script = |tests: &[Test]| {
         let text: String = tests
             .iter()
@@ -30,7 +30,7 @@ fn a_test_that_crashes_or_hangs_fails_alone() {
     };
     let asked = [Test::Words, Test::Ring, Test::Order, Test::Tcp, Test::Peer];
     let mut checks = Vec::new();
-    tests_by(script, Name::Cpu, &asked, Duration::from_secs(2), |check| checks.push(check));
+    tests_by(script, DeviceName::Cpu, &asked, Duration::from_secs(2), |check| checks.push(check));
     let ids: Vec<&str> = checks.iter().map(|check| check.id.as_str()).collect();
     assert_eq!(ids, asked.map(Test::id));
     let status = |test: Test| checks.iter().find(|check| check.id == test.id()).expect("told");
@@ -46,8 +46,9 @@ fn a_test_that_crashes_or_hangs_fails_alone() {
 fn a_device_that_does_not_open_is_not_tried_again() {
     let mut checks = Vec::new();
     let asked = [Test::Ptx, Test::Words, Test::Tcp];
-    let script = |_: &[Test]| Ok(shell(&(said(&Line::Begin("selftest.ptx".to_owned())) + "exec sleep 1000")));
-    tests_by(script, Name::Cuda(0), &asked, Duration::from_secs(1), |check| checks.push(check));
+    let script =
+        |_: &[Test]| Ok(shell(&(said(&ChildEvent::Begin("selftest.ptx".to_owned())) + "exec sleep 1000")));
+    tests_by(script, DeviceName::Cuda(0), &asked, Duration::from_secs(1), |check| checks.push(check));
     assert_eq!(checks.len(), 3);
     assert_eq!(checks[0].status, Status::Missing);
     assert!(checks[2].evidence.starts_with("not tried"), "{checks:?}");
@@ -57,7 +58,7 @@ fn a_device_that_does_not_open_is_not_tried_again() {
 /// Nothing is known of a test that did not begin, and what is unknown is not fatal.
 fn expect_unknown(asked: &[Test], command: impl Fn(&[Test]) -> Result<Command, String>, words: &str) {
     let mut checks = Vec::new();
-    tests_by(command, Name::Cpu, asked, Duration::from_secs(2), |check| checks.push(check));
+    tests_by(command, DeviceName::Cpu, asked, Duration::from_secs(2), |check| checks.push(check));
     assert_eq!(checks.len(), asked.len());
     for check in checks {
         assert_eq!((check.status, check.impact), (Status::Unknown, Impact::Costs), "{check:?}");
@@ -83,11 +84,11 @@ fn a_test_that_never_ran_is_unknown() {
 fn a_child_that_ends_between_two_tests_has_a_successor() {
     let script = |tests: &[Test]| {
         let id = tests[0].id().to_owned();
-        Ok(shell(&(said(&Line::Begin(id.clone())) + &said(&Line::Done(Check::ok(&id, "fine"))))))
+        Ok(shell(&(said(&ChildEvent::Begin(id.clone())) + &said(&ChildEvent::Done(Check::ok(&id, "fine"))))))
     };
     let mut checks = Vec::new();
     let asked = [Test::Words, Test::Tcp, Test::Peer];
-    tests_by(script, Name::Cpu, &asked, Duration::from_secs(2), |check| checks.push(check));
+    tests_by(script, DeviceName::Cpu, &asked, Duration::from_secs(2), |check| checks.push(check));
     assert!(checks.len() == 3 && checks.iter().all(Check::is_ok), "{checks:?}");
 }
 

@@ -10,7 +10,7 @@ pub struct CardFacts {
     pub name: String,
     /// The kernel driver behind it, such as `mlx5_core`; a software device has none.
     pub driver: Option<String>,
-    /// Where it hangs; a software device hangs nowhere.
+    /// Its PCI device; a software device has none.
     pub pci: Option<PciDevice>,
     /// Its firmware.
     pub firmware: Option<String>,
@@ -102,13 +102,13 @@ impl PortFacts {
         }
     }
 
-    /// It can be used.
+    /// Returns whether it can be used.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.contains("ACTIVE")
     }
 
-    /// It runs over Ethernet (RoCE, iWARP, software devices).
+    /// Returns whether it runs over Ethernet (RoCE, iWARP, software devices).
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == "Ethernet"

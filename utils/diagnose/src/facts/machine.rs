@@ -1,8 +1,8 @@
-//! The computer, its kernel, and what wraps them.
+//! The computer, its kernel, and the container or virtual machine around them.
 
 use crate::system::System;
 
-/// Facts of the machine. `None`: it does not say.
+/// Facts of the machine. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Linux's release, such as `6.8.0-45-generic`.
@@ -21,7 +21,7 @@ pub struct Machine {
     pub container: Option<String>,
     /// What kind of virtual machine this is.
     pub virtual_machine: Option<String>,
-    /// `/proc` could be read, so that the two above mean what they say.
+    /// `/proc` could be read, so the two above are reliable.
     pub readable: bool,
     /// The process runs as root.
     pub root: bool,
@@ -54,7 +54,7 @@ impl Machine {
     }
 }
 
-/// How many there are in a list such as `0-3,8`.
+/// Counts the CPUs in a list such as `0-3,8`.
 pub fn count_of(list: &str) -> Option<u32> {
     let one = |part: &str| -> Option<u32> {
         match part.split_once('-') {
@@ -85,7 +85,7 @@ fn cgroup_left(system: &System) -> Option<u64> {
     ];
     let left = |(limit, used): &(String, String)| {
         let limit = system.number(limit)?;
-        // Version 1 says "none" by a number near 2^63.
+        // Version 1 means "none" by a number near 2^63.
         (limit < 1 << 60).then(|| limit.saturating_sub(system.number(used).unwrap_or(0)))
     };
     files.iter().find_map(left)

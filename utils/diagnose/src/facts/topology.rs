@@ -77,7 +77,7 @@ fn find_acs(config: &[u8]) -> Acs {
         return Acs::Hidden;
     }
     let mut at = EXTENDED;
-    // There is room for so many; a list that is longer goes in circles.
+    // There is room for this many; a longer list is circular.
     for _ in 0..(4096 - EXTENDED) / 8 {
         let Some(header) = word(at) else { break };
         if header & 0xffff == ACS {

@@ -1,6 +1,6 @@
 //! Asking.
 
-use super::{Card, Cuda, Daemon, DaemonFound, Driver, Gpu, NoVerbs, Place, Port, Rdma, System};
+use super::{Card, Cuda, Daemon, DaemonFound, Driver, Gpu, NoVerbs, Port, RcPlacement, Rdma, SystemAnswer};
 use gpu_usermap::cuda::LazyLoading;
 use gpu_usermap::mapping::BackendKind;
 use gpu_usermap::placement::{self, Placement, PlacementChoice};
@@ -21,7 +21,7 @@ impl Driver {
     /// Asks. No context is made on a GPU.
     #[must_use]
     pub fn ask() -> Self {
-        // It can ask for eager loading only while the process has one thread: nothing comes before.
+        // Eager loading can be asked for only while the process has one thread, so this comes first.
         let probe = probe();
         let backend = |kind| {
             let found = probe.cpu_mapping.iter().find(|backend| backend.kind == kind);
@@ -52,7 +52,7 @@ impl Rdma {
     }
 }
 
-impl System {
+impl SystemAnswer {
     /// Asks. `daemon` is where `--daemon` wants one to be.
     #[must_use]
     pub fn ask(daemon: Option<&Path>) -> Self {
@@ -103,7 +103,7 @@ fn gpu(probe: &Probe, device: &DeviceProbe) -> Gpu {
         ordering: device.writes_ordering.map(|ordering| ordering.to_string()),
         ordered: device.writes_ordering.map(WritesOrdering::ordered_for_owner),
         flush: device.flush_options.map(FlushOptions::from_host),
-        placement: Place {
+        placement: RcPlacement {
             in_gpu_memory,
             chosen: chosen.map_or_else(|why| why.to_string(), |placement| placement.to_string()),
             not: if in_gpu_memory { Vec::new() } else { not.to_vec() },
@@ -155,14 +155,14 @@ fn loopback() -> Option<bool> {
     }))
 }
 
-/// Where a daemon is looked for, what says so, and whether programs are told to use it.
+/// Returns where a daemon is expected, what names that path, and whether programs are told to use it.
 struct Sought {
     path: PathBuf,
     by: &'static str,
     named: bool,
 }
 
-/// A variable that is empty names no daemon, to the programs neither.
+/// An empty variable names no daemon, as for the programs.
 fn sought(option: Option<&Path>, variable: Option<&OsStr>) -> Sought {
     let variable = variable.filter(|path| !path.is_empty()).map(Path::new);
     match (option, variable) {

@@ -30,15 +30,15 @@ pub fn print(out: &mut impl Write, report: &Report, quiet: bool) -> io::Result<(
     summary(out, report)
 }
 
-/// Checks in a row that say the same are one line.
-struct Line<'a> {
+/// A line of the report. Consecutive checks with the same outcome share one.
+struct ReportLine<'a> {
     first: &'a Check,
     name: String,
     more: usize,
 }
 
-fn merge<'a>(checks: &[&'a Check]) -> Vec<Line<'a>> {
-    let mut lines: Vec<Line<'a>> = Vec::new();
+fn merge<'a>(checks: &[&'a Check]) -> Vec<ReportLine<'a>> {
+    let mut lines: Vec<ReportLine<'a>> = Vec::new();
     for &check in checks {
         if let Some(last) = lines.last_mut()
             && same(last.first, check)
@@ -49,7 +49,7 @@ fn merge<'a>(checks: &[&'a Check]) -> Vec<Line<'a>> {
             continue;
         }
         let subject = check.subject.as_ref().map(|subject| format!(" {subject}")).unwrap_or_default();
-        lines.push(Line { first: check, name: format!("{}{subject}", check.id), more: 0 });
+        lines.push(ReportLine { first: check, name: format!("{}{subject}", check.id), more: 0 });
     }
     lines
 }
@@ -60,7 +60,7 @@ fn same(a: &Check, b: &Check) -> bool {
     !a.is_ok() && a.group() == b.group() && key(a) == key(b)
 }
 
-/// Not as it should be, and it costs something.
+/// Returns whether the check is not ok and costs something.
 fn counts(check: &Check) -> bool {
     !check.is_ok() && check.impact != Impact::Nothing
 }
@@ -76,7 +76,7 @@ fn style(check: &Check) -> Style {
     }
 }
 
-fn print_line(out: &mut impl Write, line: &Line<'_>, width: usize) -> io::Result<()> {
+fn print_line(out: &mut impl Write, line: &ReportLine<'_>, width: usize) -> io::Result<()> {
     let check = line.first;
     let style = style(check);
     let note = if check.is_ok() || counts(check) { "" } else { " (costs nothing here)" };

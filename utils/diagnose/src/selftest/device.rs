@@ -1,7 +1,7 @@
 //! The device under test: what it is, its memory, launches that end.
 //!
-//! Everything unsafe of the self-tests is here: a launch hands out addresses, and [`Job`] keeps what they
-//! point to until the kernel has ended.
+//! All unsafe code of the self-tests is here: a launch hands out addresses, and [`Job`] keeps the memory
+//! they point to until the kernel has ended.
 
 use super::LIMIT;
 use gpu_usermap::PinnedRegion;
@@ -26,14 +26,14 @@ const STUCK: Duration = Duration::from_secs(5);
 
 /// Which device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum DeviceName {
     /// Thread blocks as threads of the CPU.
     Cpu,
     /// A GPU, by CUDA's number.
     Cuda(u32),
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
@@ -42,7 +42,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for DeviceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -71,10 +71,10 @@ pub struct Job {
 
 impl TestDevice {
     /// Opens a device under a proxy of its own, and loads the kernels.
-    pub fn open(name: Name) -> Result<Self, String> {
+    pub fn open(name: DeviceName) -> Result<Self, String> {
         let cuda = match name {
-            Name::Cpu => None,
-            Name::Cuda(ordinal) => Some(
+            DeviceName::Cpu => None,
+            DeviceName::Cuda(ordinal) => Some(
                 Cuda::load()
                     .map_err(|why| why.to_string())?
                     .device(ordinal)
@@ -92,12 +92,12 @@ impl TestDevice {
         Ok(Self { attachment, program, loading: start.elapsed() })
     }
 
-    /// Says whether it is a GPU.
+    /// Returns whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.attachment.cuda().is_some()
     }
 
-    /// Says what was loaded.
+    /// Describes the loaded kernels.
     pub fn loaded(&self) -> String {
         let (size, ms) = (PTX.len() >> 10, self.loading.as_millis());
         format!("{size} KiB of PTX for sm_80 assembled and loaded in {ms} ms")
@@ -112,10 +112,10 @@ impl TestDevice {
         Ok(Job { region, registration, own: alloc(own.max(64))?, results: alloc(RESULTS * 8)? })
     }
 
-    /// Runs a kernel of one block or two, and `host` on this thread meanwhile.
+    /// Runs a kernel of one or two blocks, and `host` on this thread at the same time.
     ///
-    /// Gives what `host` returned, the result words and the memory, once the kernel has ended. `host` comes to
-    /// an end by itself, whatever the kernel does.
+    /// Returns the result of `host`, the result words and the memory, once the kernel has ended. `host` must end
+    /// by itself, whatever the kernel does.
     pub fn run<K: Kernel, T>(
         &self,
         job: Job,

@@ -1,4 +1,4 @@
-//! Echoes by real sockets, over each transport.
+//! Echoes over real sockets and each transport.
 
 use super::device::{Job, TestDevice, outcome};
 use super::{Found, LIMIT, pattern};
@@ -100,7 +100,7 @@ fn both_ends(device: &TestDevice, address: IpAddr, transport: TransportKind) -> 
     Ok(verified)
 }
 
-/// A TCP client as any other program is; gives the bytes that came back right.
+/// An ordinary TCP client; returns how many bytes came back correctly.
 fn talk(job: &Job, address: IpAddr) -> Result<u64, String> {
     let start = Instant::now();
     let port = loop {

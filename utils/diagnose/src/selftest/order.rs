@@ -1,7 +1,7 @@
-//! Message passing between device and CPU and between two blocks: no stale word, and stale ones are counted.
+//! Message passing between device and CPU and between two blocks: no word is stale, and stale ones would be counted.
 
 use super::device::{Job, TestDevice, of_host, outcome};
-use super::{Found, LIMIT};
+use super::{Direction, Found, LIMIT};
 use gpunet_device::group::Solo;
 use gpunet_diagnose_kernel::Order;
 
@@ -16,34 +16,17 @@ const FLAG: usize = 0;
 const ACK: usize = 256;
 const DATA: usize = 4096;
 const OWN: usize = DATA + WORDS as usize * 8;
-/// Two blocks have words of their own each.
+/// Two blocks have their own words each.
 const SIZE: usize = OWN + 2 * WORDS as usize * 8;
-
-/// Who writes to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    FromDevice,
-    ToDevice,
-    BetweenBlocks,
-}
-
-impl Way {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::FromDevice => "device to CPU",
-            Self::ToDevice => "CPU to device",
-            Self::BetweenBlocks => "block to block",
-        }
-    }
-}
 
 pub fn run(device: &TestDevice) -> Result<Found, String> {
     let rounds = ROUNDS[usize::from(!device.is_gpu())];
-    for way in [Way::FromDevice, Way::ToDevice, Way::BetweenBlocks] {
-        let stale =
-            |rounds, broken| one(device, way, rounds, broken).map_err(|why| format!("{}: {why}", way.name()));
+    for direction in [Direction::FromDevice, Direction::ToDevice, Direction::BetweenBlocks] {
+        let stale = |rounds, broken| {
+            one(device, direction, rounds, broken).map_err(|why| format!("{}: {why}", direction.name()))
+        };
         judge(stale(rounds, false)?, stale(BROKEN, true)?, rounds)
-            .map_err(|why| format!("{}: {why}", way.name()))?;
+            .map_err(|why| format!("{}: {why}", direction.name()))?;
     }
     Ok(Found::Right(format!(
         "0 stale words in 3 x {rounds} rounds of {WORDS} words (device to CPU, CPU to device, block to block); \
@@ -65,12 +48,12 @@ fn judge(stale: u64, broken: u64, rounds: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn one(device: &TestDevice, way: Way, rounds: u64, broken: bool) -> Result<u64, String> {
+fn one(device: &TestDevice, direction: Direction, rounds: u64, broken: bool) -> Result<u64, String> {
     let job = device.job(SIZE, SIZE)?;
-    let roles = match way {
-        Way::FromDevice => Order::WRITES,
-        Way::ToDevice => Order::READS,
-        Way::BetweenBlocks => Order::WRITES | Order::READS,
+    let roles = match direction {
+        Direction::FromDevice => Order::WRITES,
+        Direction::ToDevice => Order::READS,
+        Direction::BetweenBlocks => Order::WRITES | Order::READS,
     };
     let order =
         |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Order {
@@ -81,34 +64,34 @@ fn one(device: &TestDevice, way: Way, rounds: u64, broken: bool) -> Result<u64, 
             words: WORDS,
             rounds,
             broken: u32::from(broken),
-            near: u32::from(way == Way::BetweenBlocks),
+            near: u32::from(direction == Direction::BetweenBlocks),
             roles,
             reserved: 0,
             limit_ns: LIMIT.as_nanos() as u64,
             results: job.results(),
         };
-    let kernel = |_, job: &Job| match way {
-        Way::BetweenBlocks => order(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
+    let kernel = |_, job: &Job| match direction {
+        Direction::BetweenBlocks => order(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
         _ => order(job, &|at, len| job.own(at, len), &|at, len| job.device(at, len)),
     };
     let host = |job: &Job| {
         let order = order(job, &|at, len| job.host(at, len), &|at, len| job.host(at, len));
         let alone = Solo::new(0, 1);
-        match way {
-            Way::FromDevice => Some(order.read(&alone)),
-            Way::ToDevice => Some(order.write(&alone)),
-            Way::BetweenBlocks => None,
+        match direction {
+            Direction::FromDevice => Some(order.read(&alone)),
+            Direction::ToDevice => Some(order.write(&alone)),
+            Direction::BetweenBlocks => None,
         }
     };
-    let blocks = if way == Way::BetweenBlocks { 2 } else { 1 };
+    let blocks = if direction == Direction::BetweenBlocks { 2 } else { 1 };
     let (mine, words, _) = device.run(job, blocks, kernel, host)?;
     let mine = mine.map(of_host).transpose()?;
-    let written = match (way, mine) {
-        (Way::ToDevice, Some(rounds)) => rounds,
+    let written = match (direction, mine) {
+        (Direction::ToDevice, Some(rounds)) => rounds,
         _ => outcome(&words, 0, "the writing block")?,
     };
-    let stale = match (way, mine) {
-        (Way::FromDevice, Some(stale)) => stale,
+    let stale = match (direction, mine) {
+        (Direction::FromDevice, Some(stale)) => stale,
         _ => outcome(&words, 1, "the reading block")?,
     };
     if written == rounds { Ok(stale) } else { Err(format!("{written} rounds of {rounds} were written")) }

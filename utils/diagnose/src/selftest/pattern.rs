@@ -1,4 +1,4 @@
-//! Bytes that do not repeat where a ring does.
+//! Bytes whose pattern does not repeat with the length of a ring.
 
 /// `len` pseudo-random bytes (xorshift), the same for the same seed.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Bytes through rings: both ways between device and CPU, and between two blocks.
 
 use super::device::{Job, TestDevice, of_host, outcome};
-use super::{Found, LIMIT, pattern};
+use super::{Direction, Found, LIMIT, pattern};
 use gpunet_device::group::Solo;
 use gpunet_diagnose_kernel::Ring;
 
@@ -21,31 +21,13 @@ const SOURCE: usize = RING + 16384;
 const TARGET: usize = SOURCE + ROOM;
 const SIZE: usize = TARGET + ROOM;
 
-/// Who sends to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    ToDevice,
-    FromDevice,
-    BetweenBlocks,
-}
-
-impl Way {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::ToDevice => "CPU to device",
-            Self::FromDevice => "device to CPU",
-            Self::BetweenBlocks => "block to block",
-        }
-    }
-}
-
 pub fn run(device: &TestDevice) -> Result<Found, String> {
     let mut cases = 0;
-    for way in [Way::ToDevice, Way::FromDevice, Way::BetweenBlocks] {
+    for direction in [Direction::ToDevice, Direction::FromDevice, Direction::BetweenBlocks] {
         for capacity in RINGS {
             for shift in SHIFTS {
-                let case = || format!("{}, ring {capacity}, offset {shift}", way.name());
-                one(device, way, capacity, shift).map_err(|why| format!("{}: {why}", case()))?;
+                let case = || format!("{}, ring {capacity}, offset {shift}", direction.name());
+                one(device, direction, capacity, shift).map_err(|why| format!("{}: {why}", case()))?;
                 cases += 1;
             }
         }
@@ -57,18 +39,18 @@ pub fn run(device: &TestDevice) -> Result<Found, String> {
     )))
 }
 
-fn one(device: &TestDevice, way: Way, capacity: usize, shift: usize) -> Result<(), String> {
+fn one(device: &TestDevice, direction: Direction, capacity: usize, shift: usize) -> Result<(), String> {
     let bytes = pattern::bytes((capacity + shift) as u64, TOTAL);
     let mut job = device.job(SIZE, SIZE)?;
-    if way == Way::ToDevice {
+    if direction == Direction::ToDevice {
         job.fill_shared(SOURCE + shift, &bytes);
     } else {
         job.fill_own(SOURCE + shift, &bytes)?;
     }
-    let roles = match way {
-        Way::ToDevice => Ring::RECEIVES,
-        Way::FromDevice => Ring::SENDS,
-        Way::BetweenBlocks => Ring::SENDS | Ring::RECEIVES,
+    let roles = match direction {
+        Direction::ToDevice => Ring::RECEIVES,
+        Direction::FromDevice => Ring::SENDS,
+        Direction::BetweenBlocks => Ring::SENDS | Ring::RECEIVES,
     };
     // Both ends' bytes are the end's own; ring and words are shared, or the device's own if both ends are.
     let ring =
@@ -82,42 +64,42 @@ fn one(device: &TestDevice, way: Way, capacity: usize, shift: usize) -> Result<(
             total: TOTAL as u64,
             seed: (capacity * 16 + shift) as u64,
             roles,
-            near: u32::from(way == Way::BetweenBlocks),
+            near: u32::from(direction == Direction::BetweenBlocks),
             limit_ns: LIMIT.as_nanos() as u64,
             results: job.results(),
         };
-    let kernel = |_, job: &Job| match way {
-        Way::BetweenBlocks => ring(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
+    let kernel = |_, job: &Job| match direction {
+        Direction::BetweenBlocks => ring(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
         _ => ring(job, &|at, len| job.own(at, len), &|at, len| job.device(at, len)),
     };
     let host = |job: &Job| {
         let ring = ring(job, &|at, len| job.host(at, len), &|at, len| job.host(at, len));
         let alone = Solo::new(0, 1);
-        match way {
-            Way::ToDevice => Some(ring.send(&alone)),
-            Way::FromDevice => Some(ring.receive(&alone)),
-            Way::BetweenBlocks => None,
+        match direction {
+            Direction::ToDevice => Some(ring.send(&alone)),
+            Direction::FromDevice => Some(ring.receive(&alone)),
+            Direction::BetweenBlocks => None,
         }
     };
-    let blocks = if way == Way::BetweenBlocks { 2 } else { 1 };
+    let blocks = if direction == Direction::BetweenBlocks { 2 } else { 1 };
     let (mine, words, job) = device.run(job, blocks, kernel, host)?;
     let mine = mine.map(of_host).transpose()?;
-    let sent = match (way, mine) {
-        (Way::ToDevice, Some(crc)) => crc,
+    let sent = match (direction, mine) {
+        (Direction::ToDevice, Some(crc)) => crc,
         _ => outcome(&words, 0, "the sending block")?,
     };
-    let received = match (way, mine) {
-        (Way::FromDevice, Some(crc)) => crc,
+    let received = match (direction, mine) {
+        (Direction::FromDevice, Some(crc)) => crc,
         _ => outcome(&words, 1, "the receiving block")?,
     };
-    let arrived = match way {
-        Way::FromDevice => job.read_shared(TARGET, TOTAL),
+    let arrived = match direction {
+        Direction::FromDevice => job.read_shared(TARGET, TOTAL),
         _ => job.read_own(TARGET, TOTAL)?,
     };
     compare(&bytes, sent, received, &arrived)
 }
 
-/// The CRC of the pattern and of what arrived, by the CPU; those of both ends by the kernel's own way.
+/// The CRC of the pattern and of what arrived, computed by the CPU; those of both ends by the kernel's own code.
 fn compare(bytes: &[u8], sent: u64, received: u64, arrived: &[u8]) -> Result<(), String> {
     let right = u64::from(crc32fast::hash(bytes));
     if sent != right {

@@ -1,4 +1,4 @@
-//! PCI devices as `/sys/bus/pci` shows them: where they hang, how far apart they are.
+//! PCI devices as `/sys/bus/pci` shows them: where they are attached, how far apart they are.
 
 use super::System;
 use std::fmt;
@@ -123,7 +123,7 @@ fn path_of(target: &str) -> Vec<String> {
     target.split('/').filter(element).map(str::to_owned).collect()
 }
 
-/// Says whether the text is like `0000:3b:00.0`.
+/// Returns whether the text is like `0000:3b:00.0`.
 fn is_address(text: &str) -> bool {
     let parts: Vec<&str> = text.split([':', '.']).collect();
     parts.len() == 4 && text.contains('.') && parts.iter().all(|part| u32::from_str_radix(part, 16).is_ok())

@@ -1,4 +1,4 @@
-//! What is asked for is what is checked.
+//! The command line: selected checks are what is checked.
 
 use crate::process::{diagnose, find, object, run, text};
 use std::fs::File;
@@ -38,7 +38,7 @@ fn a_wrong_option_is_no_verdict_and_help_is_none_either() {
     assert_eq!(run(&["--require", "luck"]).status.code(), Some(64));
     let help = run(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    assert!(text(&help).contains("Exit code: 0"), "{}", text(&help));
+    assert!(text(&help).contains("Exit codes: 0"), "{}", text(&help));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `here` | everything on this machine, whatever it has; a machine without loopback; a daemon |
 //! | `tree` | machines that are made up as file trees: an empty one, a bad one, a good one |
-//! | `command_line` | selection, listing, JSON, and command lines that are refused |
+//! | `command_line` | selection, listing, JSON, and bad command lines |
 //! | `process` | running the program; file trees |
 
 mod command_line;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The program, with nothing of this test's own settings.
+/// The program, without the settings in this test's environment.
 pub fn diagnose(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-diagnose"));
     command.args(args).stdin(Stdio::null());
@@ -14,7 +14,7 @@ pub fn diagnose(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end; its own limits see to that.
+/// Runs it to its end, which its own limits guarantee.
 pub fn run(args: &[&str]) -> Output {
     diagnose(args).output().expect("the program starts")
 }
@@ -41,7 +41,7 @@ pub fn find<'a>(report: &'a Value, id: &str) -> &'a Value {
     checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {report:#}"))
 }
 
-/// A directory that goes with the value.
+/// A directory that is removed when the value is dropped.
 pub struct Tree(PathBuf);
 
 impl Tree {
@@ -88,7 +88,7 @@ impl Tree {
         self.link(&format!("sys/bus/pci/devices/{address}"), &format!("../../../devices/{path}"))
     }
 
-    /// What the program says of this machine, and its exit code.
+    /// The program's report on this machine, and its exit code.
     pub fn diagnose(&self) -> (Value, i32) {
         let output = run(&["--json", "--root", self.0.to_str().expect("a plain path")]);
         (object(&output), output.status.code().expect("an end by itself"))

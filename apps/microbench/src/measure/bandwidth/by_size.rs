@@ -3,7 +3,7 @@
 use super::{Plan, flow_row, span};
 use crate::bench::Outcome;
 use crate::measure::Run;
-use crate::pair::{Flow, Means, Pair, Shape, Transport, Work};
+use crate::pair::{BlockShape, EndpointKind, Flow, Pair, Transport, Work};
 use crate::report::{Axis, Role, Row};
 use gpunet_app::cli::spell;
 use std::net::IpAddr;
@@ -13,9 +13,9 @@ pub fn table(
     run: &mut Run<'_>,
     pair: &mut Pair,
     plan: &Plan,
-    shape: Shape,
+    shape: BlockShape,
     floor: Option<Row>,
-    (transport, place, apart): (Transport, IpAddr, bool),
+    (transport, address, apart): (Transport, IpAddr, bool),
 ) -> Outcome<()> {
     let sizes: Vec<u64> = run.effort.of(
         vec![64 << 10, 1 << 20],
@@ -27,25 +27,25 @@ pub fn table(
     setting.push(("rings", spell(plan.ring)));
     run.recorder.table("bandwidth", title, Axis::RateBySize, setting, 3 * sizes.len())?;
     if let Some(floor) = floor {
-        // Bare copies do not depend on a call.
+        // Bare copies do not depend on the size of a call.
         for &size in &sizes {
             let name = format!("{} a call, {}", spell(size), floor.name);
             run.recorder.row(Row { name, ..floor.clone() }.at("floor: bare copies", size));
         }
     }
     let plain = match transport {
-        Transport::Tcp => Some(Means::Tcp { spin: false }),
-        Transport::Peer if !pair.is_gpu() => Some(Means::Unix { spin: false }),
+        Transport::Tcp => Some(EndpointKind::Tcp { spin: false }),
+        Transport::Peer if !pair.is_gpu() => Some(EndpointKind::Unix { spin: false }),
         _ => None,
     };
-    if let Some(means) = plain {
-        let mut programs = Pair::plain([means; 2], place)?;
+    if let Some(kind) = plain {
+        let mut programs = Pair::plain([kind; 2], address)?;
         for &size in &sizes {
             let flow = flow(plan, size);
-            let [servers, _] = programs.play(&Work::Flow(flow), Shape::ONE)?;
-            let name = format!("{} a call, two programs, {}, blocking", spell(size), means.name());
-            let row = Row::rate(Role::Peer, name, flow.bytes, span(&servers));
-            run.recorder.row(row.at(format!("{}, blocking", means.name()), size));
+            let [servers, _] = programs.play(&Work::Flow(flow), BlockShape::ONE)?;
+            let name = format!("{} a call, two programs, {}, blocking", spell(size), kind.name());
+            let row = Row::rate(Role::Reference, name, flow.bytes, span(&servers));
+            run.recorder.row(row.at(format!("{}, blocking", kind.name()), size));
         }
     }
     for &size in &sizes {
@@ -55,7 +55,7 @@ pub fn table(
     Ok(())
 }
 
-/// One stream, with fewer bytes where a call has few.
+/// One stream, with fewer bytes in total where a call has few.
 fn flow(plan: &Plan, size: u64) -> Flow {
     Flow { message: size, bytes: plan.bytes(1, size), ..plan.flow() }
 }

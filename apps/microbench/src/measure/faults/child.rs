@@ -2,10 +2,11 @@
 
 use super::{SOON, Shown, Words, until};
 use crate::bench::{Bench, Outcome};
+use crate::json_lines;
 use crate::measure::Run;
 use crate::pair::Ports;
 use crate::process::{Owned, start_bound};
-use crate::sockets::{Place, Socket};
+use crate::sockets::{ListenAddr, Socket};
 use clap::Args;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Attend, failed};
@@ -13,16 +14,16 @@ use gpunet_device::{Error, Options, SockAddr, TransportKind};
 use gpunet_proxy::FinishPolicy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Blocks that serve.
 const BLOCKS: u16 = 4;
-/// Longer than a heartbeat may be missed ([`gpunet_proxy::Config::heartbeat`]).
+/// Longer than a heartbeat may be late ([`gpunet_proxy::Config::heartbeat`]).
 const STOPPED: Duration = Duration::from_secs(4);
-/// Launches of a program that is stopped: what one has lost the next one would lack.
+/// Launches of a program that is stopped: what the first one leaked, the second one would lack.
 const LAUNCHES: u32 = 2;
 /// Clients of each block and launch.
 const CLIENTS: u64 = 8;
@@ -41,9 +42,9 @@ pub struct AttendArgs {
     launches: u32,
 }
 
-/// A line from the child.
+/// What the child reports, as a line.
 #[derive(Debug, Deserialize, Serialize)]
-enum Line {
+enum FaultEvent {
     /// All blocks listen.
     Ready,
     /// A launch has ended: its clients, how often it was told ENETDOWN, sockets and requests that are left.
@@ -55,15 +56,15 @@ enum Line {
     Failed(String),
 }
 
-/// `attend`: serves clients by blocks of a kernel, and says so in lines.
+/// `attend`: serves clients by blocks of a kernel, and reports that as lines.
 pub fn attend(device: &str, proxy: &ProxyArgs, args: &AttendArgs) -> Outcome<bool> {
     let launches = Bench::open(proxy, device)
-        .and_then(|bench| (0..args.launches).try_for_each(|_| say(&one_launch(&bench, args)?)));
-    launches.or_else(|error| say(&Line::Failed(error.to_string())))?;
+        .and_then(|bench| (0..args.launches).try_for_each(|_| report(&one_launch(&bench, args)?)));
+    launches.or_else(|error| report(&FaultEvent::Failed(error.to_string())))?;
     Ok(true)
 }
 
-fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<Line> {
+fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<FaultEvent> {
     let blocks = usize::from(BLOCKS);
     let words = Words::new(bench)?;
     let job = bench.job(blocks, 2 * blocks)?;
@@ -78,7 +79,7 @@ fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<Line> {
     })?;
     let listen = || (0..blocks).all(|block| words.word(Words::wait(block)).observe() == 1);
     until("all blocks listen", &launch, listen)?;
-    say(&Line::Ready)?;
+    report(&FaultEvent::Ready)?;
     let results = bench.finish_with(launch, &job, FinishPolicy::Keep)?;
     let usage = bench.attachment().usage();
     let (mut clients, mut downs) = (0, 0);
@@ -88,23 +89,21 @@ fn one_launch(bench: &Bench, args: &AttendArgs) -> Outcome<Line> {
         }
         (clients, downs) = (clients + pair[0], downs + pair[1]);
     }
-    Ok(Line::Served { clients, downs, left: (usage.sockets, usage.requests) })
+    Ok(FaultEvent::Served { clients, downs, left: (usage.sockets, usage.requests) })
 }
 
-fn say(line: &Line) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(line)?)?;
-    Ok(out.flush()?)
+fn report(event: &FaultEvent) -> Outcome<()> {
+    json_lines::write(&mut std::io::stdout().lock(), event)
 }
 
 /// The process.
-struct Child {
+struct ServerProcess {
     process: Owned,
     lines: BufReader<ChildStdout>,
     at: SocketAddr,
 }
 
-impl Child {
+impl ServerProcess {
     fn start(run: &Run<'_>, clients: u64, launches: u32) -> Outcome<Self> {
         let at = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST)).take(BLOCKS);
         let mut command = Command::new(std::env::current_exe()?);
@@ -114,24 +113,23 @@ impl Child {
         }
         command.args(["attend", "--at", &at.to_string(), "--clients", &clients.to_string()]);
         command.args(["--launches", &launches.to_string()]);
-        // What is wrong with it comes in its lines; a panic that is meant is not to be read as one that is not.
+        // Errors come as lines; nobody shall take the intended panic on stderr for an error.
         command.env_remove("GPUNET_DAEMON").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = start_bound(&mut command, Signal::KILL)?;
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
         Ok(Self { process: Owned(process), lines, at })
     }
 
-    fn line(&mut self) -> Outcome<Line> {
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            return Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into());
+    fn event(&mut self) -> Outcome<FaultEvent> {
+        match json_lines::read(&mut self.lines)? {
+            Some(event) => Ok(event),
+            None => Err(format!("the process has ended: {:?}", self.process.0.try_wait()?).into()),
         }
-        Ok(serde_json::from_str(&line)?)
     }
 
     fn ready(&mut self) -> Outcome<()> {
-        match self.line()? {
-            Line::Ready => Ok(()),
+        match self.event()? {
+            FaultEvent::Ready => Ok(()),
             other => Err(format!("{other:?} before it was ready").into()),
         }
     }
@@ -144,7 +142,7 @@ impl Child {
     /// Connects to a block.
     fn client(&self, block: u16) -> Outcome<Socket> {
         let addr = SocketAddr::new(self.at.ip(), self.at.port() + block);
-        Ok(Socket::connect(&Place::Tcp(addr))?)
+        Ok(Socket::connect(&ListenAddr::Tcp(addr))?)
     }
 }
 
@@ -165,14 +163,14 @@ fn back(client: &mut Socket, message: &mut [u8; 1]) -> Outcome<()> {
 /// Stops the process while its kernel waits for clients, lets one of each block come meanwhile, and has it go on: all
 /// clients are served, then and by the next launch, and nothing is left. How often its calls said ENETDOWN.
 pub fn stopped(run: &Run<'_>) -> Shown {
-    let mut child = Child::start(run, CLIENTS, LAUNCHES)?;
+    let mut child = ServerProcess::start(run, CLIENTS, LAUNCHES)?;
     let mut told = 0;
     for launch in 0..LAUNCHES {
         child.ready()?;
         let mut early = Vec::new();
         if launch == 0 {
             child.signal(Signal::STOP)?;
-            // Past the first silence: who is accepted by a call that was given up is accepted by nobody.
+            // After the first missed heartbeat: an abandoned accept call must not take a client with it.
             std::thread::sleep(STOPPED - Duration::from_millis(500));
             for block in 0..BLOCKS {
                 let mut client = child.client(block)?;
@@ -192,8 +190,8 @@ pub fn stopped(run: &Run<'_>) -> Shown {
                     .map_err(|error| format!("launch {launch}, block {block}, client {client}: {error}"))?;
             }
         }
-        match child.line()? {
-            Line::Served { clients, downs, left: (0, 0) } if clients == CLIENTS * u64::from(BLOCKS) => {
+        match child.event()? {
+            FaultEvent::Served { clients, downs, left: (0, 0) } if clients == CLIENTS * u64::from(BLOCKS) => {
                 told += downs;
             }
             other => return Err(format!("launch {launch}: {other:?}").into()),
@@ -202,9 +200,9 @@ pub fn stopped(run: &Run<'_>) -> Shown {
     Ok((told as f64, "times ENETDOWN; all clients served"))
 }
 
-/// Has a block panic: its clients and the others' are reset at once, and the process knows where and why.
+/// Has a block panic: its clients and the others' are reset at once, and the process reports the place and the reason.
 pub fn panics(run: &Run<'_>) -> Shown {
-    let mut child = Child::start(run, 1, 1)?;
+    let mut child = ServerProcess::start(run, 1, 1)?;
     child.ready()?;
     let mut clients = (0..BLOCKS).map(|block| child.client(block)).collect::<Outcome<Vec<_>>>()?;
     for client in &mut clients {
@@ -219,12 +217,12 @@ pub fn panics(run: &Run<'_>) -> Shown {
         }
     }
     let reset = start.elapsed();
-    match child.line()? {
-        Line::Failed(why) if why.contains(Attend::LAST_WORDS) && why.contains("faults.rs") => {}
-        other => return Err(format!("it does not know where and why: {other:?}").into()),
+    match child.event()? {
+        FaultEvent::Failed(why) if why.contains(Attend::LAST_WORDS) && why.contains("faults.rs") => {}
+        other => return Err(format!("the place and reason of the panic are not reported: {other:?}").into()),
     }
     if start.elapsed() > SOON {
-        return Err(format!("it knows after {:?}", start.elapsed()).into());
+        return Err(format!("the panic was reported only after {:?}", start.elapsed()).into());
     }
     Ok((reset.as_secs_f64() * 1e3, "ms"))
 }

@@ -5,7 +5,7 @@ use crate::bench::{Bench, Outcome};
 use crate::measure::{Run, crowd, settings};
 use crate::pair::{PATIENCE_NS, Ports, Transport, waits};
 use crate::report::{Axis, Role, Row};
-use crate::sockets::{Kind, Listener, Place, Socket, are_cores_few, join, spawn};
+use crate::sockets::{Kind, ListenAddr, Listener, Socket, are_cores_few, join, spawn};
 use gpunet_bench_kernel::Handoff;
 use gpunet_device::{Options, SockAddr, TransportKind};
 use gpunet_proxy::Config;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PAUSES: [u64; 4] = [1, 5, 20, 200];
 /// Bytes of a message.
 const SIZE: usize = 64;
-const PEER: &str = "plain TCP";
+const REFERENCE: &str = "plain TCP";
 
 /// A plain client's round trips to a server block.
 pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
@@ -32,7 +32,7 @@ pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
         let echo = spawn(scope, move || echo.echo(SIZE))?;
         for pause in PAUSES {
             for (role, name, socket) in
-                [(Role::Peer, PEER, &mut plain), (Role::Gpunet, "server block", &mut served.client)]
+                [(Role::Reference, REFERENCE, &mut plain), (Role::Gpunet, "server block", &mut served.client)]
             {
                 record(run, role, name, pause, &asked(socket, pause, rounds, sleep)?);
             }
@@ -57,7 +57,7 @@ pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
 pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let title = format!("{}, a block's first {SIZE} B after a silence", bench.title());
-    // Block, echo and data thread at the same time.
+    // The block, the echo and the data thread run at the same time.
     let spin = !are_cores_few();
     let what = format!("tcp; the echo is a {} thread of this process", waits(spin));
     table(run, &bench, title, &what)?;
@@ -72,7 +72,7 @@ pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
             drop(plain);
             join(echo).and(samples)
         })?;
-        record(run, Role::Peer, PEER, pause, &samples);
+        record(run, Role::Reference, REFERENCE, pause, &samples);
         record(run, Role::Gpunet, "block", pause, &asks(&bench, pause, rounds, spin)?);
     }
     drop(bench);
@@ -96,7 +96,7 @@ fn rounds(run: &Run<'_>) -> u64 {
     run.effort.of(10, 30, 60)
 }
 
-/// The device under a proxy of this process that sleeps for a short time only.
+/// The device under a proxy of this process whose data threads sleep only briefly.
 fn short(run: &Run<'_>) -> Outcome<Option<Bench>> {
     if run.proxy.names_a_daemon() {
         return Ok(None);
@@ -114,12 +114,12 @@ fn record(run: &mut Run<'_>, role: Role, name: &str, pause: u64, samples: &[u64]
     run.recorder.row(row.at(name, pause));
 }
 
-/// Lets time go by, and leaves the processor to others.
+/// Waits, and leaves the processor to others.
 fn sleep(pause: Duration) {
     std::thread::sleep(pause);
 }
 
-/// Lets time go by as a block does.
+/// Waits as a block does.
 fn wait(pause: Duration) {
     let start = Instant::now();
     while start.elapsed() < pause {
@@ -140,7 +140,7 @@ fn asked(socket: &mut Socket, pause: u64, rounds: u64, rest: fn(Duration)) -> Re
 fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>> {
     bench.prepare(THREADS)?;
     let listener = Listener::new(Kind::Tcp)?;
-    let Place::Tcp(addr) = listener.place()? else { return Err("not a TCP listener".into()) };
+    let ListenAddr::Tcp(addr) = listener.local_addr()? else { return Err("not a TCP listener".into()) };
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;
     let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(PATIENCE_NS, PATIENCE_NS);
     let echo = Builder::new().spawn(move || {

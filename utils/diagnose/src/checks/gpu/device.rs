@@ -1,4 +1,4 @@
-//! What the driver says of a GPU.
+//! What the driver reports about a GPU.
 
 use crate::check::Check;
 use crate::libraries::Gpu;
@@ -46,7 +46,7 @@ fn mode(gpu: &Gpu) -> Check {
     }
 }
 
-/// A property that the driver tells by yes or no.
+/// A yes-or-no property of the driver.
 fn property(id: &str, value: Option<bool>, yes: &str, no: &str, advice: &str) -> Check {
     match value {
         Some(true) => Check::ok(id, yes),
@@ -129,7 +129,7 @@ fn placement(gpu: &Gpu) -> Check {
 mod tests {
     use super::*;
     use crate::check::Status;
-    use crate::libraries::Place;
+    use crate::libraries::RcPlacement;
 
     #[test]
     fn each_property_has_its_bad_case() {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn pinned_rings_come_with_the_reasons() {
-        let place = Place {
+        let place = RcPlacement {
             in_gpu_memory: false,
             chosen: "pinned host memory".into(),
             not: vec!["GPU memory by dma-buf: no RDMA device".into()],

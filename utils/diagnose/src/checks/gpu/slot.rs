@@ -1,4 +1,4 @@
-//! What the PCI bus says of a GPU.
+//! What the PCI bus reports about a GPU.
 
 use crate::check::Check;
 use crate::checks::size;
@@ -47,7 +47,7 @@ fn link(gpu: &PciDevice) -> Check {
     const ID: &str = "gpu.link";
     let speed = gpu.speed.as_deref().unwrap_or("speed unknown");
     match gpu.lanes {
-        // A virtual machine's made-up bridge says 0 or 255.
+        // A virtual machine's emulated bridge reports 0 or 255.
         None | Some((0 | 255, _) | (_, 0 | 255)) => {
             Check::unknown(ID, "/sys does not show the link", "look at `nvidia-smi -q` (PCIe link width)")
                 .harmless()
@@ -57,7 +57,7 @@ fn link(gpu: &PciDevice) -> Check {
             format!("x{now} of x{most}, {speed}"),
             "seat the GPU in a slot with all lanes, look at the slot's bifurcation and at `dmesg` (AER)",
         ),
-        // The speed goes down while the GPU idles, and says nothing.
+        // The speed goes down while the GPU idles, so it tells nothing.
         Some((now, _)) => Check::ok(ID, format!("x{now}, {speed} at this moment")),
     }
 }

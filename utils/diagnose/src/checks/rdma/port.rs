@@ -3,7 +3,7 @@
 use crate::check::Check;
 use crate::checks::no_system;
 use crate::facts::{CardFacts, PortFacts};
-use crate::libraries::{Card, Libraries, NoAnswer, System};
+use crate::libraries::{Card, Libraries, NoAnswer, SystemAnswer};
 
 /// Packets on a wire that is set up for RDMA.
 const MTU: u32 = 4096;
@@ -96,7 +96,7 @@ fn mtu(card: &CardFacts, port: &PortFacts, known: &[Card]) -> Check {
     }
 }
 
-fn address(port: &PortFacts, system: &Result<System, NoAnswer>) -> Check {
+fn address(port: &PortFacts, system: &Result<SystemAnswer, NoAnswer>) -> Check {
     const ID: &str = "rdma.address";
     let system = match system {
         Ok(system) => system,

@@ -1,18 +1,18 @@
-//! The same by threads with plain sockets.
+//! The same measurement with plain sockets and threads.
 
 use super::Got;
-use crate::sockets::{Kind, Listener, Place, Socket, join, spawn};
+use crate::sockets::{Kind, ListenAddr, Listener, Socket, join, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Result};
 use std::time::{Duration, Instant};
 
-/// No sender is silent for so long.
+/// Longer than any sender is silent.
 const SILENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 /// How long senders wait for their receiver.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Threads that each send messages for a time.
-pub fn send(to: &Place, senders: u32, message: u64, duration: Duration) -> Result<()> {
+/// Runs threads that each send messages for `duration`.
+pub fn send(to: &ListenAddr, senders: u32, message: u64, duration: Duration) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Result<Vec<_>> =
             (0..senders).map(|_| spawn(scope, || send_one(to, message, duration))).collect();
@@ -20,13 +20,13 @@ pub fn send(to: &Place, senders: u32, message: u64, duration: Duration) -> Resul
     })
 }
 
-fn send_one(to: &Place, message: u64, duration: Duration) -> Result<()> {
+fn send_one(to: &ListenAddr, message: u64, duration: Duration) -> Result<()> {
     let start = Instant::now();
     let mut socket = loop {
         match Socket::connect(to) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
-                    && start.elapsed() < PATIENCE =>
+                    && start.elapsed() < TIMEOUT =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -40,12 +40,12 @@ fn send_one(to: &Place, message: u64, duration: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Threads that send, and one that receives.
+/// Runs threads that send, and one that receives.
 pub fn receive(kind: Kind, senders: u32, message: u64, duration: Duration) -> Result<Got> {
     let listener = Listener::new(kind)?;
-    let place = listener.place()?;
+    let addr = listener.local_addr()?;
     std::thread::scope(|scope| {
-        let sending = spawn(scope, move || send(&place, senders, message, duration))?;
+        let sending = spawn(scope, move || send(&addr, senders, message, duration))?;
         let sockets: Result<Vec<Socket>> = (0..senders).map(|_| listener.accept()).collect();
         let got = drain(sockets?, message)?;
         join(sending)?;
@@ -53,7 +53,7 @@ pub fn receive(kind: Kind, senders: u32, message: u64, duration: Duration) -> Re
     })
 }
 
-/// Receives until each has ended, a message of each that is ready in turn.
+/// Receives until every sender has ended: in turn one message from each that is ready.
 fn drain(sockets: Vec<Socket>, message: u64) -> Result<Got> {
     let mut each = vec![0; sockets.len()];
     let mut open: Vec<(usize, Socket)> = sockets.into_iter().enumerate().collect();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""NCCL send/recv between two GPUs through PyTorch, one process each. A peer of `gpunet-bench`; rows as JSON lines."""
+"""NCCL send/recv between two GPUs through PyTorch, one process each. A reference of `gpunet-bench`; rows as JSON lines."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-// The copy engine: cudaMemcpyAsync and a wait, between device and pinned memory, and between two GPUs if there are. A peer
-// of `gpunet-bench`. A row as a JSON line each.
+// The copy engine: cudaMemcpyAsync and a wait, between device and pinned memory, and between two GPUs if there are two. A
+// reference of `gpunet-bench`; rows as JSON lines.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

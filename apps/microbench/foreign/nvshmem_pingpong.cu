@@ -1,4 +1,4 @@
-// NVSHMEM between two GPUs: put_signal ping-pong, and put bandwidth. A peer of `gpunet-bench`.
+// NVSHMEM between two GPUs: put_signal ping-pong, and put bandwidth. A reference of `gpunet-bench`.
 //
 //     nvshmem_pingpong RANK FILE      two processes, ranks 0 and 1, on GPUs 0 and 1; FILE carries the unique id
 //

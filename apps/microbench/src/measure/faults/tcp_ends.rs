@@ -1,4 +1,4 @@
-//! The other ends of what the launches open: plain TCP.
+//! The other ends of the sockets that launches open: plain TCP.
 
 use std::io::{Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
-/// The first byte, and every other, of a stream that a launch leaves.
+/// Every byte of a stream that a launch leaves.
 pub const MARK: u8 = 0xa5;
 /// The first byte of a stream of which no more is read. Others are echoed.
 pub const UNREAD: u8 = 0xa6;
 
-/// Threads that echo and look until this is dropped.
-pub struct Peers {
+/// Threads that echo and check bytes until this is dropped.
+pub struct TcpEnds {
     addr: SocketAddr,
     state: Arc<State>,
 }
@@ -20,17 +20,17 @@ pub struct Peers {
 #[derive(Default)]
 struct State {
     over: AtomicBool,
-    /// Bytes that came by a stream to which they do not belong.
+    /// Bytes that arrived on a stream to which they do not belong.
     strange: AtomicU64,
     failure: Mutex<Option<String>>,
     unread: Mutex<Vec<TcpStream>>,
 }
 
-impl Peers {
+impl TcpEnds {
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let peers = Self { addr: listener.local_addr()?, state: Arc::default() };
-        let state = peers.state.clone();
+        let ends = Self { addr: listener.local_addr()?, state: Arc::default() };
+        let state = ends.state.clone();
         Builder::new().spawn(move || {
             for stream in listener.incoming() {
                 // Ordering: Relaxed; the connection that wakes this loop orders it.
@@ -44,19 +44,19 @@ impl Peers {
                 }
             }
         })?;
-        Ok(peers)
+        Ok(ends)
     }
 
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What was wrong so far.
+    /// The first thing that was wrong so far.
     pub fn wrong(&self) -> Option<String> {
         // Ordering: Relaxed; a count.
         let strange = self.state.strange.load(Ordering::Relaxed);
         if strange > 0 {
-            return Some(format!("{strange} bytes came by a stream to which they do not belong"));
+            return Some(format!("{strange} bytes arrived on a stream to which they do not belong"));
         }
         lock(&self.state.failure).clone()
     }
@@ -71,7 +71,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Peers {
+impl Drop for TcpEnds {
     fn drop(&mut self) {
         // Ordering: Relaxed; the connection orders it.
         self.state.over.store(true, Ordering::Relaxed);

@@ -15,29 +15,29 @@ pub fn series(kind: Kind, spin: bool) -> String {
     format!("{}, {}", kind.name(), waits(spin))
 }
 
-/// So many sockets with the scene's busy pairs.
+/// Measures the scene's busy pairs among `sockets` sockets.
 pub fn record(run: &mut Run<'_>, kind: Kind, scene: &Scene, sockets: u64) -> Outcome<()> {
     let before = process::resident_afresh()?;
     let silent = scene.silent(sockets) / 2;
     let crowd = Socket::pairs(kind, silent as usize)?;
     let grown = process::resident()?.saturating_sub(before);
-    // Spinning threads need a processor each.
+    // Each spinning thread needs a processor.
     let ways: &[bool] = if scene.busy == 1 { &[true, false] } else { &[false] };
     for &spin in ways {
         let pairs = Socket::pairs(kind, scene.busy as usize)?;
         let samples = busy(pairs, spin, scene.duration)?;
         let name = format!("{sockets} sockets, round trip, {}", series(kind, spin));
-        run.recorder.row(Row::all_times(Role::Peer, name, &samples).at(series(kind, spin), sockets));
+        run.recorder.row(Row::all_times(Role::Reference, name, &samples).at(series(kind, spin), sockets));
     }
     if scene.busy == 1 && sockets >= MANY {
         let what = format!("this process's memory, {}", kind.name());
-        memory(run, Role::Peer, &what, sockets, grown as f64 / silent as f64);
+        memory(run, Role::Reference, &what, sockets, grown as f64 / silent as f64);
     }
     drop(crowd);
     Ok(())
 }
 
-/// Round trips of all pairs, two threads a pair, for a time.
+/// Runs round trips of all pairs for `duration`, with two threads per pair.
 fn busy(pairs: Vec<[Socket; 2]>, spin: bool, duration: Duration) -> Result<Vec<u64>> {
     std::thread::scope(|scope| {
         let mut ends = Vec::new();
@@ -61,7 +61,7 @@ fn busy(pairs: Vec<[Socket; 2]>, spin: bool, duration: Duration) -> Result<Vec<u
         let mut all = Vec::new();
         for (server, client) in ends {
             let samples = join(client)?;
-            // The first tenth of each warms up.
+            // The first tenth of each is warm-up.
             all.extend(&samples[samples.len() / 10..]);
             join(server)?;
         }

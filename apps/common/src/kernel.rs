@@ -1,4 +1,4 @@
-//! A running kernel with the memory it uses, and what it leaves there.
+//! A running kernel with the memory it uses, and the results it leaves there.
 
 use gpu_usermap::cuda::CopyError;
 use gpunet_proxy::abi::Error;
@@ -8,9 +8,9 @@ use std::time::Duration;
 /// How long a cancelled kernel may take to end. Its waits end within a quarter of a second.
 pub const STUCK: Duration = Duration::from_secs(15);
 
-/// Why a kernel's work cannot be had.
+/// Why a kernel did not finish its work.
 #[derive(Debug, thiserror::Error)]
-pub enum WorkError {
+pub enum RunError {
     /// It did not end after it was cancelled.
     #[error("the kernel did not end within {STUCK:?} after it was cancelled")]
     Stuck,
@@ -23,12 +23,12 @@ pub enum WorkError {
 ///
 /// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as long as the process lives.
 #[derive(Debug)]
-pub struct Work<M> {
-    /// Both are there until `finish`, which consumes them.
+pub struct RunningKernel<M> {
+    /// Present until `finish` consumes both.
     running: Option<(Launch, M)>,
 }
 
-impl<M> Work<M> {
+impl<M> RunningKernel<M> {
     /// A launch, and all memory whose addresses it was given.
     #[must_use]
     pub const fn new(launch: Launch, memory: M) -> Self {
@@ -45,7 +45,7 @@ impl<M> Work<M> {
         self.running.as_ref().map(|(_, memory)| memory)
     }
 
-    /// Says whether the kernel has ended.
+    /// Returns whether the kernel has ended.
     ///
     /// # Errors
     /// It failed.
@@ -53,7 +53,7 @@ impl<M> Work<M> {
         self.launch().map_or(Ok(true), Launch::is_finished)
     }
 
-    /// Waits for the end, at most `limit`; says whether it came.
+    /// Waits for the end, at most `limit`; returns whether the kernel has ended.
     ///
     /// # Errors
     /// The kernel failed.
@@ -72,32 +72,32 @@ impl<M> Work<M> {
     ///
     /// # Errors
     /// It is stuck, or has failed.
-    pub fn end(&self) -> Result<(), WorkError> {
+    pub fn end(&self) -> Result<(), RunError> {
         self.cancel();
-        if self.wait(STUCK)? { Ok(()) } else { Err(WorkError::Stuck) }
+        if self.wait(STUCK)? { Ok(()) } else { Err(RunError::Stuck) }
     }
 
-    /// Waits for the end and gives the memory back. Sockets that the kernel left open are closed, or kept.
+    /// Waits for the end and returns the memory. `policy` decides whether sockets that the kernel left open are closed.
     ///
     /// # Errors
     /// The kernel failed.
     pub fn finish(mut self, policy: FinishPolicy) -> Result<M, KernelError> {
         let Some((launch, memory)) = self.running.take() else {
-            unreachable!("only `finish` and `drop` take it, and they consume the work")
+            unreachable!("only `finish` and `drop` take it, and they consume the value")
         };
         launch.finish(policy)?;
         Ok(memory)
     }
 }
 
-impl<M> Drop for Work<M> {
+impl<M> Drop for RunningKernel<M> {
     fn drop(&mut self) {
         let Some((launch, memory)) = self.running.take() else { return };
         launch.cancel();
         // An error means that the kernel has ended too.
         if let Ok(false) = launch.wait_timeout(STUCK) {
-            eprintln!("{}", WorkError::Stuck);
-            // It may write there for as long as this process lives.
+            eprintln!("{}", RunError::Stuck);
+            // The kernel may write there for as long as this process lives.
             return std::mem::forget((launch, memory));
         }
         let _ = launch.finish(FinishPolicy::Close);
@@ -133,7 +133,7 @@ pub fn row<const N: usize>(buffer: &DeviceBuffer) -> Result<[u64; N], CopyError>
     Ok(rows(buffer, 1)?.pop().unwrap_or([0; N]))
 }
 
-/// What an errno means, in the device library's words if it knows it, else in the system's.
+/// Describes an errno in the device library's words if it knows it, else in the system's.
 #[must_use]
 pub fn errno_text(errno: i32) -> String {
     let unknown = Error::from_errno(i32::MAX).text();

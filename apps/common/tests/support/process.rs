@@ -1,4 +1,4 @@
-//! Starting, stopping and reading the program under test.
+//! Starting, stopping and reading a program under test. The tests of several programs include this file.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, on a machine that does other things too.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a program that has ended left.
+/// The results of a program that has ended.
 pub struct Output {
     pub status: ExitStatus,
     pub out: String,
@@ -18,37 +18,28 @@ pub struct Output {
 }
 
 impl Output {
-    /// The object it printed, after it ended as it should.
+    /// The JSON object that the program printed before it ended with success.
     pub fn json(&self) -> serde_json::Value {
         assert!(self.status.success(), "{:?}\n{}\n{}", self.status, self.out, self.err);
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}\n{}\n{}", self.out, self.err))
     }
 }
 
-fn start(args: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_gpunet-rstream"))
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts")
+/// A command that runs `program`, with pipes for what it prints.
+pub fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
-/// Runs the program to its end.
-pub fn run(args: &[&str]) -> Output {
-    let mut child = start(args);
-    let out = child.stdout.take().map(BufReader::new).expect("piped");
+/// Waits for the end of a process with such pipes, and fails the test if it does not end.
+pub fn finish(mut child: Child) -> Output {
+    let out = BufReader::new(child.stdout.take().expect("piped"));
     let err = child.stderr.take().expect("piped");
-    finish(&mut child, out, err)
+    finish_reading(&mut child, out, err)
 }
 
-/// Runs the program on the CPU device to its end.
-pub fn run_on_cpu(args: &[&str]) -> Output {
-    run(&[args, &["--device", "cpu"]].concat())
-}
-
-fn finish(child: &mut Child, out: BufReader<ChildStdout>, err: ChildStderr) -> Output {
+fn finish_reading(child: &mut Child, out: BufReader<ChildStdout>, err: ChildStderr) -> Output {
     // Read beside waiting: a full pipe would hold the process up.
     let (out, err) = (reader(out), reader(err));
     let status = wait(child);
@@ -58,9 +49,9 @@ fn finish(child: &mut Child, out: BufReader<ChildStdout>, err: ChildStderr) -> O
 
 fn reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
-        let mut text = String::new();
-        let _ = pipe.read_to_string(&mut text);
-        text
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
@@ -70,12 +61,18 @@ fn wait(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().expect("the process can be waited for") {
             return status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             let _ = child.kill();
-            panic!("the process did not end within {PATIENCE:?}");
+            panic!("the process did not end within {TIMEOUT:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Interrupts a process as Ctrl-C does.
+pub fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a running process has a pid");
+    kill_process(pid, Signal::INT).expect("the process takes a signal");
 }
 
 /// A running server; killed with the test.
@@ -87,33 +84,32 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one on the CPU device, on a free port, and waits until it listens.
-    pub fn start(args: &[&str]) -> Self {
-        let mut child = start(&[&["server", "127.0.0.1:0", "--device", "cpu"], args].concat());
+    /// Starts one by a [`command`], and waits until it prints where it listens.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the program starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let mut err = child.stderr.take().expect("piped");
         let mut line = String::new();
         out.read_line(&mut line).expect("the server's output is text");
-        let addr = line.strip_prefix("listening on ").and_then(|rest| rest.trim().parse().ok());
-        let addr = addr.unwrap_or_else(|| {
+        let addr = line.strip_prefix("listening on ").and_then(|rest| rest.split_whitespace().next());
+        let addr = addr.and_then(|addr| addr.parse().ok()).unwrap_or_else(|| {
             let _ = child.kill();
             let mut rest = String::new();
             let _ = err.read_to_string(&mut rest);
-            panic!("the server said {line:?} and {rest:?}")
+            panic!("the server printed {line:?} and {rest:?}")
         });
         Self { child, pipes: Some((out, err)), addr }
     }
 
     /// Interrupts it as Ctrl-C does.
     pub fn interrupt(&self) {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a running process has a pid");
-        kill_process(pid, Signal::INT).expect("the process takes a signal");
+        interrupt(&self.child);
     }
 
     /// Waits for its end, and returns what it printed after "listening on".
     pub fn finish(mut self) -> Output {
         let (out, err) = self.pipes.take().expect("finished once");
-        finish(&mut self.child, out, err)
+        finish_reading(&mut self.child, out, err)
     }
 }
 

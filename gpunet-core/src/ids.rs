@@ -10,6 +10,16 @@ impl std::fmt::Display for AttachmentId {
     }
 }
 
+/// A launch of an attachment: one of [`LAUNCHES`](gpunet_abi::layout::LAUNCHES) numbers, which are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaunchId(pub u32);
+
+impl std::fmt::Display for LaunchId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A request that waits for its answer: of a device, by control slot and sequence number; of a host program, by its number
 /// (beyond those of all control slots) and 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,6 +9,7 @@ mod part;
 pub use part::PartMemory;
 
 use crate::futex;
+use crate::ids::LaunchId;
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Reply, Request};
 use gpunet_abi::hand_off::{self, HandOff};
@@ -236,9 +237,9 @@ impl SharedMemory {
     }
 
     /// Cancels a launch, or (`false`) clears the mark for the next launch of that number.
-    pub fn set_cancelled(&self, launch: u32, cancelled: bool) {
-        assert!(launch < LAUNCHES, "launch out of range");
-        self.word((offset_of!(SharedHeader, cancel) + launch as usize * 8) as u64)
+    pub fn set_cancelled(&self, launch: LaunchId, cancelled: bool) {
+        assert!(launch.0 < LAUNCHES, "launch out of range");
+        self.word((offset_of!(SharedHeader, cancel) + launch.0 as usize * 8) as u64)
             .publish(u64::from(cancelled));
         if cancelled {
             self.wake_everyone();

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crossbeam_channel::Receiver;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
-use gpunet_core::ids::RequestId;
+use gpunet_core::ids::{LaunchId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Link {
     /// up.
     pub(crate) fn finish_launch(
         &self,
-        launch: u32,
+        launch: LaunchId,
         policy: FinishPolicy,
         fresh: Vec<Handle>,
     ) -> Receiver<Finished> {
@@ -47,7 +47,7 @@ impl Link {
     }
 
     /// Resets the sockets of a launch that has failed and is finished later; never waits.
-    pub(crate) fn abort_launch(&self, launch: u32) {
+    pub(crate) fn abort_launch(&self, launch: LaunchId) {
         match self {
             Self::Local { proxy, attached } => {
                 let _ = proxy.messages.send(Message::AbortLaunch { device: attached.id, launch });

@@ -22,6 +22,7 @@ use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgra
 use crossbeam_channel::{Receiver, Sender};
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
+use gpunet_core::ids::LaunchId;
 use gpunet_core::memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, shutdown};
@@ -101,18 +102,23 @@ impl Session {
     /// Reaps what a launch left; nothing was, as far as a daemon that is gone can tell.
     pub(crate) fn finish_launch(
         &self,
-        launch: u32,
+        launch: LaunchId,
         policy: FinishPolicy,
         fresh: &[Handle],
     ) -> Receiver<Finished> {
         let (done, report) = crossbeam_channel::bounded(1);
         let (policy, fresh) = (policy.into(), wire::handles(fresh));
-        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch { call, launch, policy, fresh });
+        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch {
+            call,
+            launch: launch.0,
+            policy,
+            fresh,
+        });
         report
     }
 
-    pub(crate) fn abort_launch(&self, launch: u32) {
-        self.post(&mut self.lock(), &ToDaemon::AbortLaunch { launch }, None);
+    pub(crate) fn abort_launch(&self, launch: LaunchId) {
+        self.post(&mut self.lock(), &ToDaemon::AbortLaunch { launch: launch.0 }, None);
     }
 
     pub(crate) fn release(&self, handles: &[Handle]) {

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::panic_record::PanicRecord;
+use gpunet_core::ids::LaunchId;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ impl Shared {
 
     /// Makes the handles of sockets stale that were closed for a launch that has ended, and releases
     /// those that no other launch knows; the others follow when those launches have ended.
-    fn retire(&self, launch: u32, closed: &[Handle]) {
+    fn retire(&self, launch: LaunchId, closed: &[Handle]) {
         if closed.is_empty() {
             return;
         }
@@ -44,7 +45,7 @@ impl Shared {
     }
 
     /// A launch is over: gives its number back, and what only it knew.
-    fn end_launch(&self, launch: u32) {
+    fn end_launch(&self, launch: LaunchId) {
         let free = self.launches().end(launch);
         self.release(&free);
     }
@@ -68,7 +69,7 @@ impl Attachment {
 /// Dropping it finishes it with [`FinishPolicy::Close`].
 #[derive(Debug)]
 pub struct LaunchToken {
-    launch: u32,
+    launch: LaunchId,
     shared: Arc<Shared>,
     finished: bool,
 }
@@ -77,7 +78,7 @@ impl LaunchToken {
     /// The address that kernels of this launch find their sockets by.
     #[must_use]
     pub fn context(&self) -> u64 {
-        self.shared.contexts + u64::from(self.launch) * size_of::<Context>() as u64
+        self.shared.contexts + u64::from(self.launch.0) * size_of::<Context>() as u64
     }
 
     /// Cancels: every call that waits, or would wait, returns ECANCELED. It cannot be undone.
@@ -140,7 +141,7 @@ impl LaunchToken {
         if !reap.run(Some(ANSWER)) {
             let left_open = reap.left_open;
             tracing::warn!(
-                launch = self.launch,
+                launch = self.launch.0,
                 "the proxy has not answered for {ANSWER:?}: the launch's sockets are closed when it does"
             );
             // Without a thread they stay out of use until the attachment is closed, and so does the number.
@@ -160,7 +161,7 @@ impl LaunchToken {
 /// proxy takes what a launch of that number opens for this one's.
 struct Reap {
     shared: Arc<Shared>,
-    launch: u32,
+    launch: LaunchId,
     policy: FinishPolicy,
     /// Sockets that only the device knows, and that the proxy was not told of yet.
     fresh: Vec<Handle>,
@@ -170,7 +171,7 @@ struct Reap {
 }
 
 impl Reap {
-    fn new(shared: Arc<Shared>, launch: u32, policy: FinishPolicy) -> Self {
+    fn new(shared: Arc<Shared>, launch: LaunchId, policy: FinishPolicy) -> Self {
         let fresh = match shared.table.fresh() {
             Ok(fresh) => shared.launches().own(fresh, launch),
             Err(error) => {

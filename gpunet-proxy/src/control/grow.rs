@@ -11,7 +11,7 @@ use crate::model::message::Message;
 use crate::region::first_rings;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::place::SHARED;
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use std::sync::Arc;
 
 /// Bytes made at a time.
@@ -84,7 +84,7 @@ impl Control {
         if op != Op::Connect || !waits {
             return false;
         }
-        device.wait(id, request.launch, Wait::Deferred { request: Box::new(*request) });
+        device.wait(id, LaunchId(request.launch), Wait::Deferred { request: Box::new(*request) });
         true
     }
 }

@@ -11,7 +11,7 @@ use super::request::allowed;
 use super::tables::{Role, StreamMemory, Wait, Waiter};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ impl Join {
 impl Control {
     /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
     /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
-    pub(super) fn prepare(&mut self, id: RequestId, launch: u32, wish: &Connect) -> bool {
+    pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, wish: &Connect) -> bool {
         let connector = wish.ticket.device;
         let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != connector) else { return false };
         let entry = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));

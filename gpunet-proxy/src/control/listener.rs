@@ -11,7 +11,7 @@ use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::SHARED;
-use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use gpunet_core::line::Line;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Accepted, Connect};
@@ -102,7 +102,7 @@ impl Control {
 
     pub(super) fn accept(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         let Some(device) = self.device(device_id) else { return };
-        let (slot, target, launch) = (request.slot, request.target, request.launch);
+        let (slot, target, launch) = (request.slot, request.target, LaunchId(request.launch));
         device.opening(target, request.target_generation, launch);
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;

@@ -1,11 +1,11 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::tables::{Delivering, Detaching, Device, NO_LAUNCH, Role, Stream, StreamMemory};
+use super::tables::{Delivering, Detaching, Device, Role, Stream, StreamMemory};
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{Command, Done, Each, Message, Sweep};
 use gpunet_abi::{Error, Handle, Status};
-use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use std::time::Duration;
 
 /// How long the streams of a process that is gone may take to deliver what it sent.
@@ -28,7 +28,7 @@ impl Control {
     pub(super) fn finish_launch(
         &mut self,
         device_id: AttachmentId,
-        launch: u32,
+        launch: LaunchId,
         policy: FinishPolicy,
         fresh: &[Handle],
     ) -> Finished {
@@ -41,7 +41,7 @@ impl Control {
         let Some(device) = self.device(device_id) else { return Finished::default() };
         // The launch's number will be given to another, whose end does not concern them.
         for &slot in &left {
-            device.slots[slot as usize].launch = NO_LAUNCH;
+            device.slots[slot as usize].launch = None;
         }
         let linger = match policy {
             FinishPolicy::Keep => {
@@ -58,7 +58,7 @@ impl Control {
 
     /// A thread block has failed, and with it its launch: ends the launch's requests and resets its
     /// sockets, which are retired when the launch is finished.
-    pub(super) fn abort_launch(&mut self, device_id: AttachmentId, launch: u32) {
+    pub(super) fn abort_launch(&mut self, device_id: AttachmentId, launch: LaunchId) {
         let (requests, mut slots) = (self.requests_of(device_id, launch), self.left_by(device_id, launch));
         // All at once, so that whoever finishes the launch meanwhile takes none of them for open.
         slots.retain(|&slot| self.mark_retired(device_id, slot));
@@ -69,14 +69,14 @@ impl Control {
     }
 
     /// The requests of a launch that wait, with their numbers.
-    fn requests_of(&mut self, device_id: AttachmentId, launch: u32) -> Vec<RequestId> {
+    fn requests_of(&mut self, device_id: AttachmentId, launch: LaunchId) -> Vec<RequestId> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
         let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
         of_launch.map(|(&control, waiting)| RequestId { control, seq: waiting.seq }).collect()
     }
 
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
-    fn left_by(&mut self, device_id: AttachmentId, launch: u32) -> Vec<u32> {
+    fn left_by(&mut self, device_id: AttachmentId, launch: LaunchId) -> Vec<u32> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
         let left = device.slots.iter().filter(|(_, entry)| {
             let open = match &entry.role {
@@ -84,7 +84,7 @@ impl Control {
                 Role::Stream(stream) => !stream.closed,
                 Role::Bound(_) | Role::Listener(_) => true,
             };
-            entry.launch == launch && (open || entry.retiring)
+            entry.launch == Some(launch) && (open || entry.retiring)
         });
         left.map(|(slot, _)| slot).collect()
     }

@@ -8,7 +8,7 @@ use gpunet_abi::handle::MAX_GENERATION;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, SockAddr};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::tcp;
 use std::time::Instant;
@@ -78,7 +78,7 @@ impl Control {
                 if request.value != Query::OutQueue as u64 {
                     return device.reply_result(id, Err(Error::InvalidArgument));
                 }
-                device.wait(id, request.launch, Wait::Query);
+                device.wait(id, LaunchId(request.launch), Wait::Query);
                 self.shard(slot).send(Command::OutQueue { device: device_id, slot, id });
             }
         }
@@ -220,7 +220,7 @@ fn bind(device: &mut Device, request: &Request) -> Result<(), Error> {
     let addr = request.address.to_std().ok_or(Error::FamilyNotSupported)?;
     let bound = tcp::bind(addr, request.options);
     let bound = bound.map_err(|error| device.refused(format_args!("cannot bind {addr}"), &error))?;
-    device.opening(request.slot, request.generation, request.launch);
+    device.opening(request.slot, request.generation, LaunchId(request.launch));
     device.slots[request.slot as usize].role = Role::Bound(bound);
     Ok(())
 }

@@ -9,7 +9,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Connecting, Opened, Opening, Transport};
 use std::io;
@@ -20,7 +20,7 @@ impl Control {
     /// Connects: a peer of this proxy first, then TCP, as far as the socket's option allows.
     pub(super) fn connect(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         let Some(device) = self.device(device_id) else { return };
-        let (slot, options, launch) = (request.slot, request.options, request.launch);
+        let (slot, options, launch) = (request.slot, request.options, LaunchId(request.launch));
         let bound = match device.opening(slot, request.generation, launch) {
             Role::Bound(bound) => Some(bound),
             _ => None,
@@ -43,7 +43,7 @@ impl Control {
         &mut self,
         device_id: AttachmentId,
         id: RequestId,
-        launch: u32,
+        launch: LaunchId,
         wish: Connect,
     ) {
         let (slot, options, to) = (wish.ticket.slot, wish.options, wish.to);
@@ -92,7 +92,7 @@ impl Control {
         &mut self,
         device_id: AttachmentId,
         id: RequestId,
-        launch: u32,
+        launch: LaunchId,
         wish: Connect,
         kind: TransportKind,
         next: Option<TransportKind>,
@@ -119,7 +119,7 @@ impl Control {
         &mut self,
         device_id: AttachmentId,
         id: RequestId,
-        launch: u32,
+        launch: LaunchId,
         attempt: Attempt,
         opening: Opening,
     ) {
@@ -149,7 +149,7 @@ impl Control {
         let Some(device) = self.device(device_id) else { return };
         let Attempt { slot, kind, rings, options, wish, next } = *attempt;
         let launch = device.waiting(id).map(|w| w.launch);
-        let error = match (result, launch) {
+        let (error, launch) = match (result, launch) {
             (Ok(opened), Some(_)) => {
                 device.requests.remove(&id.control);
                 self.routes.note(wish.to, kind, true);
@@ -162,9 +162,8 @@ impl Control {
                 device.recycle(slot);
                 return self.serve_starved(device_id);
             }
-            (Err(error), Some(_)) => error,
+            (Err(error), Some(launch)) => (error, launch),
         };
-        let launch = launch.unwrap_or_default();
         device.give_rings(rings);
         let no_device_rings = rings.region == DEVICE && error.kind() == io::ErrorKind::Unsupported;
         if no_device_rings {

@@ -14,7 +14,7 @@ use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Handle};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::line::{Line, Place};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
@@ -82,14 +82,12 @@ pub(super) struct Delivering {
     pub(super) from: u32,
 }
 
-/// The launch of sockets that their launch left for whoever comes.
-pub(super) const NO_LAUNCH: u32 = u32::MAX;
-
 /// One socket slot.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) generation: u32,
-    pub(super) launch: u32,
+    /// Whose socket it is; `None` if its launch left it for whoever comes.
+    pub(super) launch: Option<LaunchId>,
     pub(super) role: Role,
     /// When it was taken; `None` while it is free.
     pub(super) since: Option<Instant>,
@@ -154,7 +152,7 @@ pub(super) struct Backlog {
 pub(super) struct Waiter {
     pub(super) request: RequestId,
     pub(super) target: u32,
-    pub(super) launch: u32,
+    pub(super) launch: LaunchId,
 }
 
 /// A stream, driven by a data thread or direct.
@@ -204,7 +202,7 @@ pub(super) struct Partner {
 /// A request without an answer.
 pub(super) struct Waiting {
     pub(super) seq: u64,
-    pub(super) launch: u32,
+    pub(super) launch: LaunchId,
     pub(super) what: Wait,
 }
 
@@ -316,7 +314,7 @@ impl Device {
             return false;
         }
         let entry = &mut self.slots[socket.slot() as usize];
-        (entry.generation, entry.retiring) = (socket.generation(), true);
+        (entry.generation, entry.launch, entry.retiring) = (socket.generation(), None, true);
         entry.role = Role::Retired(None);
         entry.since = Some(Instant::now());
         self.used += 1;
@@ -346,7 +344,7 @@ impl Device {
     }
 
     /// Notes that a request waits.
-    pub(super) fn wait(&mut self, id: RequestId, launch: u32, what: Wait) {
+    pub(super) fn wait(&mut self, id: RequestId, launch: LaunchId, what: Wait) {
         self.requests.insert(id.control, Waiting { seq: id.seq, launch, what });
     }
 
@@ -384,9 +382,9 @@ impl Device {
     }
 
     /// Marks a slot as being opened for that generation and launch.
-    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: u32) -> Role {
+    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: LaunchId) -> Role {
         let entry = &mut self.slots[slot as usize];
-        (entry.generation, entry.launch) = (generation, launch);
+        (entry.generation, entry.launch) = (generation, Some(launch));
         std::mem::replace(&mut entry.role, Role::Opening)
     }
 

@@ -6,7 +6,7 @@ mod leave;
 
 pub(super) use greeting::{Visit, serve};
 
-use gpunet_core::ids::RequestId;
+use gpunet_core::ids::{LaunchId, RequestId};
 use leave::Leave;
 
 use super::admit::Refusal;
@@ -272,11 +272,12 @@ impl Session {
                     outbox.post(ToProgram::Finished { call, closed, kept, more }, Vec::new());
                 });
                 let fresh = few_handles(&fresh)?;
-                Message::FinishLaunch { device, launch, policy: policy.into(), fresh, done }
+                let (launch, policy) = (LaunchId(launch), policy.into());
+                Message::FinishLaunch { device, launch, policy, fresh, done }
             }
             ToDaemon::AbortLaunch { launch } => {
                 pace(&mut self.paced).await;
-                Message::AbortLaunch { device, launch }
+                Message::AbortLaunch { device, launch: LaunchId(launch) }
             }
             ToDaemon::Release { handles } => {
                 pace(&mut self.paced).await;

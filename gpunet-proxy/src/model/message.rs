@@ -9,7 +9,7 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -192,13 +192,13 @@ pub(crate) enum Message {
     /// A launch ended: reap what it left. `fresh` are sockets that only the device knows.
     FinishLaunch {
         device: AttachmentId,
-        launch: u32,
+        launch: LaunchId,
         policy: FinishPolicy,
         fresh: Vec<Handle>,
         done: Done<Finished>,
     },
     /// A thread block of a launch failed: the launch's sockets are reset. It is finished later.
-    AbortLaunch { device: AttachmentId, launch: u32 },
+    AbortLaunch { device: AttachmentId, launch: LaunchId },
     /// No running launch knows these closed sockets any more.
     Release { device: AttachmentId, handles: Vec<Handle> },
     /// The device failed: all its sockets are reset.

@@ -80,7 +80,7 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
         let (mut plane, waiting) = crowded();
         let (mut closed, mut calls) = (0, 0);
         loop {
-            let finished = plane.control.finish_launch(MANY, 0, FinishPolicy::Close, &[]);
+            let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
             closed += finished.closed.len();
             calls += 1;
             if !finished.more {
@@ -97,10 +97,10 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
 fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
     run(async {
         let (mut plane, waiting) = crowded();
-        plane.control.handle(Message::AbortLaunch { device: MANY, launch: 0 });
+        plane.control.handle(Message::AbortLaunch { device: MANY, launch: LaunchId(0) });
         let mut closed = Vec::new();
         loop {
-            let finished = plane.control.finish_launch(MANY, 0, FinishPolicy::Close, &[]);
+            let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
             closed.extend(finished.closed);
             if !finished.more {
                 break;

@@ -9,7 +9,7 @@ mod part;
 pub use part::PartMemory;
 
 use crate::futex;
-use crate::ids::LaunchId;
+use crate::ids::{LaunchId, RequestId};
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Reply, Request};
 use gpunet_abi::hand_off::{self, HandOff};
@@ -275,10 +275,11 @@ impl SharedMemory {
         self.flag(self.control(index) + offset_of!(ControlSlot, park) as u64)
     }
 
-    /// Returns whether the device has given up the request of that number. The abandon may not have been
+    /// Returns whether the device has given that request up. The abandon may not have been
     /// handed on yet.
     #[must_use]
-    pub fn is_abandoned(&self, control: u32, seq: u64) -> bool {
+    pub fn is_abandoned(&self, id: RequestId) -> bool {
+        let RequestId::Device { control, seq } = id else { return false };
         // Pairs with the device's publish; nothing is read after it.
         control < self.geometry.controls && self.abandon_words().get(control as usize).peek() == seq
     }

@@ -121,18 +121,18 @@ impl Control {
         match message {
             Message::Request { device, id, request } => {
                 if let Some(device) = self.device(device) {
-                    device.attached.inbox.leave_request(id.control);
+                    device.attached.inbox.leave_request(id);
                 }
                 self.handle_request(device, id, &request);
             }
-            Message::Ask { device, control, request, answer } => {
+            Message::Ask { device, id, request, answer } => {
                 let Some(attachment) = self.device(device) else { return };
-                attachment.answers.insert(control, answer);
-                self.handle_request(device, RequestId { control, seq: 0 }, &request);
+                attachment.answers.insert(id, answer);
+                self.handle_request(device, RequestId::Host(id), &request);
             }
             Message::Abandon { device, id } => {
                 if let Some(device) = self.device(device) {
-                    device.attached.inbox.leave_abandon(id.control);
+                    device.attached.inbox.leave_abandon(id);
                 }
                 self.handle_abandon(device, id);
             }

@@ -219,12 +219,12 @@ mod tests {
     }
 
     fn abandon(device: u32, control: u32) -> Message {
-        Message::Abandon { device: AttachmentId(device), id: RequestId { control, seq: 0 } }
+        Message::Abandon { device: AttachmentId(device), id: RequestId::Device { control, seq: 0 } }
     }
 
     fn taken(message: Option<Message>) -> Option<(u32, u32)> {
         match message? {
-            Message::Abandon { device, id } => Some((device.0, id.control)),
+            Message::Abandon { device, id } => Some((device.0, id.control()?)),
             Message::Ping => Some((9, 9)),
             _ => None,
         }

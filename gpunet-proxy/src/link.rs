@@ -9,7 +9,7 @@ use crate::session::Session;
 use crossbeam_channel::Receiver;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
-use gpunet_core::ids::{LaunchId, RequestId};
+use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,26 +103,25 @@ impl Link {
     }
 
     /// Posts a host program's request; never waits.
-    pub(crate) fn ask(&self, number: u32, request: Request, answer: Answer) {
+    pub(crate) fn ask(&self, id: HostRequestId, request: Request, answer: Answer) {
         match self {
             Self::Local { proxy, attached } => {
                 let (device, request) = (attached.id, Box::new(request));
                 // To a proxy that has stopped: the answer is dropped with the message.
-                let _ = proxy.messages.send(Message::Ask { device, control: number, request, answer });
+                let _ = proxy.messages.send(Message::Ask { device, id, request, answer });
             }
-            Self::Remote(session) => session.ask(number, &request, answer),
+            Self::Remote(session) => session.ask(id, &request, answer),
         }
     }
 
     /// Gives such a request up; never waits.
-    pub(crate) fn abandon(&self, number: u32) {
+    pub(crate) fn abandon(&self, id: HostRequestId) {
         match self {
             Self::Local { proxy, attached } => {
-                let message =
-                    Message::Abandon { device: attached.id, id: RequestId { control: number, seq: 0 } };
-                let _ = proxy.messages.send(message);
+                let (device, id) = (attached.id, RequestId::Host(id));
+                let _ = proxy.messages.send(Message::Abandon { device, id });
             }
-            Self::Remote(session) => session.abandon(number),
+            Self::Remote(session) => session.abandon(id),
         }
     }
 

@@ -18,11 +18,11 @@ use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::ANSWER;
 use crate::model::message::Answer;
 use crate::plain::{bytes_of, from_bytes};
-use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgram};
+use crate::wire::{self, AgentAnswer, AgentRequest, CallId, MAX_FRAME, ToDaemon, ToProgram};
 use crossbeam_channel::{Receiver, Sender};
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
-use gpunet_core::ids::LaunchId;
+use gpunet_core::ids::{HostRequestId, LaunchId};
 use gpunet_core::memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, shutdown};
@@ -46,12 +46,13 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 struct State {
-    /// What waits for the daemon, by number: host programs' requests have theirs from
-    /// [`crate::model::message::HOST_REQUESTS`] on, calls have small ones.
-    pending: HashMap<u32, Pending>,
+    /// Requests of host programs that have no answer yet.
+    requests: HashMap<HostRequestId, Answer>,
+    /// Calls that have no answer yet.
+    calls: HashMap<CallId, Call>,
+    last_call: CallId,
     /// Frames that the socket did not take yet.
     outgoing: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
-    calls: u32,
     /// The program wants to end it.
     leaving: bool,
     detaching: Option<Sender<()>>,
@@ -61,8 +62,8 @@ struct State {
     stats: Stats,
 }
 
-enum Pending {
-    Ask(Answer),
+/// Who waits for the answer to a call.
+enum Call {
     Finish(Sender<Finished>),
     Usage(Sender<(Usage, Stats)>),
 }
@@ -108,7 +109,7 @@ impl Session {
     ) -> Receiver<Finished> {
         let (done, report) = crossbeam_channel::bounded(1);
         let (policy, fresh) = (policy.into(), wire::handles(fresh));
-        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch {
+        self.call(Call::Finish(done), |call| ToDaemon::FinishLaunch {
             call,
             launch: launch.0,
             policy,
@@ -132,12 +133,12 @@ impl Session {
     /// What the attachment holds, and its totals.
     pub(crate) fn usage(&self) -> (Usage, Stats) {
         let (done, usage) = crossbeam_channel::bounded(1);
-        self.call(Pending::Usage(done), |call| ToDaemon::Usage { call });
+        self.call(Call::Usage(done), |call| ToDaemon::Usage { call });
         usage.recv_timeout(ANSWER).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
     }
 
     /// Posts a request; `answer` is called on the session's thread, or dropped if there will be none.
-    pub(crate) fn ask(&self, number: u32, request: &Request, answer: Answer) {
+    pub(crate) fn ask(&self, id: HostRequestId, request: &Request, answer: Answer) {
         let request = bytes_of(request).to_vec();
         let mut state = self.lock();
         if state.over {
@@ -145,12 +146,12 @@ impl Session {
             drop(state);
             return drop(answer);
         }
-        state.pending.insert(number, Pending::Ask(answer));
-        self.post(&mut state, &ToDaemon::Ask { number, request }, None);
+        state.requests.insert(id, answer);
+        self.post(&mut state, &ToDaemon::Ask { id, request }, None);
     }
 
-    pub(crate) fn abandon(&self, number: u32) {
-        self.post(&mut self.lock(), &ToDaemon::Abandon { number }, None);
+    pub(crate) fn abandon(&self, id: HostRequestId) {
+        self.post(&mut self.lock(), &ToDaemon::Abandon { id }, None);
     }
 
     /// Asks for the attachment's end; `done` is answered when it is over, or dropped.
@@ -169,14 +170,14 @@ impl Session {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    fn call(&self, pending: Pending, frame: impl FnOnce(u32) -> ToDaemon) {
+    fn call(&self, waiting: Call, frame: impl FnOnce(CallId) -> ToDaemon) {
         let mut state = self.lock();
         if state.over {
             return;
         }
-        state.calls = (state.calls + 1) % crate::model::message::HOST_REQUESTS;
-        let call = state.calls;
-        state.pending.insert(call, pending);
+        let call = state.last_call.next();
+        state.last_call = call;
+        state.calls.insert(call, waiting);
         self.post(&mut state, &frame(call), None);
     }
 
@@ -244,8 +245,8 @@ impl Session {
     fn end(&self) {
         let mut state = self.lock();
         state.over = true;
-        let dropped =
-            (std::mem::take(&mut state.pending), std::mem::take(&mut state.outgoing), state.detaching.take());
+        let questions = (std::mem::take(&mut state.requests), std::mem::take(&mut state.calls));
+        let dropped = (questions, std::mem::take(&mut state.outgoing), state.detaching.take());
         drop(state);
         // Outside the lock: an answer that is dropped may come here again.
         drop(dropped);
@@ -268,15 +269,15 @@ impl Session {
 
     fn handle(&self, frame: ToProgram, fds: Vec<OwnedFd>, agent: &SharedAgent) {
         match frame {
-            ToProgram::Reply { number, reply } => {
-                let answer = self.lock().pending.remove(&number);
+            ToProgram::Reply { id, reply } => {
+                let answer = self.lock().requests.remove(&id);
                 let reply = from_bytes::<Reply>(&reply);
-                if let (Some(Pending::Ask(answer)), Some(reply)) = (answer, reply) {
+                if let (Some(answer), Some(reply)) = (answer, reply) {
                     answer(&reply);
                 }
             }
             ToProgram::Finished { call, closed, kept, more } => {
-                if let Some(Pending::Finish(done)) = self.lock().pending.remove(&call) {
+                if let Some(Call::Finish(done)) = self.lock().calls.remove(&call) {
                     let closed = wire::from_handles(&closed);
                     let _ = done.send(Finished { closed, kept: kept as usize, more });
                 }
@@ -284,7 +285,7 @@ impl Session {
             ToProgram::UsageIs { call, usage, stats } => {
                 let mut state = self.lock();
                 state.stats = stats.into();
-                if let Some(Pending::Usage(done)) = state.pending.remove(&call) {
+                if let Some(Call::Usage(done)) = state.calls.remove(&call) {
                     let _ = done.send((usage.into(), state.stats));
                 }
             }

@@ -452,11 +452,11 @@ mod tests {
         shard.turn();
         assert!(!shard.was_busy);
         // A turn looks at a few requests, and this is not one of them. Before it sleeps, it looks at all.
-        let last = attached.memory.geometry().controls as usize - 1;
-        attached.memory.request_words().get(last).publish(1);
+        let last = attached.memory.geometry().controls - 1;
+        attached.memory.request_words().get(last as usize).publish(1);
         shard.turn();
         assert!(
-            matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control as usize == last)
+            matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control() == Some(last))
         );
         assert!(shard.was_busy);
     }

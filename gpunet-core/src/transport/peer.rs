@@ -5,7 +5,7 @@
 //! plane); the device code does the rest.
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
-use crate::ids::AttachmentId;
+use crate::ids::{AttachmentId, RequestId};
 use crate::line::{Line, Place};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
@@ -25,8 +25,8 @@ pub struct Ticket {
     pub slot: u32,
     /// Its generation.
     pub generation: u32,
-    /// The number of its request.
-    pub control: u32,
+    /// The connect.
+    pub request: RequestId,
 }
 
 /// A listener's backlog.
@@ -188,7 +188,12 @@ mod tests {
     use crate::transport::tcp;
 
     fn ticket(slot: u32) -> Ticket {
-        Ticket { device: AttachmentId(1), slot, generation: 1, control: 7 }
+        Ticket {
+            device: AttachmentId(1),
+            slot,
+            generation: 1,
+            request: RequestId::Device { control: 7, seq: 1 },
+        }
     }
 
     fn wish(to: SocketAddr, slot: u32) -> Connect {

@@ -48,17 +48,17 @@ impl Control {
     pub(super) fn handle_grown(&mut self, device_id: AttachmentId, rings: u64, last: bool) {
         let Some(device) = self.device(device_id) else { return };
         device.extend_shared(rings, last);
-        let deferred: Vec<u32> = device
+        let deferred: Vec<RequestId> = device
             .requests
             .iter()
             .filter(|(_, waiting)| matches!(waiting.what, Wait::Deferred { .. }))
-            .map(|(&control, _)| control)
+            .map(|(&id, _)| id)
             .collect();
-        for control in deferred {
+        for id in deferred {
             let Some(device) = self.device(device_id) else { return };
-            let Some(waiting) = device.requests.remove(&control) else { continue };
+            let Some(waiting) = device.requests.remove(&id) else { continue };
             if let Wait::Deferred { request } = waiting.what {
-                self.handle_request(device_id, RequestId { control, seq: waiting.seq }, &request);
+                self.handle_request(device_id, id, &request);
             }
         }
         let Some(device) = self.device(device_id) else { return };

@@ -113,7 +113,7 @@ impl Control {
                         let Some(listener) = device.listener(slot) else { return false };
                         listener.backlogs[at].listen.refuse();
                         if let Some(waiter) = listener.waiters.front().copied() {
-                            self.cancel(device_id, waiter.request.control, crate::errno::errno(&error));
+                            self.cancel(device_id, waiter.request, crate::errno::errno(&error));
                         }
                     }
                 }

@@ -29,8 +29,6 @@ struct Join {
     listener: (AttachmentId, u32),
     /// Where the listener stands.
     at: SocketAddr,
-    /// The number of the connect's request.
-    control: u32,
     /// What the listener asks for.
     options: Options,
     wish: Box<Connect>,
@@ -61,7 +59,7 @@ impl Control {
         if let (Some(device), true) = (self.device(connector), making) {
             let wish = Box::new(wish.clone());
             device.wait(id, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
-            self.wait_for_arena(Join { listener, at, control: id.control, options, wish });
+            self.wait_for_arena(Join { listener, at, options, wish });
         }
         making
     }
@@ -82,8 +80,8 @@ impl Control {
         if let Some(device) = self.device(listener.0) {
             device.wait_first(listener.1, waiter);
         }
-        let Meeting { client, wish, at, .. } = meeting;
-        let join = Join { listener, at, control: client.request.control, options, wish };
+        let Meeting { wish, at, .. } = meeting;
+        let join = Join { listener, at, options, wish };
         if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
@@ -92,7 +90,7 @@ impl Control {
         // Both ends stand in the table before either hears of it.
         for (end, other, rings) in &ends {
             if let Some(device) = self.devices.get_mut(&end.device) {
-                device.requests.remove(&end.request.control);
+                device.requests.remove(&end.request);
                 device.open_end(end, other, StreamMemory::Arena(*rings));
             }
         }
@@ -114,7 +112,7 @@ impl Control {
         let id = self.joins.begun;
         self.joins.begun += 1;
         let Some(device) = self.device(join.wish.ticket.device) else { return };
-        if let Some(waiting) = device.requests.get_mut(&join.control) {
+        if let Some(waiting) = device.requests.get_mut(&join.wish.ticket.request) {
             waiting.what = Wait::Joining { join: id };
             self.joins.waiting.insert(id, join);
         }
@@ -129,12 +127,12 @@ impl Control {
         let mut listeners = Vec::new();
         // The last first, so that the first is the first again.
         for id in ids.into_iter().rev() {
-            let Some(Join { listener, at, control, wish, .. }) = self.joins.waiting.remove(&id) else {
+            let Some(Join { listener, at, wish, .. }) = self.joins.waiting.remove(&id) else {
                 continue;
             };
             let ticket = wish.ticket;
             let device = self.devices.get_mut(&ticket.device);
-            if let Some(waiting) = device.and_then(|device| device.requests.get_mut(&control)) {
+            if let Some(waiting) = device.and_then(|device| device.requests.get_mut(&ticket.request)) {
                 waiting.what = Wait::Queued { slot: ticket.slot, wish };
                 self.peer.put_back(at, ticket);
                 if !listeners.contains(&listener) {
@@ -175,23 +173,17 @@ impl Control {
 
     /// There will be no direct stream: the connect tries another way.
     fn give_up_join(&mut self, join: Join) {
-        let Join { control, wish, .. } = join;
-        let Some(device) = self.device(wish.ticket.device) else { return };
-        let Some(waiting) = device.requests.remove(&control) else { return };
+        let wish = join.wish;
+        let ticket = wish.ticket;
+        let Some(device) = self.device(ticket.device) else { return };
+        let Some(waiting) = device.requests.remove(&ticket.request) else { return };
         if allowed(wish.options.transport, TransportKind::Tcp) {
             tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
             let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(
-                wish.ticket.device,
-                RequestId { control, seq: waiting.seq },
-                waiting.launch,
-                *wish,
-                kind,
-                next,
-            );
+            self.start_connect(ticket.device, ticket.request, waiting.launch, *wish, kind, next);
         } else {
-            device.recycle(wish.ticket.slot);
-            device.reply_result(RequestId { control, seq: waiting.seq }, Err(Error::NoBuffers));
+            device.recycle(ticket.slot);
+            device.reply_result(ticket.request, Err(Error::NoBuffers));
         }
     }
 

@@ -4,7 +4,7 @@ use super::Control;
 use super::handshake::Handshakes;
 use super::request::bound_reply;
 use super::shortage::Shortage;
-use super::tables::{Backlog, Listener, Role, Wait, Waiter, Waiting};
+use super::tables::{Backlog, Listener, Role, Wait, Waiter};
 use crate::control_queue::ControlSender;
 use crate::model::message::Message;
 use gpunet_abi::Error;
@@ -118,13 +118,13 @@ impl Control {
     /// waits, too), or too little of something to take it.
     fn end_accept_without_wait(&mut self, device_id: AttachmentId, id: RequestId, short: Option<Shortage>) {
         let Some(device) = self.device(device_id) else { return };
-        let waiting = device.waiting(id);
+        let waiting = device.requests.get(&id);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
             let error = match short {
                 None | Some(Shortage::Growing) => Error::WouldBlock,
                 Some(shortage) => shortage.errno(),
             };
-            self.cancel(device_id, id.control, error);
+            self.cancel(device_id, id, error);
         }
     }
 
@@ -197,9 +197,9 @@ impl Control {
         let Some(device) = self.device(device_id) else { return false };
         let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
-        if device.attached.memory.is_abandoned(waiter.request.control, waiter.request.seq) {
+        if device.attached.memory.is_abandoned(waiter.request) {
             // Nobody waits for the reply any more: the connection is the next one's.
-            self.cancel(device_id, waiter.request.control, Error::Canceled);
+            self.cancel(device_id, waiter.request, Error::Canceled);
             return true;
         }
         let can_serve = |backlog: &mut Backlog| backlog.short.is_none() && backlog.listen.ready() > 0;
@@ -293,12 +293,12 @@ impl Control {
     /// attachment that closed the listener.
     pub(super) fn refuse(&mut self, device_id: AttachmentId, mut tickets: Vec<Ticket>) {
         for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSED_AT_ONCE)) {
-            let waiting = self.device(ticket.device).and_then(|device| device.requests.get(&ticket.control));
+            let waiting = self.device(ticket.device).and_then(|device| device.requests.get(&ticket.request));
             let waits = |wish: &Connect| wish.ticket == ticket;
             if waiting
                 .is_some_and(|waiting| matches!(&waiting.what, Wait::Queued { wish, .. } if waits(wish)))
             {
-                self.cancel(ticket.device, ticket.control, Error::ConnectionRefused);
+                self.cancel(ticket.device, ticket.request, Error::ConnectionRefused);
             }
         }
         if !tickets.is_empty() {
@@ -318,7 +318,7 @@ impl super::tables::Device {
         if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && let Some(waiter) = listener.waiters.pop_front()
         {
-            self.requests.remove(&waiter.request.control);
+            self.requests.remove(&waiter.request);
         }
         result
     }
@@ -328,8 +328,7 @@ impl super::tables::Device {
         if let Role::Listener(listener) = &mut self.slots[listener_slot as usize].role {
             let place = listener.waiters.push_front(waiter);
             let what = Wait::Accept { listener: listener_slot, place };
-            let waiting = Waiting { seq: waiter.request.seq, launch: waiter.launch, what };
-            self.requests.insert(waiter.request.control, waiting);
+            self.wait(waiter.request, waiter.launch, what);
         }
     }
 }

@@ -95,7 +95,7 @@ impl Control {
             // Not for want of room at the moment: whoever waits behind it would wait for ever.
             None if !device.could_hold(device.direct_region(), up, down) => {
                 device.wait_first(listener_slot, *waiter);
-                self.cancel(ticket.device, client.request.control, Error::NoBuffers);
+                self.cancel(ticket.device, client.request, Error::NoBuffers);
             }
             None => {
                 let (at, shortage) = (*at, device.no_rings(device.direct_region()));
@@ -122,11 +122,8 @@ impl Control {
         let (accept_options, at) = (listener.bound.options, listener.addr);
         let generation = device.slots.get(waiter.target as usize)?.generation;
         let connector = self.device(ticket.device)?;
-        let control = ticket.control;
-        let (seq, wish) = match connector.requests.get(&control)? {
-            Waiting { seq, what: Wait::Queued { wish, .. }, .. } if wish.ticket == ticket => {
-                (*seq, wish.clone())
-            }
+        let wish = match connector.requests.get(&ticket.request)? {
+            Waiting { what: Wait::Queued { wish, .. }, .. } if wish.ticket == ticket => wish.clone(),
             _ => return None,
         };
         // A wildcard listener is reached at the address that was asked for.
@@ -138,7 +135,7 @@ impl Control {
             device: ticket.device,
             slot: ticket.slot,
             generation: ticket.generation,
-            request: RequestId { control, seq },
+            request: ticket.request,
             options: wish.options,
             addr: client_addr,
         };

@@ -10,7 +10,7 @@ use crate::model::config::{Config, Rdma};
 use crate::model::message::Message;
 use crate::region::shared_memory;
 use gpunet_abi::control::{Reply, Request};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tokio::runtime::Builder;
@@ -78,12 +78,12 @@ impl Plane {
     pub(super) fn ask(
         &mut self,
         device: AttachmentId,
-        control: u32,
+        id: HostRequestId,
         request: Request,
     ) -> mpsc::Receiver<Reply> {
         let (replies, reply) = mpsc::channel();
         let answer = Box::new(move |reply: &Reply| replies.send(*reply).expect("somebody listens"));
-        self.control.handle(Message::Ask { device, control, request: Box::new(request), answer });
+        self.control.handle(Message::Ask { device, id, request: Box::new(request), answer });
         reply
     }
 }

@@ -37,7 +37,7 @@ impl Control {
         let more = waiting.len() + left.len() > AT_ONCE;
         waiting.truncate(AT_ONCE);
         left.truncate(AT_ONCE - waiting.len());
-        waiting.into_iter().for_each(|id| self.cancel(device_id, id.control, Error::Canceled));
+        waiting.into_iter().for_each(|id| self.cancel(device_id, id, Error::Canceled));
         let Some(device) = self.device(device_id) else { return Finished::default() };
         // The launch's number will be given to another, whose end does not concern them.
         for &slot in &left {
@@ -68,11 +68,11 @@ impl Control {
         self.sweep(device_id, Box::new(Sweep { requests, why, sockets, each, ends }));
     }
 
-    /// The requests of a launch that wait, with their numbers.
+    /// The requests of a launch that wait.
     fn requests_of(&mut self, device_id: AttachmentId, launch: LaunchId) -> Vec<RequestId> {
         let Some(device) = self.device(device_id) else { return Vec::new() };
         let of_launch = device.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
-        of_launch.map(|(&control, waiting)| RequestId { control, seq: waiting.seq }).collect()
+        of_launch.map(|(&id, _)| id).collect()
     }
 
     /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
@@ -157,11 +157,7 @@ impl Control {
     /// Ends all requests, then all sockets, and with them the attachment if it `ends`.
     fn sweep_all(&mut self, device_id: AttachmentId, why: Error, each: Each, ends: bool) {
         let Some(device) = self.device(device_id) else { return };
-        let requests = device
-            .requests
-            .iter()
-            .map(|(&control, waiting)| RequestId { control, seq: waiting.seq })
-            .collect();
+        let requests = device.requests.keys().copied().collect();
         let sockets = device.named(device.slots.used());
         self.sweep(device_id, Box::new(Sweep { requests, why, sockets, each, ends }));
     }
@@ -172,9 +168,7 @@ impl Control {
             let Some(device) = self.device(device_id) else { return };
             // The slot of either may have been given to another since.
             if let Some(id) = sweep.requests.pop() {
-                if device.waits(id) {
-                    self.cancel(device_id, id.control, sweep.why);
-                }
+                self.cancel(device_id, id, sweep.why);
             } else if let Some(SocketId { slot, generation }) = sweep.sockets.pop() {
                 let is_same = device.slots[slot as usize].generation == generation;
                 is_same.then(|| self.end_socket(device_id, slot, sweep.each));

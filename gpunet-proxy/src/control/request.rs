@@ -17,18 +17,18 @@ impl Control {
     pub(super) fn handle_request(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
         // A device waits for one answer before it asks again. If the word moves meanwhile, somebody
         // scribbled over it: who waits there is told, and what stands there is not looked at.
-        if self.device(device_id).is_some_and(|device| device.requests.contains_key(&id.control)) {
+        if let Some(waiting) = self.device(device_id).and_then(|device| device.waiting_in_place_of(id)) {
             tracing::warn!(
-                control = id.control,
+                control = id.control(),
                 "a kernel overwrote a control slot: its request gets EPROTO"
             );
-            return self.cancel(device_id, id.control, Error::Protocol);
+            return self.cancel(device_id, waiting, Error::Protocol);
         }
         let Some(device) = self.device(device_id) else { return };
         let op = match check(device, request) {
             Ok(op) => op,
             Err(error) => {
-                tracing::debug!(control = id.control, op = request.op, slot = request.slot, %error, "request refused");
+                tracing::debug!(?id, op = request.op, slot = request.slot, %error, "request refused");
                 take_back(device, request);
                 return device.reply_result(id, Err(error));
             }
@@ -38,7 +38,7 @@ impl Control {
         }
         let Some(device) = self.device(device_id) else { return };
         if let Err(error) = permit(device, op, request) {
-            tracing::debug!(control = id.control, slot = request.slot, %error, "not permitted");
+            tracing::debug!(?id, slot = request.slot, %error, "not permitted");
             take_back(device, request);
             return device.reply_result(id, Err(error));
         }
@@ -92,9 +92,7 @@ impl Control {
 
     /// The device gave up: answer at once, unless the answer is already out.
     pub(super) fn handle_abandon(&mut self, device_id: AttachmentId, id: RequestId) {
-        if self.device(device_id).is_some_and(|device| device.waits(id)) {
-            self.cancel(device_id, id.control, Error::Canceled);
-        }
+        self.cancel(device_id, id, Error::Canceled);
     }
 
     pub(super) fn handle_out_queue(&mut self, device_id: AttachmentId, id: RequestId, bytes: Option<u64>) {
@@ -108,11 +106,11 @@ impl Control {
         }
     }
 
-    /// Ends a waiting request with an error and frees what it held.
-    pub(super) fn cancel(&mut self, device_id: AttachmentId, control: u32, error: Error) {
+    /// Ends a request with an error and frees what it held, if it still waits.
+    pub(super) fn cancel(&mut self, device_id: AttachmentId, id: RequestId, error: Error) {
         let peer = self.peer.clone();
         let Some(device) = self.device(device_id) else { return };
-        let Some(waiting) = device.requests.remove(&control) else { return };
+        let Some(waiting) = device.requests.remove(&id) else { return };
         match waiting.what {
             Wait::Accept { listener, place } => {
                 if let Role::Listener(entry) = &mut device.slots[listener as usize].role
@@ -123,7 +121,7 @@ impl Control {
             }
             Wait::Queued { slot, .. } => {
                 let generation = device.slots[slot as usize].generation;
-                peer.withdraw(Ticket { device: device_id, slot, generation, control });
+                peer.withdraw(Ticket { device: device_id, slot, generation, request: id });
                 device.recycle(slot);
             }
             Wait::Joining { join } => self.leave_join(device_id, join),
@@ -132,7 +130,7 @@ impl Control {
             Wait::Attempt { .. } | Wait::Query => {}
         }
         if let Some(device) = self.device(device_id) {
-            device.reply_result(RequestId { control, seq: waiting.seq }, Err(error));
+            device.reply_result(id, Err(error));
         }
     }
 }

@@ -187,8 +187,8 @@ impl Control {
     /// Ends all accepts that wait for what never comes: less ring memory could be made than there was to be.
     fn end_accepts(&mut self, device_id: AttachmentId, slot: u32, error: Error) {
         let Some(listener) = self.device(device_id).and_then(|device| device.listener(slot)) else { return };
-        let waiting: Vec<u32> = listener.waiters.iter().map(|waiter| waiter.request.control).collect();
-        waiting.into_iter().for_each(|control| self.cancel(device_id, control, error));
+        let waiting: Vec<_> = listener.waiters.iter().map(|waiter| waiter.request).collect();
+        waiting.into_iter().for_each(|id| self.cancel(device_id, id, error));
     }
 
     /// Serves a listener again after [`RETRY`].

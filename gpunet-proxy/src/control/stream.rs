@@ -30,7 +30,7 @@ impl Control {
             device.recycle(slot);
             return device.reply_result(id, Err(Error::FamilyNotSupported));
         };
-        let ticket = Ticket { device: device_id, slot, generation: request.generation, control: id.control };
+        let ticket = Ticket { device: device_id, slot, generation: request.generation, request: id };
         let wish = Connect { to, from: bound, options, ticket, memory: None };
         // What it waits in is ready before it waits, so that an accept need not.
         if !(allowed(options.transport, TransportKind::Peer) && self.prepare(id, launch, &wish)) {
@@ -148,10 +148,10 @@ impl Control {
     ) {
         let Some(device) = self.device(device_id) else { return };
         let Attempt { slot, kind, rings, options, wish, next } = *attempt;
-        let launch = device.waiting(id).map(|w| w.launch);
+        let launch = device.requests.get(&id).map(|w| w.launch);
         let (error, launch) = match (result, launch) {
             (Ok(opened), Some(_)) => {
-                device.requests.remove(&id.control);
+                device.requests.remove(&id);
                 self.routes.note(wish.to, kind, true);
                 return self.open_driven(device_id, id, slot, rings, &options, opened);
             }

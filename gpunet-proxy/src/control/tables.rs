@@ -14,11 +14,11 @@ use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
 use gpunet_abi::{Error, Handle};
-use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
+use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId};
 use gpunet_core::line::{Line, Place};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +30,10 @@ use tracing::Span;
 pub(super) struct Device {
     pub(super) attached: Arc<AttachmentState>,
     pub(super) slots: Slots,
-    /// Requests that have no answer yet, by control slot.
-    pub(super) requests: HashMap<u32, Waiting>,
-    /// Who gets the replies to requests that came as messages, under numbers beyond the control slots.
-    pub(super) answers: HashMap<u32, Answer>,
+    /// Requests that have no answer yet.
+    pub(super) requests: BTreeMap<RequestId, Waiting>,
+    /// Who gets the replies to the host program's requests.
+    pub(super) answers: HashMap<HostRequestId, Answer>,
     pub(super) shared: Slab,
     /// Ring memory in the device's own memory: for streams between two sockets of a GPU (the CPU device
     /// uses `shared`), and for rc where a network card reaches it.
@@ -201,7 +201,6 @@ pub(super) struct Partner {
 
 /// A request without an answer.
 pub(super) struct Waiting {
-    pub(super) seq: u64,
     pub(super) launch: LaunchId,
     pub(super) what: Wait,
 }
@@ -237,7 +236,7 @@ impl Device {
         let ring_bytes = shared.free_bytes() + local.as_ref().map_or(0, Slab::free_bytes);
         Self {
             slots: Slots::new(geometry.sockets as usize),
-            requests: HashMap::new(),
+            requests: BTreeMap::new(),
             answers: HashMap::new(),
             shared,
             local,
@@ -345,28 +344,39 @@ impl Device {
 
     /// Notes that a request waits.
     pub(super) fn wait(&mut self, id: RequestId, launch: LaunchId, what: Wait) {
-        self.requests.insert(id.control, Waiting { seq: id.seq, launch, what });
+        self.requests.insert(id, Waiting { launch, what });
     }
 
-    /// Says whether the request of that number still waits.
+    /// Returns whether that request still waits.
     pub(super) fn waits(&self, id: RequestId) -> bool {
-        self.waiting(id).is_some()
+        self.requests.contains_key(&id)
     }
 
-    /// That request, if it waits.
-    pub(super) fn waiting(&self, id: RequestId) -> Option<&Waiting> {
-        self.requests.get(&id.control).filter(|waiting| waiting.seq == id.seq)
+    /// The request that waits in the place of `id`: that of the same control slot, whatever its sequence number.
+    pub(super) fn waiting_in_place_of(&self, id: RequestId) -> Option<RequestId> {
+        let (first, last) = match id {
+            RequestId::Device { control, .. } => {
+                (RequestId::Device { control, seq: 0 }, RequestId::Device { control, seq: u64::MAX })
+            }
+            RequestId::Host(_) => (id, id),
+        };
+        self.requests.range(first..=last).next().map(|(&waiting, _)| waiting)
     }
 
     /// Answers a control request.
     pub(super) fn reply(&mut self, id: RequestId, reply: &Reply) {
-        self.requests.remove(&id.control);
-        match self.answers.remove(&id.control) {
-            Some(answer) => answer(reply),
-            None if !self.dead && id.control < self.attached.memory.geometry().controls => {
-                self.attached.memory.write_reply(id.control, id.seq, reply);
+        self.requests.remove(&id);
+        match id {
+            RequestId::Host(id) => {
+                if let Some(answer) = self.answers.remove(&id) {
+                    answer(reply);
+                }
             }
-            None => {}
+            RequestId::Device { control, seq } => {
+                if !self.dead {
+                    self.attached.memory.write_reply(control, seq, reply);
+                }
+            }
         }
     }
 

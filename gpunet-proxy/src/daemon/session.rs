@@ -6,7 +6,7 @@ mod leave;
 
 pub(super) use greeting::{Visit, serve};
 
-use gpunet_core::ids::{LaunchId, RequestId};
+use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
 use leave::Leave;
 
 use super::admit::Refusal;
@@ -16,14 +16,13 @@ use crate::access::{Account, Credentials};
 use crate::client_socket::ClientSocket;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::{Finished, MOST_HANDLES};
-use crate::model::message::HOST_REQUESTS;
 use crate::model::message::{Done, Message};
 use crate::plain::{bytes_of, from_bytes};
 use crate::user_work::UserWork;
-use crate::wire::{self, BadFrame, Frame, Incoming, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
+use crate::wire::{self, BadFrame, CallId, Frame, Incoming, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::{Error, Handle};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -63,6 +62,8 @@ enum Cut {
 
 /// What a client's agent was not asked for.
 const UNASKED: Cut = Cut::Breach("an answer of its agent that cannot be");
+const TOO_MANY: Cut = Cut::Breach("more requests without an answer than it has sockets for");
+const TWICE: Cut = Cut::Breach("two requests of one number");
 
 /// A connection.
 struct Wire {
@@ -145,8 +146,10 @@ struct Session {
     outbox: Outbox,
     frames: mpsc::Receiver<Out>,
     asked: Asked,
-    /// Requests and calls whose answers have not left yet, and whether they were given up.
-    unanswered: HashMap<u32, bool>,
+    /// Requests whose answers have not left yet, and whether they were given up.
+    requests: HashMap<HostRequestId, bool>,
+    /// Calls whose answers have not left yet.
+    calls: HashSet<CallId>,
     limit: usize,
     paced: Instant,
     /// A reset is on its way to the control plane; another one would change nothing.
@@ -216,25 +219,26 @@ impl Session {
     }
 
     async fn write(&mut self, out: Out) -> io::Result<()> {
-        if let ToProgram::Reply { number: call, .. }
-        | ToProgram::Finished { call, .. }
-        | ToProgram::UsageIs { call, .. } = &out.frame
-        {
-            self.unanswered.remove(call);
+        match &out.frame {
+            ToProgram::Reply { id, .. } => drop(self.requests.remove(id)),
+            ToProgram::Finished { call, .. } | ToProgram::UsageIs { call, .. } => {
+                self.calls.remove(call);
+            }
+            _ => {}
         }
         debug_assert_eq!(out.frame.descriptors(), out.fds.len());
         self.wire.send(&wire::encode(&out.frame), &out.fds).await
     }
 
-    /// Notes a request or call that will be answered.
-    fn enter(&mut self, number: u32) -> Result<(), Cut> {
-        if self.unanswered.len() >= self.limit {
-            return Err(Cut::Breach("more requests without an answer than it has sockets for"));
-        }
-        match self.unanswered.insert(number, false) {
-            None => Ok(()),
-            Some(_) => Err(Cut::Breach("two requests of one number")),
-        }
+    /// Refuses a request or call beyond those that may wait for an answer.
+    fn check_room(&self) -> Result<(), Cut> {
+        if self.requests.len() + self.calls.len() < self.limit { Ok(()) } else { Err(TOO_MANY) }
+    }
+
+    /// Notes a request that will be answered.
+    fn enter_request(&mut self, id: HostRequestId) -> Result<(), Cut> {
+        self.check_room()?;
+        if self.requests.insert(id, false).is_none() { Ok(()) } else { Err(TWICE) }
     }
 
     /// Does what the client says; returns whether it wants to end.
@@ -245,25 +249,22 @@ impl Session {
         let (frame, _) = wire::decode::<ToDaemon>(packet)?;
         let (device, outbox) = (self.left.attached.id, self.outbox.clone());
         let message = match frame {
-            ToDaemon::Ask { number, request } => {
+            ToDaemon::Ask { id, request } => {
                 let request = from_bytes::<Request>(&request).ok_or(Cut::Breach("half a request"))?;
-                if number < HOST_REQUESTS {
-                    return Err(Cut::Breach("a request under the number of a control slot"));
-                }
-                self.enter(number)?;
+                self.enter_request(id)?;
                 let answer = Box::new(move |reply: &Reply| {
                     let reply = bytes_of(reply).to_vec();
-                    outbox.post(ToProgram::Reply { number, reply }, Vec::new());
+                    outbox.post(ToProgram::Reply { id, reply }, Vec::new());
                 });
-                Message::Ask { device, control: number, request: Box::new(request), answer }
+                Message::Ask { device, id, request: Box::new(request), answer }
             }
-            ToDaemon::Abandon { number } => {
+            ToDaemon::Abandon { id } => {
                 // One that was answered meanwhile is none any more.
-                let waits = self.unanswered.get_mut(&number).filter(|_| number >= HOST_REQUESTS);
+                let waits = self.requests.get_mut(&id);
                 if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
                     return Ok(false);
                 }
-                Message::Abandon { device, id: RequestId { control: number, seq: 0 } }
+                Message::Abandon { device, id: RequestId::Host(id) }
             }
             ToDaemon::FinishLaunch { call, launch, policy, fresh } => {
                 self.enter_call(call).await?;
@@ -330,11 +331,12 @@ impl Session {
         Ok(())
     }
 
-    async fn enter_call(&mut self, call: u32) -> Result<(), Cut> {
-        if call >= HOST_REQUESTS {
-            return Err(Cut::Breach("a call under the number of a request"));
+    /// Notes a call that will be answered, and waits until it may be made.
+    async fn enter_call(&mut self, call: CallId) -> Result<(), Cut> {
+        self.check_room()?;
+        if !self.calls.insert(call) {
+            return Err(TWICE);
         }
-        self.enter(call)?;
         pace(&mut self.paced).await;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::agent::AgentLink;
 use crate::access::Account;
 use gpunet_abi::Error;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
 use std::os::fd::OwnedFd;
@@ -180,14 +180,14 @@ impl Inbox {
         self.abandons.get(control).is_some_and(|flag| !flag.swap(true, Ordering::Relaxed))
     }
 
-    pub(crate) fn leave_request(&self, control: u32) {
-        if let Some(flag) = self.requests.get(control as usize) {
+    pub(crate) fn leave_request(&self, id: RequestId) {
+        if let Some(flag) = id.control().and_then(|control| self.requests.get(control as usize)) {
             flag.store(false, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn leave_abandon(&self, control: u32) {
-        if let Some(flag) = self.abandons.get(control as usize) {
+    pub(crate) fn leave_abandon(&self, id: RequestId) {
+        if let Some(flag) = id.control().and_then(|control| self.abandons.get(control as usize)) {
             flag.store(false, Ordering::Relaxed);
         }
     }
@@ -262,9 +262,9 @@ mod tests {
         let inbox = Inbox::new(2);
         assert!(inbox.enter_request(1) && inbox.enter_abandon(1) && inbox.enter_request(0));
         assert!(!inbox.enter_request(1) && !inbox.enter_abandon(1));
-        inbox.leave_request(1);
+        inbox.leave_request(RequestId::Device { control: 1, seq: 1 });
         assert!(inbox.enter_request(1) && !inbox.enter_abandon(1));
         assert!(!inbox.enter_request(2), "there is no such slot");
-        inbox.leave_abandon(9);
+        inbox.leave_abandon(RequestId::Device { control: 9, seq: 1 });
     }
 }

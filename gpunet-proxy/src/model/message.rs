@@ -9,7 +9,7 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
+use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId, SocketId};
 use gpunet_core::memory::PartMemory;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Connect, Opened, StreamIo};
@@ -17,8 +17,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests of host programs have numbers from here on, where a device's have its control slots.
-pub(crate) const HOST_REQUESTS: u32 = 1 << 31;
 /// How long to wait for an answer of the control thread, which answers within a turn.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
@@ -114,7 +112,7 @@ impl Rings {
 /// What is done to all requests and sockets of an attachment or a launch: some at a time, so that nobody else waits long.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// Requests that end, by control slot and sequence number; those at the end first.
+    /// Requests that end; those at the end first.
     pub(crate) requests: Vec<RequestId>,
     pub(crate) why: Error,
     /// Sockets; those at the end first.
@@ -156,9 +154,9 @@ pub(crate) enum Message {
     Request { device: AttachmentId, id: RequestId, request: Box<Request> },
     /// Ring memory up to there exists now; no more will, if it is the last.
     Grown { device: AttachmentId, rings: u64, last: bool },
-    /// A host program's request, under a number beyond those of the control slots.
-    Ask { device: AttachmentId, control: u32, request: Box<Request>, answer: Answer },
-    /// The device gave up waiting for that request.
+    /// A host program's request.
+    Ask { device: AttachmentId, id: HostRequestId, request: Box<Request>, answer: Answer },
+    /// Nobody waits for the answer to that request any more.
     Abandon { device: AttachmentId, id: RequestId },
     /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
     Attempted { device: AttachmentId, id: RequestId, attempt: Box<Attempt>, result: io::Result<Opened> },

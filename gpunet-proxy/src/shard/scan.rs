@@ -163,13 +163,13 @@ impl Device {
                 *seen_request = seq;
                 let request = Box::new(memory.read_request(index as u32));
                 hand_off::at(HandOff::RequestRead);
-                let id = RequestId { control: index as u32, seq };
+                let id = RequestId::Device { control: index as u32, seq };
                 let _ = control.send(Message::Request { device, id, request });
             }
             if abandon != *seen_abandon && inbox.enter_abandon(index) {
                 busy = true;
                 *seen_abandon = abandon;
-                let id = RequestId { control: index as u32, seq: abandon };
+                let id = RequestId::Device { control: index as u32, seq: abandon };
                 let _ = control.send(Message::Abandon { device, id });
             }
         }

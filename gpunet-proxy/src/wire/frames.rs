@@ -2,12 +2,14 @@
 
 use super::Frame;
 use super::Sent;
+use super::numbers::{CallId, host_request};
 use crate::model::agent::{MapArena, Part, ToAgent};
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::FinishPolicy;
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::Handle;
 use gpunet_abi::layout::Geometry;
+use gpunet_core::ids::HostRequestId;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -62,7 +64,7 @@ pub(crate) struct CardIs {
 pub(crate) enum ToDaemon {
     /// `fresh` are handles: see [`handles`].
     FinishLaunch {
-        call: u32,
+        call: CallId,
         launch: u32,
         policy: Policy,
         fresh: Vec<i32>,
@@ -75,15 +77,17 @@ pub(crate) enum ToDaemon {
     },
     ResetAll,
     Usage {
-        call: u32,
+        call: CallId,
     },
     /// A host program's request: the bytes of a `Request`.
     Ask {
-        number: u32,
+        #[serde(with = "host_request")]
+        id: HostRequestId,
         request: Vec<u8>,
     },
     Abandon {
-        number: u32,
+        #[serde(with = "host_request")]
+        id: HostRequestId,
     },
     Detach,
     Agent(AgentAnswer),
@@ -141,19 +145,20 @@ pub(crate) enum ToProgram {
         geometry: Sizes,
     },
     Finished {
-        call: u32,
+        call: CallId,
         closed: Vec<i32>,
         kept: u64,
         more: bool,
     },
     UsageIs {
-        call: u32,
+        call: CallId,
         usage: UsageIs,
         stats: StatsAre,
     },
     /// The bytes of a `Reply`.
     Reply {
-        number: u32,
+        #[serde(with = "host_request")]
+        id: HostRequestId,
         reply: Vec<u8>,
     },
     /// The attachment is over, because the program or the daemon wants it. Nothing follows.

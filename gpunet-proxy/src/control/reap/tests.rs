@@ -2,11 +2,10 @@
 
 use super::*;
 use crate::control::plane::{Plane, run};
-use crate::model::message::HOST_REQUESTS;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, SockAddr};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::mpsc;
 
 const SOCKETS: u32 = 2 * AT_ONCE as u32 + 20;
@@ -20,7 +19,7 @@ fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {
     for id in [MANY, OTHER] {
         plane.attach(id, false);
     }
-    let mut ask = |slot, control, request| (slot, plane.ask(MANY, HOST_REQUESTS + control, request));
+    let mut ask = |slot, control, request| (slot, plane.ask(MANY, HostRequestId::new(control), request));
     for slot in 0..SOCKETS {
         let mut bind = Request::new(Op::Bind, slot, 1, 0);
         (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
@@ -63,7 +62,8 @@ fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
             assert!(plane.control.devices.contains_key(&MANY), "all at once");
             // It opens nothing any more.
             let bind = Request::new(Op::Bind, SOCKETS + 1, 1, 0);
-            let refused = plane.ask(MANY, HOST_REQUESTS + 4000, bind).try_recv().expect("an answer at once");
+            let refused =
+                plane.ask(MANY, HostRequestId::new(4000), bind).try_recv().expect("an answer at once");
             assert_eq!(refused.errno, why.errno() as u32);
             let turns = until(&mut plane, |plane| !plane.control.devices.contains_key(&MANY)).await;
             assert!(turns >= (SOCKETS as usize + waiting.len()) / AT_ONCE);
@@ -122,12 +122,16 @@ fn a_socket_that_is_opened_while_others_are_reset_stays() {
         // The sockets at the end have not had their turn. One is closed, and its slot is used again.
         let last = SOCKETS - 1;
         assert_eq!(
-            plane.ask(MANY, HOST_REQUESTS, Request::new(Op::Close, last, 1, 0)).try_recv().unwrap().errno,
+            plane
+                .ask(MANY, HostRequestId::new(0), Request::new(Op::Close, last, 1, 0))
+                .try_recv()
+                .unwrap()
+                .errno,
             0
         );
         let mut bind = Request::new(Op::Bind, last, 2, 0);
         (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
-        assert_eq!(plane.ask(MANY, HOST_REQUESTS, bind).try_recv().unwrap().errno, 0);
+        assert_eq!(plane.ask(MANY, HostRequestId::new(0), bind).try_recv().unwrap().errno, 0);
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
         let left: Vec<u32> = plane.control.devices[&MANY].slots.used().collect();
         assert_eq!(left, [last]);

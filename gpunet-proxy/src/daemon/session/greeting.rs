@@ -14,7 +14,7 @@ use crate::wire::{
     self, BadFrame, DeviceIs, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram, Want, is_dma_buf,
 };
 use gpunet_abi::Error;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -191,7 +191,8 @@ async fn greet(
                 account,
                 outbox,
                 asked,
-                unanswered: HashMap::new(),
+                requests: HashMap::new(),
+                calls: HashSet::new(),
                 limit: unanswered,
                 paced: Instant::now(),
                 resetting: Arc::default(),

@@ -20,19 +20,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The agent of an attachment of this process: a thread that is started by the first request and ends
 /// with the link, when the attachment is forgotten.
-pub(crate) fn embedded_agent(device: AttachmentId, agent: SharedAgent, answers: ControlSender) -> AgentLink {
+pub(crate) fn embedded_agent(
+    attachment: AttachmentId,
+    agent: SharedAgent,
+    answers: ControlSender,
+) -> AgentLink {
     let thread = Mutex::new(AgentThread::Idle(agent));
     Box::new(move |request| {
         // A panic in here is a failed start, which leaves `Ended`.
         let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
-        thread.start(device, &answers);
+        thread.start(attachment, &answers);
         let refused = match &*thread {
             AgentThread::Running(requests) => requests.send(request).err().map(|unsent| unsent.0),
             _ => Some(request),
         };
         if let Some(request) = refused {
             let answer = request.failed("the agent's thread has ended");
-            let _ = answers.send(Message::Agent { device, answer });
+            let _ = answers.send(Message::Agent { attachment, answer });
         }
     })
 }
@@ -47,7 +51,7 @@ enum AgentThread {
 }
 
 impl AgentThread {
-    fn start(&mut self, device: AttachmentId, answers: &ControlSender) {
+    fn start(&mut self, attachment: AttachmentId, answers: &ControlSender) {
         *self = match std::mem::replace(self, Self::Ended) {
             Self::Idle(agent) => {
                 let (requests, inbox) = crossbeam_channel::unbounded();
@@ -55,7 +59,7 @@ impl AgentThread {
                 let serve = move || {
                     for request in inbox {
                         let answer = agent.handle(request);
-                        let _ = answers.send(Message::Agent { device, answer });
+                        let _ = answers.send(Message::Agent { attachment, answer });
                     }
                 };
                 match std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(serve) {

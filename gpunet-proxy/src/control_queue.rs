@@ -163,8 +163,8 @@ impl Drop for ControlReceiver {
 
 impl State {
     fn push(&mut self, message: Message) {
-        if let Message::Attach(attached) = &message {
-            self.users.insert(attached.id, attached.client.uid);
+        if let Message::Attach(state) = &message {
+            self.users.insert(state.id, state.client.uid);
         }
         let Some(attachment) = message.attachment() else { return self.first.push_back(message) };
         let user = self.users.get(&attachment).copied();
@@ -218,13 +218,13 @@ mod tests {
         state
     }
 
-    fn abandon(device: u32, control: u32) -> Message {
-        Message::Abandon { device: AttachmentId(device), id: RequestId::Device { control, seq: 0 } }
+    fn abandon(attachment: u32, control: u32) -> Message {
+        Message::Abandon { attachment: AttachmentId(attachment), id: RequestId::Device { control, seq: 0 } }
     }
 
     fn taken(message: Option<Message>) -> Option<(u32, u32)> {
         match message? {
-            Message::Abandon { device, id } => Some((device.0, id.control()?)),
+            Message::Abandon { attachment, id } => Some((attachment.0, id.control()?)),
             Message::Ping => Some((9, 9)),
             _ => None,
         }
@@ -259,10 +259,11 @@ mod tests {
             state.users.insert(AttachmentId(user), 1000);
         }
         let many = [1, 1, 2, 2, 3, 3].into_iter().enumerate();
-        many.for_each(|(control, device)| state.push(abandon(device, control as u32)));
+        many.for_each(|(control, attachment)| state.push(abandon(attachment, control as u32)));
         (0..3).for_each(|control| state.push(abandon(8, control)));
         // Each is served so slowly that its turn is over.
-        let mut order = (0..).map_while(|n| taken(state.pop(start + n * TURN))).map(|(device, _)| device);
+        let mut order =
+            (0..).map_while(|n| taken(state.pop(start + n * TURN))).map(|(attachment, _)| attachment);
         assert_eq!(order.by_ref().collect::<Vec<_>>(), [1, 8, 2, 8, 3, 8, 1, 2, 3]);
     }
 
@@ -273,8 +274,8 @@ mod tests {
             users: HashMap::from([(AttachmentId(1), 1000), (AttachmentId(2), 4242)]),
             ..State::default()
         };
-        for (device, control) in [(1, 0), (2, 0), (2, 1), (1, 1)] {
-            state.push(abandon(device, control));
+        for (attachment, control) in [(1, 0), (2, 0), (2, 1), (1, 1)] {
+            state.push(abandon(attachment, control));
         }
         assert_eq!(taken(state.pop(start)), Some((1, 0)));
         let later = start + 2 * TURN;
@@ -291,8 +292,8 @@ mod tests {
         let thread = std::thread::spawn(move || (0..1000).try_for_each(|n| sending.send(abandon(n % 7, n))));
         let got: Vec<_> = (0..1000).map(|_| taken(Some(runtime.block_on(receiver.recv())))).collect();
         thread.join().unwrap().unwrap();
-        for device in 0..7 {
-            let own = got.iter().flatten().filter(|(from, _)| *from == device);
+        for attachment in 0..7 {
+            let own = got.iter().flatten().filter(|(from, _)| *from == attachment);
             assert!(own.is_sorted_by_key(|(_, control)| *control));
         }
         assert!(!sender.is_closed());

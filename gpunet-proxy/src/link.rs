@@ -21,7 +21,7 @@ const MARGIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum Link {
     /// The proxy is in this process.
-    Local { proxy: Arc<Runtime>, attached: Arc<AttachmentState> },
+    Local { proxy: Arc<Runtime>, attachment: Arc<AttachmentState> },
     /// It is a daemon.
     Remote(Arc<Session>),
 }
@@ -36,10 +36,11 @@ impl Link {
         fresh: Vec<Handle>,
     ) -> Receiver<Finished> {
         match self {
-            Self::Local { proxy, attached } => {
+            Self::Local { proxy, attachment } => {
                 let (done, report) = crossbeam_channel::bounded(1);
-                let (device, done) = (attached.id, send_to(done));
-                let _ = proxy.messages.send(Message::FinishLaunch { device, launch, policy, fresh, done });
+                let (attachment, done) = (attachment.id, send_to(done));
+                let _ =
+                    proxy.messages.send(Message::FinishLaunch { attachment, launch, policy, fresh, done });
                 report
             }
             Self::Remote(session) => session.finish_launch(launch, policy, &fresh),
@@ -49,8 +50,8 @@ impl Link {
     /// Resets the sockets of a launch that has failed and is finished later; never waits.
     pub(crate) fn abort_launch(&self, launch: LaunchId) {
         match self {
-            Self::Local { proxy, attached } => {
-                let _ = proxy.messages.send(Message::AbortLaunch { device: attached.id, launch });
+            Self::Local { proxy, attachment } => {
+                let _ = proxy.messages.send(Message::AbortLaunch { attachment: attachment.id, launch });
             }
             Self::Remote(session) => session.abort_launch(launch),
         }
@@ -59,8 +60,8 @@ impl Link {
     /// Gives sockets back that were closed for a launch, and that no running launch knows; never waits.
     pub(crate) fn release(&self, handles: Vec<Handle>) {
         match self {
-            Self::Local { proxy, attached } => {
-                let _ = proxy.messages.send(Message::Release { device: attached.id, handles });
+            Self::Local { proxy, attachment } => {
+                let _ = proxy.messages.send(Message::Release { attachment: attachment.id, handles });
             }
             Self::Remote(session) => session.release(&handles),
         }
@@ -75,8 +76,8 @@ impl Link {
     /// Resets all sockets of the device.
     pub(crate) fn reset_all(&self) {
         match self {
-            Self::Local { proxy, attached } => {
-                let _ = proxy.messages.send(Message::ResetAll { device: attached.id });
+            Self::Local { proxy, attachment } => {
+                let _ = proxy.messages.send(Message::ResetAll { attachment: attachment.id });
             }
             Self::Remote(session) => session.reset_all(),
         }
@@ -85,9 +86,10 @@ impl Link {
     /// What the attachment holds.
     pub(crate) fn usage(&self) -> Usage {
         match self {
-            Self::Local { proxy, attached } => {
+            Self::Local { proxy, attachment } => {
                 let (done, usage) = crossbeam_channel::bounded(1);
-                let _ = proxy.messages.send(Message::Usage { device: attached.id, done: send_to(done) });
+                let _ =
+                    proxy.messages.send(Message::Usage { attachment: attachment.id, done: send_to(done) });
                 usage.recv_timeout(ANSWER).unwrap_or_default()
             }
             Self::Remote(session) => session.usage().0,
@@ -97,7 +99,7 @@ impl Link {
     /// Totals; of a daemon that is gone, those it told last.
     pub(crate) fn stats(&self) -> Stats {
         match self {
-            Self::Local { attached, .. } => attached.totals.snapshot(),
+            Self::Local { attachment, .. } => attachment.totals.snapshot(),
             Self::Remote(session) => session.usage().1,
         }
     }
@@ -105,10 +107,10 @@ impl Link {
     /// Posts a host program's request; never waits.
     pub(crate) fn ask(&self, id: HostRequestId, request: Request, answer: Answer) {
         match self {
-            Self::Local { proxy, attached } => {
-                let (device, request) = (attached.id, Box::new(request));
+            Self::Local { proxy, attachment } => {
+                let (attachment, request) = (attachment.id, Box::new(request));
                 // To a proxy that has stopped: the answer is dropped with the message.
-                let _ = proxy.messages.send(Message::Ask { device, id, request, answer });
+                let _ = proxy.messages.send(Message::Ask { attachment, id, request, answer });
             }
             Self::Remote(session) => session.ask(id, &request, answer),
         }
@@ -117,9 +119,9 @@ impl Link {
     /// Gives such a request up; never waits.
     pub(crate) fn abandon(&self, id: HostRequestId) {
         match self {
-            Self::Local { proxy, attached } => {
-                let (device, id) = (attached.id, RequestId::Host(id));
-                let _ = proxy.messages.send(Message::Abandon { device, id });
+            Self::Local { proxy, attachment } => {
+                let (attachment, id) = (attachment.id, RequestId::Host(id));
+                let _ = proxy.messages.send(Message::Abandon { attachment, id });
             }
             Self::Remote(session) => session.abandon(id),
         }
@@ -129,13 +131,13 @@ impl Link {
     pub(crate) fn detach(&self) -> impl FnOnce() + Send + 'static {
         let (done, wait) = crossbeam_channel::bounded(1);
         let (bound, proxy) = match self {
-            Self::Local { proxy, attached } => {
+            Self::Local { proxy, attachment } => {
                 let _ = proxy.messages.send(Message::Detach {
-                    device: attached.id,
+                    attachment: attachment.id,
                     why: Error::Canceled,
                     done: send_to(done),
                 });
-                (proxy.config.linger + MARGIN, Ok((proxy.clone(), attached.id)))
+                (proxy.config.linger + MARGIN, Ok((proxy.clone(), attachment.id)))
             }
             Self::Remote(session) => {
                 session.detach(done);

@@ -57,7 +57,7 @@ struct State {
     stop: bool,
     /// When all workers had last taken a turn.
     beaten: Option<Instant>,
-    devices: Vec<Arc<AttachmentState>>,
+    attachments: Vec<Arc<AttachmentState>>,
 }
 
 impl Heart {
@@ -66,12 +66,12 @@ impl Heart {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, device: Arc<AttachmentState>) {
-        self.lock().devices.push(device);
+    pub(crate) fn add(&self, attachment: Arc<AttachmentState>) {
+        self.lock().attachments.push(attachment);
     }
 
     pub(crate) fn remove(&self, id: AttachmentId) {
-        self.lock().devices.retain(|device| device.id != id);
+        self.lock().attachments.retain(|attachment| attachment.id != id);
     }
 
     /// Says whether all workers have taken a turn within that time.
@@ -105,7 +105,7 @@ impl Heart {
                 tracing::error!(worker = worker.name, "a proxy thread ended: sockets report ENETDOWN");
             }
             if state.stop || ended.is_some() {
-                state.devices.iter().for_each(|device| device.memory.beat_down());
+                state.attachments.iter().for_each(|attachment| attachment.memory.beat_down());
                 if state.stop {
                     return;
                 }
@@ -114,7 +114,7 @@ impl Heart {
             let turns: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
             // A worker that did not answer is stuck: no beat, and devices draw their conclusion.
             if turns.iter().zip(&seen).all(|(now, before)| now != before) {
-                state.devices.iter().for_each(|device| device.memory.beat());
+                state.attachments.iter().for_each(|attachment| attachment.memory.beat());
                 state.beaten = Some(Instant::now());
             }
             seen = turns;

@@ -114,11 +114,11 @@ impl Runtime {
         AttachmentId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn add(&self, attached: &Arc<AttachmentState>) {
-        self.heart.add(attached.clone());
-        let _ = self.messages.send(Message::Attach(attached.clone()));
+    pub(crate) fn add(&self, attachment: &Arc<AttachmentState>) {
+        self.heart.add(attachment.clone());
+        let _ = self.messages.send(Message::Attach(attachment.clone()));
         for shard in &self.shards {
-            shard.send(Command::Attach(attached.clone()));
+            shard.send(Command::Attach(attachment.clone()));
         }
     }
 

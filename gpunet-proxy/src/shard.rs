@@ -19,7 +19,7 @@ use gpunet_abi::{Error, Options, StreamWord};
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::memory::WordArray;
 use rustix::event::epoll;
-use scan::{Device, Extent};
+use scan::{Extent, ServedAttachment};
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -56,7 +56,7 @@ pub(crate) struct Shard {
     setup: ShardSetup,
     epoll: OwnedFd,
     started: Instant,
-    devices: BTreeMap<AttachmentId, Device>,
+    attachments: BTreeMap<AttachmentId, ServedAttachment>,
     ready: VecDeque<(AttachmentId, u32)>,
     /// Streams (device, slot, generation) that can be looked at without a system call, next one first.
     pollable: VecDeque<(AttachmentId, u32, u32)>,
@@ -76,7 +76,7 @@ impl Shard {
             setup,
             epoll,
             started: Instant::now(),
-            devices: BTreeMap::new(),
+            attachments: BTreeMap::new(),
             ready: VecDeque::new(),
             pollable: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -109,7 +109,7 @@ impl Shard {
         busy |= self.pump();
         self.expire();
         self.was_busy = busy || !self.ready.is_empty();
-        let polled = self.devices.values().any(|device| device.attached.polled);
+        let polled = self.attachments.values().any(|attachment| attachment.state.polled);
         if !self.was_busy
             && let Some(limit) = self.idle.sleep_for(Instant::now(), polled)
         {
@@ -128,8 +128,11 @@ impl Shard {
         let until_deadline =
             self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
-        let flags: Vec<_> =
-            self.devices.values().map(|device| device.attached.memory.sleeping(self.setup.index)).collect();
+        let flags: Vec<_> = self
+            .attachments
+            .values()
+            .map(|attachment| attachment.state.memory.sleeping(self.setup.index))
+            .collect();
         // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of
         // all of them: flags, fence, look again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
@@ -155,83 +158,83 @@ impl Shard {
 
     fn handle_command(&mut self, command: Command) {
         match command {
-            Command::Attach(attached) => self.attach(attached),
-            Command::Detach { device, done } => {
-                if let Some(gone) = self.devices.remove(&device) {
+            Command::Attach(state) => self.attach(state),
+            Command::Detach { attachment, done } => {
+                if let Some(gone) = self.attachments.remove(&attachment) {
                     // A client may hold the same eventfd: it does not leave the set by being closed.
-                    if let Some(bell) = gone.attached.doorbells.get(self.setup.index) {
+                    if let Some(bell) = gone.state.doorbells.get(self.setup.index) {
                         let _ = epoll::delete(&self.epoll, bell);
                     }
                     // What has not ended by now is cut off.
                     let lost = gone.streams.iter().map(|(_, stream)| stream.undelivered()).sum();
-                    gone.attached.totals.lose(lost);
+                    gone.state.totals.lose(lost);
                 }
-                self.ready.retain(|&(d, _)| d != device);
-                self.pollable.retain(|&(d, ..)| d != device);
-                self.deadlines.retain(|&(_, d, _)| d != device);
+                self.ready.retain(|&(d, _)| d != attachment);
+                self.pollable.retain(|&(d, ..)| d != attachment);
+                self.deadlines.retain(|&(_, d, _)| d != attachment);
                 let _ = done.send(());
             }
-            Command::Open { device, slot, stream } => self.open(device, slot, stream),
-            Command::Close { device, slot, linger_ns } => {
+            Command::Open { attachment, slot, stream } => self.open(attachment, slot, stream),
+            Command::Close { attachment, slot, linger_ns } => {
                 let now = self.now();
-                let Some((attached, stream)) = self.stream(device, slot) else { return };
-                stream.observe_words(attached, slot);
+                let Some((state, stream)) = self.stream(attachment, slot) else { return };
+                stream.observe_words(state, slot);
                 stream.connection.handle_close(now, linger_ns);
-                self.enqueue(device, slot);
+                self.enqueue(attachment, slot);
             }
-            Command::Gone { device, slot, bound_ns } => {
+            Command::Gone { attachment, slot, bound_ns } => {
                 let now = self.now();
-                let Some((attached, stream)) = self.stream(device, slot) else { return };
-                stream.observe_words(attached, slot);
+                let Some((state, stream)) = self.stream(attachment, slot) else { return };
+                stream.observe_words(state, slot);
                 stream.connection.handle_gone(now, bound_ns);
-                self.enqueue(device, slot);
+                self.enqueue(attachment, slot);
             }
-            Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
-            Command::OutQueue { device, slot, id } => {
+            Command::SetOptions { attachment, slot, options } => self.set_options(attachment, slot, &options),
+            Command::OutQueue { attachment, slot, id } => {
                 // The words first: what the device sent before it asked counts.
-                let bytes = self.stream(device, slot).map(|(attached, stream)| {
-                    stream.observe_words(attached, slot);
+                let bytes = self.stream(attachment, slot).map(|(state, stream)| {
+                    stream.observe_words(state, slot);
                     stream.undelivered()
                 });
-                let _ = self.setup.control.send(Message::OutQueue { device, id, bytes });
+                let _ = self.setup.control.send(Message::OutQueue { attachment, id, bytes });
             }
             Command::Count { done } => {
-                let _ = done.send(self.devices.values().flat_map(Device::counts).collect());
+                let _ = done.send(self.attachments.values().flat_map(ServedAttachment::counts).collect());
             }
             Command::Stop => self.stop = true,
         }
     }
 
-    fn attach(&mut self, attached: Arc<AttachmentState>) {
-        if let Some(bell) = attached.doorbells.get(self.setup.index) {
-            let key = u64::from(attached.id.0) << 32 | DOORBELL;
+    fn attach(&mut self, state: Arc<AttachmentState>) {
+        if let Some(bell) = state.doorbells.get(self.setup.index) {
+            let key = u64::from(state.id.0) << 32 | DOORBELL;
             // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
             // same eventfd, and could make a read of it wait.
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             if let Err(error) = epoll::add(&self.epoll, bell, epoll::EventData::new_u64(key), flags) {
-                tracing::warn!(device = attached.id.0, %error, "cannot watch a doorbell: sends may be late");
+                tracing::warn!(attachment = state.id.0, %error, "cannot watch a doorbell: sends may be late");
             }
         }
-        self.devices.insert(attached.id, Device::new(attached));
+        self.attachments.insert(state.id, ServedAttachment::new(state));
     }
 
-    fn stream(&mut self, device: AttachmentId, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
-        let device = self.devices.get_mut(&device)?;
-        let stream = device.streams.get_mut(slot)?;
-        Some((&device.attached, stream))
+    fn stream(&mut self, attachment: AttachmentId, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
+        let attachment = self.attachments.get_mut(&attachment)?;
+        let stream = attachment.streams.get_mut(slot)?;
+        Some((&attachment.state, stream))
     }
 
-    fn set_options(&mut self, device: AttachmentId, slot: u32, options: &Options) {
-        if let Some((_, stream)) = self.stream(device, slot)
+    fn set_options(&mut self, attachment: AttachmentId, slot: u32, options: &Options) {
+        if let Some((_, stream)) = self.stream(attachment, slot)
             && let Err(error) = stream.set_options(options)
         {
             tracing::debug!(slot, %error, "socket options not applied");
         }
     }
 
-    fn open(&mut self, device_id: AttachmentId, slot: u32, opened: OpenStream) {
-        let Some(device) = self.devices.get_mut(&device_id) else { return };
-        let key = u64::from(device_id.0) << 32 | u64::from(slot);
+    fn open(&mut self, attachment_id: AttachmentId, slot: u32, opened: OpenStream) {
+        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
+        let key = u64::from(attachment_id.0) << 32 | u64::from(slot);
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::PRI
@@ -246,20 +249,20 @@ impl Shard {
         let mut stream = Box::new(Stream::new(opened));
         if let Err(error) = added {
             tracing::warn!(slot, %error, "cannot watch a connection");
-            stream.fail(&device.attached, slot, Error::NoBuffers);
+            stream.fail(&attachment.state, slot, Error::NoBuffers);
         }
         if stream.is_pollable() {
-            self.pollable.push_back((device_id, slot, stream.generation));
+            self.pollable.push_back((attachment_id, slot, stream.generation));
         }
-        device.streams.insert(slot, stream);
-        self.enqueue(device_id, slot);
+        attachment.streams.insert(slot, stream);
+        self.enqueue(attachment_id, slot);
     }
 
-    fn enqueue(&mut self, device: AttachmentId, slot: u32) {
-        if let Some((_, stream)) = self.stream(device, slot)
+    fn enqueue(&mut self, attachment: AttachmentId, slot: u32) {
+        if let Some((_, stream)) = self.stream(attachment, slot)
             && !std::mem::replace(&mut stream.queued, true)
         {
-            self.ready.push_back((device, slot));
+            self.ready.push_back((attachment, slot));
         }
     }
 
@@ -267,22 +270,22 @@ impl Shard {
     /// requests on.
     fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
-        let Self { devices, ready, setup, .. } = self;
-        let sharing = devices.len();
+        let Self { attachments, ready, setup, .. } = self;
+        let sharing = attachments.len();
         let requests = match extent {
             Extent::Whole => usize::MAX,
             // After a turn that did something a small slice of them would wait for several such turns.
             Extent::Slice if self.was_busy => REQUESTS,
             Extent::Slice => 0,
         };
-        for (&id, device) in devices.iter_mut() {
-            busy |= device.scan_streams(extent, sharing, |slot, stream| {
+        for (&id, attachment) in attachments.iter_mut() {
+            busy |= attachment.scan_streams(extent, sharing, |slot, stream| {
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }
             });
             if setup.index == 0 {
-                busy |= device.scan_requests(requests / sharing, &setup.control);
+                busy |= attachment.scan_requests(requests / sharing, &setup.control);
             }
         }
         busy
@@ -293,15 +296,15 @@ impl Shard {
     fn look(&mut self) -> bool {
         let mut busy = false;
         for _ in 0..self.pollable.len().min(LOOKS) {
-            let Some((device, slot, generation)) = self.pollable.pop_front() else { break };
-            let stream = self.stream(device, slot).map(|(_, stream)| stream);
+            let Some((attachment, slot, generation)) = self.pollable.pop_front() else { break };
+            let stream = self.stream(attachment, slot).map(|(_, stream)| stream);
             // Closed streams drop out here.
             let Some(stream) = stream.filter(|stream| stream.generation == generation) else { continue };
             let found = !stream.queued && stream.look();
-            self.pollable.push_back((device, slot, generation));
+            self.pollable.push_back((attachment, slot, generation));
             if found {
                 busy = true;
-                self.enqueue(device, slot);
+                self.enqueue(attachment, slot);
             }
         }
         busy
@@ -326,11 +329,11 @@ impl Shard {
             if key & DOORBELL != 0 {
                 continue;
             }
-            let (device, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND) as u32);
+            let (attachment, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND) as u32);
             let flags = event.flags;
             let ended =
                 flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-            if let Some((_, stream)) = self.stream(device, slot) {
+            if let Some((_, stream)) = self.stream(attachment, slot) {
                 stream.events[usize::from(key & SECOND != 0)] = true;
                 // Urgent data too: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
@@ -338,7 +341,7 @@ impl Shard {
                     ended || flags.contains(epoll::EventFlags::IN),
                     ended || flags.contains(epoll::EventFlags::OUT),
                 );
-                self.enqueue(device, slot);
+                self.enqueue(attachment, slot);
             }
         }
         busy
@@ -348,36 +351,37 @@ impl Shard {
     fn pump(&mut self) -> bool {
         let count = self.ready.len();
         for _ in 0..count {
-            let Some((device_id, slot)) = self.ready.pop_front() else { break };
+            let Some((attachment_id, slot)) = self.ready.pop_front() else { break };
             let now = self.now();
-            let Some(device) = self.devices.get_mut(&device_id) else { continue };
-            let Some(stream) = device.streams.get_mut(slot) else { continue };
+            let Some(attachment) = self.attachments.get_mut(&attachment_id) else { continue };
+            let Some(stream) = attachment.streams.get_mut(slot) else { continue };
             stream.queued = false;
-            match stream.pump(&device.attached, slot, now) {
+            match stream.pump(&attachment.state, slot, now) {
                 Pumped::Idle => {
                     let at = stream.deadline();
                     if let Some(old) = std::mem::replace(&mut stream.timer, at)
                         && Some(old) != at
                     {
-                        self.deadlines.remove(&(old, device_id, slot));
+                        self.deadlines.remove(&(old, attachment_id, slot));
                     }
                     if let Some(at) = at {
-                        self.deadlines.insert((at, device_id, slot));
+                        self.deadlines.insert((at, attachment_id, slot));
                     }
                 }
                 Pumped::More => {
                     stream.queued = true;
-                    self.ready.push_back((device_id, slot));
+                    self.ready.push_back((attachment_id, slot));
                 }
                 Pumped::Finished { undelivered } => {
                     let socket = SocketId { slot, generation: stream.generation };
                     let counts = stream.connection.counts();
                     if let Some(at) = stream.timer {
-                        self.deadlines.remove(&(at, device_id, slot));
+                        self.deadlines.remove(&(at, attachment_id, slot));
                     }
-                    device.remove(slot);
-                    device.attached.totals.close(undelivered);
-                    let message = Message::Finished { device: device_id, socket, undelivered, counts };
+                    attachment.remove(slot);
+                    attachment.state.totals.close(undelivered);
+                    let message =
+                        Message::Finished { attachment: attachment_id, socket, undelivered, counts };
                     let _ = self.setup.control.send(message);
                 }
             }
@@ -391,14 +395,14 @@ impl Shard {
         if first > now {
             return;
         }
-        while let Some(&(at, device, slot)) = self.deadlines.first()
+        while let Some(&(at, attachment, slot)) = self.deadlines.first()
             && at <= now
         {
             self.deadlines.pop_first();
-            if let Some((_, stream)) = self.stream(device, slot) {
+            if let Some((_, stream)) = self.stream(attachment, slot) {
                 stream.timer = None;
             }
-            self.enqueue(device, slot);
+            self.enqueue(attachment, slot);
         }
     }
 }
@@ -447,13 +451,13 @@ mod tests {
             pulse: Arc::default(),
         })
         .unwrap();
-        let attached = gpu(&Config::default());
-        shard.attach(attached.clone());
+        let state = gpu(&Config::default());
+        shard.attach(state.clone());
         shard.turn();
         assert!(!shard.was_busy);
         // A turn looks at a few requests, and this is not one of them. Before it sleeps, it looks at all.
-        let last = attached.memory.geometry().controls - 1;
-        attached.memory.request_words().get(last as usize).publish(1);
+        let last = state.memory.geometry().controls - 1;
+        state.memory.request_words().get(last as usize).publish(1);
         shard.turn();
         assert!(
             matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control() == Some(last))

@@ -20,7 +20,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The attachment of the connecting socket.
-    pub device: AttachmentId,
+    pub attachment: AttachmentId,
     /// Slot of the connecting socket.
     pub slot: u32,
     /// Its generation.
@@ -189,7 +189,7 @@ mod tests {
 
     fn ticket(slot: u32) -> Ticket {
         Ticket {
-            device: AttachmentId(1),
+            attachment: AttachmentId(1),
             slot,
             generation: 1,
             request: RequestId::Device { control: 7, seq: 1 },

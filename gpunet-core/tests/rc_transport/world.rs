@@ -57,7 +57,7 @@ impl World {
 
     pub fn connect(&self, to: SocketAddr, rings: &Rings) -> Opening {
         let ticket = Ticket {
-            device: AttachmentId(1),
+            attachment: AttachmentId(1),
             slot: 1,
             generation: 1,
             request: RequestId::Device { control: 0, seq: 1 },

@@ -95,7 +95,7 @@ enum PartState {
 /// One of the two attachments of an arena, and the part that it polls.
 #[derive(Debug)]
 struct Side {
-    device: AttachmentId,
+    attachment: AttachmentId,
     /// Its numbers for its own part and for the other.
     regions: [u8; 2],
     part: PartState,
@@ -163,12 +163,12 @@ pub(super) enum Room {
 }
 
 impl Arena {
-    fn side_of(&self, device: AttachmentId) -> usize {
-        usize::from(self.sides[1].device == device)
+    fn side_of(&self, attachment: AttachmentId) -> usize {
+        usize::from(self.sides[1].attachment == attachment)
     }
 
     fn is_of(&self, pair: Pair) -> bool {
-        (self.sides[0].device, self.sides[1].device) == pair
+        (self.sides[0].attachment, self.sides[1].attachment) == pair
     }
 }
 
@@ -209,8 +209,8 @@ impl Arenas {
             Taken::Rings(at_a, at_b) => {
                 if let Some(arena) = self.arenas.get_mut(&at_a.arena) {
                     arena.ends -= 2;
-                    for (device, rings) in [(a, at_a), (b, at_b)] {
-                        let side = arena.side_of(device);
+                    for (attachment, rings) in [(a, at_a), (b, at_b)] {
+                        let side = arena.side_of(attachment);
                         arena.sides[side].rings.give(rings.recv.offset, rings.recv.log2);
                     }
                 }
@@ -220,8 +220,8 @@ impl Arenas {
     }
 
     /// The numbers that `device` has for its own part of an arena and for the other's.
-    pub(super) fn regions(&self, arena: u32, device: AttachmentId) -> Option<[u8; 2]> {
-        self.arenas.get(&arena).map(|arena| arena.sides[arena.side_of(device)].regions)
+    pub(super) fn regions(&self, arena: u32, attachment: AttachmentId) -> Option<[u8; 2]> {
+        self.arenas.get(&arena).map(|arena| arena.sides[arena.side_of(attachment)].regions)
     }
 
     /// How the parts of an arena are laid out.
@@ -235,9 +235,9 @@ impl Arenas {
     }
 
     /// Wakes the CPU blocks of `device` that wait on its end of a stream.
-    pub(super) fn wake(&self, device: AttachmentId, rings: &ArenaRings) {
+    pub(super) fn wake(&self, attachment: AttachmentId, rings: &ArenaRings) {
         let Some(arena) = self.arenas.get(&rings.arena) else { return };
-        if let PartState::Pinned(memory) = &arena.sides[arena.side_of(device)].part {
+        if let PartState::Pinned(memory) = &arena.sides[arena.side_of(attachment)].part {
             memory.wake(rings.recv.offset);
         }
     }

@@ -1,7 +1,7 @@
 //! Where the rings and words of a stream lie, as its device is told.
 
 use super::arena::ArenaRings;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use crate::model::message::Rings;
 use gpunet_abi::Link;
 use gpunet_abi::SockAddr;
@@ -15,10 +15,10 @@ use gpunet_core::transport::Opened;
 use std::mem::offset_of;
 use std::net::SocketAddr;
 
-impl Device {
+impl AttachmentEntry {
     /// Where the rings and words of a driven stream lie.
     pub(super) fn driven_descriptor(&self, slot: u32, rings: Rings, opened: &Opened) -> Descriptor {
-        let layout = self.attached.memory.layout();
+        let layout = self.state.memory.layout();
         let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
         let index = u64::from(slot) * 8;
         Descriptor {
@@ -74,7 +74,7 @@ impl Device {
         rings: Rings,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
-        let words = DeviceLayout::new(self.attached.memory.geometry()).words;
+        let words = DeviceLayout::new(self.state.memory.geometry()).words;
         let own = |of: u32, offset: usize| {
             Place::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
         };

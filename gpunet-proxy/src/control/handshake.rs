@@ -8,7 +8,7 @@
 
 use super::Control;
 use super::shortage::Shortage;
-use super::tables::{Backlog, Device, Listener, Role};
+use super::tables::{AttachmentEntry, Backlog, Listener, Role};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
@@ -74,46 +74,47 @@ impl Listener {
 
 impl Control {
     /// Answers the clients of a listener for which there is room; returns whether one is left.
-    pub(super) fn answer_clients(&mut self, device_id: AttachmentId, slot: u32) -> bool {
+    pub(super) fn answer_clients(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
         loop {
-            let Some(device) = self.device(device_id) else { return false };
-            let spare = device.has_spare_rings(device.rc_region());
-            let Some(listener) = device.listener(slot) else { return false };
+            let Some(attachment) = self.attachment(attachment_id) else { return false };
+            let spare = attachment.has_spare_rings(attachment.rc_region());
+            let Some(listener) = attachment.listener(slot) else { return false };
             let has_client = |backlog: &mut Backlog| backlog.short.is_none() && backlog.listen.has_request();
             let Some(at) = listener.backlogs.iter_mut().position(has_client) else { return false };
             if !listener.has_room(spare) {
-                self.wait_for_room(device_id, slot);
+                self.wait_for_room(attachment_id, slot);
                 return true;
             }
             let (addr, options) = (listener.addr, listener.bound.options);
-            let rings = match device.take_driven(TransportKind::Rc, options.send_log2, options.recv_log2) {
+            let rings = match attachment.take_driven(TransportKind::Rc, options.send_log2, options.recv_log2)
+            {
                 Ok(rings) => rings,
                 Err(shortage) => {
-                    device.warn(shortage, format_args!("connections at {addr} wait"), None);
-                    self.run_short(device_id, slot, at, shortage);
+                    attachment.warn(shortage, format_args!("connections at {addr} wait"), None);
+                    self.run_short(attachment_id, slot, at, shortage);
                     // Those that were answered and say nothing more may hold what is short.
-                    self.wait_for_room(device_id, slot);
+                    self.wait_for_room(attachment_id, slot);
                     continue;
                 }
             };
-            let memory = device.memory_of(rings);
-            let Some(listener) = device.listener(slot) else { return false };
+            let memory = attachment.memory_of(rings);
+            let Some(listener) = attachment.listener(slot) else { return false };
             match listener.backlogs[at].listen.answer(&memory) {
-                Ok(opening) => self.begin_handshake(device_id, slot, rings, opening),
+                Ok(opening) => self.begin_handshake(attachment_id, slot, rings, opening),
                 Err(error) => {
-                    device.give_rings(rings);
+                    attachment.give_rings(rings);
                     if rings.region == DEVICE && error.kind() == io::ErrorKind::Unsupported {
-                        device.refuse_device_rings(&error);
+                        attachment.refuse_device_rings(&error);
                     } else if let Some(shortage) = Shortage::of(&error) {
-                        device.warn(shortage, format_args!("connections at {addr} wait"), Some(&error));
-                        self.run_short(device_id, slot, at, shortage);
+                        attachment.warn(shortage, format_args!("connections at {addr} wait"), Some(&error));
+                        self.run_short(attachment_id, slot, at, shortage);
                     } else {
                         // This machine's fault: whoever waits learns it.
-                        device.accept_failed(addr, &error);
-                        let Some(listener) = device.listener(slot) else { return false };
+                        attachment.accept_failed(addr, &error);
+                        let Some(listener) = attachment.listener(slot) else { return false };
                         listener.backlogs[at].listen.refuse();
                         if let Some(waiter) = listener.waiters.front().copied() {
-                            self.cancel(device_id, waiter.request, crate::errno::errno(&error));
+                            self.cancel(attachment_id, waiter.request, crate::errno::errno(&error));
                         }
                     }
                 }
@@ -122,22 +123,25 @@ impl Control {
     }
 
     /// A client waits and there is no room for it: makes some if it can, and looks again soon.
-    fn wait_for_room(&mut self, device_id: AttachmentId, slot: u32) {
-        let Some(listener) = self.device(device_id).and_then(|device| device.listener(slot)) else { return };
+    fn wait_for_room(&mut self, attachment_id: AttachmentId, slot: u32) {
+        let Some(listener) = self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
+        else {
+            return;
+        };
         let handshakes = &mut listener.handshakes;
         // Of those that are established an accept takes one, and so makes room.
         if !handshakes.pending.is_empty() || handshakes.established.is_empty() {
             handshakes.make_room();
-            self.serve_again(device_id, slot);
+            self.serve_again(attachment_id, slot);
         }
     }
 
     /// Waits for a client that was answered, in a task of its own; [`Control::handle_handshake`] goes on.
-    fn begin_handshake(&mut self, device_id: AttachmentId, slot: u32, rings: Rings, opening: Opening) {
+    fn begin_handshake(&mut self, attachment_id: AttachmentId, slot: u32, rings: Rings, opening: Opening) {
         let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else { return };
-        let generation = device.slots[slot as usize].generation;
-        let Some(listener) = device.listener(slot) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let generation = attachment.slots[slot as usize].generation;
+        let Some(listener) = attachment.listener(slot) else { return };
         let number = listener.handshakes.next_number;
         listener.handshakes.next_number += 1;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -151,55 +155,61 @@ impl Control {
                 _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
             };
             let listener = SocketId { slot, generation };
-            let _ = messages.send(Message::Handshake { device: device_id, listener, number, rings, result });
+            let _ = messages.send(Message::Handshake {
+                attachment: attachment_id,
+                listener,
+                number,
+                rings,
+                result,
+            });
         });
     }
 
     /// A handshake ended: its connection is ready for an accept, or its rings are free.
     pub(super) fn handle_handshake(
         &mut self,
-        device_id: AttachmentId,
+        attachment_id: AttachmentId,
         socket: SocketId,
         number: u64,
         rings: Rings,
         result: io::Result<Opened>,
     ) {
         let SocketId { slot, generation } = socket;
-        let Some(device) = self.device(device_id) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
         // Another listener may have the slot by now.
-        let same = device.slots[slot as usize].generation == generation;
-        let mut listener = device.listener(slot).filter(|_| same);
+        let same = attachment.slots[slot as usize].generation == generation;
+        let mut listener = attachment.listener(slot).filter(|_| same);
         if let Some(listener) = &mut listener {
             listener.handshakes.pending.remove(&number);
         }
         match (listener, result) {
             (Some(listener), Ok(opened)) => listener.handshakes.established.push_back((rings, opened)),
-            (None, Ok(opened)) => device.close_connection(rings, opened),
+            (None, Ok(opened)) => attachment.close_connection(rings, opened),
             (_, Err(error)) => {
                 tracing::debug!(slot, %error, "a client did not complete the handshake");
-                device.give_rings(rings);
+                attachment.give_rings(rings);
             }
         }
-        self.handle_listener_ready(device_id, socket);
-        self.serve_starved(device_id);
+        self.handle_listener_ready(attachment_id, socket);
+        self.serve_starved(attachment_id);
     }
 
     /// Gives the first established connection to the first accept that waits; returns whether it did.
-    pub(super) fn accept_established(&mut self, device_id: AttachmentId, slot: u32) -> bool {
-        let Some(device) = self.device(device_id) else { return false };
-        let Some(listener) = device.listener(slot) else { return false };
+    pub(super) fn accept_established(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
+        let Some(attachment) = self.attachment(attachment_id) else { return false };
+        let Some(listener) = attachment.listener(slot) else { return false };
         let options = listener.bound.options;
         if listener.waiters.is_empty() {
             return false;
         }
         let Some((rings, opened)) = listener.handshakes.established.pop_front() else { return false };
         let Some(waiter) = listener.waiters.pop_front() else { return false };
-        self.open_driven(device_id, waiter.request, waiter.target, rings, &options, opened);
+        self.open_driven(attachment_id, waiter.request, waiter.target, rings, &options, opened);
         true
     }
 }
 
-impl Device {
+impl AttachmentEntry {
     /// The listener in that slot, if there is one.
     pub(super) fn listener(&mut self, slot: u32) -> Option<&mut Listener> {
         match &mut self.slots.get_mut(slot as usize)?.role {

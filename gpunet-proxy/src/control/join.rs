@@ -36,7 +36,7 @@ struct Join {
 
 impl Join {
     fn pair(&self) -> Pair {
-        pair_of(self.wish.ticket.device, self.listener.0)
+        pair_of(self.wish.ticket.attachment, self.listener.0)
     }
 }
 
@@ -44,9 +44,12 @@ impl Control {
     /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
     /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
     pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, wish: &Connect) -> bool {
-        let connector = wish.ticket.device;
+        let connector = wish.ticket.attachment;
         let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != connector) else { return false };
-        let entry = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
+        let entry = self
+            .attachments
+            .get(&listener.0)
+            .and_then(|attachment| attachment.slots.get(listener.1 as usize));
         let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
         let (options, at) = (entry.bound.options, entry.addr);
         let (up, down) = ring_sizes(&wish.options, &options);
@@ -56,9 +59,9 @@ impl Control {
             // If there will be none, the accept will find out, and the connect go another way.
             Room::None => self.make_arena((connector, listener.0), (down, up), &options),
         };
-        if let (Some(device), true) = (self.device(connector), making) {
+        if let (Some(attachment), true) = (self.attachment(connector), making) {
             let wish = Box::new(wish.clone());
-            device.wait(id, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
+            attachment.wait(id, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
             self.wait_for_arena(Join { listener, at, options, wish });
         }
         making
@@ -67,7 +70,7 @@ impl Control {
     /// Joins a connect and an accept of two attachments, if there is room in an arena of theirs; else the
     /// connect waits for one, and the accept for the next connection.
     pub(super) fn join(&mut self, listener: (AttachmentId, u32), waiter: Waiter, meeting: Meeting) {
-        let (client, server) = (meeting.client.device, meeting.server.device);
+        let (client, server) = (meeting.client.attachment, meeting.server.attachment);
         let ((up, down), options) = (meeting.sizes(), meeting.server.options);
         let making = match self.arenas.take(client, server, down, up) {
             Taken::Rings(clients, servers) => {
@@ -77,8 +80,8 @@ impl Control {
             Taken::Pending => true,
             Taken::None => self.make_arena((client, server), (down, up), &options),
         };
-        if let Some(device) = self.device(listener.0) {
-            device.wait_first(listener.1, waiter);
+        if let Some(attachment) = self.attachment(listener.0) {
+            attachment.wait_first(listener.1, waiter);
         }
         let Meeting { wish, at, .. } = meeting;
         let join = Join { listener, at, options, wish };
@@ -89,20 +92,21 @@ impl Control {
         let ends = [(&meeting.client, &meeting.server, clients), (&meeting.server, &meeting.client, servers)];
         // Both ends stand in the table before either hears of it.
         for (end, other, rings) in &ends {
-            if let Some(device) = self.devices.get_mut(&end.device) {
-                device.requests.remove(&end.request);
-                device.open_end(end, other, StreamMemory::Arena(*rings));
+            if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
+                attachment.requests.remove(&end.request);
+                attachment.open_end(end, other, StreamMemory::Arena(*rings));
             }
         }
         for (end, other, rings) in ends {
-            let silent = self.devices.get(&other.device).is_some_and(|device| device.attached.polled);
-            let numbers = self.arenas.regions(rings.arena, end.device);
+            let silent =
+                self.attachments.get(&other.attachment).is_some_and(|attachment| attachment.state.polled);
+            let numbers = self.arenas.regions(rings.arena, end.attachment);
             let layout = self.arenas.layout(rings.arena);
             let (Some(numbers), Some(layout)) = (numbers, layout) else { continue };
-            if let Some(device) = self.devices.get_mut(&end.device) {
+            if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
                 let addrs = (end.addr, other.addr);
-                let descriptor = device.arena_descriptor(numbers, &layout, silent, &rings, addrs);
-                device.reply_end(end, descriptor);
+                let descriptor = attachment.arena_descriptor(numbers, &layout, silent, &rings, addrs);
+                attachment.reply_end(end, descriptor);
             }
         }
     }
@@ -111,8 +115,8 @@ impl Control {
     fn wait_for_arena(&mut self, join: Join) {
         let id = self.joins.begun;
         self.joins.begun += 1;
-        let Some(device) = self.device(join.wish.ticket.device) else { return };
-        if let Some(waiting) = device.requests.get_mut(&join.wish.ticket.request) {
+        let Some(attachment) = self.attachment(join.wish.ticket.attachment) else { return };
+        if let Some(waiting) = attachment.requests.get_mut(&join.wish.ticket.request) {
             waiting.what = Wait::Joining { join: id };
             self.joins.waiting.insert(id, join);
         }
@@ -131,8 +135,10 @@ impl Control {
                 continue;
             };
             let ticket = wish.ticket;
-            let device = self.devices.get_mut(&ticket.device);
-            if let Some(waiting) = device.and_then(|device| device.requests.get_mut(&ticket.request)) {
+            let attachment = self.attachments.get_mut(&ticket.attachment);
+            if let Some(waiting) =
+                attachment.and_then(|attachment| attachment.requests.get_mut(&ticket.request))
+            {
                 waiting.what = Wait::Queued { slot: ticket.slot, wish };
                 self.peer.put_back(at, ticket);
                 if !listeners.contains(&listener) {
@@ -146,8 +152,8 @@ impl Control {
     /// A pair has a new arena.
     pub(super) fn resume_joins(&mut self, pair: Pair) {
         let ids = self.joins_of(|join| join.pair() == pair);
-        for (device, slot) in self.queue_again(ids) {
-            self.serve(device, slot);
+        for (attachment, slot) in self.queue_again(ids) {
+            self.serve(attachment, slot);
         }
     }
 
@@ -155,8 +161,8 @@ impl Control {
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
         let ids = self.joins_of(|join| join.pair() == pair);
         let first = ids.first().and_then(|id| self.joins.waiting.get(id));
-        let wanted =
-            first.map(|join| ((join.wish.ticket.device, join.listener.0), join.wish.options, join.options));
+        let wanted = first
+            .map(|join| ((join.wish.ticket.attachment, join.listener.0), join.wish.options, join.options));
         if let (Some((pair, client, server)), true) = (wanted, again)
             && let (up, down) = ring_sizes(&client, &server)
             && self.make_arena(pair, (down, up), &server)
@@ -175,23 +181,23 @@ impl Control {
     fn give_up_join(&mut self, join: Join) {
         let wish = join.wish;
         let ticket = wish.ticket;
-        let Some(device) = self.device(ticket.device) else { return };
-        let Some(waiting) = device.requests.remove(&ticket.request) else { return };
+        let Some(attachment) = self.attachment(ticket.attachment) else { return };
+        let Some(waiting) = attachment.requests.remove(&ticket.request) else { return };
         if allowed(wish.options.transport, TransportKind::Tcp) {
             tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
             let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(ticket.device, ticket.request, waiting.launch, *wish, kind, next);
+            self.start_connect(ticket.attachment, ticket.request, waiting.launch, *wish, kind, next);
         } else {
-            device.recycle(ticket.slot);
-            device.reply_result(ticket.request, Err(Error::NoBuffers));
+            attachment.recycle(ticket.slot);
+            attachment.reply_result(ticket.request, Err(Error::NoBuffers));
         }
     }
 
     /// A connect that waits for an arena is given up.
-    pub(super) fn leave_join(&mut self, device_id: AttachmentId, id: u64) {
+    pub(super) fn leave_join(&mut self, attachment_id: AttachmentId, id: u64) {
         let Some(join) = self.joins.waiting.remove(&id) else { return };
-        if let Some(device) = self.device(device_id) {
-            device.recycle(join.wish.ticket.slot);
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.recycle(join.wish.ticket.slot);
         }
     }
 

@@ -35,23 +35,25 @@ enum Served {
 }
 
 impl Control {
-    pub(super) fn listen(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
+    pub(super) fn listen(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
         let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
         let slot = request.slot;
-        let Role::Bound(mut bound) = std::mem::take(&mut device.slots[slot as usize].role) else { return };
+        let Role::Bound(mut bound) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
+            return;
+        };
         // What was set since bind counts: accepted streams inherit it.
         bound.options = request.options;
         let (addr, generation, options) = (bound.addr, request.generation, bound.options);
-        let could_carry = |kind| device.could_carry(kind, options.send_log2, options.recv_log2);
+        let could_carry = |kind| attachment.could_carry(kind, options.send_log2, options.recv_log2);
         let demanded = TransportKind::from_raw(options.transport).unwrap_or(TransportKind::Auto);
         let rc = could_carry(TransportKind::Rc);
         if !could_carry(demanded) {
-            let region = if demanded == TransportKind::Rc { device.rc_region() } else { SHARED };
+            let region = if demanded == TransportKind::Rc { attachment.rc_region() } else { SHARED };
             let never = format_args!("cannot listen at {addr} with rings that can never be had");
-            device.warn(Shortage::Rings { region }, never, None);
-            device.recycle(slot);
-            return device.reply_result(id, Err(Error::NoBuffers));
+            attachment.warn(Shortage::Rings { region }, never, None);
+            attachment.recycle(slot);
+            return attachment.reply_result(id, Err(Error::NoBuffers));
         }
         let peer = self.peer.clone();
         let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
@@ -61,18 +63,19 @@ impl Control {
             let fds = fds.collect::<io::Result<Vec<_>>>()?;
             Ok((listening, fds))
         });
-        let Some(device) = self.device(device_id) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
         let (listening, fds) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                let errno = device.refused(format_args!("cannot listen at {addr}"), &error);
-                device.recycle(slot);
-                return device.reply_result(id, Err(errno));
+                let errno = attachment.refused(format_args!("cannot listen at {addr}"), &error);
+                attachment.recycle(slot);
+                return attachment.reply_result(id, Err(errno));
             }
         };
         let watches = fds.into_iter().map(|fd| {
             let rearm = Arc::new(Notify::new());
-            let ready = Message::ListenerReady { device: device_id, socket: SocketId { slot, generation } };
+            let ready =
+                Message::ListenerReady { attachment: attachment_id, socket: SocketId { slot, generation } };
             (tokio::task::spawn_local(watch(fd, rearm.clone(), messages.clone(), ready)), rearm)
         });
         let watches = watches.collect();
@@ -90,70 +93,75 @@ impl Control {
             retry: None,
             bound,
         };
-        device.slots[slot as usize].role = Role::Listener(Box::new(listener));
-        device.attached.memory.open_line(slot, generation);
+        attachment.slots[slot as usize].role = Role::Listener(Box::new(listener));
+        attachment.state.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
-        let reply = bound_reply(device, slot);
-        device.reply(id, &reply);
+        let reply = bound_reply(attachment, slot);
+        attachment.reply(id, &reply);
         if by_peer {
-            self.peer_listeners.insert(addr, (device_id, slot));
+            self.peer_listeners.insert(addr, (attachment_id, slot));
         }
     }
 
-    pub(super) fn accept(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
-        let Some(device) = self.device(device_id) else { return };
+    pub(super) fn accept(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
         let (slot, target, launch) = (request.slot, request.target, LaunchId(request.launch));
-        device.opening(target, request.target_generation, launch);
-        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return };
+        attachment.opening(target, request.target_generation, launch);
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;
         let place = listener.waiters.push_back(Waiter { request: id, target, launch });
-        device.wait(id, launch, Wait::Accept { listener: slot, place });
-        let short = self.serve(device_id, slot);
+        attachment.wait(id, launch, Wait::Accept { listener: slot, place });
+        let short = self.serve(attachment_id, slot);
         if no_wait {
-            self.end_accept_without_wait(device_id, id, short);
+            self.end_accept_without_wait(attachment_id, id, short);
         }
     }
 
     /// Ends an accept that does not wait, if it got nothing: there was nothing to take (whoever came before it
     /// waits, too), or too little of something to take it.
-    fn end_accept_without_wait(&mut self, device_id: AttachmentId, id: RequestId, short: Option<Shortage>) {
-        let Some(device) = self.device(device_id) else { return };
-        let waiting = device.requests.get(&id);
+    fn end_accept_without_wait(
+        &mut self,
+        attachment_id: AttachmentId,
+        id: RequestId,
+        short: Option<Shortage>,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let waiting = attachment.requests.get(&id);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
             let error = match short {
                 None | Some(Shortage::Growing) => Error::WouldBlock,
                 Some(shortage) => shortage.errno(),
             };
-            self.cancel(device_id, id, error);
+            self.cancel(attachment_id, id, error);
         }
     }
 
     pub(super) fn handle_listener_ready(
         &mut self,
-        device_id: AttachmentId,
+        attachment_id: AttachmentId,
         SocketId { slot, generation }: SocketId,
     ) {
-        let Some(device) = self.device(device_id) else { return };
-        if device.slots[slot as usize].generation == generation {
-            self.serve(device_id, slot);
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        if attachment.slots[slot as usize].generation == generation {
+            self.serve(attachment_id, slot);
         }
     }
 
     /// Gives waiting connections to waiting accepts, both in order, and shows what is left. Returns what there was too
     /// little of, if connections and accepts are left for that reason.
-    pub(super) fn serve(&mut self, device_id: AttachmentId, slot: u32) -> Option<Shortage> {
-        let listener = self.device(device_id)?.listener(slot)?;
+    pub(super) fn serve(&mut self, attachment_id: AttachmentId, slot: u32) -> Option<Shortage> {
+        let listener = self.attachment(attachment_id)?.listener(slot)?;
         listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
         let is_crowded = loop {
-            let is_crowded = self.answer_clients(device_id, slot);
-            if !self.serve_one(device_id, slot) {
+            let is_crowded = self.answer_clients(attachment_id, slot);
+            if !self.serve_one(attachment_id, slot) {
                 break is_crowded;
             }
         };
         let messages = self.messages.clone();
-        let device = self.device(device_id)?;
-        let (generation, is_full) = (device.slots[slot as usize].generation, device.is_full());
-        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return None };
+        let attachment = self.attachment(attachment_id)?;
+        let (generation, is_full) = (attachment.slots[slot as usize].generation, attachment.is_full());
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return None };
         let (addr, short) = (listener.addr, listener.backlogs.iter().find_map(|backlog| backlog.short));
         let established = listener.handshakes.established();
         let (mut ready, mut waiting, mut is_late) = (established, established, false);
@@ -177,50 +185,54 @@ impl Control {
         let is_awaited = !listener.waiters.is_empty();
         if is_late || (ready > 0 && is_awaited) {
             // One that came after the last look.
-            let _ = messages
-                .send(Message::ListenerReady { device: device_id, socket: SocketId { slot, generation } });
+            let _ = messages.send(Message::ListenerReady {
+                attachment: attachment_id,
+                socket: SocketId { slot, generation },
+            });
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {
-            let memory = &device.attached.memory;
+            let memory = &attachment.state.memory;
             memory.landed(slot).publish(ready);
             memory.wake_slot(slot);
         }
         if ready > 0 && !is_awaited && is_full {
             // The device finds no slot to accept with, and so asks for nothing that could be refused.
-            device.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
+            attachment.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
         }
         short
     }
 
     /// Serves the first waiter, if a connection waits; says whether to go on.
-    fn serve_one(&mut self, device_id: AttachmentId, slot: u32) -> bool {
-        let Some(device) = self.device(device_id) else { return false };
-        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return false };
+    fn serve_one(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
+        let Some(attachment) = self.attachment(attachment_id) else { return false };
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
-        if device.attached.memory.is_abandoned(waiter.request) {
+        if attachment.state.memory.is_abandoned(waiter.request) {
             // Nobody waits for the reply any more: the connection is the next one's.
-            self.cancel(device_id, waiter.request, Error::Canceled);
+            self.cancel(attachment_id, waiter.request, Error::Canceled);
             return true;
         }
         let can_serve = |backlog: &mut Backlog| backlog.short.is_none() && backlog.listen.ready() > 0;
         let Some(at) = listener.backlogs.iter_mut().position(can_serve) else {
-            return self.accept_established(device_id, slot);
+            return self.accept_established(attachment_id, slot);
         };
-        match self.serve_from(device_id, slot, at, waiter) {
+        match self.serve_from(attachment_id, slot, at, waiter) {
             Served::Answered => true,
             Served::Nothing => false,
             // Connections by another transport may need something else.
             Served::Short(shortage) => {
-                self.run_short(device_id, slot, at, shortage);
+                self.run_short(attachment_id, slot, at, shortage);
                 true
             }
         }
     }
 
     /// Gives a waiter a connection of that backlog.
-    fn serve_from(&mut self, device_id: AttachmentId, slot: u32, at: usize, waiter: Waiter) -> Served {
-        let Some(device) = self.device(device_id) else { return Served::Nothing };
-        let Role::Listener(listener) = &mut device.slots[slot as usize].role else { return Served::Nothing };
+    fn serve_from(&mut self, attachment_id: AttachmentId, slot: u32, at: usize, waiter: Waiter) -> Served {
+        let Some(attachment) = self.attachment(attachment_id) else { return Served::Nothing };
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else {
+            return Served::Nothing;
+        };
         let (addr, options) = (listener.addr, listener.bound.options);
         // Rings first: a connection that cannot be given rings stays in the backlog. (Those of a
         // direct stream depend on its other end; it is put back if there are none.)
@@ -228,86 +240,88 @@ impl Control {
         let rings = if kind == TransportKind::Peer {
             None
         } else {
-            match device.take_driven(kind, options.send_log2, options.recv_log2) {
+            match attachment.take_driven(kind, options.send_log2, options.recv_log2) {
                 Ok(rings) => Some(rings),
                 Err(shortage) => {
-                    device.warn(shortage, format_args!("accepts at {addr} wait"), None);
+                    attachment.warn(shortage, format_args!("accepts at {addr} wait"), None);
                     return Served::Short(shortage);
                 }
             }
         };
-        let accepted = device.accept_from(slot, at);
+        let accepted = attachment.accept_from(slot, at);
         if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_)))) {
-            device.give_rings(rings);
+            attachment.give_rings(rings);
         }
         match (accepted, rings) {
             (Ok(Accepted::Driven(opened)), Some(rings)) => {
-                self.open_driven(device_id, waiter.request, waiter.target, rings, &options, opened);
+                self.open_driven(attachment_id, waiter.request, waiter.target, rings, &options, opened);
             }
             (Ok(Accepted::Direct(ticket)), _) => {
-                return match self.pair(device_id, slot, &waiter, ticket) {
+                return match self.pair(attachment_id, slot, &waiter, ticket) {
                     Ok(()) => Served::Answered,
                     Err(shortage) => Served::Short(shortage),
                 };
             }
-            (Ok(Accepted::Driven(_)), None) => device.wait_first(slot, waiter), // no transport is both
+            (Ok(Accepted::Driven(_)), None) => attachment.wait_first(slot, waiter), // no transport is both
             (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return Served::Nothing,
             (Err(error), _) => {
                 if let Some(shortage) = Shortage::of(&error) {
-                    device.warn(shortage, format_args!("accepts at {addr} wait"), Some(&error));
-                    device.wait_first(slot, waiter);
+                    attachment.warn(shortage, format_args!("accepts at {addr} wait"), Some(&error));
+                    attachment.wait_first(slot, waiter);
                     return Served::Short(shortage);
                 }
-                device.accept_failed(addr, &error);
-                device.recycle(waiter.target);
-                device.reply_result(waiter.request, Err(crate::errno::errno(&error)));
+                attachment.accept_failed(addr, &error);
+                attachment.recycle(waiter.target);
+                attachment.reply_result(waiter.request, Err(crate::errno::errno(&error)));
             }
         }
         Served::Answered
     }
 
-    pub(super) fn close_listener(&mut self, device_id: AttachmentId, slot: u32) {
-        self.leave_joins_at((device_id, slot));
-        let Some(device) = self.device(device_id) else { return };
-        let Role::Listener(mut listener) = std::mem::take(&mut device.slots[slot as usize].role) else {
+    pub(super) fn close_listener(&mut self, attachment_id: AttachmentId, slot: u32) {
+        self.leave_joins_at((attachment_id, slot));
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Role::Listener(mut listener) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
             return;
         };
         let tasks = listener.watches.iter().map(|(task, _)| task).chain(&listener.retry);
         tasks.for_each(JoinHandle::abort);
         let backlog = self.peer.waiting_at(listener.addr);
-        if self.peer_listeners.get(&listener.addr) == Some(&(device_id, slot)) {
+        if self.peer_listeners.get(&listener.addr) == Some(&(attachment_id, slot)) {
             self.peer_listeners.remove(&listener.addr);
         }
-        let Some(device) = self.device(device_id) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
         while let Some(waiter) = listener.waiters.pop_front() {
-            device.recycle(waiter.target);
-            device.reply_result(waiter.request, Err(Error::BadHandle));
+            attachment.recycle(waiter.target);
+            attachment.reply_result(waiter.request, Err(Error::BadHandle));
         }
-        device.close_handshakes(std::mem::take(&mut listener.handshakes));
+        attachment.close_handshakes(std::mem::take(&mut listener.handshakes));
         drop(listener);
-        device.recycle(slot);
-        self.refuse(device_id, backlog);
+        attachment.recycle(slot);
+        self.refuse(attachment_id, backlog);
     }
 
     /// Refuses connects that waited in a backlog which is gone: some now, and the others in later turns of the
     /// attachment that closed the listener.
-    pub(super) fn refuse(&mut self, device_id: AttachmentId, mut tickets: Vec<Ticket>) {
+    pub(super) fn refuse(&mut self, attachment_id: AttachmentId, mut tickets: Vec<Ticket>) {
         for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSED_AT_ONCE)) {
-            let waiting = self.device(ticket.device).and_then(|device| device.requests.get(&ticket.request));
+            let waiting = self
+                .attachment(ticket.attachment)
+                .and_then(|attachment| attachment.requests.get(&ticket.request));
             let waits = |wish: &Connect| wish.ticket == ticket;
             if waiting
                 .is_some_and(|waiting| matches!(&waiting.what, Wait::Queued { wish, .. } if waits(wish)))
             {
-                self.cancel(ticket.device, ticket.request, Error::ConnectionRefused);
+                self.cancel(ticket.attachment, ticket.request, Error::ConnectionRefused);
             }
         }
         if !tickets.is_empty() {
-            let _ = self.messages.send(Message::Refuse { device: device_id, tickets });
+            let _ = self.messages.send(Message::Refuse { attachment: attachment_id, tickets });
         }
     }
 }
 
-impl super::tables::Device {
+impl super::tables::AttachmentEntry {
     /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
     /// there is none to take.
     fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
@@ -335,13 +349,13 @@ impl super::tables::Device {
 
 /// Tells the control plane each time a listener's descriptor becomes readable.
 async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: Message) {
-    let Message::ListenerReady { device, socket } = ready else { return };
+    let Message::ListenerReady { attachment, socket } = ready else { return };
     let fd = match crate::readiness::watch(fd) {
         Ok(fd) => fd,
         Err(error) => return tracing::error!(slot = socket.slot, %error, "cannot watch a listener"),
     };
     while let Ok(mut guard) = fd.readable().await {
-        if messages.send(Message::ListenerReady { device, socket }).is_err() {
+        if messages.send(Message::ListenerReady { attachment, socket }).is_err() {
             return;
         }
         // The control plane accepts until nothing waits and then asks for the next event. An event

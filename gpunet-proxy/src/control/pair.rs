@@ -6,7 +6,7 @@
 
 use super::Control;
 use super::shortage::Shortage;
-use super::tables::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
+use super::tables::{AttachmentEntry, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// One end of a pair.
 pub(super) struct End {
-    pub(super) device: AttachmentId,
+    pub(super) attachment: AttachmentId,
     pub(super) slot: u32,
     pub(super) generation: u32,
     pub(super) request: RequestId,
@@ -28,7 +28,7 @@ pub(super) struct End {
 
 impl End {
     pub(super) const fn partner(&self) -> Partner {
-        Partner { device: self.device, slot: self.slot, generation: self.generation }
+        Partner { attachment: self.attachment, slot: self.slot, generation: self.generation }
     }
 }
 
@@ -62,45 +62,45 @@ impl Control {
     /// What there is too little of for them: both wait where they were.
     pub(super) fn pair(
         &mut self,
-        device_id: AttachmentId,
+        attachment_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
     ) -> Result<(), Shortage> {
-        let Some(meeting) = self.meet(device_id, listener_slot, waiter, ticket) else {
+        let Some(meeting) = self.meet(attachment_id, listener_slot, waiter, ticket) else {
             // The connect was given up in this very moment: the accept waits on.
-            if let Some(device) = self.device(device_id) {
-                device.wait_first(listener_slot, *waiter);
+            if let Some(attachment) = self.attachment(attachment_id) {
+                attachment.wait_first(listener_slot, *waiter);
             }
             return Ok(());
         };
-        if ticket.device != device_id {
-            self.join((device_id, listener_slot), *waiter, meeting);
+        if ticket.attachment != attachment_id {
+            self.join((attachment_id, listener_slot), *waiter, meeting);
             return Ok(());
         }
-        let Some(device) = self.device(device_id) else { return Ok(()) };
+        let Some(attachment) = self.attachment(attachment_id) else { return Ok(()) };
         let Meeting { client, server, at, .. } = &meeting;
         let (up, down) = meeting.sizes();
-        match device.take_rings(device.direct_region(), up, down) {
+        match attachment.take_rings(attachment.direct_region(), up, down) {
             Some(clients) => {
                 let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
-                device.open_end(client, server, StreamMemory::Own(clients));
-                device.open_end(server, client, StreamMemory::Own(servers));
+                attachment.open_end(client, server, StreamMemory::Own(clients));
+                attachment.open_end(server, client, StreamMemory::Own(servers));
                 for (end, other, rings) in [(client, server, clients), (server, client, servers)] {
                     let descriptor =
-                        device.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
-                    device.reply_end(end, descriptor);
+                        attachment.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
+                    attachment.reply_end(end, descriptor);
                 }
             }
             // Not for want of room at the moment: whoever waits behind it would wait for ever.
-            None if !device.could_hold(device.direct_region(), up, down) => {
-                device.wait_first(listener_slot, *waiter);
-                self.cancel(ticket.device, client.request, Error::NoBuffers);
+            None if !attachment.could_hold(attachment.direct_region(), up, down) => {
+                attachment.wait_first(listener_slot, *waiter);
+                self.cancel(ticket.attachment, client.request, Error::NoBuffers);
             }
             None => {
-                let (at, shortage) = (*at, device.no_rings(device.direct_region()));
-                device.warn(shortage, format_args!("accepts at {at} wait"), None);
-                device.wait_first(listener_slot, *waiter);
+                let (at, shortage) = (*at, attachment.no_rings(attachment.direct_region()));
+                attachment.warn(shortage, format_args!("accepts at {at} wait"), None);
+                attachment.wait_first(listener_slot, *waiter);
                 self.peer.put_back(at, ticket);
                 return Err(shortage);
             }
@@ -111,17 +111,17 @@ impl Control {
     /// Finds out who the two ends are; `None` when the connect does not wait any more.
     pub(super) fn meet(
         &mut self,
-        device_id: AttachmentId,
+        attachment_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
     ) -> Option<Meeting> {
-        let device = self.device(device_id)?;
-        let entry = device.slots.get(listener_slot as usize)?;
+        let attachment = self.attachment(attachment_id)?;
+        let entry = attachment.slots.get(listener_slot as usize)?;
         let Role::Listener(listener) = &entry.role else { return None };
         let (accept_options, at) = (listener.bound.options, listener.addr);
-        let generation = device.slots.get(waiter.target as usize)?.generation;
-        let connector = self.device(ticket.device)?;
+        let generation = attachment.slots.get(waiter.target as usize)?.generation;
+        let connector = self.attachment(ticket.attachment)?;
         let wish = match connector.requests.get(&ticket.request)? {
             Waiting { what: Wait::Queued { wish, .. }, .. } if wish.ticket == ticket => wish.clone(),
             _ => return None,
@@ -132,7 +132,7 @@ impl Control {
         let from = wish.from.as_ref().map(|bound| bound.addr);
         let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), connector.peer_port()));
         let client = End {
-            device: ticket.device,
+            attachment: ticket.attachment,
             slot: ticket.slot,
             generation: ticket.generation,
             request: ticket.request,
@@ -140,7 +140,7 @@ impl Control {
             addr: client_addr,
         };
         let server = End {
-            device: device_id,
+            attachment: attachment_id,
             slot: waiter.target,
             generation,
             request: waiter.request,
@@ -153,15 +153,17 @@ impl Control {
     /// Returns whether the rings of a direct stream can be had, if the connect would meet a listener of its own
     /// attachment.
     pub(super) fn could_meet(&self, wish: &Connect) -> bool {
-        let at = self.listener_at(wish.to).filter(|at| at.0 == wish.ticket.device);
-        let Some((device, slot)) = at.and_then(|(id, slot)| Some((self.devices.get(&id)?, slot))) else {
+        let at = self.listener_at(wish.to).filter(|at| at.0 == wish.ticket.attachment);
+        let Some((attachment, slot)) = at.and_then(|(id, slot)| Some((self.attachments.get(&id)?, slot)))
+        else {
             return true;
         };
-        let Some(Role::Listener(listener)) = device.slots.get(slot as usize).map(|entry| &entry.role) else {
+        let Some(Role::Listener(listener)) = attachment.slots.get(slot as usize).map(|entry| &entry.role)
+        else {
             return true;
         };
         let (up, down) = ring_sizes(&wish.options, &listener.bound.options);
-        device.could_hold(device.direct_region(), up, down)
+        attachment.could_hold(attachment.direct_region(), up, down)
     }
 
     /// The listener that a peer connect to `to` means.
@@ -170,7 +172,7 @@ impl Control {
     }
 }
 
-impl Device {
+impl AttachmentEntry {
     /// Enters one end in the table of slots.
     pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
         let entry = &mut self.slots[end.slot as usize];
@@ -183,9 +185,9 @@ impl Device {
             addrs: Some((end.addr, other.addr)),
             transport: TransportKind::Peer,
         });
-        self.attached.memory.open_line(end.slot, self.slots[end.slot as usize].generation);
+        self.state.memory.open_line(end.slot, self.slots[end.slot as usize].generation);
         self.enter_span(end.slot, TransportKind::Peer, (end.addr, other.addr));
-        self.attached.totals.open();
+        self.state.totals.open();
     }
 
     /// Answers one end's request. Both ends stand in the table by now.

@@ -1,7 +1,7 @@
 //! Ring memory: which region a stream's rings lie in, and how a network card finds them.
 
 use super::shortage::Shortage;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
@@ -15,16 +15,16 @@ fn descriptors_of(rings: Rings) -> u64 {
     1 + u64::from(rings.registered)
 }
 
-impl Device {
+impl AttachmentEntry {
     /// The region for the rings of a driven stream over rc: the device's own memory where a network
     /// card reaches it, else the memory shared with the proxy.
     pub(super) fn rc_region(&self) -> u8 {
-        if self.card_reaches_device && self.attached.card.is_some() { DEVICE } else { SHARED }
+        if self.card_reaches_device && self.state.card.is_some() { DEVICE } else { SHARED }
     }
 
     /// The region for the rings of a direct stream.
     pub(super) fn direct_region(&self) -> u8 {
-        if self.attached.polled { DEVICE } else { SHARED }
+        if self.state.polled { DEVICE } else { SHARED }
     }
 
     fn slab(&mut self, region: u8) -> &mut Slab {
@@ -77,7 +77,7 @@ impl Device {
         let card = kind == TransportKind::Rc;
         let region = if card { self.rc_region() } else { SHARED };
         let mut rings = self.take_rings(region, send, recv).ok_or_else(|| self.no_rings(region))?;
-        let Some(account) = self.attached.account.clone() else { return Ok(rings) };
+        let Some(account) = self.state.account.clone() else { return Ok(rings) };
         if card {
             if account.take_registered(rings.bytes()).is_err() {
                 self.give_rings(rings);
@@ -104,7 +104,7 @@ impl Device {
     /// Gives rings back. Nothing uses them any more.
     pub(super) fn give_rings(&mut self, rings: Rings) {
         hand_off::at(HandOff::GivenBack);
-        if let (Some(account), true) = (&self.attached.account, rings.registered) {
+        if let (Some(account), true) = (&self.state.account, rings.registered) {
             account.give_registered(rings.bytes());
             self.registered_bytes -= rings.bytes();
         }
@@ -118,9 +118,9 @@ impl Device {
 
     /// Rings as a network card sees them.
     pub(super) fn memory_of(&self, rings: Rings) -> Memory {
-        let owner = u64::from(self.attached.id.0);
-        let memory = &self.attached.memory;
-        match &self.attached.card {
+        let owner = u64::from(self.state.id.0);
+        let memory = &self.state.memory;
+        match &self.state.card {
             Some(card) if rings.region == DEVICE => {
                 let ring = |ring: Ring| verbs::Ring {
                     address: card.address + ring.offset,

@@ -5,7 +5,7 @@
 //! not show what it cannot hand over, so that nobody who polls asks in vain.
 
 use super::Control;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::place::DEVICE;
@@ -78,7 +78,7 @@ impl Shortage {
     }
 }
 
-impl Device {
+impl AttachmentEntry {
     /// Says what there is too little of and which setting is to be raised. Once in a while only: it repeats as long as
     /// it lasts.
     pub(super) fn warn(
@@ -91,7 +91,7 @@ impl Device {
             return;
         }
         let Some(held_back) = self.log.pass(Topic::Short(shortage), Instant::now()) else { return };
-        let (client, process) = (self.attached.id.0, self.attached.client.pid);
+        let (client, process) = (self.state.id.0, self.state.client.pid);
         let advice = self.advice(shortage);
         let error = error.map(tracing::field::display);
         tracing::warn!(client, process, held_back, error, "{consequence}: {advice}");
@@ -99,7 +99,7 @@ impl Device {
 
     /// What there is too little of, and what helps.
     fn advice(&self, shortage: Shortage) -> String {
-        let limits = self.attached.account.as_ref().map(|account| (account.uid(), account.limits()));
+        let limits = self.state.account.as_ref().map(|account| (account.uid(), account.limits()));
         match (shortage, limits) {
             (Shortage::Rings { region }, _) => {
                 let setting =
@@ -125,8 +125,7 @@ impl Device {
                 limits.registered_memory
             ),
             (Shortage::UserDescriptors, Some((uid, _))) => {
-                let allowed =
-                    self.attached.account.as_ref().map_or(0, |account| account.allowed_descriptors());
+                let allowed = self.state.account.as_ref().map_or(0, |account| account.allowed_descriptors());
                 format!(
                     "user {uid} has the {allowed} file descriptors that it may have, or all users have those of the \
                      daemon; raise its limit descriptors, or the daemon's `ulimit -n`"
@@ -152,7 +151,7 @@ impl Device {
     /// Says that an accept failed. Once in a while only: the kernel asks again at once.
     pub(super) fn accept_failed(&mut self, at: SocketAddr, error: &io::Error) {
         if let Some(held_back) = self.log.pass(Topic::AcceptFailed, Instant::now()) {
-            let (client, process) = (self.attached.id.0, self.attached.client.pid);
+            let (client, process) = (self.state.id.0, self.state.client.pid);
             tracing::error!(client, process, %at, held_back, %error, "accept failed");
         }
     }
@@ -168,40 +167,49 @@ impl Device {
 
 impl Control {
     /// Leaves the connections of one backlog where they are, until there is more of what they lack.
-    pub(super) fn run_short(&mut self, device_id: AttachmentId, slot: u32, at: usize, shortage: Shortage) {
-        let Some(device) = self.device(device_id) else { return };
-        device.starved.insert(slot);
-        let Some(listener) = device.listener(slot) else { return };
+    pub(super) fn run_short(
+        &mut self,
+        attachment_id: AttachmentId,
+        slot: u32,
+        at: usize,
+        shortage: Shortage,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        attachment.starved.insert(slot);
+        let Some(listener) = attachment.listener(slot) else { return };
         let options = listener.bound.options;
         let Some(backlog) = listener.backlogs.get_mut(at) else { return };
         backlog.short = Some(shortage);
         let kind = backlog.listen.kind();
-        if !device.could_carry(kind, options.send_log2, options.recv_log2) {
-            self.end_accepts(device_id, slot, Error::NoBuffers);
+        if !attachment.could_carry(kind, options.send_log2, options.recv_log2) {
+            self.end_accepts(attachment_id, slot, Error::NoBuffers);
         }
         if !shortage.is_announced() {
-            self.serve_again(device_id, slot);
+            self.serve_again(attachment_id, slot);
         }
     }
 
     /// Ends all accepts that wait for what never comes: less ring memory could be made than there was to be.
-    fn end_accepts(&mut self, device_id: AttachmentId, slot: u32, error: Error) {
-        let Some(listener) = self.device(device_id).and_then(|device| device.listener(slot)) else { return };
+    fn end_accepts(&mut self, attachment_id: AttachmentId, slot: u32, error: Error) {
+        let Some(listener) = self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
+        else {
+            return;
+        };
         let waiting: Vec<_> = listener.waiters.iter().map(|waiter| waiter.request).collect();
-        waiting.into_iter().for_each(|id| self.cancel(device_id, id, error));
+        waiting.into_iter().for_each(|id| self.cancel(attachment_id, id, error));
     }
 
     /// Serves a listener again after [`RETRY`].
-    pub(super) fn serve_again(&mut self, device_id: AttachmentId, slot: u32) {
+    pub(super) fn serve_again(&mut self, attachment_id: AttachmentId, slot: u32) {
         let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else { return };
-        let generation = device.slots[slot as usize].generation;
-        let Some(listener) = device.listener(slot) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let generation = attachment.slots[slot as usize].generation;
+        let Some(listener) = attachment.listener(slot) else { return };
         if listener.retry.as_ref().is_none_or(JoinHandle::is_finished) {
             listener.retry = Some(tokio::task::spawn_local(async move {
                 tokio::time::sleep(RETRY).await;
                 let _ = messages.send(Message::ListenerReady {
-                    device: device_id,
+                    attachment: attachment_id,
                     socket: SocketId { slot, generation },
                 });
             }));
@@ -209,10 +217,10 @@ impl Control {
     }
 
     /// Rings came back: serves the listeners that may have waited for them.
-    pub(super) fn serve_starved(&mut self, device_id: AttachmentId) {
-        let Some(device) = self.device(device_id) else { return };
-        for slot in std::mem::take(&mut device.starved) {
-            self.serve(device_id, slot);
+    pub(super) fn serve_starved(&mut self, attachment_id: AttachmentId) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        for slot in std::mem::take(&mut attachment.starved) {
+            self.serve(attachment_id, slot);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::arena::Arenas;
-use super::tables::{Device, Role, Slot, Stream, StreamMemory};
+use super::tables::{AttachmentEntry, Role, Slot, Stream, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
 use gpunet_abi::options::TransportKind;
@@ -29,8 +29,8 @@ impl Past {
     }
 
     /// An attachment is gone.
-    pub(super) fn forget(&mut self, device: &Device) {
-        let stats = device.attached.totals.snapshot();
+    pub(super) fn forget(&mut self, attachment: &AttachmentEntry) {
+        let stats = attachment.state.totals.snapshot();
         self.totals.opened += stats.opened;
         // Those that did not end before it have ended with it.
         self.totals.closed += stats.opened;
@@ -71,8 +71,9 @@ impl Control {
             let deadline = Instant::now() + TIMEOUT;
             let mut streams = HashMap::new();
             while let Ok(counted) = counts.recv_deadline(deadline) {
-                streams
-                    .extend(counted.into_iter().map(|c: StreamCount| ((c.device, c.slot, c.generation), c)));
+                streams.extend(
+                    counted.into_iter().map(|c: StreamCount| ((c.attachment, c.slot, c.generation), c)),
+                );
             }
             for socket in &mut snapshot.sockets {
                 if let Some(count) =
@@ -89,27 +90,27 @@ impl Control {
     fn snapshot(&self) -> Snapshot {
         let mut totals = self.past.totals;
         let mut sockets = Vec::new();
-        for device in self.devices.values() {
-            let stats = device.attached.totals.snapshot();
+        for attachment in self.attachments.values() {
+            let stats = attachment.state.totals.snapshot();
             totals.opened += stats.opened;
             totals.closed += stats.closed;
             totals.undelivered += stats.undelivered;
-            let used = device.slots.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free));
-            sockets.extend(used.map(|(slot, entry)| self.socket(device, slot, entry)));
+            let used = attachment.slots.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free));
+            sockets.extend(used.map(|(slot, entry)| self.socket(attachment, slot, entry)));
         }
         Snapshot {
             version: Snapshot::VERSION,
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            clients: self.devices.values().map(client).collect(),
+            clients: self.attachments.values().map(client).collect(),
             sockets,
             totals,
         }
     }
 
-    fn socket(&self, device: &Device, slot: u32, entry: &Slot) -> Socket {
+    fn socket(&self, attachment: &AttachmentEntry, slot: u32, entry: &Slot) -> Socket {
         let mut socket = Socket {
-            client: device.attached.id.0,
+            client: attachment.state.id.0,
             slot,
             generation: entry.generation,
             state: State::Opening,
@@ -143,7 +144,7 @@ impl Control {
                 let (send, recv) = stream.memory.rings();
                 (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
                 if stream.partner.is_some() {
-                    self.direct(&mut socket, device, slot, stream);
+                    self.direct(&mut socket, attachment, slot, stream);
                 }
             }
         }
@@ -151,14 +152,14 @@ impl Control {
     }
 
     /// What a direct stream's devices show of it now and then: a hint, which nobody acts on.
-    fn direct(&self, socket: &mut Socket, device: &Device, slot: u32, stream: &Stream) {
-        let (sent, consumed) = shown(device, slot, stream);
+    fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &Stream) {
+        let (sent, consumed) = shown(attachment, slot, stream);
         let partner = stream.partner.and_then(|partner| {
-            let device = self.devices.get(&partner.device)?;
-            let entry = device.slots.get(partner.slot as usize)?;
+            let attachment = self.attachments.get(&partner.attachment)?;
+            let entry = attachment.slots.get(partner.slot as usize)?;
             match &entry.role {
                 Role::Stream(stream) if entry.generation == partner.generation => {
-                    Some((shown(device, partner.slot, stream), stream.closed))
+                    Some((shown(attachment, partner.slot, stream), stream.closed))
                 }
                 _ => None,
             }
@@ -176,8 +177,8 @@ impl Control {
 }
 
 /// Bytes that a direct stream's device has sent and consumed, as it showed last, or as it closed with.
-fn shown(device: &Device, slot: u32, stream: &Stream) -> (u64, u64) {
-    let memory = &device.attached.memory;
+fn shown(attachment: &AttachmentEntry, slot: u32, stream: &Stream) -> (u64, u64) {
+    let memory = &attachment.state.memory;
     let word = |value: u64| StreamWord(value).position();
     stream.final_positions.unwrap_or_else(|| {
         (
@@ -209,16 +210,16 @@ fn driven(socket: &mut Socket, count: &StreamCount) {
     }
 }
 
-fn client(device: &Device) -> Client {
-    let (attached, usage) = (&device.attached, device.usage());
-    let totals = attached.totals.snapshot();
+fn client(attachment: &AttachmentEntry) -> Client {
+    let (state, usage) = (&attachment.state, attachment.usage());
+    let totals = state.totals.snapshot();
     Client {
-        id: attached.id.0,
-        pid: attached.client.pid,
-        uid: attached.client.uid,
-        command: attached.client.command.clone(),
-        device: attached.client.device.clone(),
-        since_ms: attached.since.elapsed().as_millis() as u64,
+        id: state.id.0,
+        pid: state.client.pid,
+        uid: state.client.uid,
+        command: state.client.command.clone(),
+        device: state.client.device.clone(),
+        since_ms: state.since.elapsed().as_millis() as u64,
         sockets: usage.sockets as u32,
         ring_bytes: usage.ring_bytes,
         ring_bytes_used: usage.ring_bytes - usage.free_ring_bytes,

@@ -27,8 +27,8 @@ use tokio::task::JoinHandle;
 use tracing::Span;
 
 /// One attachment.
-pub(super) struct Device {
-    pub(super) attached: Arc<AttachmentState>,
+pub(super) struct AttachmentEntry {
+    pub(super) state: Arc<AttachmentState>,
     pub(super) slots: Slots,
     /// Requests that have no answer yet.
     pub(super) requests: BTreeMap<RequestId, Waiting>,
@@ -194,7 +194,7 @@ impl StreamMemory {
 /// A direct stream's other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partner {
-    pub(super) device: AttachmentId,
+    pub(super) attachment: AttachmentId,
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
@@ -222,13 +222,13 @@ pub(super) enum Wait {
     Query,
 }
 
-impl Device {
-    pub(super) fn new(attached: Arc<AttachmentState>) -> Self {
-        let memory = &attached.memory;
+impl AttachmentEntry {
+    pub(super) fn new(state: Arc<AttachmentState>) -> Self {
+        let memory = &state.memory;
         let (geometry, layout) = (memory.geometry(), memory.layout());
         let local = (geometry.device_rings > 0).then(|| {
-            let device = DeviceLayout::new(geometry);
-            Slab::new(device.rings, geometry.device_rings)
+            let layout = DeviceLayout::new(geometry);
+            Slab::new(layout.rings, geometry.device_rings)
         });
         let shared_rings = first_rings(geometry);
         let growing = shared_rings < geometry.shared_rings;
@@ -254,7 +254,7 @@ impl Device {
             dead: false,
             detaching: None,
             next_peer_port: 49152,
-            attached,
+            state,
         }
     }
 
@@ -268,7 +268,7 @@ impl Device {
 
     /// Bytes of ring memory in that region, those that are still being made included.
     pub(super) fn ring_memory(&self, region: u8) -> u64 {
-        let geometry = self.attached.memory.geometry();
+        let geometry = self.state.memory.geometry();
         match region {
             DEVICE if self.local.is_some() => geometry.device_rings,
             _ if self.growing => geometry.shared_rings,
@@ -324,7 +324,7 @@ impl Device {
     /// end on this device, which polls the words of this slot.
     pub(super) fn is_retiring(&self, slot: u32, stream: &Stream) -> bool {
         let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
-        let other = stream.partner.filter(|partner| partner.device == self.attached.id);
+        let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
         let other = other.and_then(|partner| {
             retiring(partner.slot).filter(|entry| entry.generation == partner.generation)
         });
@@ -335,7 +335,9 @@ impl Device {
     pub(super) fn retired(&self, end: Partner) -> Option<Stream> {
         let entry = self.slots.get(end.slot as usize)?;
         match entry.role {
-            Role::Retired(stream) if end.device == self.attached.id && entry.generation == end.generation => {
+            Role::Retired(stream)
+                if end.attachment == self.state.id && entry.generation == end.generation =>
+            {
                 stream
             }
             _ => None,
@@ -374,7 +376,7 @@ impl Device {
             }
             RequestId::Device { control, seq } => {
                 if !self.dead {
-                    self.attached.memory.write_reply(control, seq, reply);
+                    self.state.memory.write_reply(control, seq, reply);
                 }
             }
         }
@@ -405,7 +407,7 @@ impl Device {
         kind: TransportKind,
         addrs: (SocketAddr, SocketAddr),
     ) -> Span {
-        let (client, process) = (self.attached.id.0, self.attached.client.pid);
+        let (client, process) = (self.state.id.0, self.state.client.pid);
         let (local, peer) = addrs;
         // Shown wherever a warning is: what it is about stands here.
         let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
@@ -436,14 +438,14 @@ impl Device {
         if let Some(span) = entry.span.take() {
             span.in_scope(|| tracing::debug!("closed"));
         }
-        if let (Some(account), true) = (&self.attached.account, std::mem::take(&mut entry.counted)) {
+        if let (Some(account), true) = (&self.state.account, std::mem::take(&mut entry.counted)) {
             account.give_socket();
         }
         let descriptors = std::mem::take(&mut entry.descriptors);
         if descriptors > 0 {
             self.give_descriptors(descriptors.into());
         }
-        self.attached.memory.recycle(slot);
+        self.state.memory.recycle(slot);
     }
 
     /// Says whether a listener stands in that slot.

@@ -38,7 +38,7 @@ impl Refusal {
 
 /// An attachment that was made, before its client knows.
 pub(super) struct Admitted {
-    pub(super) attached: Arc<AttachmentState>,
+    pub(super) attachment: Arc<AttachmentState>,
     pub(super) asked: Asked,
     pub(super) account: Arc<Account>,
     pub(super) welcome: ToProgram,
@@ -112,7 +112,7 @@ impl Desk {
             )
         })?;
         let asked = Asked::default();
-        let attached = Arc::new(AttachmentState {
+        let attachment = Arc::new(AttachmentState {
             id: self.proxy.next_id(),
             memory,
             polled,
@@ -128,7 +128,7 @@ impl Desk {
             _quota: Some(quota),
         });
         let welcome = ToProgram::Welcome { daemon: self.introduction(), geometry: Sizes::from(&geometry) };
-        Ok(Admitted { attached, asked, account, welcome })
+        Ok(Admitted { attachment, asked, account, welcome })
     }
 
     /// The sizes of an attachment, if they can be.

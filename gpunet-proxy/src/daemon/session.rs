@@ -247,7 +247,7 @@ impl Session {
             return self.take_memory().await.map(|()| false);
         };
         let (frame, _) = wire::decode::<ToDaemon>(packet)?;
-        let (device, outbox) = (self.left.attached.id, self.outbox.clone());
+        let (attachment, outbox) = (self.left.attachment.id, self.outbox.clone());
         let message = match frame {
             ToDaemon::Ask { id, request } => {
                 let request = from_bytes::<Request>(&request).ok_or(Cut::Breach("half a request"))?;
@@ -256,7 +256,7 @@ impl Session {
                     let reply = bytes_of(reply).to_vec();
                     outbox.post(ToProgram::Reply { id, reply }, Vec::new());
                 });
-                Message::Ask { device, id, request: Box::new(request), answer }
+                Message::Ask { attachment, id, request: Box::new(request), answer }
             }
             ToDaemon::Abandon { id } => {
                 // One that was answered meanwhile is none any more.
@@ -264,7 +264,7 @@ impl Session {
                 if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
                     return Ok(false);
                 }
-                Message::Abandon { device, id: RequestId::Host(id) }
+                Message::Abandon { attachment, id: RequestId::Host(id) }
             }
             ToDaemon::FinishLaunch { call, launch, policy, fresh } => {
                 self.enter_call(call).await?;
@@ -274,25 +274,25 @@ impl Session {
                 });
                 let fresh = few_handles(&fresh)?;
                 let (launch, policy) = (LaunchId(launch), policy.into());
-                Message::FinishLaunch { device, launch, policy, fresh, done }
+                Message::FinishLaunch { attachment, launch, policy, fresh, done }
             }
             ToDaemon::AbortLaunch { launch } => {
                 pace(&mut self.paced).await;
-                Message::AbortLaunch { device, launch: LaunchId(launch) }
+                Message::AbortLaunch { attachment, launch: LaunchId(launch) }
             }
             ToDaemon::Release { handles } => {
                 pace(&mut self.paced).await;
-                Message::Release { device, handles: few_handles(&handles)? }
+                Message::Release { attachment, handles: few_handles(&handles)? }
             }
             ToDaemon::Usage { call } => {
                 self.enter_call(call).await?;
-                let attached = Arc::downgrade(&self.left.attached);
+                let state = Arc::downgrade(&self.left.attachment);
                 let done = Box::new(move |usage: Usage| {
-                    let Some(attached) = attached.upgrade() else { return };
-                    let (usage, stats) = (usage.into(), attached.totals.snapshot().into());
+                    let Some(state) = state.upgrade() else { return };
+                    let (usage, stats) = (usage.into(), state.totals.snapshot().into());
                     outbox.post(ToProgram::UsageIs { call, usage, stats }, Vec::new());
                 });
-                Message::Usage { device, done }
+                Message::Usage { attachment, done }
             }
             ToDaemon::ResetAll => {
                 // Ordering: Relaxed; the flag only bounds how many messages there are.
@@ -300,14 +300,17 @@ impl Session {
                     return Ok(false);
                 }
                 pace(&mut self.paced).await;
-                let _ = self.desk.proxy.messages.send(Message::ResetAll { device });
+                let _ = self.desk.proxy.messages.send(Message::ResetAll { attachment });
                 let resetting = self.resetting.clone();
                 // Answered after it.
-                Message::Usage { device, done: Box::new(move |_| resetting.store(false, Ordering::Relaxed)) }
+                Message::Usage {
+                    attachment,
+                    done: Box::new(move |_| resetting.store(false, Ordering::Relaxed)),
+                }
             }
             ToDaemon::Agent(answer) => {
                 let answer = self.asked.check(answer, Vec::new()).ok_or(UNASKED)?;
-                Message::Agent { device, answer }
+                Message::Agent { attachment, answer }
             }
             ToDaemon::Detach => return Ok(true),
             ToDaemon::Snapshot => return Err(Cut::Breach("only an admin looks")),
@@ -327,7 +330,7 @@ impl Session {
             asked.check(answer, fds).ok_or(UNASKED)
         };
         let answer = self.wire.take(check).await?;
-        let _ = self.desk.proxy.messages.send(Message::Agent { device: self.left.attached.id, answer });
+        let _ = self.desk.proxy.messages.send(Message::Agent { attachment: self.left.attachment.id, answer });
         Ok(())
     }
 
@@ -343,11 +346,11 @@ impl Session {
 
     /// The client wants to end: closes everything in good order, and tells it.
     async fn detach(mut self, mut orders: watch::Receiver<Order>) {
-        let before = self.left.attached.totals.snapshot();
+        let before = self.left.attachment.totals.snapshot();
         let mut done = self.left.detach(Error::Canceled);
         tokio::select! {
             _ = &mut done => {
-                tracing::info!(id = self.left.attached.id.0, pid = self.who.pid, "detached");
+                tracing::info!(id = self.left.attachment.id.0, pid = self.who.pid, "detached");
                 self.say_goodbye().await;
             }
             // Also while the client does not read.
@@ -371,8 +374,8 @@ impl Session {
                         if let Ok((ToDaemon::Agent(answer), _)) = wire::decode(packet)
                             && let Some(answer) = self.asked.check(answer, Vec::new())
                         {
-                            let device = self.left.attached.id;
-                            let _ = self.desk.proxy.messages.send(Message::Agent { device, answer });
+                            let attachment = self.left.attachment.id;
+                            let _ = self.desk.proxy.messages.send(Message::Agent { attachment, answer });
                         }
                     }
                     Ok(None) | Err(_) => return,
@@ -387,7 +390,7 @@ impl Session {
 
     /// Forgets the attachment, and then tells the client: what it had is its to take again.
     async fn say_goodbye(self) {
-        let stats = self.left.attached.totals.snapshot().into();
+        let stats = self.left.attachment.totals.snapshot().into();
         self.left.forget().await;
         let bytes = wire::encode(&ToProgram::Detached { stats });
         let _ = timeout(LAST_WORDS, self.wire.send(&bytes, &[])).await;
@@ -395,7 +398,7 @@ impl Session {
 
     /// The daemon wants to end.
     async fn drain(mut self) {
-        let before = self.left.attached.totals.snapshot();
+        let before = self.left.attachment.totals.snapshot();
         let done = self.left.detach(Error::NetworkDown);
         self.finish_drain(before, done).await;
     }
@@ -403,15 +406,15 @@ impl Session {
     async fn finish_drain(mut self, before: Stats, done: oneshot::Receiver<()>) {
         self.left.silence();
         let _ = done.await;
-        let after = self.left.attached.totals.snapshot();
+        let after = self.left.attachment.totals.snapshot();
         self.desk.count(after.undelivered - before.undelivered, after.opened.saturating_sub(after.closed));
         self.say_goodbye().await;
     }
 
     /// The client is gone, or is to go.
     async fn gone(mut self, why: &(dyn std::fmt::Display + Sync)) {
-        let client = &self.left.attached.client;
-        tracing::info!(id = self.left.attached.id.0, pid = client.pid, command = client.command, %why, "gone");
+        let client = &self.left.attachment.client;
+        tracing::info!(id = self.left.attachment.id.0, pid = client.pid, command = client.command, %why, "gone");
         // From here on the client, if it lives, is on its own.
         self.wire.socket.get_ref().shut_down();
         self.left.leave_alone();

@@ -25,17 +25,17 @@ pub(crate) enum Command {
     /// Serve this attachment's words.
     Attach(Arc<AttachmentState>),
     /// Stop serving it; answers once nothing of it is touched any more.
-    Detach { device: AttachmentId, done: Sender<()> },
+    Detach { attachment: AttachmentId, done: Sender<()> },
     /// Drive a new stream.
-    Open { device: AttachmentId, slot: u32, stream: OpenStream },
+    Open { attachment: AttachmentId, slot: u32, stream: OpenStream },
     /// The device closed the stream, or it is reaped.
-    Close { device: AttachmentId, slot: u32, linger_ns: u64 },
+    Close { attachment: AttachmentId, slot: u32, linger_ns: u64 },
     /// The device is gone and closed nothing: send what it published, then reset.
-    Gone { device: AttachmentId, slot: u32, bound_ns: u64 },
+    Gone { attachment: AttachmentId, slot: u32, bound_ns: u64 },
     /// Change an open stream's options.
-    SetOptions { device: AttachmentId, slot: u32, options: Options },
+    SetOptions { attachment: AttachmentId, slot: u32, options: Options },
     /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
-    OutQueue { device: AttachmentId, slot: u32, id: RequestId },
+    OutQueue { attachment: AttachmentId, slot: u32, id: RequestId },
     /// How far are the streams of this thread?
     Count { done: Sender<Vec<StreamCount>> },
     /// End the thread.
@@ -45,7 +45,7 @@ pub(crate) enum Command {
 /// How far a driven stream is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCount {
-    pub(crate) device: AttachmentId,
+    pub(crate) attachment: AttachmentId,
     pub(crate) slot: u32,
     pub(crate) generation: u32,
     pub(crate) counts: Counts,
@@ -151,67 +151,67 @@ pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
 /// To the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
-    Request { device: AttachmentId, id: RequestId, request: Box<Request> },
+    Request { attachment: AttachmentId, id: RequestId, request: Box<Request> },
     /// Ring memory up to there exists now; no more will, if it is the last.
-    Grown { device: AttachmentId, rings: u64, last: bool },
+    Grown { attachment: AttachmentId, rings: u64, last: bool },
     /// A host program's request.
-    Ask { device: AttachmentId, id: HostRequestId, request: Box<Request>, answer: Answer },
+    Ask { attachment: AttachmentId, id: HostRequestId, request: Box<Request>, answer: Answer },
     /// Nobody waits for the answer to that request any more.
-    Abandon { device: AttachmentId, id: RequestId },
+    Abandon { attachment: AttachmentId, id: RequestId },
     /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
-    Attempted { device: AttachmentId, id: RequestId, attempt: Box<Attempt>, result: io::Result<Opened> },
+    Attempted { attachment: AttachmentId, id: RequestId, attempt: Box<Attempt>, result: io::Result<Opened> },
     /// The handshake with a client of that listener (slot and generation) ended, and nothing uses its
     /// rings any more unless it succeeded.
     Handshake {
-        device: AttachmentId,
+        attachment: AttachmentId,
         listener: SocketId,
         number: u64,
         rings: Rings,
         result: io::Result<Opened>,
     },
     /// Refuse what waited in the backlog of a listener that this attachment has closed.
-    Refuse { device: AttachmentId, tickets: Vec<Ticket> },
+    Refuse { attachment: AttachmentId, tickets: Vec<Ticket> },
     /// A listener's descriptor became readable.
-    ListenerReady { device: AttachmentId, socket: SocketId },
+    ListenerReady { attachment: AttachmentId, socket: SocketId },
     /// A data thread is done with a stream.
-    Finished { device: AttachmentId, socket: SocketId, undelivered: u64, counts: Counts },
+    Finished { attachment: AttachmentId, socket: SocketId, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
-    OutQueue { device: AttachmentId, id: RequestId, bytes: Option<u64> },
+    OutQueue { attachment: AttachmentId, id: RequestId, bytes: Option<u64> },
     /// Go on with what is done to all sockets of an attachment.
-    Sweep { device: AttachmentId, sweep: Box<Sweep> },
+    Sweep { attachment: AttachmentId, sweep: Box<Sweep> },
     /// A new attachment.
     Attach(Arc<AttachmentState>),
     /// An attachment's agent answers.
-    Agent { device: AttachmentId, answer: FromAgent },
+    Agent { attachment: AttachmentId, answer: FromAgent },
     /// The pinned parts of an arena were made, or why not.
     ArenaParts { arena: u32, parts: Result<[PartMemory; 2], String> },
     /// Agents have had time enough to map an arena.
     ArenaTimeout { arena: u32 },
     /// A launch ended: reap what it left. `fresh` are sockets that only the device knows.
     FinishLaunch {
-        device: AttachmentId,
+        attachment: AttachmentId,
         launch: LaunchId,
         policy: FinishPolicy,
         fresh: Vec<Handle>,
         done: Done<Finished>,
     },
     /// A thread block of a launch failed: the launch's sockets are reset. It is finished later.
-    AbortLaunch { device: AttachmentId, launch: LaunchId },
+    AbortLaunch { attachment: AttachmentId, launch: LaunchId },
     /// No running launch knows these closed sockets any more.
-    Release { device: AttachmentId, handles: Vec<Handle> },
+    Release { attachment: AttachmentId, handles: Vec<Handle> },
     /// The device failed: all its sockets are reset.
-    ResetAll { device: AttachmentId },
+    ResetAll { attachment: AttachmentId },
     /// What does an attachment hold?
-    Usage { device: AttachmentId, done: Done<Usage> },
+    Usage { attachment: AttachmentId, done: Done<Usage> },
     /// Close everything of an attachment and forget it. Requests that wait end with that error.
-    Detach { device: AttachmentId, why: Error, done: Done<()> },
+    Detach { attachment: AttachmentId, why: Error, done: Done<()> },
     /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
     /// left open, and forget it. Answered as [`Message::Detach`].
-    Gone { device: AttachmentId, done: Done<()> },
+    Gone { attachment: AttachmentId, done: Done<()> },
     /// What does the proxy hold, for people?
     Snapshot { done: Done<Snapshot> },
     /// The bound of a detach is over.
-    DetachTimeout { device: AttachmentId },
+    DetachTimeout { attachment: AttachmentId },
     /// Still there?
     Ping,
     /// End the thread.
@@ -225,26 +225,26 @@ impl Message {
     /// Whose turn it takes; `None` for what goes first.
     pub(crate) const fn attachment(&self) -> Option<AttachmentId> {
         match self {
-            Self::Request { device, .. }
-            | Self::Grown { device, .. }
-            | Self::Ask { device, .. }
-            | Self::Abandon { device, .. }
-            | Self::Attempted { device, .. }
-            | Self::Handshake { device, .. }
-            | Self::Refuse { device, .. }
-            | Self::Sweep { device, .. }
-            | Self::ListenerReady { device, .. }
-            | Self::Finished { device, .. }
-            | Self::OutQueue { device, .. }
-            | Self::Agent { device, .. }
-            | Self::FinishLaunch { device, .. }
-            | Self::AbortLaunch { device, .. }
-            | Self::Release { device, .. }
-            | Self::ResetAll { device }
-            | Self::Usage { device, .. }
-            | Self::Detach { device, .. }
-            | Self::Gone { device, .. }
-            | Self::DetachTimeout { device } => Some(*device),
+            Self::Request { attachment, .. }
+            | Self::Grown { attachment, .. }
+            | Self::Ask { attachment, .. }
+            | Self::Abandon { attachment, .. }
+            | Self::Attempted { attachment, .. }
+            | Self::Handshake { attachment, .. }
+            | Self::Refuse { attachment, .. }
+            | Self::Sweep { attachment, .. }
+            | Self::ListenerReady { attachment, .. }
+            | Self::Finished { attachment, .. }
+            | Self::OutQueue { attachment, .. }
+            | Self::Agent { attachment, .. }
+            | Self::FinishLaunch { attachment, .. }
+            | Self::AbortLaunch { attachment, .. }
+            | Self::Release { attachment, .. }
+            | Self::ResetAll { attachment }
+            | Self::Usage { attachment, .. }
+            | Self::Detach { attachment, .. }
+            | Self::Gone { attachment, .. }
+            | Self::DetachTimeout { attachment } => Some(*attachment),
             Self::Snapshot { .. } => Some(PEOPLE),
             Self::Attach(_)
             | Self::ArenaParts { .. }

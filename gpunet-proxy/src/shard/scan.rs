@@ -50,8 +50,8 @@ impl Slices {
 }
 
 /// One attachment.
-pub(super) struct Device {
-    pub(super) attached: Arc<AttachmentState>,
+pub(super) struct ServedAttachment {
+    pub(super) state: Arc<AttachmentState>,
     words: Words,
     requests: WordArray,
     abandons: WordArray,
@@ -64,9 +64,9 @@ pub(super) struct Device {
     control_slices: Slices,
 }
 
-impl Device {
-    pub(super) fn new(attached: Arc<AttachmentState>) -> Self {
-        let memory = &attached.memory;
+impl ServedAttachment {
+    pub(super) fn new(state: Arc<AttachmentState>) -> Self {
+        let memory = &state.memory;
         let controls = memory.geometry().controls as usize;
         Self {
             words: Words { published: memory.published_words(), consumed: memory.consumed_words() },
@@ -78,15 +78,15 @@ impl Device {
             lively: VecDeque::with_capacity(LIVELY + 1),
             slices: Slices::default(),
             control_slices: Slices::default(),
-            attached,
+            state,
         }
     }
 
     /// How far its streams are.
     pub(super) fn counts(&self) -> impl Iterator<Item = StreamCount> {
-        let device = self.attached.id;
+        let attachment = self.state.id;
         self.streams.iter().map(move |(slot, stream)| StreamCount {
-            device,
+            attachment,
             slot,
             generation: stream.generation,
             counts: stream.connection.counts(),
@@ -143,8 +143,8 @@ impl Device {
     /// slots, or at a few if that is less.
     pub(super) fn scan_requests(&mut self, most: usize, control: &ControlSender) -> bool {
         let mut busy = false;
-        let device = self.attached.id;
-        let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);
+        let attachment = self.state.id;
+        let (memory, inbox) = (&self.state.memory, &self.state.inbox);
         let controls = self.seen_requests.len();
         let slice = match most.max(CONTROLS) {
             most if most >= controls => 0..controls,
@@ -164,13 +164,13 @@ impl Device {
                 let request = Box::new(memory.read_request(index as u32));
                 hand_off::at(HandOff::RequestRead);
                 let id = RequestId::Device { control: index as u32, seq };
-                let _ = control.send(Message::Request { device, id, request });
+                let _ = control.send(Message::Request { attachment, id, request });
             }
             if abandon != *seen_abandon && inbox.enter_abandon(index) {
                 busy = true;
                 *seen_abandon = abandon;
                 let id = RequestId::Device { control: index as u32, seq: abandon };
-                let _ = control.send(Message::Abandon { device, id });
+                let _ = control.send(Message::Abandon { attachment, id });
             }
         }
         busy

@@ -71,21 +71,21 @@ impl Stream {
     }
 
     /// Takes in both words the device writes.
-    pub(super) fn observe_words(&mut self, attached: &AttachmentState, slot: u32) {
-        let memory = &attached.memory;
+    pub(super) fn observe_words(&mut self, state: &AttachmentState, slot: u32) {
+        let memory = &state.memory;
         let checked = self
             .connection
             .handle_published(observe(memory.published_words(), slot))
             .and_then(|()| self.connection.handle_consumed(observe(memory.consumed_words(), slot)));
         if let Err(violation) = checked {
-            self.violate(attached, slot, violation);
+            self.violate(state, slot, violation);
         }
     }
 
-    fn violate(&mut self, attached: &AttachmentState, slot: u32, violation: Violation) {
+    fn violate(&mut self, state: &AttachmentState, slot: u32, violation: Violation) {
         let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
         self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
-        self.fail(attached, slot, Error::Protocol);
+        self.fail(state, slot, Error::Protocol);
         // What the words say is not to be believed any more: the peer learns it now.
         if let Some(mut io) = self.io.take() {
             self.cut_off = io.unacknowledged();
@@ -114,40 +114,40 @@ impl Stream {
     }
 
     /// Ends the stream with an error and tells the device.
-    pub(super) fn fail(&mut self, attached: &AttachmentState, slot: u32, error: Error) {
+    pub(super) fn fail(&mut self, state: &AttachmentState, slot: u32, error: Error) {
         if let Some(error) = self.connection.handle_error(error) {
-            self.tell(attached, slot, error);
+            self.tell(state, slot, error);
         }
     }
 
-    fn tell(&self, attached: &AttachmentState, slot: u32, error: Error) {
+    fn tell(&self, state: &AttachmentState, slot: u32, error: Error) {
         self.span.in_scope(|| tracing::debug!(%error, "failed"));
-        attached.memory.set_status(slot, Status::open(self.generation).with_error(error));
+        state.memory.set_status(slot, Status::open(self.generation).with_error(error));
     }
 
     /// Carries out actions until there are none or the budget is spent.
-    pub(super) fn pump(&mut self, attached: &AttachmentState, slot: u32, now: u64) -> Pumped {
-        self.observe_words(attached, slot);
-        let (mut landed, mut released) = (false, self.turn(attached, slot, now));
+    pub(super) fn pump(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Pumped {
+        self.observe_words(state, slot);
+        let (mut landed, mut released) = (false, self.turn(state, slot, now));
         let mut result = Pumped::More;
         for _ in 0..BUDGET {
             match self.connection.poll_action(now) {
-                Action::Send { position, len } => released |= self.send(attached, slot, position, len),
+                Action::Send { position, len } => released |= self.send(state, slot, position, len),
                 Action::ShutdownWrite => {
                     let done = self.io().and_then(|io| io.shutdown_write());
                     self.connection.handle_shutdown(now);
                     if let Err(error) = done {
-                        self.fail(attached, slot, errno(&error));
+                        self.fail(state, slot, errno(&error));
                     }
                 }
                 Action::Receive { position, len } => {
-                    landed |= self.receive(attached, slot, position, len);
+                    landed |= self.receive(state, slot, position, len);
                 }
                 Action::Settle => {
                     let bytes = self.unacknowledged();
                     self.connection.handle_unacknowledged(now, bytes);
                 }
-                Action::Discard => landed |= self.discard(attached, slot),
+                Action::Discard => landed |= self.discard(state, slot),
                 Action::Finish(outcome) => {
                     let mut undelivered = outcome.unsent;
                     if outcome.reset {
@@ -169,7 +169,7 @@ impl Stream {
                 }
             }
         }
-        let memory = &attached.memory;
+        let memory = &state.memory;
         if matches!(result, Pumped::Idle) && self.connection.pending_error().is_some() && !self.told_no_send {
             // The ring is full of what came before the error: senders need not wait for that.
             self.told_no_send = true;
@@ -188,22 +188,22 @@ impl Stream {
     }
 
     /// Lets the transport move on; says whether ring memory was released.
-    fn turn(&mut self, attached: &AttachmentState, slot: u32, now: u64) -> bool {
+    fn turn(&mut self, state: &AttachmentState, slot: u32, now: u64) -> bool {
         let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
         let events = std::mem::take(&mut self.events);
         let Some(io) = &mut self.io else { return false };
         let ready = io.turn(&Turn { now, events, consumed, discards });
         self.connection.handle_ready(ready.readable, ready.writable);
-        self.release(attached, slot)
+        self.release(state, slot)
     }
 
     /// Tells the device of ring memory that the transport has done with; says whether there was any.
-    fn release(&mut self, attached: &AttachmentState, slot: u32) -> bool {
+    fn release(&mut self, state: &AttachmentState, slot: u32) -> bool {
         match self.io.as_mut().map_or(0, |io| io.completed()) {
             0 => false,
             n => {
                 let word = self.connection.handle_released(n);
-                attached.memory.released(slot).publish(word.0);
+                state.memory.released(slot).publish(word.0);
                 true
             }
         }
@@ -228,25 +228,25 @@ impl Stream {
         }
     }
 
-    fn span(&self, attached: &AttachmentState, ring: Ring, position: u64, len: u64) -> RingSpan {
+    fn span(&self, state: &AttachmentState, ring: Ring, position: u64, len: u64) -> RingSpan {
         let len = len.min(CHUNK);
-        match &attached.card {
+        match &state.card {
             // Addresses for a network card: the proxy itself may not reach them.
             Some(card) if self.rings.region == DEVICE => {
                 RingSpan::new((card.address + ring.offset) as *mut u8, ring.capacity(), position, len)
             }
-            _ => attached.memory.span(ring.offset, ring.capacity(), position, len),
+            _ => state.memory.span(ring.offset, ring.capacity(), position, len),
         }
     }
 
-    fn send(&mut self, attached: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
+    fn send(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
         // What gpunet-bench takes the time of. Where nobody listens it costs a load.
         tracing::trace!(target: "gpunet_proxy::data", slot, len, "saw");
-        let span = self.span(attached, self.rings.send, position, len);
+        let span = self.span(state, self.rings.send, position, len);
         match self.io().and_then(|io| io.offer(span)) {
             Ok(n) => {
                 self.connection.handle_sent(n as u64);
-                self.release(attached, slot)
+                self.release(state, slot)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 self.connection.handle_send_blocked();
@@ -254,29 +254,29 @@ impl Stream {
             }
             Err(e) => {
                 if let Some(error) = self.connection.handle_send_error(errno(&e)) {
-                    self.tell(attached, slot, error);
+                    self.tell(state, slot, error);
                 }
                 false
             }
         }
     }
 
-    fn receive(&mut self, attached: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
-        let span = self.span(attached, self.rings.recv, position, len);
+    fn receive(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
+        let span = self.span(state, self.rings.recv, position, len);
         match self.io().and_then(|io| io.take(span)) {
             // After a failed send this is no orderly end.
             Ok(0) if self.connection.pending_error().is_some() => {
-                self.fail_pending(attached, slot);
+                self.fail_pending(state, slot);
                 false
             }
             Ok(0) => {
                 let word = self.connection.handle_eof();
-                attached.memory.landed(slot).publish(word.0);
+                state.memory.landed(slot).publish(word.0);
                 true
             }
             Ok(n) => {
                 let word = self.connection.handle_received(n as u64);
-                attached.memory.landed(slot).publish(word.0);
+                state.memory.landed(slot).publish(word.0);
                 tracing::trace!(target: "gpunet_proxy::data", slot, len = n, "landed");
                 // A short read emptied the socket, and what comes later raises a new event
                 // (epoll(7)); only an end that was announced already would raise none.
@@ -286,7 +286,7 @@ impl Stream {
                 true
             }
             Err(_) if self.connection.pending_error().is_some() => {
-                self.fail_pending(attached, slot);
+                self.fail_pending(state, slot);
                 false
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -294,23 +294,23 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail(attached, slot, errno(&e));
+                self.fail(state, slot, errno(&e));
                 false
             }
         }
     }
 
-    fn fail_pending(&mut self, attached: &AttachmentState, slot: u32) {
+    fn fail_pending(&mut self, state: &AttachmentState, slot: u32) {
         if let Some(error) = self.connection.pending_error() {
-            self.fail(attached, slot, error);
+            self.fail(state, slot, error);
         }
     }
 
-    fn discard(&mut self, attached: &AttachmentState, slot: u32) -> bool {
+    fn discard(&mut self, state: &AttachmentState, slot: u32) -> bool {
         match self.io().and_then(|io| io.discard()) {
             Ok(0) => {
                 let word = self.connection.handle_eof();
-                attached.memory.landed(slot).publish(word.0);
+                state.memory.landed(slot).publish(word.0);
                 true
             }
             Ok(_) => false,
@@ -319,7 +319,7 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail(attached, slot, errno(&e));
+                self.fail(state, slot, errno(&e));
                 false
             }
         }

@@ -4,7 +4,7 @@ use super::ArenaRings;
 use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PartState, Side, State, TIMEOUT, pair_of};
 use crate::access::Account;
 use crate::control::Control;
-use crate::control::tables::{Device, Wait};
+use crate::control::tables::{AttachmentEntry, Wait};
 use crate::model::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
 use gpunet_abi::Options;
@@ -32,26 +32,26 @@ impl Control {
         let wanted = usual.max(2 << to_a.max(to_b));
         let is_shared_fairly = wanted <= usual.max(2 << listener.send_log2.max(listener.recv_log2));
         let apart = self.arenas.apart.contains(&pair);
-        let shareable = |device: Option<&Device>| device.is_some_and(|d| d.attached.shareable);
-        let on_gpus = !apart && shareable(self.devices.get(&a)) && shareable(self.devices.get(&b));
+        let shareable = |attachment: Option<&AttachmentEntry>| attachment.is_some_and(|d| d.state.shareable);
+        let on_gpus = !apart && shareable(self.attachments.get(&a)) && shareable(self.attachments.get(&b));
         // A part in GPU memory is a whole number of its pages.
         let layout = PartLayout::new(wanted);
         let len = if on_gpus { layout.len.div_ceil(GPU_PAGE) * GPU_PAGE } else { layout.len };
         let mut sides = Vec::with_capacity(2);
         for id in [pair.0, pair.1] {
-            let Some(device) = self.devices.get_mut(&id) else { break };
+            let Some(attachment) = self.attachments.get_mut(&id) else { break };
             // A GPU's memory is its owner's own.
             let counted = if on_gpus || id != a { 0 } else { 2 * layout.len };
-            if !device.count_memory(counted) {
+            if !attachment.count_memory(counted) {
                 tracing::debug!(id = id.0, "no more ring memory for that user");
                 break;
             }
-            let (Some(near), Some(far)) = (device.regions.take(), device.regions.take()) else {
-                device.uncount_memory(counted);
+            let (Some(near), Some(far)) = (attachment.regions.take(), attachment.regions.take()) else {
+                attachment.uncount_memory(counted);
                 break;
             };
             sides.push(Side {
-                device: id,
+                attachment: id,
                 regions: [near, far],
                 part: PartState::Wanted,
                 rings: Slab::new(layout.rings, wanted),
@@ -66,7 +66,7 @@ impl Control {
             Ok(sides) => sides,
             Err(sides) => {
                 for side in sides {
-                    self.give_regions(side.device, side.regions, side.counted);
+                    self.give_regions(side.attachment, side.regions, side.counted);
                 }
                 tracing::warn!(
                     a = a.0,
@@ -83,8 +83,8 @@ impl Control {
         self.arenas.arenas.insert(id, arena);
         self.look_after_arena(id);
         if on_gpus {
-            for device in [a, b] {
-                self.ask_agent(id, device, ToAgent::Provide { arena: id, len });
+            for attachment in [a, b] {
+                self.ask_agent(id, attachment, ToAgent::Provide { arena: id, len });
             }
         } else {
             let messages = self.messages.clone();
@@ -114,33 +114,33 @@ impl Control {
         let Some(connector) = arena.connector.take() else { return };
         let at = arena.side_of(connector);
         let part = arena.layout.len;
-        let listener = self.devices.get(&arena.sides[1 - at].device);
+        let listener = self.attachments.get(&arena.sides[1 - at].attachment);
         if arena.is_shared_fairly
             && !arena.on_gpus
             && listener.is_some_and(|listener| listener.count_memory(part))
         {
             arena.sides[1 - at].counted = part;
             arena.sides[at].counted -= part;
-            if let Some(connector) = self.devices.get(&connector) {
+            if let Some(connector) = self.attachments.get(&connector) {
                 connector.uncount_memory(part);
             }
         }
     }
 
-    fn give_regions(&mut self, device: AttachmentId, regions: [u8; 2], counted: u64) {
-        if let Some(device) = self.device(device) {
-            device.uncount_memory(counted);
-            regions.into_iter().for_each(|number| device.regions.give(number));
+    fn give_regions(&mut self, attachment: AttachmentId, regions: [u8; 2], counted: u64) {
+        if let Some(attachment) = self.attachment(attachment) {
+            attachment.uncount_memory(counted);
+            regions.into_iter().for_each(|number| attachment.regions.give(number));
         }
     }
 
-    fn ask_agent(&mut self, arena: u32, device: AttachmentId, request: ToAgent) {
+    fn ask_agent(&mut self, arena: u32, attachment: AttachmentId, request: ToAgent) {
         if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
-            let side = arena.side_of(device);
+            let side = arena.side_of(attachment);
             arena.sides[side].asked = true;
         }
-        if let Some(device) = self.devices.get(&device) {
-            (device.attached.agent)(request);
+        if let Some(attachment) = self.attachments.get(&attachment) {
+            (attachment.state.agent)(request);
         }
     }
 
@@ -174,24 +174,25 @@ impl Control {
         };
         let maps = [0, 1].map(|at| {
             let side = &arena.sides[at];
-            let silent = self.devices.get(&arena.sides[1 - at].device).is_some_and(|d| d.attached.polled);
+            let silent =
+                self.attachments.get(&arena.sides[1 - at].attachment).is_some_and(|d| d.state.polled);
             let [near, far] = side.regions;
             let map =
                 MapArena { arena: id, near: (near, part(at, true)), far: (far, part(1 - at, false)), silent };
-            (side.device, map)
+            (side.attachment, map)
         });
-        for (device, map) in maps {
-            self.ask_agent(id, device, ToAgent::Map(map));
+        for (attachment, map) in maps {
+            self.ask_agent(id, attachment, ToAgent::Map(map));
         }
     }
 
     /// An agent answers.
-    pub(in crate::control) fn handle_agent(&mut self, device: AttachmentId, answer: FromAgent) {
+    pub(in crate::control) fn handle_agent(&mut self, attachment: AttachmentId, answer: FromAgent) {
         match answer {
             FromAgent::Provided { arena: id, fd, len } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-                let side = arena.side_of(device);
-                if arena.state != State::Parts || arena.sides[side].device != device {
+                let side = arena.side_of(attachment);
+                if arena.state != State::Parts || arena.sides[side].attachment != attachment {
                     return;
                 }
                 if len < arena.layout.len {
@@ -204,8 +205,8 @@ impl Control {
             }
             FromAgent::Mapped { arena: id } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-                let side = arena.side_of(device);
-                if arena.state != State::Mapping || arena.sides[side].device != device {
+                let side = arena.side_of(attachment);
+                if arena.state != State::Mapping || arena.sides[side].attachment != attachment {
                     return;
                 }
                 arena.sides[side].mapped = true;
@@ -217,18 +218,18 @@ impl Control {
                             side.part = PartState::Mapped;
                         }
                     }
-                    let pair = (arena.sides[0].device, arena.sides[1].device);
+                    let pair = (arena.sides[0].attachment, arena.sides[1].attachment);
                     self.resume_joins(pair);
                 }
             }
             FromAgent::Failed { arena, reason } => self.fail_arena(arena, &reason),
             FromAgent::Cleared { arena, ring } => {
                 if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
-                    let side = arena.side_of(device);
+                    let side = arena.side_of(attachment);
                     arena.sides[side].give_cleared(ring);
                 }
             }
-            FromAgent::Unmapped { arena } => self.leave_arena(arena, device),
+            FromAgent::Unmapped { arena } => self.leave_arena(arena, attachment),
         }
     }
 
@@ -255,9 +256,9 @@ impl Control {
     /// Returns whether a connect that would use an arena waits in a backlog.
     fn is_arena_awaited(&self, id: u32) -> bool {
         let Some(arena) = self.arenas.arenas.get(&id) else { return false };
-        let [one, other] = [0, 1].map(|at| arena.sides[at].device);
+        let [one, other] = [0, 1].map(|at| arena.sides[at].attachment);
         [(one, other), (other, one)].into_iter().any(|(connector, listener)| {
-            let requests = self.devices.get(&connector).map(|device| device.requests.values());
+            let requests = self.attachments.get(&connector).map(|attachment| attachment.requests.values());
             requests.into_iter().flatten().any(|waiting| match &waiting.what {
                 Wait::Queued { wish, .. } => {
                     let at = self.peer.backlog_of(wish.ticket);
@@ -276,7 +277,7 @@ impl Control {
             tracing::warn!(arena = id, reason, "an agent could not do what it was asked");
             return;
         }
-        let (pair, on_gpus) = ((arena.sides[0].device, arena.sides[1].device), arena.on_gpus);
+        let (pair, on_gpus) = ((arena.sides[0].attachment, arena.sides[1].attachment), arena.on_gpus);
         self.bury_arena(id);
         if on_gpus {
             tracing::warn!(?pair, reason, "no way between these GPUs' memories: rings in pinned host memory");
@@ -295,12 +296,12 @@ impl Control {
             return;
         }
         let sides: Vec<(AttachmentId, bool)> =
-            arena.sides.iter().filter(|side| !side.left).map(|side| (side.device, side.asked)).collect();
-        for (device, asked) in sides {
+            arena.sides.iter().filter(|side| !side.left).map(|side| (side.attachment, side.asked)).collect();
+        for (attachment, asked) in sides {
             if asked {
-                self.ask_agent(id, device, ToAgent::Unmap { arena: id });
+                self.ask_agent(id, attachment, ToAgent::Unmap { arena: id });
             } else {
-                self.leave_arena(id, device);
+                self.leave_arena(id, attachment);
             }
         }
     }
@@ -313,10 +314,10 @@ impl Control {
     }
 
     /// An attachment has nothing of an arena any more.
-    fn leave_arena(&mut self, id: u32, device: AttachmentId) {
+    fn leave_arena(&mut self, id: u32, attachment: AttachmentId) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        let at = arena.side_of(device);
-        if arena.state != State::Dead || arena.sides[at].device != device || arena.sides[at].left {
+        let at = arena.side_of(attachment);
+        if arena.state != State::Dead || arena.sides[at].attachment != attachment || arena.sides[at].left {
             return;
         }
         arena.sides[at].left = true;
@@ -324,7 +325,7 @@ impl Control {
         if arena.sides.iter().all(|side| side.left) {
             self.remove_arena(id);
         }
-        self.give_regions(device, regions, counted);
+        self.give_regions(attachment, regions, counted);
     }
 
     /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
@@ -332,16 +333,17 @@ impl Control {
     /// by itself then, and its kernels may still look at these words.
     pub(in crate::control) fn give_arena_rings(
         &mut self,
-        device: AttachmentId,
+        attachment: AttachmentId,
         rings: &ArenaRings,
         both: bool,
     ) {
         let Some(arena) = self.arenas.arenas.get_mut(&rings.arena) else { return };
         arena.ends -= 1;
-        let stay = |side: &Side| self.devices.get(&side.device).is_some_and(|device| !device.ending);
+        let stay =
+            |side: &Side| self.attachments.get(&side.attachment).is_some_and(|attachment| !attachment.ending);
         match arena.state {
             State::Ready if both && arena.sides.iter().all(stay) => {
-                let at = arena.side_of(device);
+                let at = arena.side_of(attachment);
                 for (side, ring) in [(at, rings.recv), (1 - at, rings.send)] {
                     let side = &mut arena.sides[side];
                     match &side.part {
@@ -351,11 +353,11 @@ impl Control {
                         }
                         // Only its owner can write there.
                         _ => {
-                            let Some(owner) = self.devices.get(&side.device) else { continue };
+                            let Some(owner) = self.attachments.get(&side.attachment) else { continue };
                             side.clearing.push((ring.offset, ring.log2));
                             let line = arena.layout.line(ring.offset);
                             let request = ToAgent::Clear { arena: rings.arena, line, ring: ring.offset };
-                            (owner.attached.agent)(request);
+                            (owner.state.agent)(request);
                         }
                     }
                 }
@@ -366,19 +368,19 @@ impl Control {
     }
 
     /// An attachment is gone: its arenas are never used again.
-    pub(in crate::control) fn forget_arenas(&mut self, device: AttachmentId, account: Option<&Account>) {
-        let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.device == device);
+    pub(in crate::control) fn forget_arenas(&mut self, attachment: AttachmentId, account: Option<&Account>) {
+        let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.attachment == attachment);
         let gone: Vec<u32> =
             self.arenas.arenas.iter().filter(|(_, arena)| of_device(arena)).map(|(&id, _)| id).collect();
         for id in gone {
             let Some(arena) = self.arenas.arenas.get_mut(&id) else { continue };
-            let at = arena.side_of(device);
+            let at = arena.side_of(attachment);
             arena.sides[at].left = true;
             if let Some(account) = account {
                 account.give_memory(arena.sides[at].counted);
             }
             let making = matches!(arena.state, State::Parts | State::Mapping);
-            let pair = (arena.sides[0].device, arena.sides[1].device);
+            let pair = (arena.sides[0].attachment, arena.sides[1].attachment);
             let all_left = arena.sides.iter().all(|side| side.left);
             self.bury_arena(id);
             if all_left {
@@ -388,6 +390,6 @@ impl Control {
                 self.retry_joins(pair, false);
             }
         }
-        self.arenas.apart.retain(|pair| pair.0 != device && pair.1 != device);
+        self.arenas.apart.retain(|pair| pair.0 != attachment && pair.1 != attachment);
     }
 }

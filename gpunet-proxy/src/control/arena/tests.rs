@@ -69,7 +69,9 @@ fn taken_back(shareable: bool) {
         assert_eq!(plane.states(), [State::Ready]);
         assert!(reply.try_recv().is_err());
         // It gives up. Another connect, which came before the time is over, would find the arena.
-        plane.control.handle(Message::Abandon { device: CLIENT, id: RequestId::Host(HostRequestId::new(0)) });
+        plane
+            .control
+            .handle(Message::Abandon { attachment: CLIENT, id: RequestId::Host(HostRequestId::new(0)) });
         assert_ne!(reply.try_recv().expect("an answer at once").errno, 0);
         assert_eq!(plane.states(), [State::Ready]);
         plane.let_time_pass().await;

@@ -56,19 +56,19 @@ fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
             let done: Done<()> = Box::new(move |()| done.send(()).expect("somebody listens"));
             let why = Error::NetworkDown;
             plane.control.handle(match gone {
-                true => Message::Gone { device: MANY, done },
-                false => Message::Detach { device: MANY, why, done },
+                true => Message::Gone { attachment: MANY, done },
+                false => Message::Detach { attachment: MANY, why, done },
             });
-            assert!(plane.control.devices.contains_key(&MANY), "all at once");
+            assert!(plane.control.attachments.contains_key(&MANY), "all at once");
             // It opens nothing any more.
             let bind = Request::new(Op::Bind, SOCKETS + 1, 1, 0);
             let refused =
                 plane.ask(MANY, HostRequestId::new(4000), bind).try_recv().expect("an answer at once");
             assert_eq!(refused.errno, why.errno() as u32);
-            let turns = until(&mut plane, |plane| !plane.control.devices.contains_key(&MANY)).await;
+            let turns = until(&mut plane, |plane| !plane.control.attachments.contains_key(&MANY)).await;
             assert!(turns >= (SOCKETS as usize + waiting.len()) / AT_ONCE);
             assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
-            assert!(plane.control.devices.contains_key(&OTHER));
+            assert!(plane.control.attachments.contains_key(&OTHER));
             ended.recv().expect("told");
         });
     }
@@ -97,7 +97,7 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
 fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
     run(async {
         let (mut plane, waiting) = crowded();
-        plane.control.handle(Message::AbortLaunch { device: MANY, launch: LaunchId(0) });
+        plane.control.handle(Message::AbortLaunch { attachment: MANY, launch: LaunchId(0) });
         let mut closed = Vec::new();
         loop {
             let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
@@ -107,9 +107,9 @@ fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
             }
         }
         assert_eq!(closed.len(), SOCKETS as usize);
-        plane.control.handle(Message::Release { device: MANY, handles: closed });
+        plane.control.handle(Message::Release { attachment: MANY, handles: closed });
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
-        assert_eq!(plane.control.devices[&MANY].slots.used().count(), 0);
+        assert_eq!(plane.control.attachments[&MANY].slots.used().count(), 0);
         assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
     });
 }
@@ -118,7 +118,7 @@ fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
 fn a_socket_that_is_opened_while_others_are_reset_stays() {
     run(async {
         let (mut plane, _waiting) = crowded();
-        plane.control.handle(Message::ResetAll { device: MANY });
+        plane.control.handle(Message::ResetAll { attachment: MANY });
         // The sockets at the end have not had their turn. One is closed, and its slot is used again.
         let last = SOCKETS - 1;
         assert_eq!(
@@ -133,7 +133,7 @@ fn a_socket_that_is_opened_while_others_are_reset_stays() {
         (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
         assert_eq!(plane.ask(MANY, HostRequestId::new(0), bind).try_recv().unwrap().errno, 0);
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
-        let left: Vec<u32> = plane.control.devices[&MANY].slots.used().collect();
+        let left: Vec<u32> = plane.control.attachments[&MANY].slots.used().collect();
         assert_eq!(left, [last]);
     });
 }

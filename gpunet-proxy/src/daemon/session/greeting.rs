@@ -169,16 +169,16 @@ async fn greet(
             };
             // From here on it counts as an attachment.
             drop(visitor);
-            let Admitted { attached, asked, account, welcome } = admitted;
-            let mut fds: Vec<Sent> = vec![attached.memory.region().clone()];
-            for bell in &*attached.doorbells {
+            let Admitted { attachment, asked, account, welcome } = admitted;
+            let mut fds: Vec<Sent> = vec![attachment.memory.region().clone()];
+            for bell in &*attachment.doorbells {
                 fds.push(Arc::new(bell.try_clone()?));
             }
             // First the proxy, then the client: it may use what it was given at once.
-            desk.proxy.add(&attached);
-            let client = &attached.client;
+            desk.proxy.add(&attachment);
+            let client = &attachment.client;
             tracing::info!(
-                id = attached.id.0,
+                id = attachment.id.0,
                 pid = client.pid,
                 uid = client.uid,
                 command = client.command,
@@ -196,7 +196,7 @@ async fn greet(
                 limit: unanswered,
                 paced: Instant::now(),
                 resetting: Arc::default(),
-                left: Leave::new(desk.clone(), attached),
+                left: Leave::new(desk.clone(), attachment),
                 wire,
                 frames,
             };

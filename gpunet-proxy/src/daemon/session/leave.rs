@@ -11,32 +11,32 @@ use tokio::sync::oneshot;
 /// The end of an attachment. Dropped before it was forgotten, it does what is left to do.
 pub(super) struct Leave {
     pub(super) desk: Arc<Desk>,
-    pub(super) attached: Arc<AttachmentState>,
+    pub(super) attachment: Arc<AttachmentState>,
     pub(super) forgotten: bool,
 }
 
 impl Leave {
-    pub(super) fn new(desk: Arc<Desk>, attached: Arc<AttachmentState>) -> Self {
-        Self { desk, attached, forgotten: false }
+    pub(super) fn new(desk: Arc<Desk>, attachment: Arc<AttachmentState>) -> Self {
+        Self { desk, attachment, forgotten: false }
     }
 
     /// No more signs of life, and no word that there will be none: of a process that was killed the GPU's
     /// kernels run on for a moment, and one that is told closes its streams, which its peers would take for
     /// an end in good order. A process that lives sees the end of its connection.
     pub(super) fn leave_alone(&self) {
-        self.desk.proxy.heart.remove(self.attached.id);
+        self.desk.proxy.heart.remove(self.attachment.id);
     }
 
     /// No more signs of life: its devices report ENETDOWN.
     pub(super) fn silence(&mut self) {
-        self.desk.proxy.heart.remove(self.attached.id);
-        self.attached.memory.beat_down();
+        self.desk.proxy.heart.remove(self.attachment.id);
+        self.attachment.memory.beat_down();
     }
 
     pub(super) fn detach(&mut self, why: Error) -> oneshot::Receiver<()> {
         let (done, wait) = oneshot::channel();
         let _ = self.desk.proxy.messages.send(Message::Detach {
-            device: self.attached.id,
+            attachment: self.attachment.id,
             why,
             done: answer_to(done),
         });
@@ -46,19 +46,22 @@ impl Leave {
     pub(super) fn gone(&mut self) -> oneshot::Receiver<()> {
         self.forgotten = true;
         let (done, wait) = oneshot::channel();
-        let _ =
-            self.desk.proxy.messages.send(Message::Gone { device: self.attached.id, done: answer_to(done) });
+        let _ = self
+            .desk
+            .proxy
+            .messages
+            .send(Message::Gone { attachment: self.attachment.id, done: answer_to(done) });
         wait
     }
 
     /// The proxy knows nothing of it any more.
     pub(super) async fn forget(mut self) {
         self.forgotten = true;
-        self.desk.proxy.heart.remove(self.attached.id);
-        let attached = self.attached.clone();
+        self.desk.proxy.heart.remove(self.attachment.id);
+        let attachment = self.attachment.clone();
         drop(self);
         // To give back hundreds of megabytes takes a while.
-        let _ = tokio::task::spawn_blocking(move || drop(attached)).await;
+        let _ = tokio::task::spawn_blocking(move || drop(attachment)).await;
     }
 }
 

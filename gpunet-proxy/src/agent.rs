@@ -110,8 +110,8 @@ pub(crate) struct Agent {
 /// One arena as this attachment has it.
 #[derive(Debug)]
 struct Mapped {
-    near: (u8, Memory),
-    far: (u8, Memory),
+    own: (u8, Memory),
+    peer: (u8, Memory),
 }
 
 /// Memory in the device's address space.
@@ -198,11 +198,11 @@ impl Agent {
     }
 
     fn map(&mut self, map: MapArena) -> Result<(), String> {
-        let (near, far) = (self.memory(map.arena, map.near.1)?, self.memory(map.arena, map.far.1)?);
-        let silent = if map.silent { Region::SILENT } else { 0 };
-        self.enter(map.near.0, &near.region(Region::VALID | Region::NEAR | silent))?;
-        self.enter(map.far.0, &far.region(Region::VALID))?;
-        self.mapped.insert(map.arena, Mapped { near: (map.near.0, near), far: (map.far.0, far) });
+        let (own, peer) = (self.memory(map.arena, map.own.1)?, self.memory(map.arena, map.peer.1)?);
+        let peer_polls = if map.peer_polls { Region::SILENT } else { 0 };
+        self.enter(map.own.0, &own.region(Region::VALID | Region::NEAR | peer_polls))?;
+        self.enter(map.peer.0, &peer.region(Region::VALID))?;
+        self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
         // Who sleeps until something changes is to sleep on the new part's bell, too.
         self.shared.bump_epoch();
         Ok(())
@@ -239,8 +239,8 @@ impl Agent {
 
     fn unmap(&mut self, arena: u32) {
         self.provided.remove(&arena);
-        let Some(Mapped { near, far }) = self.mapped.remove(&arena) else { return };
-        for (number, memory) in [near, far] {
+        let Some(Mapped { own, peer }) = self.mapped.remove(&arena) else { return };
+        for (number, memory) in [own, peer] {
             if let Err(reason) = self.enter(number, &Region::default()) {
                 tracing::warn!(reason, "cannot take a region out of the device's table");
             }

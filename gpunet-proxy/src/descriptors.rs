@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 /// What to do about a failure, to be put behind it in a message: something if descriptors have run out, else nothing.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
-    match crate::errno::errno(error) {
+    match crate::errno::from_io(error) {
         Error::TooManyFiles => "; raise the limit of file descriptors (`ulimit -n`)",
         _ => "",
     }

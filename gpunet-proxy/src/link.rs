@@ -3,7 +3,7 @@
 
 use crate::model::attachment_state::{AttachmentState, Stats, Usage};
 use crate::model::launch::{FinishPolicy, Finished};
-use crate::model::message::{ANSWER, Answer, Message, send_to};
+use crate::model::message::{ANSWER_TIMEOUT, Answer, Message, send_to};
 use crate::runtime::Runtime;
 use crate::session::Session;
 use crossbeam_channel::Receiver;
@@ -90,7 +90,7 @@ impl Link {
                 let (done, usage) = crossbeam_channel::bounded(1);
                 let _ =
                     proxy.messages.send(Message::Usage { attachment: attachment.id, done: send_to(done) });
-                usage.recv_timeout(ANSWER).unwrap_or_default()
+                usage.recv_timeout(ANSWER_TIMEOUT).unwrap_or_default()
             }
             Self::Remote(session) => session.usage().0,
         }

@@ -8,7 +8,7 @@ use crate::doorbell;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
-use crate::model::message::{ANSWER, Command, Message, send_to};
+use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Pulse, Worker};
 use crate::shard::{Shard, ShardSetup};
@@ -106,7 +106,7 @@ impl Runtime {
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let (done, snapshot) = crossbeam_channel::bounded(1);
         self.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
-        snapshot.recv_timeout(ANSWER).ok()
+        snapshot.recv_timeout(ANSWER_TIMEOUT).ok()
     }
 
     pub(crate) fn next_id(&self) -> AttachmentId {

@@ -15,7 +15,7 @@ use crate::doorbell;
 use crate::model::agent::FromAgent;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::{FinishPolicy, Finished};
-use crate::model::message::ANSWER;
+use crate::model::message::ANSWER_TIMEOUT;
 use crate::model::message::Answer;
 use crate::plain::{bytes_of, from_bytes};
 use crate::wire::{self, AgentAnswer, AgentRequest, CallId, MAX_FRAME, ToDaemon, ToProgram};
@@ -134,7 +134,7 @@ impl Session {
     pub(crate) fn usage(&self) -> (Usage, Stats) {
         let (done, usage) = crossbeam_channel::bounded(1);
         self.call(Call::Usage(done), |call| ToDaemon::Usage { call });
-        usage.recv_timeout(ANSWER).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
+        usage.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
     }
 
     /// Posts a request; `answer` is called on the session's thread, or dropped if there will be none.

@@ -26,17 +26,17 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::{Pumped, Stream};
+use stream::{DrivenStream, Progress};
 
 /// In the key of a stream (device and slot): it is the stream's second descriptor. Slots have 16 bits.
-const SECOND: u64 = 1 << 31;
+const SECOND_FD: u64 = 1 << 31;
 /// In a key: it is the device's doorbell, and the wake-up is all there is to it.
 const DOORBELL: u64 = 1 << 30;
 /// Control slots of all attachments together at which a turn looks after one that did something: that takes some
 /// microseconds.
 const REQUESTS: usize = 4096;
 /// Streams looked at in one turn without a system call.
-const LOOKS: usize = 64;
+const POLLS: usize = 64;
 /// The eventfd's key in the epoll set.
 const BELL: u64 = u64::MAX;
 
@@ -103,10 +103,10 @@ impl Shard {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
         busy |= self.scan(Extent::Slice);
-        busy |= self.look();
-        busy |= self.pump();
+        busy |= self.poll_streams();
+        busy |= self.drive();
         busy |= self.poll_network(Duration::ZERO);
-        busy |= self.pump();
+        busy |= self.drive();
         self.expire();
         self.was_busy = busy || !self.ready.is_empty();
         let polled = self.attachments.values().any(|attachment| attachment.state.polled);
@@ -218,7 +218,11 @@ impl Shard {
         self.attachments.insert(state.id, ServedAttachment::new(state));
     }
 
-    fn stream(&mut self, attachment: AttachmentId, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
+    fn stream(
+        &mut self,
+        attachment: AttachmentId,
+        slot: u32,
+    ) -> Option<(&AttachmentState, &mut DrivenStream)> {
         let attachment = self.attachments.get_mut(&attachment)?;
         let stream = attachment.streams.get_mut(slot)?;
         Some((&attachment.state, stream))
@@ -240,13 +244,13 @@ impl Shard {
             | epoll::EventFlags::PRI
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
-        let keys = [key, key | SECOND].map(epoll::EventData::new_u64);
+        let keys = [key, key | SECOND_FD].map(epoll::EventData::new_u64);
         let fds = opened.io.readiness();
         let added = fds
             .into_iter()
             .zip(keys)
             .try_for_each(|(fd, key)| fd.map_or(Ok(()), |fd| epoll::add(&self.epoll, fd, key, flags)));
-        let mut stream = Box::new(Stream::new(opened));
+        let mut stream = Box::new(DrivenStream::new(opened));
         if let Err(error) = added {
             tracing::warn!(slot, %error, "cannot watch a connection");
             stream.fail(&attachment.state, slot, Error::NoBuffers);
@@ -293,14 +297,14 @@ impl Shard {
 
     /// Looks at some of the streams that can be looked at without a system call, each in its time;
     /// those that are not reached have events.
-    fn look(&mut self) -> bool {
+    fn poll_streams(&mut self) -> bool {
         let mut busy = false;
-        for _ in 0..self.pollable.len().min(LOOKS) {
+        for _ in 0..self.pollable.len().min(POLLS) {
             let Some((attachment, slot, generation)) = self.pollable.pop_front() else { break };
             let stream = self.stream(attachment, slot).map(|(_, stream)| stream);
             // Closed streams drop out here.
             let Some(stream) = stream.filter(|stream| stream.generation == generation) else { continue };
-            let found = !stream.queued && stream.look();
+            let found = !stream.queued && stream.poll_transport();
             self.pollable.push_back((attachment, slot, generation));
             if found {
                 busy = true;
@@ -329,12 +333,12 @@ impl Shard {
             if key & DOORBELL != 0 {
                 continue;
             }
-            let (attachment, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND) as u32);
+            let (attachment, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND_FD) as u32);
             let flags = event.flags;
             let ended =
                 flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if let Some((_, stream)) = self.stream(attachment, slot) {
-                stream.events[usize::from(key & SECOND != 0)] = true;
+                stream.events[usize::from(key & SECOND_FD != 0)] = true;
                 // Urgent data too: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
                 stream.connection.handle_ready(
@@ -348,7 +352,7 @@ impl Shard {
     }
 
     /// Drives each stream that was ready when the call began, once.
-    fn pump(&mut self) -> bool {
+    fn drive(&mut self) -> bool {
         let count = self.ready.len();
         for _ in 0..count {
             let Some((attachment_id, slot)) = self.ready.pop_front() else { break };
@@ -356,8 +360,8 @@ impl Shard {
             let Some(attachment) = self.attachments.get_mut(&attachment_id) else { continue };
             let Some(stream) = attachment.streams.get_mut(slot) else { continue };
             stream.queued = false;
-            match stream.pump(&attachment.state, slot, now) {
-                Pumped::Idle => {
+            match stream.drive(&attachment.state, slot, now) {
+                Progress::Idle => {
                     let at = stream.deadline();
                     if let Some(old) = std::mem::replace(&mut stream.timer, at)
                         && Some(old) != at
@@ -368,11 +372,11 @@ impl Shard {
                         self.deadlines.insert((at, attachment_id, slot));
                     }
                 }
-                Pumped::More => {
+                Progress::More => {
                     stream.queued = true;
                     self.ready.push_back((attachment_id, slot));
                 }
-                Pumped::Finished { undelivered } => {
+                Progress::Finished { undelivered } => {
                     let socket = SocketId { slot, generation: stream.generation };
                     let counts = stream.connection.counts();
                     if let Some(at) = stream.timer {

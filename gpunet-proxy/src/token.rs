@@ -4,7 +4,7 @@ use crate::attachment::{Attachment, Shared};
 use crate::launches::Launches;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport, Finished, MOST_HANDLES};
-use crate::model::message::ANSWER;
+use crate::model::message::ANSWER_TIMEOUT;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
@@ -138,11 +138,11 @@ impl LaunchToken {
             return FinishReport::default();
         }
         let mut reap = Reap::new(self.shared.clone(), self.launch, policy);
-        if !reap.run(Some(ANSWER)) {
+        if !reap.run(Some(ANSWER_TIMEOUT)) {
             let left_open = reap.left_open;
             tracing::warn!(
                 launch = self.launch.0,
-                "the proxy has not answered for {ANSWER:?}: the launch's sockets are closed when it does"
+                "the proxy has not answered for {ANSWER_TIMEOUT:?}: the launch's sockets are closed when it does"
             );
             // Without a thread they stay out of use until the attachment is closed, and so does the number.
             let _ =

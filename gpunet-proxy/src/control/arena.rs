@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Ring memory in each part of a pair's first arena: eight streams with rings of the default size.
 const FIRST_RINGS: u64 = 2 << 20;
 /// Ring memory in each part of an arena at most: sixteen of the largest rings.
-const MOST_RINGS: u64 = 16 << MAX_RING_LOG2;
+const MAX_RINGS: u64 = 16 << MAX_RING_LOG2;
 /// How long agents may take. One that takes longer has stopped.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// GPU memory is mapped in pages of this size.
@@ -68,7 +68,7 @@ pub(super) struct ArenaRings {
 
 /// How far an arena has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ArenaState {
     /// Its parts are being made.
     Parts,
     /// Agents map it.
@@ -114,7 +114,7 @@ struct Side {
 
 struct Arena {
     sides: [Side; 2],
-    state: State,
+    state: ArenaState,
     /// In GPU memory, or in pinned memory.
     on_gpus: bool,
     layout: PartLayout,
@@ -133,7 +133,7 @@ pub(super) struct Arenas {
     arenas: BTreeMap<u32, Arena>,
     made: u32,
     /// Pairs of GPUs that cannot reach each other's memory.
-    apart: Vec<Pair>,
+    unreachable: Vec<Pair>,
 }
 
 /// Two attachments, the lower number first.
@@ -156,9 +156,9 @@ pub(super) enum Taken {
 /// Whether there is room for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    Here,
+    Available,
     /// An arena is being made.
-    Coming,
+    Pending,
     None,
 }
 
@@ -179,9 +179,9 @@ impl Arenas {
         let mut pending = false;
         for (&id, arena) in self.arenas.iter_mut().filter(|(_, arena)| arena.is_of(pair_of(a, b))) {
             match arena.state {
-                State::Parts | State::Mapping => pending = true,
-                State::Dead => {}
-                State::Ready => {
+                ArenaState::Parts | ArenaState::Mapping => pending = true,
+                ArenaState::Dead => {}
+                ArenaState::Ready => {
                     let (at_a, at_b) = (arena.side_of(a), arena.side_of(b));
                     let Some(first) = arena.sides[at_a].rings.take(to_a) else { continue };
                     let Some(second) = arena.sides[at_b].rings.take(to_b) else {
@@ -202,9 +202,9 @@ impl Arenas {
     }
 
     /// Says whether [`Arenas::take`] would find rings.
-    pub(super) fn look(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Room {
+    pub(super) fn room_for(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Room {
         match self.take(a, b, to_a, to_b) {
-            Taken::Pending => Room::Coming,
+            Taken::Pending => Room::Pending,
             Taken::None => Room::None,
             Taken::Rings(at_a, at_b) => {
                 if let Some(arena) = self.arenas.get_mut(&at_a.arena) {
@@ -214,7 +214,7 @@ impl Arenas {
                         arena.sides[side].rings.give(rings.recv.offset, rings.recv.log2);
                     }
                 }
-                Room::Here
+                Room::Available
             }
         }
     }

@@ -41,19 +41,19 @@ impl AttachmentEntry {
     /// what it writes in the other. `near` and `far` are this device's numbers for the two.
     pub(super) fn arena_descriptor(
         &self,
-        [near, far]: [u8; 2],
+        [own, peer]: [u8; 2],
         layout: &PartLayout,
-        silent: bool,
+        peer_polls: bool,
         rings: &ArenaRings,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
-        let mine = |field: usize| Place::new(far, layout.line(rings.send.offset) + field as u64);
-        let theirs = |field: usize| Place::new(near, layout.line(rings.recv.offset) + field as u64);
+        let mine = |field: usize| Place::new(peer, layout.line(rings.send.offset) + field as u64);
+        let theirs = |field: usize| Place::new(own, layout.line(rings.recv.offset) + field as u64);
         Descriptor {
             transport: TransportKind::Peer as u32,
-            link: if silent { Link::SILENT } else { Link::REMOTE },
-            send_ring: Place::new(far, rings.send.offset),
-            recv_ring: Place::new(near, rings.recv.offset),
+            link: if peer_polls { Link::SILENT } else { Link::REMOTE },
+            send_ring: Place::new(peer, rings.send.offset),
+            recv_ring: Place::new(own, rings.recv.offset),
             published: mine(offset_of!(SocketLine, landed)),
             consumed: mine(offset_of!(SocketLine, released)),
             landed: theirs(offset_of!(SocketLine, landed)),

@@ -3,12 +3,12 @@
 //! Over rc a connection needs rings before its client is answered, and the client's last message before
 //! it is established. A client can stop in between, so no accept waits for a particular one: the listener
 //! answers its clients by itself and keeps those that are established, as a kernel does with TCP's. Only
-//! these count as ready. What a client can hold meanwhile is bounded in number (`Listener::has_room`) and
+//! these count as ready. What a client can hold meanwhile is bounded in number (`ListenerEntry::has_room`) and
 //! in time.
 
 use super::Control;
 use super::shortage::Shortage;
-use super::tables::{AttachmentEntry, Backlog, Listener, Role};
+use super::tables::{AttachmentEntry, Backlog, ListenerEntry, Role};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Clients that a listener answers beyond those for which an accept waits.
-const AHEAD: usize = 16;
+const MAX_AHEAD: usize = 16;
 /// A client that takes longer is given up. rdma_cm sends a message that was lost again after 4.3 s.
-const LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same while others wait and there is no room for them.
-const CROWDED_LIMIT: Duration = Duration::from_secs(1);
+const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The clients of a listener that have rings and that no accept has taken.
 #[derive(Default)]
@@ -55,20 +55,20 @@ impl Handshakes {
     /// Gives up the client that has taken the longest, if that was long enough while others wait.
     fn make_room(&mut self) {
         if let Some(oldest) = self.pending.first_entry()
-            && oldest.get().since.elapsed() >= CROWDED_LIMIT
+            && oldest.get().since.elapsed() >= CROWDED_TIMEOUT
         {
             oldest.remove();
         }
     }
 }
 
-impl Listener {
+impl ListenerEntry {
     /// Returns whether one more client may have rings: one more than accepts wait for in any case, so that
     /// a single client that stops holds up nobody; more than that only while the attachment has rings
     /// to spare.
     fn has_room(&self, spare: bool) -> bool {
         let (clients, accepts) = (self.handshakes.len(), self.waiters.len());
-        clients <= accepts || (spare && clients < accepts + AHEAD.min(self.backlog as usize))
+        clients <= accepts || (spare && clients < accepts + MAX_AHEAD.min(self.backlog as usize))
     }
 }
 
@@ -114,7 +114,7 @@ impl Control {
                         let Some(listener) = attachment.listener(slot) else { return false };
                         listener.backlogs[at].listen.refuse();
                         if let Some(waiter) = listener.waiters.front().copied() {
-                            self.cancel(attachment_id, waiter.request, crate::errno::errno(&error));
+                            self.cancel(attachment_id, waiter.request, crate::errno::from_io(&error));
                         }
                     }
                 }
@@ -149,7 +149,7 @@ impl Control {
         tokio::task::spawn_local(async move {
             // Given up, the connection is dropped here, and only then are its rings told to be free.
             let result = tokio::select! {
-                result = tokio::time::timeout(LIMIT, opening) => {
+                result = tokio::time::timeout(HANDSHAKE_TIMEOUT, opening) => {
                     result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                 }
                 _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -211,7 +211,7 @@ impl Control {
 
 impl AttachmentEntry {
     /// The listener in that slot, if there is one.
-    pub(super) fn listener(&mut self, slot: u32) -> Option<&mut Listener> {
+    pub(super) fn listener(&mut self, slot: u32) -> Option<&mut ListenerEntry> {
         match &mut self.slots.get_mut(slot as usize)?.role {
             Role::Listener(listener) => Some(listener),
             _ => None,

@@ -31,38 +31,40 @@ struct Join {
     at: SocketAddr,
     /// What the listener asks for.
     options: Options,
-    wish: Box<Connect>,
+    connect: Box<Connect>,
 }
 
 impl Join {
     fn pair(&self) -> Pair {
-        pair_of(self.wish.ticket.attachment, self.listener.0)
+        pair_of(self.connect.ticket.attachment, self.listener.0)
     }
 }
 
 impl Control {
     /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
     /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
-    pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, wish: &Connect) -> bool {
-        let connector = wish.ticket.attachment;
-        let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != connector) else { return false };
+    pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
+        let connector = connect.ticket.attachment;
+        let Some(listener) = self.listener_at(connect.to).filter(|at| at.0 != connector) else {
+            return false;
+        };
         let entry = self
             .attachments
             .get(&listener.0)
             .and_then(|attachment| attachment.slots.get(listener.1 as usize));
         let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
         let (options, at) = (entry.bound.options, entry.addr);
-        let (up, down) = ring_sizes(&wish.options, &options);
-        let making = match self.arenas.look(connector, listener.0, down, up) {
-            Room::Here => false,
-            Room::Coming => true,
+        let (up, down) = ring_sizes(&connect.options, &options);
+        let making = match self.arenas.room_for(connector, listener.0, down, up) {
+            Room::Available => false,
+            Room::Pending => true,
             // If there will be none, the accept will find out, and the connect go another way.
             Room::None => self.make_arena((connector, listener.0), (down, up), &options),
         };
         if let (Some(attachment), true) = (self.attachment(connector), making) {
-            let wish = Box::new(wish.clone());
-            attachment.wait(id, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
-            self.wait_for_arena(Join { listener, at, options, wish });
+            let connect = Box::new(connect.clone());
+            attachment.wait(id, launch, Wait::Queued { slot: connect.ticket.slot, connect: connect.clone() });
+            self.wait_for_arena(Join { listener, at, options, connect });
         }
         making
     }
@@ -83,8 +85,8 @@ impl Control {
         if let Some(attachment) = self.attachment(listener.0) {
             attachment.wait_first(listener.1, waiter);
         }
-        let Meeting { wish, at, .. } = meeting;
-        let join = Join { listener, at, options, wish };
+        let Meeting { connect, at, .. } = meeting;
+        let join = Join { listener, at, options, connect };
         if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
@@ -98,14 +100,14 @@ impl Control {
             }
         }
         for (end, other, rings) in ends {
-            let silent =
+            let peer_polls =
                 self.attachments.get(&other.attachment).is_some_and(|attachment| attachment.state.polled);
             let numbers = self.arenas.regions(rings.arena, end.attachment);
             let layout = self.arenas.layout(rings.arena);
             let (Some(numbers), Some(layout)) = (numbers, layout) else { continue };
             if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
                 let addrs = (end.addr, other.addr);
-                let descriptor = attachment.arena_descriptor(numbers, &layout, silent, &rings, addrs);
+                let descriptor = attachment.arena_descriptor(numbers, &layout, peer_polls, &rings, addrs);
                 attachment.reply_end(end, descriptor);
             }
         }
@@ -115,8 +117,8 @@ impl Control {
     fn wait_for_arena(&mut self, join: Join) {
         let id = self.joins.begun;
         self.joins.begun += 1;
-        let Some(attachment) = self.attachment(join.wish.ticket.attachment) else { return };
-        if let Some(waiting) = attachment.requests.get_mut(&join.wish.ticket.request) {
+        let Some(attachment) = self.attachment(join.connect.ticket.attachment) else { return };
+        if let Some(waiting) = attachment.requests.get_mut(&join.connect.ticket.request) {
             waiting.what = Wait::Joining { join: id };
             self.joins.waiting.insert(id, join);
         }
@@ -131,15 +133,15 @@ impl Control {
         let mut listeners = Vec::new();
         // The last first, so that the first is the first again.
         for id in ids.into_iter().rev() {
-            let Some(Join { listener, at, wish, .. }) = self.joins.waiting.remove(&id) else {
+            let Some(Join { listener, at, connect, .. }) = self.joins.waiting.remove(&id) else {
                 continue;
             };
-            let ticket = wish.ticket;
+            let ticket = connect.ticket;
             let attachment = self.attachments.get_mut(&ticket.attachment);
             if let Some(waiting) =
                 attachment.and_then(|attachment| attachment.requests.get_mut(&ticket.request))
             {
-                waiting.what = Wait::Queued { slot: ticket.slot, wish };
+                waiting.what = Wait::Queued { slot: ticket.slot, connect };
                 self.peer.put_back(at, ticket);
                 if !listeners.contains(&listener) {
                     listeners.push(listener);
@@ -161,8 +163,9 @@ impl Control {
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
         let ids = self.joins_of(|join| join.pair() == pair);
         let first = ids.first().and_then(|id| self.joins.waiting.get(id));
-        let wanted = first
-            .map(|join| ((join.wish.ticket.attachment, join.listener.0), join.wish.options, join.options));
+        let wanted = first.map(|join| {
+            ((join.connect.ticket.attachment, join.listener.0), join.connect.options, join.options)
+        });
         if let (Some((pair, client, server)), true) = (wanted, again)
             && let (up, down) = ring_sizes(&client, &server)
             && self.make_arena(pair, (down, up), &server)
@@ -179,14 +182,14 @@ impl Control {
 
     /// There will be no direct stream: the connect tries another way.
     fn give_up_join(&mut self, join: Join) {
-        let wish = join.wish;
-        let ticket = wish.ticket;
+        let connect = join.connect;
+        let ticket = connect.ticket;
         let Some(attachment) = self.attachment(ticket.attachment) else { return };
         let Some(waiting) = attachment.requests.remove(&ticket.request) else { return };
-        if allowed(wish.options.transport, TransportKind::Tcp) {
-            tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
-            let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(ticket.attachment, ticket.request, waiting.launch, *wish, kind, next);
+        if allowed(connect.options.transport, TransportKind::Tcp) {
+            tracing::info!(to = %connect.to, "no memory to share with that peer: not peer but the next transport");
+            let (kind, next) = self.routes.plan(&connect);
+            self.start_connect(ticket.attachment, ticket.request, waiting.launch, *connect, kind, next);
         } else {
             attachment.recycle(ticket.slot);
             attachment.reply_result(ticket.request, Err(Error::NoBuffers));
@@ -197,7 +200,7 @@ impl Control {
     pub(super) fn leave_join(&mut self, attachment_id: AttachmentId, id: u64) {
         let Some(join) = self.joins.waiting.remove(&id) else { return };
         if let Some(attachment) = self.attachment(attachment_id) {
-            attachment.recycle(join.wish.ticket.slot);
+            attachment.recycle(join.connect.ticket.slot);
         }
     }
 

@@ -4,7 +4,7 @@ use super::Control;
 use super::handshake::Handshakes;
 use super::request::bound_reply;
 use super::shortage::Shortage;
-use super::tables::{Backlog, Listener, Role, Wait, Waiter};
+use super::tables::{Backlog, ListenerEntry, Role, Wait, Waiter};
 use crate::control_queue::ControlSender;
 use crate::model::message::Message;
 use gpunet_abi::Error;
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Connects of a closed listener's backlog that are refused without a pause: about a millisecond's worth.
-const REFUSED_AT_ONCE: usize = 512;
+const REFUSE_BATCH: usize = 512;
 
 /// What became of an accept and a backlog.
 enum Served {
@@ -81,7 +81,7 @@ impl Control {
         let watches = watches.collect();
         let by_peer = listening.iter().any(|l| l.kind() == TransportKind::Peer);
         let backlogs = listening.into_iter().map(|listen| Backlog { listen, short: None }).collect();
-        let listener = Listener {
+        let listener = ListenerEntry {
             addr,
             backlogs,
             waiters: Line::default(),
@@ -272,7 +272,7 @@ impl Control {
                 }
                 attachment.accept_failed(addr, &error);
                 attachment.recycle(waiter.target);
-                attachment.reply_result(waiter.request, Err(crate::errno::errno(&error)));
+                attachment.reply_result(waiter.request, Err(crate::errno::from_io(&error)));
             }
         }
         Served::Answered
@@ -304,14 +304,14 @@ impl Control {
     /// Refuses connects that waited in a backlog which is gone: some now, and the others in later turns of the
     /// attachment that closed the listener.
     pub(super) fn refuse(&mut self, attachment_id: AttachmentId, mut tickets: Vec<Ticket>) {
-        for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSED_AT_ONCE)) {
+        for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSE_BATCH)) {
             let waiting = self
                 .attachment(ticket.attachment)
                 .and_then(|attachment| attachment.requests.get(&ticket.request));
-            let waits = |wish: &Connect| wish.ticket == ticket;
-            if waiting
-                .is_some_and(|waiting| matches!(&waiting.what, Wait::Queued { wish, .. } if waits(wish)))
-            {
+            let waits = |connect: &Connect| connect.ticket == ticket;
+            if waiting.is_some_and(
+                |waiting| matches!(&waiting.what, Wait::Queued { connect, .. } if waits(connect)),
+            ) {
                 self.cancel(ticket.attachment, ticket.request, Error::ConnectionRefused);
             }
         }

@@ -6,7 +6,9 @@
 
 use super::Control;
 use super::shortage::Shortage;
-use super::tables::{AttachmentEntry, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
+use super::tables::{
+    AttachmentEntry, Partner, PendingRequest, Role, StreamEntry, StreamMemory, Wait, Waiter,
+};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
@@ -37,7 +39,7 @@ pub(super) struct Meeting {
     pub(super) client: End,
     pub(super) server: End,
     /// What the connect asked for.
-    pub(super) wish: Box<Connect>,
+    pub(super) connect: Box<Connect>,
     /// Where the listener stands.
     pub(super) at: SocketAddr,
 }
@@ -122,21 +124,23 @@ impl Control {
         let (accept_options, at) = (listener.bound.options, listener.addr);
         let generation = attachment.slots.get(waiter.target as usize)?.generation;
         let connector = self.attachment(ticket.attachment)?;
-        let wish = match connector.requests.get(&ticket.request)? {
-            Waiting { what: Wait::Queued { wish, .. }, .. } if wish.ticket == ticket => wish.clone(),
+        let connect = match connector.requests.get(&ticket.request)? {
+            PendingRequest { what: Wait::Queued { connect, .. }, .. } if connect.ticket == ticket => {
+                connect.clone()
+            }
             _ => return None,
         };
         // A wildcard listener is reached at the address that was asked for.
-        let asked = if at.ip().is_unspecified() { wish.to.ip() } else { at.ip() };
+        let asked = if at.ip().is_unspecified() { connect.to.ip() } else { at.ip() };
         let server_addr = SocketAddr::new(host_ip(asked), at.port());
-        let from = wish.from.as_ref().map(|bound| bound.addr);
+        let from = connect.from.as_ref().map(|bound| bound.addr);
         let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), connector.peer_port()));
         let client = End {
             attachment: ticket.attachment,
             slot: ticket.slot,
             generation: ticket.generation,
             request: ticket.request,
-            options: wish.options,
+            options: connect.options,
             addr: client_addr,
         };
         let server = End {
@@ -147,13 +151,13 @@ impl Control {
             options: accept_options,
             addr: server_addr,
         };
-        Some(Meeting { client, server, wish, at })
+        Some(Meeting { client, server, connect, at })
     }
 
     /// Returns whether the rings of a direct stream can be had, if the connect would meet a listener of its own
     /// attachment.
-    pub(super) fn could_meet(&self, wish: &Connect) -> bool {
-        let at = self.listener_at(wish.to).filter(|at| at.0 == wish.ticket.attachment);
+    pub(super) fn could_meet(&self, connect: &Connect) -> bool {
+        let at = self.listener_at(connect.to).filter(|at| at.0 == connect.ticket.attachment);
         let Some((attachment, slot)) = at.and_then(|(id, slot)| Some((self.attachments.get(&id)?, slot)))
         else {
             return true;
@@ -162,7 +166,7 @@ impl Control {
         else {
             return true;
         };
-        let (up, down) = ring_sizes(&wish.options, &listener.bound.options);
+        let (up, down) = ring_sizes(&connect.options, &listener.bound.options);
         attachment.could_hold(attachment.direct_region(), up, down)
     }
 
@@ -176,7 +180,7 @@ impl AttachmentEntry {
     /// Enters one end in the table of slots.
     pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
         let entry = &mut self.slots[end.slot as usize];
-        entry.role = Role::Stream(Stream {
+        entry.role = Role::Stream(StreamEntry {
             memory,
             linger_ms: end.options.linger_ms,
             closed: false,

@@ -1,9 +1,9 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::tables::{AttachmentEntry, Delivering, Detaching, Role, Stream, StreamMemory};
+use super::tables::{AttachmentEntry, Delivering, Detaching, Role, StreamEntry, StreamMemory};
 use crate::model::launch::{FinishPolicy, Finished};
-use crate::model::message::{Command, Done, Each, Message, Sweep};
+use crate::model::message::{Command, Done, Message, Sweep, SweepAction};
 use gpunet_abi::{Error, Handle, Status};
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use std::time::Duration;
 /// How long the streams of a process that is gone may take to deliver what it sent.
 const GONE_FLUSH: Duration = Duration::from_millis(500);
 /// Everything of it is forgotten after that long.
-const GONE: Duration = Duration::from_millis(700);
+const GONE_TIMEOUT: Duration = Duration::from_millis(700);
 /// A closed stream drains for two seconds at most; one more for the turns it takes.
 const DRAIN_MARGIN: Duration = Duration::from_secs(3);
 
 /// Requests and sockets that are ended without a pause. A close takes some microseconds.
-const AT_ONCE: usize = 256;
+const SWEEP_BATCH: usize = 256;
 
 impl Control {
     /// Ends the requests of a launch that has ended, and closes or keeps its sockets: some of them, if
@@ -34,9 +34,9 @@ impl Control {
     ) -> Finished {
         let mut waiting = self.requests_of(attachment_id, launch);
         let mut left = self.left_by(attachment_id, launch);
-        let more = waiting.len() + left.len() > AT_ONCE;
-        waiting.truncate(AT_ONCE);
-        left.truncate(AT_ONCE - waiting.len());
+        let more = waiting.len() + left.len() > SWEEP_BATCH;
+        waiting.truncate(SWEEP_BATCH);
+        left.truncate(SWEEP_BATCH - waiting.len());
         waiting.into_iter().for_each(|id| self.cancel(attachment_id, id, Error::Canceled));
         let Some(attachment) = self.attachment(attachment_id) else { return Finished::default() };
         // The launch's number will be given to another, whose end does not concern them.
@@ -66,8 +66,8 @@ impl Control {
         slots.retain(|&slot| self.mark_retired(attachment_id, slot));
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let sockets = attachment.named(slots.into_iter());
-        let (why, each, ends) = (Error::Canceled, Each::Close(Some(0)), false);
-        self.sweep(attachment_id, Box::new(Sweep { requests, why, sockets, each, ends }));
+        let (why, action, ends) = (Error::Canceled, SweepAction::Close(Some(0)), false);
+        self.sweep(attachment_id, Box::new(Sweep { requests, why, sockets, action, ends }));
     }
 
     /// The requests of a launch that wait.
@@ -111,7 +111,7 @@ impl Control {
         }
         let status = Status::open(entry.generation).with_error(Error::BadHandle);
         let arena = match &entry.role {
-            Role::Stream(Stream { memory: StreamMemory::Arena(rings), .. }) => Some(*rings),
+            Role::Stream(StreamEntry { memory: StreamMemory::Arena(rings), .. }) => Some(*rings),
             _ => None,
         };
         attachment.state.memory.set_status(slot, status);
@@ -154,27 +154,27 @@ impl Control {
 
     /// Ends all requests and resets all sockets of a device whose kernels are dead.
     pub(super) fn reset_all(&mut self, attachment_id: AttachmentId) {
-        self.sweep_all(attachment_id, Error::Canceled, Each::Close(Some(0)), false);
+        self.sweep_all(attachment_id, Error::Canceled, SweepAction::Close(Some(0)), false);
     }
 
     /// Ends all requests, then all sockets, and with them the attachment if it `ends`.
-    fn sweep_all(&mut self, attachment_id: AttachmentId, why: Error, each: Each, ends: bool) {
+    fn sweep_all(&mut self, attachment_id: AttachmentId, why: Error, action: SweepAction, ends: bool) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let requests = attachment.requests.keys().copied().collect();
         let sockets = attachment.named(attachment.slots.used());
-        self.sweep(attachment_id, Box::new(Sweep { requests, why, sockets, each, ends }));
+        self.sweep(attachment_id, Box::new(Sweep { requests, why, sockets, action, ends }));
     }
 
     /// Does some of it, and the rest in later turns of the attachment.
     pub(super) fn sweep(&mut self, attachment_id: AttachmentId, mut sweep: Box<Sweep>) {
-        for _ in 0..AT_ONCE {
+        for _ in 0..SWEEP_BATCH {
             let Some(attachment) = self.attachment(attachment_id) else { return };
             // The slot of either may have been given to another since.
             if let Some(id) = sweep.requests.pop() {
                 self.cancel(attachment_id, id, sweep.why);
             } else if let Some(SocketId { slot, generation }) = sweep.sockets.pop() {
                 let is_same = attachment.slots[slot as usize].generation == generation;
-                is_same.then(|| self.end_socket(attachment_id, slot, sweep.each));
+                is_same.then(|| self.end_socket(attachment_id, slot, sweep.action));
             }
         }
         if !(sweep.requests.is_empty() && sweep.sockets.is_empty()) {
@@ -184,10 +184,10 @@ impl Control {
         }
     }
 
-    fn end_socket(&mut self, attachment_id: AttachmentId, slot: u32, each: Each) {
-        match each {
-            Each::Close(linger_ms) => self.close_any(attachment_id, slot, linger_ms),
-            Each::CloseOrReset => {
+    fn end_socket(&mut self, attachment_id: AttachmentId, slot: u32, action: SweepAction) {
+        match action {
+            SweepAction::Close(linger_ms) => self.close_any(attachment_id, slot, linger_ms),
+            SweepAction::CloseOrReset => {
                 let Some(attachment) = self.attachment(attachment_id) else { return };
                 let resets = match &attachment.slots[slot as usize].role {
                     Role::Stream(stream) => stream.partner.is_some() && !stream.closed,
@@ -195,7 +195,7 @@ impl Control {
                 };
                 self.close_any(attachment_id, slot, resets.then_some(0));
             }
-            Each::Cut => self.cut(attachment_id, slot),
+            SweepAction::Abort => self.abort_socket(attachment_id, slot),
         }
     }
 
@@ -204,20 +204,21 @@ impl Control {
     pub(super) fn detach(&mut self, attachment_id: AttachmentId, why: Error, done: Done<()>) {
         self.begin_end(attachment_id, self.linger + DRAIN_MARGIN, done);
         // The daemon ends, not the program: an end of stream would tell the peer that all was said.
-        let each = if why == Error::NetworkDown { Each::CloseOrReset } else { Each::Close(None) };
-        self.sweep_all(attachment_id, why, each, true);
+        let action =
+            if why == Error::NetworkDown { SweepAction::CloseOrReset } else { SweepAction::Close(None) };
+        self.sweep_all(attachment_id, why, action, true);
     }
 
     /// The process of an attachment is gone, and closed nothing: what it sent is delivered and what it
-    /// left open then reset, all within [`GONE`]. Its peers see a reset after the data, not an end that
+    /// left open then reset, all within [`GONE_TIMEOUT`]. Its peers see a reset after the data, not an end that
     /// nobody meant.
     pub(super) fn gone(&mut self, attachment_id: AttachmentId, done: Done<()>) {
         // A process can end while its attachment is being closed.
-        self.begin_end(attachment_id, GONE, done);
+        self.begin_end(attachment_id, GONE_TIMEOUT, done);
         if let Some(attachment) = self.attachment(attachment_id) {
             attachment.dead = true;
         }
-        self.sweep_all(attachment_id, Error::NetworkDown, Each::Cut, true);
+        self.sweep_all(attachment_id, Error::NetworkDown, SweepAction::Abort, true);
     }
 
     /// From here on it is not the device that closes its sockets: its kernels may still use them. Once all are closed,
@@ -251,7 +252,7 @@ impl Control {
     }
 
     /// Ends whatever stands in a slot of a process that is gone.
-    fn cut(&mut self, attachment_id: AttachmentId, slot: u32) {
+    fn abort_socket(&mut self, attachment_id: AttachmentId, slot: u32) {
         let shard = self.shard(slot).clone();
         let Some(attachment) = self.attachment(attachment_id) else { return };
         match &mut attachment.slots[slot as usize].role {
@@ -262,7 +263,7 @@ impl Control {
                 shard.send(Command::Gone { attachment: attachment_id, slot, bound_ns });
             }
             // Both ends are gone, and neither is told anything: as if the other had closed first.
-            Role::Stream(Stream { partner: Some(partner), closed, .. })
+            Role::Stream(StreamEntry { partner: Some(partner), closed, .. })
                 if partner.attachment == attachment_id =>
             {
                 *closed = false;

@@ -16,11 +16,11 @@ use std::rc::Rc as Shared;
 use std::time::{Duration, Instant};
 
 /// How long an automatic connect tries rc before it goes on with TCP.
-const RC_PATIENCE: Duration = Duration::from_millis(500);
+const RC_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a destination that did not answer by rc is not asked again.
-const MISS: Duration = Duration::from_secs(60);
+const RC_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Destinations that are remembered.
-const KNOWN: usize = 4096;
+const MAX_KNOWN: usize = 4096;
 
 /// The transports of a proxy, and what it knows of destinations.
 pub(super) struct Routes {
@@ -29,14 +29,14 @@ pub(super) struct Routes {
     rdma: Rdma,
     settings: Settings,
     peers: Vec<IpAddr>,
-    known: HashMap<SocketAddr, Answer>,
+    known: HashMap<SocketAddr, RcState>,
 }
 
 /// Whether a destination answered by rc.
 #[derive(Clone, Copy)]
-enum Answer {
-    Speaks,
-    Misses { until: Instant },
+enum RcState {
+    Reachable,
+    Unreachable { until: Instant },
 }
 
 impl Routes {
@@ -100,11 +100,11 @@ impl Routes {
 
     /// The transport for a connect that peer does not serve, and the one to try if it fails: rc if it
     /// is demanded, or first where the destination is known to speak it; else TCP.
-    pub(super) fn plan(&mut self, wish: &Connect) -> (TransportKind, Option<TransportKind>) {
-        if !allowed(wish.options.transport, TransportKind::Tcp) {
+    pub(super) fn plan(&mut self, connect: &Connect) -> (TransportKind, Option<TransportKind>) {
+        if !allowed(connect.options.transport, TransportKind::Tcp) {
             return (TransportKind::Rc, None);
         }
-        let first = allowed(wish.options.transport, TransportKind::Rc) && self.speaks_rc(wish.to);
+        let first = allowed(connect.options.transport, TransportKind::Rc) && self.speaks_rc(connect.to);
         if first && self.rc().is_ok() {
             return (TransportKind::Rc, Some(TransportKind::Tcp));
         }
@@ -112,43 +112,43 @@ impl Routes {
     }
 
     /// Connects over a driven transport; impatiently if another is to be tried after it.
-    pub(super) fn connect(&mut self, kind: TransportKind, wish: Connect, impatient: bool) -> Opening {
+    pub(super) fn connect(&mut self, kind: TransportKind, connect: Connect, has_fallback: bool) -> Opening {
         if kind != TransportKind::Rc {
-            return start(Tcp.connect(wish));
+            return start(Tcp.connect(connect));
         }
         let opening = match self.rc() {
-            Ok(rc) => start(rc.connect(wish)),
+            Ok(rc) => start(rc.connect(connect)),
             Err(why) => {
                 tracing::warn!(why, "rc is not available");
                 return Box::pin(async { Err(unavailable(why)) });
             }
         };
-        if !impatient {
+        if !has_fallback {
             return opening;
         }
         Box::pin(async {
             let late = |_| Err(io::ErrorKind::TimedOut.into());
-            tokio::time::timeout(RC_PATIENCE, opening).await.unwrap_or_else(late)
+            tokio::time::timeout(RC_CONNECT_TIMEOUT, opening).await.unwrap_or_else(late)
         })
     }
 
     /// Notes whether a destination was reached by rc.
     pub(super) fn note(&mut self, to: SocketAddr, kind: TransportKind, reached: bool) {
         if kind == TransportKind::Rc {
-            let until = Instant::now() + MISS;
-            if self.known.len() >= KNOWN {
+            let until = Instant::now() + RC_RETRY_AFTER;
+            if self.known.len() >= MAX_KNOWN {
                 self.known.retain(
-                    |_, answer| matches!(answer, Answer::Misses { until } if Instant::now() < *until),
+                    |_, state| matches!(state, RcState::Unreachable { until } if Instant::now() < *until),
                 );
             }
-            self.known.insert(to, if reached { Answer::Speaks } else { Answer::Misses { until } });
+            self.known.insert(to, if reached { RcState::Reachable } else { RcState::Unreachable { until } });
         }
     }
 
     fn speaks_rc(&self, to: SocketAddr) -> bool {
         match self.known.get(&to) {
-            Some(Answer::Speaks) => true,
-            Some(Answer::Misses { until }) if Instant::now() < *until => false,
+            Some(RcState::Reachable) => true,
+            Some(RcState::Unreachable { until }) if Instant::now() < *until => false,
             _ => self.peers.contains(&to.ip()),
         }
     }

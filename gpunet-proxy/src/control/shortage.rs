@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 /// How often the log says the same of one attachment. Long enough for a log that people read, short enough for one who
 /// looks whether it is over.
-pub(super) const SAY_AGAIN: Duration = Duration::from_secs(60);
+pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a listener waits before it tries again. Ten system calls a second cost nothing, and nobody waits much longer
 /// than whatever held the descriptors or the memory.
@@ -56,7 +56,7 @@ pub(super) enum Shortage {
 impl Shortage {
     /// What the operating system has too little of, if that is what it says.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
-        match (crate::errno::errno(error), error.kind()) {
+        match (crate::errno::from_io(error), error.kind()) {
             (Error::TooManyFiles, _) => Some(Self::Descriptors),
             (Error::NoBuffers, _) | (_, io::ErrorKind::OutOfMemory) => Some(Self::System),
             _ => None,
@@ -161,7 +161,7 @@ impl AttachmentEntry {
         if let Some(shortage) = Shortage::of(error) {
             self.warn(shortage, consequence, Some(error));
         }
-        crate::errno::errno(error)
+        crate::errno::from_io(error)
     }
 }
 

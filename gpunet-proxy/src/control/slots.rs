@@ -4,12 +4,12 @@ use super::tables::{Role, Slot};
 use std::ops::{Index, IndexMut};
 
 /// Slots that are made together.
-const TOGETHER: usize = 64;
+const CHUNK: usize = 64;
 
 /// All slots of an attachment. Only those exist that were used, and their neighbours: an attachment may ask for many and use
 /// few, and what it asks for costs nothing.
 pub(super) struct Slots {
-    chunks: Vec<Option<Box<[Slot; TOGETHER]>>>,
+    chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
     len: usize,
     /// What a slot is that does not exist.
     unused: Slot,
@@ -18,7 +18,7 @@ pub(super) struct Slots {
 impl Slots {
     /// So many slots that were never used.
     pub(super) fn new(len: usize) -> Self {
-        let chunks = std::iter::repeat_with(|| None).take(len.div_ceil(TOGETHER)).collect();
+        let chunks = std::iter::repeat_with(|| None).take(len.div_ceil(CHUNK)).collect();
         Self { chunks, len, unused: Slot::default() }
     }
 
@@ -29,15 +29,15 @@ impl Slots {
 
     /// A slot, if there is one of that number.
     pub(super) fn get(&self, slot: usize) -> Option<&Slot> {
-        let chunk = if slot < self.len { self.chunks.get(slot / TOGETHER)? } else { return None };
-        Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % TOGETHER]))
+        let chunk = if slot < self.len { self.chunks.get(slot / CHUNK)? } else { return None };
+        Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % CHUNK]))
     }
 
     /// A slot to be changed, if there is one of that number.
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
-        let chunk = if slot < self.len { self.chunks.get_mut(slot / TOGETHER)? } else { return None };
+        let chunk = if slot < self.len { self.chunks.get_mut(slot / CHUNK)? } else { return None };
         let fresh = || Box::new(std::array::from_fn(|_| Slot::default()));
-        Some(&mut chunk.get_or_insert_with(fresh)[slot % TOGETHER])
+        Some(&mut chunk.get_or_insert_with(fresh)[slot % CHUNK])
     }
 
     /// Those that exist, with their numbers.
@@ -47,9 +47,9 @@ impl Slots {
 
     /// Those that exist from the neighbours of that one on, with their numbers.
     pub(super) fn iter_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Slot)> {
-        let chunks = self.chunks.iter().enumerate().skip(slot as usize / TOGETHER);
+        let chunks = self.chunks.iter().enumerate().skip(slot as usize / CHUNK);
         chunks.filter_map(|(at, chunk)| Some((at, chunk.as_ref()?))).flat_map(|(at, chunk)| {
-            let first = (at * TOGETHER) as u32;
+            let first = (at * CHUNK) as u32;
             (first..).zip(chunk.iter())
         })
     }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(slots.used().collect::<Vec<_>>(), [3]);
         assert_eq!(slots.iter().find(|(_, entry)| entry.generation == 7).map(|(slot, _)| slot), Some(64_999));
         assert_eq!(slots.iter_mut().count(), slots.iter().count());
-        assert!(slots.iter().count() <= 2 * TOGETHER);
+        assert!(slots.iter().count() <= 2 * CHUNK);
         assert!(slots.iter_from(64_999).all(|(slot, _)| slot >= 64_000));
         assert_eq!(slots.iter_from(0).count(), slots.iter().count());
     }

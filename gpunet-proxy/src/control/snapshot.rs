@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::arena::Arenas;
-use super::tables::{AttachmentEntry, Role, Slot, Stream, StreamMemory};
+use super::tables::{AttachmentEntry, Role, Slot, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
 use gpunet_abi::options::TransportKind;
@@ -152,7 +152,7 @@ impl Control {
     }
 
     /// What a direct stream's devices show of it now and then: a hint, which nobody acts on.
-    fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &Stream) {
+    fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) {
         let (sent, consumed) = shown(attachment, slot, stream);
         let partner = stream.partner.and_then(|partner| {
             let attachment = self.attachments.get(&partner.attachment)?;
@@ -177,7 +177,7 @@ impl Control {
 }
 
 /// Bytes that a direct stream's device has sent and consumed, as it showed last, or as it closed with.
-fn shown(attachment: &AttachmentEntry, slot: u32, stream: &Stream) -> (u64, u64) {
+fn shown(attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) -> (u64, u64) {
     let memory = &attachment.state.memory;
     let word = |value: u64| StreamWord(value).position();
     stream.final_positions.unwrap_or_else(|| {
@@ -188,7 +188,7 @@ fn shown(attachment: &AttachmentEntry, slot: u32, stream: &Stream) -> (u64, u64)
     })
 }
 
-fn placement(stream: &Stream, arenas: &Arenas) -> Placement {
+fn placement(stream: &StreamEntry, arenas: &Arenas) -> Placement {
     match &stream.memory {
         StreamMemory::Own(rings) if rings.region == DEVICE => Placement::Device,
         StreamMemory::Arena(rings) if arenas.is_on_gpus(rings.arena) => Placement::P2p,

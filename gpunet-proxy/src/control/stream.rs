@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::request::allowed;
-use super::tables::{Partner, Role, Stream, StreamMemory, Wait};
+use super::tables::{Partner, Role, StreamEntry, StreamMemory, Wait};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
@@ -31,10 +31,10 @@ impl Control {
             return attachment.reply_result(id, Err(Error::FamilyNotSupported));
         };
         let ticket = Ticket { attachment: attachment_id, slot, generation: request.generation, request: id };
-        let wish = Connect { to, from: bound, options, ticket, memory: None };
+        let connect = Connect { to, from: bound, options, ticket, memory: None };
         // What it waits in is ready before it waits, so that an accept need not.
-        if !(allowed(options.transport, TransportKind::Peer) && self.prepare(id, launch, &wish)) {
-            self.connect_prepared(attachment_id, id, launch, wish);
+        if !(allowed(options.transport, TransportKind::Peer) && self.prepare(id, launch, &connect)) {
+            self.connect_prepared(attachment_id, id, launch, connect);
         }
     }
 
@@ -44,20 +44,20 @@ impl Control {
         attachment_id: AttachmentId,
         id: RequestId,
         launch: LaunchId,
-        wish: Connect,
+        connect: Connect,
     ) {
-        let (slot, options, to) = (wish.ticket.slot, wish.options, wish.to);
-        let wish = if !allowed(options.transport, TransportKind::Peer) {
-            Ok(wish)
-        } else if !self.could_meet(&wish) {
+        let (slot, options, to) = (connect.ticket.slot, connect.options, connect.to);
+        let connect = if !allowed(options.transport, TransportKind::Peer) {
+            Ok(connect)
+        } else if !self.could_meet(&connect) {
             // Over TCP each end has rings of its own, which may be smaller.
-            if options.transport == TransportKind::Peer as u8 { Err(Error::NoBuffers) } else { Ok(wish) }
+            if options.transport == TransportKind::Peer as u8 { Err(Error::NoBuffers) } else { Ok(connect) }
         } else {
-            let kept = wish.clone();
-            match self.peer.connect(wish) {
-                Connecting::Elsewhere(wish) => Ok(wish),
+            let kept = connect.clone();
+            match self.peer.connect(connect) {
+                Connecting::Elsewhere(connect) => Ok(connect),
                 Connecting::Queued => {
-                    let what = Wait::Queued { slot, wish: Box::new(kept) };
+                    let what = Wait::Queued { slot, connect: Box::new(kept) };
                     if let Some(attachment) = self.attachment(attachment_id) {
                         attachment.wait(id, launch, what);
                     }
@@ -70,15 +70,15 @@ impl Control {
             }
         };
         let Some(attachment) = self.attachment(attachment_id) else { return };
-        match wish {
+        match connect {
             // Peer was demanded, and this proxy holds no such listener.
             Ok(_) if options.transport == TransportKind::Peer as u8 => {
                 attachment.recycle(slot);
                 attachment.reply_result(id, Err(Error::ConnectionRefused));
             }
-            Ok(wish) => {
-                let (kind, next) = self.routes.plan(&wish);
-                self.start_connect(attachment_id, id, launch, wish, kind, next);
+            Ok(connect) => {
+                let (kind, next) = self.routes.plan(&connect);
+                self.start_connect(attachment_id, id, launch, connect, kind, next);
             }
             Err(error) => {
                 attachment.recycle(slot);
@@ -93,24 +93,24 @@ impl Control {
         attachment_id: AttachmentId,
         id: RequestId,
         launch: LaunchId,
-        wish: Connect,
+        connect: Connect,
         kind: TransportKind,
         next: Option<TransportKind>,
     ) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
-        let (slot, options) = (wish.ticket.slot, wish.options);
+        let (slot, options) = (connect.ticket.slot, connect.options);
         let rings = match attachment.take_driven(kind, options.send_log2, options.recv_log2) {
             Ok(rings) => rings,
             Err(shortage) => {
-                attachment.warn(shortage, format_args!("cannot connect to {}", wish.to), None);
+                attachment.warn(shortage, format_args!("cannot connect to {}", connect.to), None);
                 attachment.recycle(slot);
                 return attachment.reply_result(id, Err(shortage.errno()));
             }
         };
         let memory = attachment.memory_of(rings);
         let opening =
-            self.routes.connect(kind, Connect { memory: Some(memory), ..wish.clone() }, next.is_some());
-        let attempt = Attempt { slot, kind, rings, options, wish, next };
+            self.routes.connect(kind, Connect { memory: Some(memory), ..connect.clone() }, next.is_some());
+        let attempt = Attempt { slot, kind, rings, options, connect, next };
         self.attempt(attachment_id, id, launch, attempt, opening);
     }
 
@@ -147,12 +147,12 @@ impl Control {
         result: io::Result<Opened>,
     ) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
-        let Attempt { slot, kind, rings, options, wish, next } = *attempt;
+        let Attempt { slot, kind, rings, options, connect, next } = *attempt;
         let launch = attachment.requests.get(&id).map(|w| w.launch);
         let (error, launch) = match (result, launch) {
             (Ok(opened), Some(_)) => {
                 attachment.requests.remove(&id);
-                self.routes.note(wish.to, kind, true);
+                self.routes.note(connect.to, kind, true);
                 return self.open_driven(attachment_id, id, slot, rings, &options, opened);
             }
             // Given up meanwhile: the connection closes as `result` is dropped here, before its rings
@@ -170,11 +170,11 @@ impl Control {
             attachment.refuse_device_rings(&error);
         }
         match next {
-            _ if no_device_rings => self.start_connect(attachment_id, id, launch, wish, kind, next),
+            _ if no_device_rings => self.start_connect(attachment_id, id, launch, connect, kind, next),
             Some(next) => {
-                tracing::info!(to = %wish.to, %error, "not by rc: tcp instead");
-                self.routes.note(wish.to, kind, false);
-                self.start_connect(attachment_id, id, launch, wish, next, None);
+                tracing::info!(to = %connect.to, %error, "not by rc: tcp instead");
+                self.routes.note(connect.to, kind, false);
+                self.start_connect(attachment_id, id, launch, connect, next, None);
             }
             None => {
                 tracing::debug!(slot, %error, "not connected");
@@ -200,7 +200,7 @@ impl Control {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let entry = &mut attachment.slots[slot as usize];
         let generation = entry.generation;
-        entry.role = Role::Stream(Stream {
+        entry.role = Role::Stream(StreamEntry {
             memory: StreamMemory::Own(rings),
             linger_ms: options.linger_ms,
             closed: false,
@@ -298,7 +298,7 @@ impl Control {
     }
 
     /// The other end of a direct stream, if its attachment is still there.
-    fn partner_stream(&mut self, partner: Partner) -> Option<(u32, Stream)> {
+    fn partner_stream(&mut self, partner: Partner) -> Option<(u32, StreamEntry)> {
         let entry = self.attachment(partner.attachment)?.slots.get(partner.slot as usize)?;
         match entry.role {
             Role::Stream(stream) if entry.generation == partner.generation => {
@@ -309,7 +309,7 @@ impl Control {
     }
 
     /// Both ends of a direct stream are closed, or the other's attachment is gone: ends this one.
-    fn end_direct(&mut self, attachment_id: AttachmentId, slot: u32, stream: &Stream, lost: u64) {
+    fn end_direct(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry, lost: u64) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         attachment.state.totals.close(lost);
         attachment.warn_undelivered(slot, lost);
@@ -336,7 +336,7 @@ impl Control {
     }
 
     /// Nothing of the proxy uses a stream any more: gives rings and slot back, or retires them.
-    fn end_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &Stream) {
+    fn end_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let retiring = attachment.is_retiring(slot, stream);
         let Some(entry) = attachment.slots.get_mut(slot as usize) else { return };
@@ -348,7 +348,7 @@ impl Control {
     }
 
     /// The host has released a retired stream: frees it, and its other end if that has waited for it.
-    pub(super) fn release_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &Stream) {
+    pub(super) fn release_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         if attachment.is_retiring(slot, stream) {
             // The other end goes first.
@@ -364,7 +364,7 @@ impl Control {
 
     /// Gives the slot of a stream back that has ended, and its rings. The ends of a direct stream share
     /// theirs: the last one gives them back.
-    pub(super) fn free_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &Stream) {
+    pub(super) fn free_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
         let is_last = stream.partner.is_none_or(|partner| !self.holds_rings(partner));
         match &stream.memory {
             StreamMemory::Arena(rings) => self.give_arena_rings(attachment_id, rings, is_last),

@@ -2,7 +2,7 @@
 
 use super::arena::{ArenaRings, Regions};
 use super::handshake::Handshakes;
-use super::shortage::{SAY_AGAIN, Shortage, Topic};
+use super::shortage::{LOG_INTERVAL, Shortage, Topic};
 use super::slots::Slots;
 use crate::log_limiter::LogLimiter;
 use crate::model::attachment_state::{AttachmentState, Usage};
@@ -31,7 +31,7 @@ pub(super) struct AttachmentEntry {
     pub(super) state: Arc<AttachmentState>,
     pub(super) slots: Slots,
     /// Requests that have no answer yet.
-    pub(super) requests: BTreeMap<RequestId, Waiting>,
+    pub(super) requests: BTreeMap<RequestId, PendingRequest>,
     /// Who gets the replies to the host program's requests.
     pub(super) answers: HashMap<HostRequestId, Answer>,
     pub(super) shared: Slab,
@@ -111,18 +111,18 @@ pub(super) enum Role {
     /// An address was taken; no listen or connect yet.
     Bound(Bound),
     /// A listener.
-    Listener(Box<Listener>),
+    Listener(Box<ListenerEntry>),
     /// A connect or an accept is under way for it.
     Opening,
     /// A stream.
-    Stream(Stream),
+    Stream(StreamEntry),
     /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
     /// the host releases them.
-    Retired(Option<Stream>),
+    Retired(Option<StreamEntry>),
 }
 
 /// A listener: one address, several transports.
-pub(super) struct Listener {
+pub(super) struct ListenerEntry {
     pub(super) addr: SocketAddr,
     pub(super) backlogs: Vec<Backlog>,
     pub(super) waiters: Line<Waiter>,
@@ -157,7 +157,7 @@ pub(super) struct Waiter {
 
 /// A stream, driven by a data thread or direct.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
+pub(super) struct StreamEntry {
     pub(super) memory: StreamMemory,
     pub(super) linger_ms: i32,
     /// The device's part is over; the slot comes back when the rest is.
@@ -200,7 +200,7 @@ pub(super) struct Partner {
 }
 
 /// A request without an answer.
-pub(super) struct Waiting {
+pub(super) struct PendingRequest {
     pub(super) launch: LaunchId,
     pub(super) what: Wait,
 }
@@ -213,7 +213,7 @@ pub(super) enum Wait {
     /// when its rings are free.
     Attempt { _stop: oneshot::Sender<()> },
     /// A connect in a peer listener's backlog.
-    Queued { slot: u32, wish: Box<Connect> },
+    Queued { slot: u32, connect: Box<Connect> },
     /// A connect or an accept that waits for memory that both attachments share.
     Joining { join: u64 },
     /// A connect for which there is no ring memory yet.
@@ -248,7 +248,7 @@ impl AttachmentEntry {
             growing,
             used: 0,
             starved: BTreeSet::new(),
-            log: LogLimiter::new(SAY_AGAIN),
+            log: LogLimiter::new(LOG_INTERVAL),
             regions: Regions::default(),
             ending: false,
             dead: false,
@@ -322,7 +322,7 @@ impl AttachmentEntry {
 
     /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
     /// end on this device, which polls the words of this slot.
-    pub(super) fn is_retiring(&self, slot: u32, stream: &Stream) -> bool {
+    pub(super) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
         let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
         let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
         let other = other.and_then(|partner| {
@@ -332,7 +332,7 @@ impl AttachmentEntry {
     }
 
     /// The retired stream that is this end, on this device.
-    pub(super) fn retired(&self, end: Partner) -> Option<Stream> {
+    pub(super) fn retired(&self, end: Partner) -> Option<StreamEntry> {
         let entry = self.slots.get(end.slot as usize)?;
         match entry.role {
             Role::Retired(stream)
@@ -346,7 +346,7 @@ impl AttachmentEntry {
 
     /// Notes that a request waits.
     pub(super) fn wait(&mut self, id: RequestId, launch: LaunchId, what: Wait) {
-        self.requests.insert(id, Waiting { launch, what });
+        self.requests.insert(id, PendingRequest { launch, what });
     }
 
     /// Returns whether that request still waits.

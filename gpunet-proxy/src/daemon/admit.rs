@@ -107,7 +107,7 @@ impl Desk {
         };
         let doorbells = one_for_each(geometry.shards as usize).map_err(|error| {
             Refusal::new(
-                crate::errno::errno(&error),
+                crate::errno::from_io(&error),
                 format!("cannot make a doorbell: {error}; see the daemon's `ulimit -n`"),
             )
         })?;

@@ -129,8 +129,8 @@ mod tests {
         let asked = Asked::default();
         let mapped = || AgentAnswer::Mapped { arena: 4 };
         assert!(asked.check(mapped(), Vec::new()).is_none());
-        let near = (2, Part::Own);
-        let map = MapArena { arena: 4, near: near.clone(), far: near, silent: false };
+        let own = (2, Part::Own);
+        let map = MapArena { arena: 4, own: own.clone(), peer: own, peer_polls: false };
         asked.note(&ToAgent::Map(map));
         asked.note(&ToAgent::Unmap { arena: 4 });
         assert!(asked.check(AgentAnswer::Mapped { arena: 5 }, Vec::new()).is_none());

@@ -31,11 +31,11 @@ pub(crate) enum ToAgent {
 pub(crate) struct MapArena {
     pub(crate) arena: u32,
     /// The part that this attachment's device polls, and the number of its region.
-    pub(crate) near: (u8, Part),
+    pub(crate) own: (u8, Part),
     /// The part that the other device polls.
-    pub(crate) far: (u8, Part),
+    pub(crate) peer: (u8, Part),
     /// The other device never wakes a sleeper: it is a GPU.
-    pub(crate) silent: bool,
+    pub(crate) peer_polls: bool,
 }
 
 /// Where one part of an arena is.

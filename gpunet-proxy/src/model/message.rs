@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long to wait for an answer of the control thread, which answers within a turn.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// To a data thread.
 pub(crate) enum Command {
@@ -62,7 +62,7 @@ pub(crate) struct Attempt {
     pub(crate) kind: TransportKind,
     pub(crate) rings: Rings,
     pub(crate) options: Options,
-    pub(crate) wish: Connect,
+    pub(crate) connect: Connect,
     /// The transport that is tried if this attempt fails.
     pub(crate) next: Option<TransportKind>,
 }
@@ -117,20 +117,20 @@ pub(crate) struct Sweep {
     pub(crate) why: Error,
     /// Sockets; those at the end first.
     pub(crate) sockets: Vec<SocketId>,
-    pub(crate) each: Each,
+    pub(crate) action: SweepAction,
     /// The attachment ends with them.
     pub(crate) ends: bool,
 }
 
 /// What becomes of each socket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Each {
+pub(crate) enum SweepAction {
     /// It is closed, with that linger time in milliseconds.
     Close(Option<i32>),
     /// As if the device had closed it, but direct streams that it has not closed are reset.
     CloseOrReset,
     /// Its process is gone.
-    Cut,
+    Abort,
 }
 
 /// What is called with the reply to a host program's request, or dropped if there will be none.
@@ -219,7 +219,7 @@ pub(crate) enum Message {
 }
 
 /// In place of an attachment: people who look. Their questions wait for each other, and for a turn.
-const PEOPLE: AttachmentId = AttachmentId(u32::MAX);
+const OPERATORS: AttachmentId = AttachmentId(u32::MAX);
 
 impl Message {
     /// Whose turn it takes; `None` for what goes first.
@@ -245,7 +245,7 @@ impl Message {
             | Self::Detach { attachment, .. }
             | Self::Gone { attachment, .. }
             | Self::DetachTimeout { attachment } => Some(*attachment),
-            Self::Snapshot { .. } => Some(PEOPLE),
+            Self::Snapshot { .. } => Some(OPERATORS),
             Self::Attach(_)
             | Self::ArenaParts { .. }
             | Self::ArenaTimeout { .. }

@@ -1,7 +1,7 @@
 //! The first frames of a connection to a daemon.
 
 use crate::model::error::DaemonError;
-use crate::model::message::ANSWER;
+use crate::model::message::ANSWER_TIMEOUT;
 use crate::model::snapshot::Snapshot;
 use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram, Want};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -113,7 +113,7 @@ pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
     wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
     let mut bytes = Vec::new();
     loop {
-        let packet = next(&socket, ANSWER)?;
+        let packet = next(&socket, ANSWER_TIMEOUT)?;
         match wire::decode::<ToProgram>(packet) {
             Ok((ToProgram::Snapshot { piece, last }, _)) => {
                 bytes.extend(piece);

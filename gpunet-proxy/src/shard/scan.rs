@@ -1,6 +1,6 @@
 //! One attachment as a data thread sees it: the words that its device writes.
 
-use super::stream::Stream;
+use super::stream::DrivenStream;
 use super::streams::{Streams, Words};
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 /// slices. All attachments together.
 const SLICE: usize = 1024;
 /// The smallest slice of one attachment.
-const LEAST: usize = 16;
+const MIN_SLICE: usize = 16;
 /// Control words that a turn looks at while nothing happens: those of all requests take longer than the rest of
 /// such a turn, and four of them are over in a microsecond.
 const CONTROLS: usize = 64;
 /// Streams whose words each turn looks at, however many there are: those that were active last.
-const LIVELY: usize = 256;
+const RECENT: usize = 256;
 
 /// How much of the words to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,9 @@ pub(super) struct ServedAttachment {
     abandons: WordArray,
     seen_requests: Vec<u64>,
     seen_abandons: Vec<u64>,
-    pub(super) streams: Streams<Box<Stream>>,
+    pub(super) streams: Streams<Box<DrivenStream>>,
     /// Slots of the streams that were active last; the longest known first.
-    lively: VecDeque<u32>,
+    recent: VecDeque<u32>,
     slices: Slices,
     control_slices: Slices,
 }
@@ -75,7 +75,7 @@ impl ServedAttachment {
             seen_requests: vec![0; controls],
             seen_abandons: vec![0; controls],
             streams: Streams::default(),
-            lively: VecDeque::with_capacity(LIVELY + 1),
+            recent: VecDeque::with_capacity(RECENT + 1),
             slices: Slices::default(),
             control_slices: Slices::default(),
             state,
@@ -97,8 +97,8 @@ impl ServedAttachment {
 
     /// Forgets a stream.
     pub(super) fn remove(&mut self, slot: u32) {
-        if self.streams.remove(slot).is_some_and(|stream| stream.lively) {
-            self.lively.retain(|&lively| lively != slot);
+        if self.streams.remove(slot).is_some_and(|stream| stream.recent) {
+            self.recent.retain(|&recent| recent != slot);
         }
     }
 
@@ -108,32 +108,32 @@ impl ServedAttachment {
         &mut self,
         extent: Extent,
         sharing: usize,
-        mut ready: impl FnMut(u32, &mut Stream),
+        mut ready: impl FnMut(u32, &mut DrivenStream),
     ) -> bool {
         let mut busy = false;
-        let Self { streams, lively, slices, words, .. } = self;
-        let mut news = VecDeque::new();
-        let mut changed = |slot: u32, stream: &mut Box<Stream>| {
+        let Self { streams, recent, slices, words, .. } = self;
+        let mut newly_active = VecDeque::new();
+        let mut changed = |slot: u32, stream: &mut Box<DrivenStream>| {
             busy = true;
-            if !std::mem::replace(&mut stream.lively, true) {
-                news.push_back(slot);
+            if !std::mem::replace(&mut stream.recent, true) {
+                newly_active.push_back(slot);
             }
             ready(slot, stream);
         };
-        let (len, slice) = (streams.len(), (SLICE / sharing).max(LEAST));
+        let (len, slice) = (streams.len(), (SLICE / sharing).max(MIN_SLICE));
         if extent == Extent::Whole || len <= slice {
-            streams.look_at(0..len, words, &mut changed);
+            streams.scan_range(0..len, words, &mut changed);
         } else {
-            for &slot in &*lively {
-                streams.look(slot, words, &mut changed);
+            for &slot in &*recent {
+                streams.scan_slot(slot, words, &mut changed);
             }
-            streams.look_at(slices.next(slice, len), words, &mut changed);
+            streams.scan_range(slices.next(slice, len), words, &mut changed);
         }
-        lively.append(&mut news);
-        while lively.len() > LIVELY {
-            let slot = lively.pop_front();
+        recent.append(&mut newly_active);
+        while recent.len() > RECENT {
+            let slot = recent.pop_front();
             if let Some(stream) = slot.and_then(|slot| streams.get_mut(slot)) {
-                stream.lively = false;
+                stream.recent = false;
             }
         }
         busy

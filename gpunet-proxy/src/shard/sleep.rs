@@ -15,7 +15,7 @@ const EVENT_SLEEP: Duration = Duration::from_secs(1);
 pub(super) struct Idle {
     spin: Duration,
     /// Where cores are few.
-    way: Option<GiveWay>,
+    yielder: Option<GiveWay>,
     latency: Duration,
     last_active: Instant,
     next_sleep: Duration,
@@ -23,15 +23,15 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(spin: Duration, latency: Duration) -> Self {
-        let way = are_cores_few().then(GiveWay::new);
-        Self { spin, way, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
+        let yielder = are_cores_few().then(GiveWay::new);
+        Self { spin, yielder, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
     }
 
     /// Spins for a moment. Says whether it did: where cores are few, and others want them, the thread should
     /// sleep.
     fn spin(&mut self) -> bool {
-        match &mut self.way {
-            Some(way) => way.give_way(),
+        match &mut self.yielder {
+            Some(yielder) => yielder.give_way(),
             None => {
                 std::hint::spin_loop();
                 true
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn spins_first_then_sleeps_longer_and_longer_up_to_the_bound() {
         let mut idle = Idle::new(Duration::from_micros(100), Duration::from_millis(5));
-        idle.way = None;
+        idle.yielder = None;
         let start = Instant::now();
         idle.active(start);
         assert_eq!(idle.sleep_for(start + Duration::from_micros(99), true), None);

@@ -1,7 +1,7 @@
 //! One driven stream: carries out what its state machine asks for.
 
 use super::observe;
-use crate::errno::errno;
+use crate::errno;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{OpenStream, Ring, Rings};
 use gpunet_abi::place::DEVICE;
@@ -18,7 +18,7 @@ const BUDGET: usize = 16;
 const CHUNK: u64 = 256 * 1024;
 
 /// What a turn of a stream ended with.
-pub(super) enum Pumped {
+pub(super) enum Progress {
     /// Nothing to do until the next input.
     Idle,
     /// The budget is spent, and there is more to do.
@@ -28,7 +28,7 @@ pub(super) enum Pumped {
 }
 
 /// One driven stream.
-pub(super) struct Stream {
+pub(super) struct DrivenStream {
     pub(super) connection: Connection,
     /// `None` once the device broke the rules: the peer was told by a reset.
     io: Option<Box<dyn StreamIo>>,
@@ -36,7 +36,7 @@ pub(super) struct Stream {
     /// Waits in the ready queue.
     pub(super) queued: bool,
     /// Among those whose words are looked at first.
-    pub(super) lively: bool,
+    pub(super) recent: bool,
     /// A short read does not say that nothing is left: the peer's end or urgent data were announced
     /// and will not be announced again.
     pub(super) read_to_empty: bool,
@@ -45,26 +45,26 @@ pub(super) struct Stream {
     /// When it is to be driven again, as the data thread's timers have it.
     pub(super) timer: Option<u64>,
     /// Bytes that were on their way when `io` went.
-    cut_off: u64,
+    lost_in_flight: u64,
     /// The device knows that nothing more can be sent.
-    told_no_send: bool,
+    no_send_published: bool,
     rings: Rings,
     span: tracing::Span,
 }
 
-impl Stream {
+impl DrivenStream {
     pub(super) fn new(opened: OpenStream) -> Self {
         Self {
             connection: Connection::new(opened.rings.send.capacity(), opened.rings.recv.capacity()),
             io: Some(opened.io),
             generation: opened.generation,
             queued: false,
-            lively: false,
+            recent: false,
             read_to_empty: false,
             events: [true; 2],
             timer: None,
-            cut_off: 0,
-            told_no_send: false,
+            lost_in_flight: 0,
+            no_send_published: false,
             rings: opened.rings,
             span: opened.span,
         }
@@ -88,7 +88,7 @@ impl Stream {
         self.fail(state, slot, Error::Protocol);
         // What the words say is not to be believed any more: the peer learns it now.
         if let Some(mut io) = self.io.take() {
-            self.cut_off = io.unacknowledged();
+            self.lost_in_flight = io.unacknowledged();
             io.reset();
         }
     }
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     pub(super) fn unacknowledged(&self) -> u64 {
-        self.cut_off + self.io.as_ref().map_or(0, |io| io.unacknowledged())
+        self.lost_in_flight + self.io.as_ref().map_or(0, |io| io.unacknowledged())
     }
 
     /// Bytes that the device sent and the peer's side has not acknowledged.
@@ -126,10 +126,10 @@ impl Stream {
     }
 
     /// Carries out actions until there are none or the budget is spent.
-    pub(super) fn pump(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Pumped {
+    pub(super) fn drive(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Progress {
         self.observe_words(state, slot);
         let (mut landed, mut released) = (false, self.turn(state, slot, now));
-        let mut result = Pumped::More;
+        let mut result = Progress::More;
         for _ in 0..BUDGET {
             match self.connection.poll_action(now) {
                 Action::Send { position, len } => released |= self.send(state, slot, position, len),
@@ -137,7 +137,7 @@ impl Stream {
                     let done = self.io().and_then(|io| io.shutdown_write());
                     self.connection.handle_shutdown(now);
                     if let Err(error) = done {
-                        self.fail(state, slot, errno(&error));
+                        self.fail(state, slot, errno::from_io(&error));
                     }
                 }
                 Action::Receive { position, len } => {
@@ -157,22 +157,25 @@ impl Stream {
                         }
                     }
                     if self.io.as_mut().is_some_and(|io| !io.close(now)) {
-                        result = Pumped::Idle;
+                        result = Progress::Idle;
                         break;
                     }
-                    result = Pumped::Finished { undelivered };
+                    result = Progress::Finished { undelivered };
                     break;
                 }
                 Action::Idle => {
-                    result = Pumped::Idle;
+                    result = Progress::Idle;
                     break;
                 }
             }
         }
         let memory = &state.memory;
-        if matches!(result, Pumped::Idle) && self.connection.pending_error().is_some() && !self.told_no_send {
+        if matches!(result, Progress::Idle)
+            && self.connection.pending_error().is_some()
+            && !self.no_send_published
+        {
             // The ring is full of what came before the error: senders need not wait for that.
-            self.told_no_send = true;
+            self.no_send_published = true;
             memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
         }
         if landed {
@@ -209,13 +212,13 @@ impl Stream {
         }
     }
 
-    /// Says whether [`Stream::look`] is of use.
+    /// Says whether [`DrivenStream::poll_transport`] is of use.
     pub(super) fn is_pollable(&self) -> bool {
         self.io.as_ref().is_some_and(|io| io.is_pollable())
     }
 
     /// Looks whether the transport has something, without a system call.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn poll_transport(&mut self) -> bool {
         self.io.as_mut().is_some_and(|io| io.look())
     }
 
@@ -253,7 +256,7 @@ impl Stream {
                 false
             }
             Err(e) => {
-                if let Some(error) = self.connection.handle_send_error(errno(&e)) {
+                if let Some(error) = self.connection.handle_send_error(errno::from_io(&e)) {
                     self.tell(state, slot, error);
                 }
                 false
@@ -294,7 +297,7 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail(state, slot, errno(&e));
+                self.fail(state, slot, errno::from_io(&e));
                 false
             }
         }
@@ -319,7 +322,7 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail(state, slot, errno(&e));
+                self.fail(state, slot, errno::from_io(&e));
                 false
             }
         }
@@ -333,12 +336,12 @@ mod tests {
     #[test]
     fn descriptors_and_socket_slots_are_told_apart() {
         for code in [libc::EMFILE, libc::ENFILE] {
-            assert_eq!(errno(&io::Error::from_raw_os_error(code)), Error::TooManyFiles);
+            assert_eq!(errno::from_io(&io::Error::from_raw_os_error(code)), Error::TooManyFiles);
         }
         assert_eq!(
             (Error::TooManyFiles.errno(), Error::TooManySockets.errno()),
             (libc::ENFILE, libc::EMFILE)
         );
-        assert_eq!(errno(&io::Error::from_raw_os_error(libc::EADDRINUSE)), Error::AddressInUse);
+        assert_eq!(errno::from_io(&io::Error::from_raw_os_error(libc::EADDRINUSE)), Error::AddressInUse);
     }
 }

@@ -78,14 +78,14 @@ impl<S> Streams<S> {
     }
 
     /// Looks at the words of the stream in that slot.
-    pub(super) fn look(&mut self, slot: u32, words: &Words, changed: &mut impl FnMut(u32, &mut S)) {
+    pub(super) fn scan_slot(&mut self, slot: u32, words: &Words, changed: &mut impl FnMut(u32, &mut S)) {
         if let Some(at) = self.position(slot) {
-            self.look_at(at..at + 1, words, changed);
+            self.scan_range(at..at + 1, words, changed);
         }
     }
 
     /// Looks at the words of those streams of the list, and calls `changed` for those of which one has changed.
-    pub(super) fn look_at(
+    pub(super) fn scan_range(
         &mut self,
         which: Range<usize>,
         words: &Words,
@@ -114,7 +114,7 @@ mod tests {
         slots.iter().for_each(|&slot| streams.insert(slot, slot * 10));
         let changed = |streams: &mut Streams<u32>, which: Range<usize>| {
             let mut changed = Vec::new();
-            streams.look_at(which, &words, &mut |slot, stream: &mut u32| changed.push((slot, *stream)));
+            streams.scan_range(which, &words, &mut |slot, stream: &mut u32| changed.push((slot, *stream)));
             changed
         };
         // What a slot's words were before says nothing.
@@ -130,7 +130,7 @@ mod tests {
         words.published.get(8).publish(1);
         let mut found = Vec::new();
         for slot in [7, 8, 65_535, 69_999] {
-            streams.look(slot, &words, &mut |slot, _| found.push(slot));
+            streams.scan_slot(slot, &words, &mut |slot, _| found.push(slot));
         }
         assert_eq!(found, [8]);
         let mut left: Vec<_> = streams.iter().map(|(slot, &stream)| (slot, stream)).collect();

@@ -222,9 +222,9 @@ pub(crate) enum AgentRequest {
     /// The descriptors of the near part, then of the far part, if they have any.
     Map {
         arena: u32,
-        near: (u8, PartIs),
-        far: (u8, PartIs),
-        silent: bool,
+        own: (u8, PartIs),
+        peer: (u8, PartIs),
+        peer_polls: bool,
     },
     Clear {
         arena: u32,
@@ -270,7 +270,7 @@ impl Frame for ToProgram {
     fn descriptors(&self) -> usize {
         match self {
             Self::Welcome { geometry, .. } => 1 + geometry.shards as usize,
-            Self::Agent(AgentRequest::Map { near, far, .. }) => near.1.descriptors() + far.1.descriptors(),
+            Self::Agent(AgentRequest::Map { own, peer, .. }) => own.1.descriptors() + peer.1.descriptors(),
             _ => 0,
         }
     }
@@ -307,10 +307,10 @@ impl AgentRequest {
     pub(crate) fn of(request: ToAgent) -> (Self, Vec<Sent>) {
         match request {
             ToAgent::Provide { arena, len } => (Self::Provide { arena, len }, Vec::new()),
-            ToAgent::Map(MapArena { arena, near, far, silent }) => {
-                let ((near_is, near_fd), (far_is, far_fd)) = (PartIs::of(near.1), PartIs::of(far.1));
+            ToAgent::Map(MapArena { arena, own, peer, peer_polls }) => {
+                let ((near_is, near_fd), (far_is, far_fd)) = (PartIs::of(own.1), PartIs::of(peer.1));
                 let fds = near_fd.into_iter().chain(far_fd).collect();
-                (Self::Map { arena, near: (near.0, near_is), far: (far.0, far_is), silent }, fds)
+                (Self::Map { arena, own: (own.0, near_is), peer: (peer.0, far_is), peer_polls }, fds)
             }
             ToAgent::Clear { arena, line, ring } => (Self::Clear { arena, line, ring }, Vec::new()),
             ToAgent::Unmap { arena } => (Self::Unmap { arena }, Vec::new()),
@@ -322,11 +322,11 @@ impl AgentRequest {
         let mut fds = fds.into_iter();
         Ok(match self {
             Self::Provide { arena, len } => ToAgent::Provide { arena, len },
-            Self::Map { arena, near, far, silent } => {
+            Self::Map { arena, own, peer, peer_polls } => {
                 let mut part = |is: PartIs| is.part(&mut fds).map_err(|reason| (arena, reason));
-                let near = (near.0, part(near.1)?);
-                let far = (far.0, part(far.1)?);
-                ToAgent::Map(MapArena { arena, near, far, silent })
+                let own = (own.0, part(own.1)?);
+                let peer = (peer.0, part(peer.1)?);
+                ToAgent::Map(MapArena { arena, own, peer, peer_polls })
             }
             Self::Clear { arena, line, ring } => ToAgent::Clear { arena, line, ring },
             Self::Unmap { arena } => ToAgent::Unmap { arena },

@@ -1,7 +1,7 @@
 //! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
 
 use super::ArenaRings;
-use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PartState, Side, State, TIMEOUT, pair_of};
+use super::{Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of};
 use crate::access::Account;
 use crate::control::Control;
 use crate::control::tables::{AttachmentEntry, Wait};
@@ -25,15 +25,16 @@ impl Control {
         listener: &Options,
     ) -> bool {
         let pair = pair_of(a, b);
-        let of_pair = |arena: &&Arena| arena.is_of(pair) && arena.state != State::Dead;
+        let of_pair = |arena: &&Arena| arena.is_of(pair) && arena.state != ArenaState::Dead;
         let last =
             self.arenas.arenas.values().filter(of_pair).map(|arena| arena.layout.len - arena.layout.rings);
-        let usual = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MOST_RINGS);
+        let usual = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MAX_RINGS);
         let wanted = usual.max(2 << to_a.max(to_b));
         let is_shared_fairly = wanted <= usual.max(2 << listener.send_log2.max(listener.recv_log2));
-        let apart = self.arenas.apart.contains(&pair);
+        let is_unreachable = self.arenas.unreachable.contains(&pair);
         let shareable = |attachment: Option<&AttachmentEntry>| attachment.is_some_and(|d| d.state.shareable);
-        let on_gpus = !apart && shareable(self.attachments.get(&a)) && shareable(self.attachments.get(&b));
+        let on_gpus =
+            !is_unreachable && shareable(self.attachments.get(&a)) && shareable(self.attachments.get(&b));
         // A part in GPU memory is a whole number of its pages.
         let layout = PartLayout::new(wanted);
         let len = if on_gpus { layout.len.div_ceil(GPU_PAGE) * GPU_PAGE } else { layout.len };
@@ -46,13 +47,13 @@ impl Control {
                 tracing::debug!(id = id.0, "no more ring memory for that user");
                 break;
             }
-            let (Some(near), Some(far)) = (attachment.regions.take(), attachment.regions.take()) else {
+            let (Some(own), Some(peer)) = (attachment.regions.take(), attachment.regions.take()) else {
                 attachment.uncount_memory(counted);
                 break;
             };
             sides.push(Side {
                 attachment: id,
-                regions: [near, far],
+                regions: [own, peer],
                 part: PartState::Wanted,
                 rings: Slab::new(layout.rings, wanted),
                 clearing: Vec::new(),
@@ -78,10 +79,10 @@ impl Control {
         };
         let id = self.arenas.made;
         self.arenas.made += 1;
-        let (state, connector) = (State::Parts, Some(a));
+        let (state, connector) = (ArenaState::Parts, Some(a));
         let arena = Arena { sides, state, on_gpus, layout, ends: 0, connector, is_shared_fairly };
         self.arenas.arenas.insert(id, arena);
-        self.look_after_arena(id);
+        self.start_arena_timer(id);
         if on_gpus {
             for attachment in [a, b] {
                 self.ask_agent(id, attachment, ToAgent::Provide { arena: id, len });
@@ -99,7 +100,7 @@ impl Control {
     }
 
     /// Has [`Control::handle_arena_timeout`] called after [`TIMEOUT`].
-    fn look_after_arena(&self, id: u32) {
+    fn start_arena_timer(&self, id: u32) {
         let messages = self.messages.clone();
         tokio::task::spawn_local(async move {
             tokio::time::sleep(TIMEOUT).await;
@@ -150,7 +151,7 @@ impl Control {
             return drop(tokio::task::spawn_blocking(move || drop(parts)));
         };
         match parts {
-            Ok(parts) if arena.state == State::Parts => {
+            Ok(parts) if arena.state == ArenaState::Parts => {
                 for (side, part) in arena.sides.iter_mut().zip(parts) {
                     side.part = PartState::Pinned(part);
                 }
@@ -164,7 +165,7 @@ impl Control {
     /// All parts are there: both agents are to map them.
     fn map_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        arena.state = State::Mapping;
+        arena.state = ArenaState::Mapping;
         let part = |at: usize, own: bool| match &arena.sides[at].part {
             PartState::Gpu { .. } if own => Part::Own,
             PartState::Gpu { fd, len } => Part::Gpu { fd: fd.clone(), len: *len },
@@ -174,11 +175,15 @@ impl Control {
         };
         let maps = [0, 1].map(|at| {
             let side = &arena.sides[at];
-            let silent =
+            let peer_polls =
                 self.attachments.get(&arena.sides[1 - at].attachment).is_some_and(|d| d.state.polled);
-            let [near, far] = side.regions;
-            let map =
-                MapArena { arena: id, near: (near, part(at, true)), far: (far, part(1 - at, false)), silent };
+            let [own, peer] = side.regions;
+            let map = MapArena {
+                arena: id,
+                own: (own, part(at, true)),
+                peer: (peer, part(1 - at, false)),
+                peer_polls,
+            };
             (side.attachment, map)
         });
         for (attachment, map) in maps {
@@ -192,7 +197,7 @@ impl Control {
             FromAgent::Provided { arena: id, fd, len } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
                 let side = arena.side_of(attachment);
-                if arena.state != State::Parts || arena.sides[side].attachment != attachment {
+                if arena.state != ArenaState::Parts || arena.sides[side].attachment != attachment {
                     return;
                 }
                 if len < arena.layout.len {
@@ -206,12 +211,12 @@ impl Control {
             FromAgent::Mapped { arena: id } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
                 let side = arena.side_of(attachment);
-                if arena.state != State::Mapping || arena.sides[side].attachment != attachment {
+                if arena.state != ArenaState::Mapping || arena.sides[side].attachment != attachment {
                     return;
                 }
                 arena.sides[side].mapped = true;
                 if arena.sides.iter().all(|side| side.mapped) {
-                    arena.state = State::Ready;
+                    arena.state = ArenaState::Ready;
                     for side in &mut arena.sides {
                         // The descriptor has done its work, and would keep the memory of the dead.
                         if matches!(side.part, PartState::Gpu { .. }) {
@@ -234,19 +239,22 @@ impl Control {
     }
 
     pub(in crate::control) fn handle_arena_timeout(&mut self, id: u32) {
-        let late =
-            self.arenas.arenas.get(&id).is_some_and(|a| matches!(a.state, State::Parts | State::Mapping));
+        let late = self
+            .arenas
+            .arenas
+            .get(&id)
+            .is_some_and(|a| matches!(a.state, ArenaState::Parts | ArenaState::Mapping));
         if late {
             return self.fail_arena(id, "a process takes too long to map memory: it has stopped");
         }
         let is_unused =
-            |arena: &Arena| arena.state == State::Ready && arena.connector.is_some() && arena.ends == 0;
+            |arena: &Arena| arena.state == ArenaState::Ready && arena.connector.is_some() && arena.ends == 0;
         if !self.arenas.arenas.get(&id).is_some_and(is_unused) {
             return;
         }
         // Whoever waits for an accept finds it there. Without them it is nobody's but the owner's who is charged.
         if self.is_arena_awaited(id) {
-            self.look_after_arena(id);
+            self.start_arena_timer(id);
         } else {
             tracing::debug!(arena = id, "nobody has accepted a stream in it: taken back");
             self.bury_arena(id);
@@ -260,8 +268,8 @@ impl Control {
         [(one, other), (other, one)].into_iter().any(|(connector, listener)| {
             let requests = self.attachments.get(&connector).map(|attachment| attachment.requests.values());
             requests.into_iter().flatten().any(|waiting| match &waiting.what {
-                Wait::Queued { wish, .. } => {
-                    let at = self.peer.backlog_of(wish.ticket);
+                Wait::Queued { connect, .. } => {
+                    let at = self.peer.backlog_of(connect.ticket);
                     at.and_then(|at| self.peer_listeners.get(&at)).is_some_and(|at| at.0 == listener)
                 }
                 _ => false,
@@ -272,7 +280,7 @@ impl Control {
     /// An arena cannot be made: between GPUs another one in pinned memory is tried.
     fn fail_arena(&mut self, id: u32, reason: &str) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        if !matches!(arena.state, State::Parts | State::Mapping) {
+        if !matches!(arena.state, ArenaState::Parts | ArenaState::Mapping) {
             // Of one in use: a ring that cannot be cleared is not used again.
             tracing::warn!(arena = id, reason, "an agent could not do what it was asked");
             return;
@@ -281,7 +289,7 @@ impl Control {
         self.bury_arena(id);
         if on_gpus {
             tracing::warn!(?pair, reason, "no way between these GPUs' memories: rings in pinned host memory");
-            self.arenas.apart.push(pair);
+            self.arenas.unreachable.push(pair);
         } else {
             tracing::warn!(?pair, reason, "no memory for direct streams");
         }
@@ -291,7 +299,7 @@ impl Control {
     /// Takes an arena out of use; agents unmap it once no stream is left in it.
     fn bury_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        arena.state = State::Dead;
+        arena.state = ArenaState::Dead;
         if arena.ends > 0 {
             return;
         }
@@ -317,7 +325,8 @@ impl Control {
     fn leave_arena(&mut self, id: u32, attachment: AttachmentId) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let at = arena.side_of(attachment);
-        if arena.state != State::Dead || arena.sides[at].attachment != attachment || arena.sides[at].left {
+        if arena.state != ArenaState::Dead || arena.sides[at].attachment != attachment || arena.sides[at].left
+        {
             return;
         }
         arena.sides[at].left = true;
@@ -342,7 +351,7 @@ impl Control {
         let stay =
             |side: &Side| self.attachments.get(&side.attachment).is_some_and(|attachment| !attachment.ending);
         match arena.state {
-            State::Ready if both && arena.sides.iter().all(stay) => {
+            ArenaState::Ready if both && arena.sides.iter().all(stay) => {
                 let at = arena.side_of(attachment);
                 for (side, ring) in [(at, rings.recv), (1 - at, rings.send)] {
                     let side = &mut arena.sides[side];
@@ -362,7 +371,7 @@ impl Control {
                     }
                 }
             }
-            State::Dead if arena.ends == 0 => self.bury_arena(rings.arena),
+            ArenaState::Dead if arena.ends == 0 => self.bury_arena(rings.arena),
             _ => {}
         }
     }
@@ -379,7 +388,7 @@ impl Control {
             if let Some(account) = account {
                 account.give_memory(arena.sides[at].counted);
             }
-            let making = matches!(arena.state, State::Parts | State::Mapping);
+            let making = matches!(arena.state, ArenaState::Parts | ArenaState::Mapping);
             let pair = (arena.sides[0].attachment, arena.sides[1].attachment);
             let all_left = arena.sides.iter().all(|side| side.left);
             self.bury_arena(id);
@@ -390,6 +399,6 @@ impl Control {
                 self.retry_joins(pair, false);
             }
         }
-        self.arenas.apart.retain(|pair| pair.0 != attachment && pair.1 != attachment);
+        self.arenas.unreachable.retain(|pair| pair.0 != attachment && pair.1 != attachment);
     }
 }

@@ -19,7 +19,7 @@ impl Plane {
         let mut connect = Request::new(Op::Connect, 1, 1, 0);
         (connect.address, connect.options) = (to, PEER);
         let reply = self.ask(CLIENT, HostRequestId::new(0), connect);
-        while self.states() != [State::Ready] {
+        while self.states() != [ArenaState::Ready] {
             let message = self.inbox.recv().await;
             self.control.handle(message);
         }
@@ -34,7 +34,7 @@ impl Plane {
         }
     }
 
-    fn states(&self) -> Vec<State> {
+    fn states(&self) -> Vec<ArenaState> {
         self.control.arenas.arenas.values().map(|arena| arena.state).collect()
     }
 }
@@ -66,14 +66,14 @@ fn taken_back(shareable: bool) {
         for _ in 0..3 {
             plane.let_time_pass().await;
         }
-        assert_eq!(plane.states(), [State::Ready]);
+        assert_eq!(plane.states(), [ArenaState::Ready]);
         assert!(reply.try_recv().is_err());
         // It gives up. Another connect, which came before the time is over, would find the arena.
         plane
             .control
             .handle(Message::Abandon { attachment: CLIENT, id: RequestId::Host(HostRequestId::new(0)) });
         assert_ne!(reply.try_recv().expect("an answer at once").errno, 0);
-        assert_eq!(plane.states(), [State::Ready]);
+        assert_eq!(plane.states(), [ArenaState::Ready]);
         plane.let_time_pass().await;
         assert_eq!(plane.states(), []);
         assert_eq!((client.usage().ring_memory, server.usage().ring_memory), (0, 0));

@@ -8,7 +8,7 @@ use gpunet_abi::{Options, SockAddr};
 use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::mpsc;
 
-const SOCKETS: u32 = 2 * AT_ONCE as u32 + 20;
+const SOCKETS: u32 = 2 * SWEEP_BATCH as u32 + 20;
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
 const MANY: AttachmentId = AttachmentId(1);
 const OTHER: AttachmentId = AttachmentId(2);
@@ -32,7 +32,7 @@ fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {
         (accept.target, accept.target_generation) = (SOCKETS + n, 1);
         accept
     };
-    let waiting = (0..AT_ONCE as u32 + 20).map(|n| ask(0, 1 + n, accept(n)).1).collect();
+    let waiting = (0..SWEEP_BATCH as u32 + 20).map(|n| ask(0, 1 + n, accept(n)).1).collect();
     (plane, waiting)
 }
 
@@ -66,7 +66,7 @@ fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
                 plane.ask(MANY, HostRequestId::new(4000), bind).try_recv().expect("an answer at once");
             assert_eq!(refused.errno, why.errno() as u32);
             let turns = until(&mut plane, |plane| !plane.control.attachments.contains_key(&MANY)).await;
-            assert!(turns >= (SOCKETS as usize + waiting.len()) / AT_ONCE);
+            assert!(turns >= (SOCKETS as usize + waiting.len()) / SWEEP_BATCH);
             assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
             assert!(plane.control.attachments.contains_key(&OTHER));
             ended.recv().expect("told");
@@ -88,7 +88,7 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
             }
         }
         assert_eq!(closed, SOCKETS as usize);
-        assert_eq!(calls, 1 + (SOCKETS as usize + waiting.len()) / AT_ONCE);
+        assert_eq!(calls, 1 + (SOCKETS as usize + waiting.len()) / SWEEP_BATCH);
         assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
     });
 }

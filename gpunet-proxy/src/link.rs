@@ -5,7 +5,7 @@ use crate::model::attachment_state::{AttachmentState, Stats, Usage};
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{ANSWER_TIMEOUT, Answer, Message, send_to};
 use crate::runtime::Runtime;
-use crate::session::Session;
+use crate::session::ProgramSession;
 use crossbeam_channel::Receiver;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
@@ -23,7 +23,7 @@ pub(crate) enum Link {
     /// The proxy is in this process.
     Local { proxy: Arc<Runtime>, attachment: Arc<AttachmentState> },
     /// It is a daemon.
-    Remote(Arc<Session>),
+    Remote(Arc<ProgramSession>),
 }
 
 impl Link {

@@ -34,7 +34,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 /// One attachment's connection.
-pub(crate) struct Session {
+pub(crate) struct ProgramSession {
     socket: OwnedFd,
     /// Wakes the session's thread when a frame could not be sent at once.
     bell: OwnedFd,
@@ -68,13 +68,13 @@ enum Call {
     Usage(Sender<(Usage, Stats)>),
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for ProgramSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("over", &self.lock().over).finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl ProgramSession {
     /// Takes over a connection that was welcomed, and starts its thread.
     pub(crate) fn start(
         socket: OwnedFd,
@@ -282,7 +282,7 @@ impl Session {
                     let _ = done.send(Finished { closed, kept: kept as usize, more });
                 }
             }
-            ToProgram::UsageIs { call, usage, stats } => {
+            ToProgram::Usage { call, usage, stats } => {
                 let mut state = self.lock();
                 state.stats = stats.into();
                 if let Some(Call::Usage(done)) = state.calls.remove(&call) {
@@ -321,7 +321,7 @@ impl Session {
 }
 
 /// The session's thread ends: by return, or by a panic, after which nobody reads any more.
-struct Ended<'a>(&'a Session);
+struct Ended<'a>(&'a ProgramSession);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! What a client is, and what it may have.
 
-use super::outbox::{Asked, Outbox, agent_link};
-use super::{Desk, lock};
+use super::outbox::{AgentRequests, Outbox, agent_link};
+use super::{DaemonState, lock};
 use crate::access::{Account, Credentials, Limits};
 use crate::control::SLOT_BYTES;
 use crate::doorbell::one_for_each;
@@ -11,7 +11,7 @@ use crate::model::attachment_state::{
 use crate::model::config::Config;
 use crate::model::error::AttachError;
 use crate::region::shared_memory;
-use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish};
+use crate::wire::{AttachRequest, DaemonRepr, DeviceRepr, Sizes, ToProgram};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
 use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
@@ -39,16 +39,16 @@ impl Refusal {
 /// An attachment that was made, before its client knows.
 pub(super) struct Admitted {
     pub(super) attachment: Arc<AttachmentState>,
-    pub(super) asked: Asked,
+    pub(super) agent_requests: AgentRequests,
     pub(super) account: Arc<Account>,
     pub(super) welcome: ToProgram,
 }
 
-impl Desk {
+impl DaemonState {
     /// What this daemon says of itself.
-    pub(super) fn introduction(&self) -> DaemonIs {
+    pub(super) fn introduction(&self) -> DaemonRepr {
         let config = &self.proxy.config;
-        DaemonIs {
+        DaemonRepr {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shards: config.data_threads as u32,
@@ -73,21 +73,21 @@ impl Desk {
         &self,
         who: &Credentials,
         limits: Limits,
-        wish: Wish,
+        request: AttachRequest,
         dmabuf: Option<OwnedFd>,
         outbox: &Outbox,
     ) -> Result<Admitted, Refusal> {
         if self.proxy.messages.is_closed() {
             return Err(Refusal::new(Error::NetworkDown, "its proxy has stopped"));
         }
-        let geometry = self.geometry(&wish)?;
-        let card = card(&wish, &geometry, dmabuf)?;
-        let (polled, shareable, device) = match wish.device {
-            DeviceIs::Cpu => (false, false, "cpu".to_owned()),
-            DeviceIs::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
+        let geometry = self.geometry(&request)?;
+        let card = card(&request, &geometry, dmabuf)?;
+        let (polled, shareable, device) = match request.device {
+            DeviceRepr::Cpu => (false, false, "cpu".to_owned()),
+            DeviceRepr::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
                 (true, shareable, name.chars().filter(|c| !c.is_control()).collect())
             }
-            DeviceIs::Cuda { .. } => {
+            DeviceRepr::Cuda { .. } => {
                 return Err(Refusal::new(Error::InvalidArgument, "a device without a name"));
             }
         };
@@ -111,31 +111,31 @@ impl Desk {
                 format!("cannot make a doorbell: {error}; see the daemon's `ulimit -n`"),
             )
         })?;
-        let asked = Asked::default();
+        let agent_requests = AgentRequests::default();
         let attachment = Arc::new(AttachmentState {
             id: self.proxy.next_id(),
             memory,
             polled,
             shareable,
-            agent: agent_link(outbox.clone(), asked.clone()),
+            agent: agent_link(outbox.clone(), agent_requests.clone()),
             card,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
             doorbells,
             account: Some(account.clone()),
-            client: ClientInfo { pid: who.pid, uid: who.uid, command: printable(&wish.command), device },
+            client: ClientInfo { pid: who.pid, uid: who.uid, command: printable(&request.command), device },
             since: Instant::now(),
             _quota: Some(quota),
         });
         let welcome = ToProgram::Welcome { daemon: self.introduction(), geometry: Sizes::from(&geometry) };
-        Ok(Admitted { attachment, asked, account, welcome })
+        Ok(Admitted { attachment, agent_requests, account, welcome })
     }
 
     /// The sizes of an attachment, if they can be.
-    fn geometry(&self, wish: &Wish) -> Result<Geometry, Refusal> {
+    fn geometry(&self, request: &AttachRequest) -> Result<Geometry, Refusal> {
         let bad =
             |error: crate::model::config::BadConfig| Refusal::new(Error::InvalidArgument, error.to_string());
-        let &Wish { sockets, controls, shared_rings, device_rings, .. } = wish;
+        let &AttachRequest { sockets, controls, shared_rings, device_rings, .. } = request;
         let config = Config { sockets, controls, shared_rings, ..self.proxy.config.clone() };
         // The CPU device has none.
         let device_rings = Some(device_rings).filter(|&bytes| bytes > 0);
@@ -146,8 +146,12 @@ impl Desk {
 }
 
 /// How a network card reaches the client's device, if what it says can be.
-fn card(wish: &Wish, geometry: &Geometry, dmabuf: Option<OwnedFd>) -> Result<Option<CardMemory>, Refusal> {
-    let (Some(card), Some(fd)) = (wish.card, dmabuf) else { return Ok(None) };
+fn card(
+    request: &AttachRequest,
+    geometry: &Geometry,
+    dmabuf: Option<OwnedFd>,
+) -> Result<Option<CardMemory>, Refusal> {
+    let (Some(card), Some(fd)) = (request.card, dmabuf) else { return Ok(None) };
     let needed = DeviceLayout::new(geometry).len;
     let ends = [card.address.checked_add(card.len), card.offset.checked_add(card.len)];
     if geometry.device_rings == 0 || card.len < needed || ends.contains(&None) {

@@ -2,16 +2,16 @@
 //! attachment ends; what an attached client says is served here.
 
 mod greeting;
-mod leave;
+mod teardown;
 
-pub(super) use greeting::{Visit, serve};
+pub(super) use greeting::{PendingConnection, serve};
 
 use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
-use leave::Leave;
+use teardown::Teardown;
 
 use super::admit::Refusal;
-use super::outbox::{Asked, Out, Outbox};
-use super::{Desk, Order, ending, lock};
+use super::outbox::{AgentRequests, Outbox, Outgoing};
+use super::{DaemonState, Phase, ending, lock};
 use crate::access::{Account, Credentials};
 use crate::client_socket::ClientSocket;
 use crate::model::attachment_state::{Stats, Usage};
@@ -34,24 +34,24 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A hello comes at once, or not at all.
-const HELLO: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a descriptor may take to be taken. One that takes longer hangs in its user's hands, and the connection's end
 /// would not be heard meanwhile.
-const TAKE: Duration = Duration::from_secs(5);
+const DESCRIPTOR_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take to read what ends its connection.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Calls (usage, finish, reset, snapshot) that may come at once, in the time they bring, and how long
 /// each brings: the control plane looks at every socket for them.
-const BURST: Duration = Duration::from_millis(200);
-const CALL: Duration = Duration::from_millis(1);
+const CALL_BURST: Duration = Duration::from_millis(200);
+const CALL_INTERVAL: Duration = Duration::from_millis(1);
 /// Beyond two for each socket: calls without an answer, and requests to the client's agent.
-const MARGIN: usize = 1024;
+const UNANSWERED_MARGIN: usize = 1024;
 /// A piece of a snapshot.
-const PIECE: usize = MAX_FRAME - 1024;
+const SNAPSHOT_CHUNK: usize = MAX_FRAME - 1024;
 
 /// Why a client is cut.
 #[derive(Debug, thiserror::Error)]
-enum Cut {
+enum SessionError {
     #[error(transparent)]
     Frame(#[from] BadFrame),
     #[error(transparent)]
@@ -61,19 +61,20 @@ enum Cut {
 }
 
 /// What a client's agent was not asked for.
-const UNASKED: Cut = Cut::Breach("an answer of its agent that cannot be");
-const TOO_MANY: Cut = Cut::Breach("more requests without an answer than it has sockets for");
-const TWICE: Cut = Cut::Breach("two requests of one number");
+const UNEXPECTED: SessionError = SessionError::Breach("an answer of its agent that cannot be");
+const TOO_MANY: SessionError =
+    SessionError::Breach("more requests without an answer than it has sockets for");
+const TWICE: SessionError = SessionError::Breach("two requests of one number");
 
 /// A connection.
-struct Wire {
+struct ClientConnection {
     socket: AsyncFd<Arc<ClientSocket>>,
     buffer: Box<[u8]>,
     work: Arc<UserWork>,
     uid: u32,
 }
 
-impl Wire {
+impl ClientConnection {
     /// The next packet; `None` at the end.
     async fn recv(&mut self) -> io::Result<Option<Incoming>> {
         let buffer = &mut self.buffer;
@@ -84,19 +85,19 @@ impl Wire {
     /// user.
     async fn take<T: Send + 'static>(
         &self,
-        check: impl FnOnce(Packet) -> Result<T, Cut> + Send + 'static,
-    ) -> Result<T, Cut> {
+        check: impl FnOnce(Packet) -> Result<T, SessionError> + Send + 'static,
+    ) -> Result<T, SessionError> {
         if !self.socket.get_ref().takes_descriptors() {
-            return Err(Cut::Breach("a descriptor that it was not asked for"));
+            return Err(SessionError::Breach("a descriptor that it was not asked for"));
         }
         let socket = self.socket.get_ref().clone();
         let taken = self.work.run(self.uid, move || {
             let packet = wire::recv(socket.as_fd(), &mut vec![0; MAX_FRAME])?;
-            packet.ok_or(Cut::Breach("no frame")).and_then(check)
+            packet.ok_or(SessionError::Breach("no frame")).and_then(check)
         });
-        match timeout(TAKE, taken).await {
-            Ok(taken) => taken.unwrap_or(Err(Cut::Breach("nobody takes what it sends"))),
-            Err(_) => Err(Cut::Breach("a descriptor that takes too long")),
+        match timeout(DESCRIPTOR_TIMEOUT, taken).await {
+            Ok(taken) => taken.unwrap_or(Err(SessionError::Breach("nobody takes what it sends"))),
+            Err(_) => Err(SessionError::Breach("a descriptor that takes too long")),
         }
     }
 
@@ -108,7 +109,7 @@ impl Wire {
     async fn refuse(&self, refusal: Refusal) {
         let Refusal { errno, reason } = refusal;
         let bytes = wire::encode_first(&ToProgram::Refused { errno, reason });
-        let _ = timeout(LAST_WORDS, self.send(&bytes, &[])).await;
+        let _ = timeout(GOODBYE_TIMEOUT, self.send(&bytes, &[])).await;
     }
 }
 
@@ -121,9 +122,9 @@ fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
 }
 
 /// The handles that a client names, if they are no more than a frame has room for in an answer.
-fn few_handles(raw: &[i32]) -> Result<Vec<Handle>, Cut> {
+fn check_handles(raw: &[i32]) -> Result<Vec<Handle>, SessionError> {
     if raw.len() > MOST_HANDLES {
-        return Err(Cut::Breach("more handles than a call may name"));
+        return Err(SessionError::Breach("more handles than a call may name"));
     }
     Ok(wire::from_handles(raw))
 }
@@ -131,21 +132,21 @@ fn few_handles(raw: &[i32]) -> Result<Vec<Handle>, Cut> {
 /// Waits until another call may be made.
 async fn pace(next: &mut Instant) {
     let now = Instant::now();
-    *next = (*next).max(now.checked_sub(BURST).unwrap_or(now)) + CALL;
+    *next = (*next).max(now.checked_sub(CALL_BURST).unwrap_or(now)) + CALL_INTERVAL;
     if *next > now {
         sleep_until(*next).await;
     }
 }
 
 /// An attached client.
-struct Session {
-    desk: Arc<Desk>,
+struct DaemonSession {
+    daemon: Arc<DaemonState>,
     who: Credentials,
     account: Arc<Account>,
-    wire: Wire,
+    connection: ClientConnection,
     outbox: Outbox,
-    frames: mpsc::Receiver<Out>,
-    asked: Asked,
+    frames: mpsc::Receiver<Outgoing>,
+    agent_requests: AgentRequests,
     /// Requests whose answers have not left yet, and whether they were given up.
     requests: HashMap<HostRequestId, bool>,
     /// Calls whose answers have not left yet.
@@ -154,61 +155,61 @@ struct Session {
     paced: Instant,
     /// A reset is on its way to the control plane; another one would change nothing.
     resetting: Arc<AtomicBool>,
-    left: Leave,
+    teardown: Teardown,
 }
 
 /// What comes next for a session.
 enum Next {
     Read(io::Result<Option<Incoming>>),
-    Write(Option<Out>),
-    Order,
+    Write(Option<Outgoing>),
+    Phase,
 }
 
-impl Session {
-    async fn run(mut self, mut orders: watch::Receiver<Order>) {
+impl DaemonSession {
+    async fn run(mut self, mut phase: watch::Receiver<Phase>) {
         // It may have come while the client was told that it has attached.
-        if !matches!(*orders.borrow(), Order::Serve(_)) {
+        if !matches!(*phase.borrow(), Phase::Serve(_)) {
             return self.drain().await;
         }
         loop {
             let next = tokio::select! {
-                packet = self.wire.recv() => Next::Read(packet),
+                packet = self.connection.recv() => Next::Read(packet),
                 out = self.frames.recv() => Next::Write(out),
-                _ = orders.changed() => Next::Order,
+                _ = phase.changed() => Next::Phase,
             };
             let handled = match next {
                 Next::Read(Ok(Some(packet))) => tokio::select! {
                     handled = self.handle(packet) => match handled {
                         Ok(false) => Ok(()),
-                        Ok(true) => return self.detach(orders).await,
-                        Err(cut) => Err(cut),
+                        Ok(true) => return self.detach(phase).await,
+                        Err(error) => Err(error),
                     },
-                    () = ending(&mut orders) => return self.drain().await,
+                    () = ending(&mut phase) => return self.drain().await,
                 },
                 Next::Read(Ok(None)) => return self.gone(&"it has ended").await,
                 Next::Read(Err(error)) => Err(error.into()),
                 Next::Write(Some(out)) => tokio::select! {
-                    sent = self.write(out) => sent.map_err(Cut::from),
+                    sent = self.write(out) => sent.map_err(SessionError::from),
                     // Whether it reads or not.
-                    () = ending(&mut orders) => return self.drain().await,
+                    () = ending(&mut phase) => return self.drain().await,
                 },
                 // The session has a sender itself.
                 Next::Write(None) => Ok(()),
-                Next::Order if matches!(*orders.borrow_and_update(), Order::Serve(_)) => {
+                Next::Phase if matches!(*phase.borrow_and_update(), Phase::Serve(_)) => {
                     self.follow_rules();
                     Ok(())
                 }
-                Next::Order => return self.drain().await,
+                Next::Phase => return self.drain().await,
             };
-            if let Err(cut) = handled {
-                return self.gone(&cut).await;
+            if let Err(error) = handled {
+                return self.gone(&error).await;
             }
         }
     }
 
     /// Takes over limits that have changed.
     fn follow_rules(&self) {
-        match lock(&self.desk.access).limits_for(&self.who) {
+        match lock(&self.daemon.access).limits_for(&self.who) {
             Some(limits) => self.account.set_limits(limits),
             None => tracing::warn!(
                 uid = self.who.uid,
@@ -218,39 +219,40 @@ impl Session {
         }
     }
 
-    async fn write(&mut self, out: Out) -> io::Result<()> {
+    async fn write(&mut self, out: Outgoing) -> io::Result<()> {
         match &out.frame {
             ToProgram::Reply { id, .. } => drop(self.requests.remove(id)),
-            ToProgram::Finished { call, .. } | ToProgram::UsageIs { call, .. } => {
+            ToProgram::Finished { call, .. } | ToProgram::Usage { call, .. } => {
                 self.calls.remove(call);
             }
             _ => {}
         }
         debug_assert_eq!(out.frame.descriptors(), out.fds.len());
-        self.wire.send(&wire::encode(&out.frame), &out.fds).await
+        self.connection.send(&wire::encode(&out.frame), &out.fds).await
     }
 
     /// Refuses a request or call beyond those that may wait for an answer.
-    fn check_room(&self) -> Result<(), Cut> {
+    fn check_room(&self) -> Result<(), SessionError> {
         if self.requests.len() + self.calls.len() < self.limit { Ok(()) } else { Err(TOO_MANY) }
     }
 
     /// Notes a request that will be answered.
-    fn enter_request(&mut self, id: HostRequestId) -> Result<(), Cut> {
+    fn enter_request(&mut self, id: HostRequestId) -> Result<(), SessionError> {
         self.check_room()?;
         if self.requests.insert(id, false).is_none() { Ok(()) } else { Err(TWICE) }
     }
 
     /// Does what the client says; returns whether it wants to end.
-    async fn handle(&mut self, packet: Incoming) -> Result<bool, Cut> {
+    async fn handle(&mut self, packet: Incoming) -> Result<bool, SessionError> {
         let Incoming::Plain(packet) = packet else {
             return self.take_memory().await.map(|()| false);
         };
         let (frame, _) = wire::decode::<ToDaemon>(packet)?;
-        let (attachment, outbox) = (self.left.attachment.id, self.outbox.clone());
+        let (attachment, outbox) = (self.teardown.attachment.id, self.outbox.clone());
         let message = match frame {
             ToDaemon::Ask { id, request } => {
-                let request = from_bytes::<Request>(&request).ok_or(Cut::Breach("half a request"))?;
+                let request =
+                    from_bytes::<Request>(&request).ok_or(SessionError::Breach("half a request"))?;
                 self.enter_request(id)?;
                 let answer = Box::new(move |reply: &Reply| {
                     let reply = bytes_of(reply).to_vec();
@@ -272,7 +274,7 @@ impl Session {
                     let (closed, kept) = (wire::handles(&closed), kept as u64);
                     outbox.post(ToProgram::Finished { call, closed, kept, more }, Vec::new());
                 });
-                let fresh = few_handles(&fresh)?;
+                let fresh = check_handles(&fresh)?;
                 let (launch, policy) = (LaunchId(launch), policy.into());
                 Message::FinishLaunch { attachment, launch, policy, fresh, done }
             }
@@ -282,15 +284,15 @@ impl Session {
             }
             ToDaemon::Release { handles } => {
                 pace(&mut self.paced).await;
-                Message::Release { attachment, handles: few_handles(&handles)? }
+                Message::Release { attachment, handles: check_handles(&handles)? }
             }
             ToDaemon::Usage { call } => {
                 self.enter_call(call).await?;
-                let state = Arc::downgrade(&self.left.attachment);
+                let state = Arc::downgrade(&self.teardown.attachment);
                 let done = Box::new(move |usage: Usage| {
                     let Some(state) = state.upgrade() else { return };
                     let (usage, stats) = (usage.into(), state.totals.snapshot().into());
-                    outbox.post(ToProgram::UsageIs { call, usage, stats }, Vec::new());
+                    outbox.post(ToProgram::Usage { call, usage, stats }, Vec::new());
                 });
                 Message::Usage { attachment, done }
             }
@@ -300,7 +302,7 @@ impl Session {
                     return Ok(false);
                 }
                 pace(&mut self.paced).await;
-                let _ = self.desk.proxy.messages.send(Message::ResetAll { attachment });
+                let _ = self.daemon.proxy.messages.send(Message::ResetAll { attachment });
                 let resetting = self.resetting.clone();
                 // Answered after it.
                 Message::Usage {
@@ -309,33 +311,37 @@ impl Session {
                 }
             }
             ToDaemon::Agent(answer) => {
-                let answer = self.asked.check(answer, Vec::new()).ok_or(UNASKED)?;
+                let answer = self.agent_requests.check(answer, Vec::new()).ok_or(UNEXPECTED)?;
                 Message::Agent { attachment, answer }
             }
             ToDaemon::Detach => return Ok(true),
-            ToDaemon::Snapshot => return Err(Cut::Breach("only an admin looks")),
+            ToDaemon::Snapshot => return Err(SessionError::Breach("only an admin looks")),
             // One without its descriptor is no frame.
-            ToDaemon::Card => return Err(UNASKED),
+            ToDaemon::Card => return Err(UNEXPECTED),
         };
-        let _ = self.desk.proxy.messages.send(message);
+        let _ = self.daemon.proxy.messages.send(message);
         Ok(false)
     }
 
     /// Takes the memory that the client's agent provides.
-    async fn take_memory(&self) -> Result<(), Cut> {
-        let asked = self.asked.clone();
+    async fn take_memory(&self) -> Result<(), SessionError> {
+        let agent_requests = self.agent_requests.clone();
         let check = move |packet| {
             let (frame, fds) = wire::decode::<ToDaemon>(packet)?;
-            let ToDaemon::Agent(answer) = frame else { return Err(UNASKED) };
-            asked.check(answer, fds).ok_or(UNASKED)
+            let ToDaemon::Agent(answer) = frame else { return Err(UNEXPECTED) };
+            agent_requests.check(answer, fds).ok_or(UNEXPECTED)
         };
-        let answer = self.wire.take(check).await?;
-        let _ = self.desk.proxy.messages.send(Message::Agent { attachment: self.left.attachment.id, answer });
+        let answer = self.connection.take(check).await?;
+        let _ = self
+            .daemon
+            .proxy
+            .messages
+            .send(Message::Agent { attachment: self.teardown.attachment.id, answer });
         Ok(())
     }
 
     /// Notes a call that will be answered, and waits until it may be made.
-    async fn enter_call(&mut self, call: CallId) -> Result<(), Cut> {
+    async fn enter_call(&mut self, call: CallId) -> Result<(), SessionError> {
         self.check_room()?;
         if !self.calls.insert(call) {
             return Err(TWICE);
@@ -345,16 +351,16 @@ impl Session {
     }
 
     /// The client wants to end: closes everything in good order, and tells it.
-    async fn detach(mut self, mut orders: watch::Receiver<Order>) {
-        let before = self.left.attachment.totals.snapshot();
-        let mut done = self.left.detach(Error::Canceled);
+    async fn detach(mut self, mut phase: watch::Receiver<Phase>) {
+        let before = self.teardown.attachment.totals.snapshot();
+        let mut done = self.teardown.detach(Error::Canceled);
         tokio::select! {
             _ = &mut done => {
-                tracing::info!(id = self.left.attachment.id.0, pid = self.who.pid, "detached");
+                tracing::info!(id = self.teardown.attachment.id.0, pid = self.who.pid, "detached");
                 self.say_goodbye().await;
             }
             // Also while the client does not read.
-            () = ending(&mut orders) => self.finish_drain(before, done).await,
+            () = ending(&mut phase) => self.finish_drain(before, done).await,
             () = self.serve_agent() => self.gone(&"it ended while it was detached").await,
         }
     }
@@ -363,7 +369,7 @@ impl Session {
     async fn serve_agent(&mut self) {
         loop {
             tokio::select! {
-                packet = self.wire.recv() => match packet {
+                packet = self.connection.recv() => match packet {
                     Ok(Some(Incoming::WithDescriptors)) => {
                         // It lies there until it is taken.
                         if self.take_memory().await.is_err() {
@@ -372,10 +378,10 @@ impl Session {
                     }
                     Ok(Some(Incoming::Plain(packet))) => {
                         if let Ok((ToDaemon::Agent(answer), _)) = wire::decode(packet)
-                            && let Some(answer) = self.asked.check(answer, Vec::new())
+                            && let Some(answer) = self.agent_requests.check(answer, Vec::new())
                         {
-                            let attachment = self.left.attachment.id;
-                            let _ = self.desk.proxy.messages.send(Message::Agent { attachment, answer });
+                            let attachment = self.teardown.attachment.id;
+                            let _ = self.daemon.proxy.messages.send(Message::Agent { attachment, answer });
                         }
                     }
                     Ok(None) | Err(_) => return,
@@ -390,35 +396,35 @@ impl Session {
 
     /// Forgets the attachment, and then tells the client: what it had is its to take again.
     async fn say_goodbye(self) {
-        let stats = self.left.attachment.totals.snapshot().into();
-        self.left.forget().await;
+        let stats = self.teardown.attachment.totals.snapshot().into();
+        self.teardown.forget().await;
         let bytes = wire::encode(&ToProgram::Detached { stats });
-        let _ = timeout(LAST_WORDS, self.wire.send(&bytes, &[])).await;
+        let _ = timeout(GOODBYE_TIMEOUT, self.connection.send(&bytes, &[])).await;
     }
 
     /// The daemon wants to end.
     async fn drain(mut self) {
-        let before = self.left.attachment.totals.snapshot();
-        let done = self.left.detach(Error::NetworkDown);
+        let before = self.teardown.attachment.totals.snapshot();
+        let done = self.teardown.detach(Error::NetworkDown);
         self.finish_drain(before, done).await;
     }
 
     async fn finish_drain(mut self, before: Stats, done: oneshot::Receiver<()>) {
-        self.left.silence();
+        self.teardown.mark_down();
         let _ = done.await;
-        let after = self.left.attachment.totals.snapshot();
-        self.desk.count(after.undelivered - before.undelivered, after.opened.saturating_sub(after.closed));
+        let after = self.teardown.attachment.totals.snapshot();
+        self.daemon.count(after.undelivered - before.undelivered, after.opened.saturating_sub(after.closed));
         self.say_goodbye().await;
     }
 
     /// The client is gone, or is to go.
     async fn gone(mut self, why: &(dyn std::fmt::Display + Sync)) {
-        let client = &self.left.attachment.client;
-        tracing::info!(id = self.left.attachment.id.0, pid = client.pid, command = client.command, %why, "gone");
+        let client = &self.teardown.attachment.client;
+        tracing::info!(id = self.teardown.attachment.id.0, pid = client.pid, command = client.command, %why, "gone");
         // From here on the client, if it lives, is on its own.
-        self.wire.socket.get_ref().shut_down();
-        self.left.leave_alone();
-        let _ = self.left.gone().await;
-        self.left.forget().await;
+        self.connection.socket.get_ref().shut_down();
+        self.teardown.stop_heartbeat();
+        let _ = self.teardown.gone().await;
+        self.teardown.forget().await;
     }
 }

@@ -3,7 +3,7 @@
 use crate::model::error::DaemonError;
 use crate::model::message::ANSWER_TIMEOUT;
 use crate::model::snapshot::Snapshot;
-use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram, Want};
+use crate::wire::{self, BadFrame, DaemonRepr, Hello, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
@@ -24,9 +24,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects, says what is wanted, and waits for the answer. `card` is the dma-buf of an attachment that has one.
-    pub(crate) fn open(path: &Path, want: &Want, card: Option<BorrowedFd<'_>>) -> Result<Self, DaemonError> {
+    pub(crate) fn open(
+        path: &Path,
+        hello: &Hello,
+        card: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, DaemonError> {
         let socket = reach(path)?;
-        let (mut answer, mut fds) = ask(path, &socket, &wire::encode_first(want), &[])?;
+        let (mut answer, mut fds) = ask(path, &socket, &wire::encode_first(hello), &[])?;
         if let (ToProgram::SendCard, Some(card)) = (&answer, card) {
             (answer, fds) = ask(path, &socket, &wire::encode(&ToDaemon::Card), &[card])?;
         }
@@ -34,8 +38,8 @@ impl Connection {
     }
 
     /// Connects for something that is answered with what the daemon is.
-    pub(crate) fn ready(path: &Path, want: &Want) -> Result<(OwnedFd, DaemonIs), DaemonError> {
-        let connection = Self::open(path, want, None)?;
+    pub(crate) fn ready(path: &Path, hello: &Hello) -> Result<(OwnedFd, DaemonRepr), DaemonError> {
+        let connection = Self::open(path, hello, None)?;
         match connection.answer {
             ToProgram::Ready(daemon) => Ok((connection.socket, daemon)),
             other => Err(DaemonError::Strange { path: path.to_owned(), what: format!("it said {other:?}") }),
@@ -109,7 +113,7 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
 /// # Errors
 /// The system's; with the daemon's words when it refuses.
 pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    let (socket, _) = Connection::ready(path, &Want::Admin)?;
+    let (socket, _) = Connection::ready(path, &Hello::Admin)?;
     wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
     let mut bytes = Vec::new();
     loop {

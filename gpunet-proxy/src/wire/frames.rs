@@ -16,32 +16,32 @@ use std::sync::Arc;
 
 /// The first frame of a program: what the connection is for.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Want {
+pub(crate) enum Hello {
     /// Is there a daemon, and would it take this program? The answer ends the connection.
     Probe,
     /// An attachment.
-    Attach(Wish),
+    Attach(AttachRequest),
     /// To look, and to touch nothing.
     Admin,
 }
 
 /// The attachment that a program wants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Wish {
+pub(crate) struct AttachRequest {
     pub(crate) sockets: u32,
     pub(crate) controls: u32,
     pub(crate) shared_rings: u64,
     pub(crate) device_rings: u64,
-    pub(crate) device: DeviceIs,
+    pub(crate) device: DeviceRepr,
     /// What the program is called; for people.
     pub(crate) command: String,
     /// The device's own memory as a network card reaches it; its dma-buf follows when the daemon asks for it.
-    pub(crate) card: Option<CardIs>,
+    pub(crate) card: Option<CardRepr>,
 }
 
 /// The device that is attached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum DeviceIs {
+pub(crate) enum DeviceRepr {
     Cpu,
     Cuda {
         name: String,
@@ -53,7 +53,7 @@ pub(crate) enum DeviceIs {
 
 /// Where in its dma-buf, and at which address of the device, the device's own memory is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct CardIs {
+pub(crate) struct CardRepr {
     pub(crate) address: u64,
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -66,7 +66,7 @@ pub(crate) enum ToDaemon {
     FinishLaunch {
         call: CallId,
         launch: u32,
-        policy: Policy,
+        policy: PolicyRepr,
         fresh: Vec<i32>,
     },
     AbortLaunch {
@@ -99,7 +99,7 @@ pub(crate) enum ToDaemon {
 
 /// [`FinishPolicy`] on its way.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum Policy {
+pub(crate) enum PolicyRepr {
     Keep,
     Close,
     Reset,
@@ -138,10 +138,10 @@ pub(crate) enum ToProgram {
         reason: String,
     },
     /// To a probe and an admin.
-    Ready(DaemonIs),
+    Ready(DaemonRepr),
     /// To who attaches; with the region and the data threads' doorbells.
     Welcome {
-        daemon: DaemonIs,
+        daemon: DaemonRepr,
         geometry: Sizes,
     },
     Finished {
@@ -150,10 +150,10 @@ pub(crate) enum ToProgram {
         kept: u64,
         more: bool,
     },
-    UsageIs {
+    Usage {
         call: CallId,
-        usage: UsageIs,
-        stats: StatsAre,
+        usage: UsageRepr,
+        stats: StatsRepr,
     },
     /// The bytes of a `Reply`.
     Reply {
@@ -163,7 +163,7 @@ pub(crate) enum ToProgram {
     },
     /// The attachment is over, because the program or the daemon wants it. Nothing follows.
     Detached {
-        stats: StatsAre,
+        stats: StatsRepr,
     },
     Agent(AgentRequest),
     /// A piece of a snapshot.
@@ -177,7 +177,7 @@ pub(crate) enum ToProgram {
 
 /// What a daemon says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct DaemonIs {
+pub(crate) struct DaemonRepr {
     pub(crate) pid: u32,
     pub(crate) version: String,
     pub(crate) shards: u32,
@@ -197,7 +197,7 @@ pub(crate) struct Sizes {
 
 /// [`Usage`] on its way.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct UsageIs {
+pub(crate) struct UsageRepr {
     pub(crate) sockets: u64,
     pub(crate) requests: u64,
     pub(crate) ring_bytes: u64,
@@ -206,7 +206,7 @@ pub(crate) struct UsageIs {
 
 /// [`Stats`] on their way.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct StatsAre {
+pub(crate) struct StatsRepr {
     pub(crate) opened: u64,
     pub(crate) closed: u64,
     pub(crate) undelivered: u64,
@@ -222,8 +222,8 @@ pub(crate) enum AgentRequest {
     /// The descriptors of the near part, then of the far part, if they have any.
     Map {
         arena: u32,
-        own: (u8, PartIs),
-        peer: (u8, PartIs),
+        own: (u8, PartRepr),
+        peer: (u8, PartRepr),
         peer_polls: bool,
     },
     Clear {
@@ -238,7 +238,7 @@ pub(crate) enum AgentRequest {
 
 /// [`Part`] on its way.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum PartIs {
+pub(crate) enum PartRepr {
     Own,
     Pinned,
     Gpu { len: u64 },
@@ -254,7 +254,7 @@ pub(crate) fn from_handles(raw: &[i32]) -> Vec<Handle> {
     raw.iter().filter_map(|&raw| Handle::from_raw(raw)).collect()
 }
 
-impl Frame for Want {
+impl Frame for Hello {
     fn descriptors(&self) -> usize {
         0
     }
@@ -276,7 +276,7 @@ impl Frame for ToProgram {
     }
 }
 
-impl PartIs {
+impl PartRepr {
     const fn descriptors(self) -> usize {
         match self {
             Self::Own => 0,
@@ -308,9 +308,9 @@ impl AgentRequest {
         match request {
             ToAgent::Provide { arena, len } => (Self::Provide { arena, len }, Vec::new()),
             ToAgent::Map(MapArena { arena, own, peer, peer_polls }) => {
-                let ((near_is, near_fd), (far_is, far_fd)) = (PartIs::of(own.1), PartIs::of(peer.1));
-                let fds = near_fd.into_iter().chain(far_fd).collect();
-                (Self::Map { arena, own: (own.0, near_is), peer: (peer.0, far_is), peer_polls }, fds)
+                let ((own_repr, own_fd), (peer_repr, peer_fd)) = (PartRepr::of(own.1), PartRepr::of(peer.1));
+                let fds = own_fd.into_iter().chain(peer_fd).collect();
+                (Self::Map { arena, own: (own.0, own_repr), peer: (peer.0, peer_repr), peer_polls }, fds)
             }
             ToAgent::Clear { arena, line, ring } => (Self::Clear { arena, line, ring }, Vec::new()),
             ToAgent::Unmap { arena } => (Self::Unmap { arena }, Vec::new()),
@@ -323,7 +323,7 @@ impl AgentRequest {
         Ok(match self {
             Self::Provide { arena, len } => ToAgent::Provide { arena, len },
             Self::Map { arena, own, peer, peer_polls } => {
-                let mut part = |is: PartIs| is.part(&mut fds).map_err(|reason| (arena, reason));
+                let mut part = |is: PartRepr| is.part(&mut fds).map_err(|reason| (arena, reason));
                 let own = (own.0, part(own.1)?);
                 let peer = (peer.0, part(peer.1)?);
                 ToAgent::Map(MapArena { arena, own, peer, peer_polls })
@@ -334,7 +334,7 @@ impl AgentRequest {
     }
 }
 
-impl From<FinishPolicy> for Policy {
+impl From<FinishPolicy> for PolicyRepr {
     fn from(policy: FinishPolicy) -> Self {
         match policy {
             FinishPolicy::Keep => Self::Keep,
@@ -344,12 +344,12 @@ impl From<FinishPolicy> for Policy {
     }
 }
 
-impl From<Policy> for FinishPolicy {
-    fn from(policy: Policy) -> Self {
+impl From<PolicyRepr> for FinishPolicy {
+    fn from(policy: PolicyRepr) -> Self {
         match policy {
-            Policy::Keep => Self::Keep,
-            Policy::Close => Self::Close,
-            Policy::Reset => Self::Reset,
+            PolicyRepr::Keep => Self::Keep,
+            PolicyRepr::Close => Self::Close,
+            PolicyRepr::Reset => Self::Reset,
         }
     }
 }
@@ -361,16 +361,16 @@ impl From<&Geometry> for Sizes {
     }
 }
 
-impl From<Usage> for UsageIs {
+impl From<Usage> for UsageRepr {
     fn from(usage: Usage) -> Self {
         let Usage { ring_bytes, free_ring_bytes, .. } = usage;
         Self { sockets: usage.sockets as u64, requests: usage.requests as u64, ring_bytes, free_ring_bytes }
     }
 }
 
-impl From<UsageIs> for Usage {
-    fn from(usage: UsageIs) -> Self {
-        let UsageIs { ring_bytes, free_ring_bytes, .. } = usage;
+impl From<UsageRepr> for Usage {
+    fn from(usage: UsageRepr) -> Self {
+        let UsageRepr { ring_bytes, free_ring_bytes, .. } = usage;
         Self {
             sockets: usage.sockets as usize,
             requests: usage.requests as usize,
@@ -380,14 +380,14 @@ impl From<UsageIs> for Usage {
     }
 }
 
-impl From<Stats> for StatsAre {
+impl From<Stats> for StatsRepr {
     fn from(Stats { opened, closed, undelivered }: Stats) -> Self {
         Self { opened, closed, undelivered }
     }
 }
 
-impl From<StatsAre> for Stats {
-    fn from(StatsAre { opened, closed, undelivered }: StatsAre) -> Self {
+impl From<StatsRepr> for Stats {
+    fn from(StatsRepr { opened, closed, undelivered }: StatsRepr) -> Self {
         Self { opened, closed, undelivered }
     }
 }

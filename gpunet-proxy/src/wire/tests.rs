@@ -82,14 +82,14 @@ fn what_follows_a_frame_makes_it_garbage() {
 
 #[test]
 fn another_version_is_told_from_garbage() {
-    let mut bytes = encode_first(&Want::Probe);
-    assert!(matches!(decode_first::<Want>(packet(bytes.clone())), Ok((Want::Probe, _))));
+    let mut bytes = encode_first(&Hello::Probe);
+    assert!(matches!(decode_first::<Hello>(packet(bytes.clone())), Ok((Hello::Probe, _))));
     bytes[4] = 9;
     bytes.truncate(8);
-    assert!(matches!(decode_first::<Want>(packet(bytes.clone())), Err(BadFrame::Version(9))));
+    assert!(matches!(decode_first::<Hello>(packet(bytes.clone())), Err(BadFrame::Version(9))));
     bytes[0] = 9;
-    assert!(matches!(decode_first::<Want>(packet(bytes)), Err(BadFrame::Magic)));
-    assert!(matches!(decode_first::<Want>(packet(vec![1, 2])), Err(BadFrame::Magic)));
+    assert!(matches!(decode_first::<Hello>(packet(bytes)), Err(BadFrame::Magic)));
+    assert!(matches!(decode_first::<Hello>(packet(vec![1, 2])), Err(BadFrame::Magic)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How an attachment ends, whatever its connection ends with.
 
 use super::answer_to;
-use crate::daemon::Desk;
+use crate::daemon::DaemonState;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::Message;
 use gpunet_abi::Error;
@@ -9,33 +9,33 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// The end of an attachment. Dropped before it was forgotten, it does what is left to do.
-pub(super) struct Leave {
-    pub(super) desk: Arc<Desk>,
+pub(super) struct Teardown {
+    pub(super) daemon: Arc<DaemonState>,
     pub(super) attachment: Arc<AttachmentState>,
     pub(super) forgotten: bool,
 }
 
-impl Leave {
-    pub(super) fn new(desk: Arc<Desk>, attachment: Arc<AttachmentState>) -> Self {
-        Self { desk, attachment, forgotten: false }
+impl Teardown {
+    pub(super) fn new(daemon: Arc<DaemonState>, attachment: Arc<AttachmentState>) -> Self {
+        Self { daemon, attachment, forgotten: false }
     }
 
     /// No more signs of life, and no word that there will be none: of a process that was killed the GPU's
     /// kernels run on for a moment, and one that is told closes its streams, which its peers would take for
     /// an end in good order. A process that lives sees the end of its connection.
-    pub(super) fn leave_alone(&self) {
-        self.desk.proxy.heart.remove(self.attachment.id);
+    pub(super) fn stop_heartbeat(&self) {
+        self.daemon.proxy.heart.remove(self.attachment.id);
     }
 
     /// No more signs of life: its devices report ENETDOWN.
-    pub(super) fn silence(&mut self) {
-        self.desk.proxy.heart.remove(self.attachment.id);
+    pub(super) fn mark_down(&mut self) {
+        self.daemon.proxy.heart.remove(self.attachment.id);
         self.attachment.memory.beat_down();
     }
 
     pub(super) fn detach(&mut self, why: Error) -> oneshot::Receiver<()> {
         let (done, wait) = oneshot::channel();
-        let _ = self.desk.proxy.messages.send(Message::Detach {
+        let _ = self.daemon.proxy.messages.send(Message::Detach {
             attachment: self.attachment.id,
             why,
             done: answer_to(done),
@@ -47,7 +47,7 @@ impl Leave {
         self.forgotten = true;
         let (done, wait) = oneshot::channel();
         let _ = self
-            .desk
+            .daemon
             .proxy
             .messages
             .send(Message::Gone { attachment: self.attachment.id, done: answer_to(done) });
@@ -57,7 +57,7 @@ impl Leave {
     /// The proxy knows nothing of it any more.
     pub(super) async fn forget(mut self) {
         self.forgotten = true;
-        self.desk.proxy.heart.remove(self.attachment.id);
+        self.daemon.proxy.heart.remove(self.attachment.id);
         let attachment = self.attachment.clone();
         drop(self);
         // To give back hundreds of megabytes takes a while.
@@ -65,10 +65,10 @@ impl Leave {
     }
 }
 
-impl Drop for Leave {
+impl Drop for Teardown {
     fn drop(&mut self) {
         if !self.forgotten {
-            self.leave_alone();
+            self.stop_heartbeat();
             drop(self.gone());
         }
     }

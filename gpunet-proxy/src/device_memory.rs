@@ -255,7 +255,7 @@ impl DeviceBuffer {
         self.memory.len()
     }
 
-    /// Says whether it has no bytes.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -74,7 +74,7 @@ impl Heart {
         self.lock().attachments.retain(|attachment| attachment.id != id);
     }
 
-    /// Says whether all workers have taken a turn within that time.
+    /// Returns whether all workers have taken a turn within that time.
     pub(crate) fn beats(&self, within: Duration) -> bool {
         let state = self.lock();
         !state.stop && state.beaten.is_none_or(|at| at.elapsed() <= within)

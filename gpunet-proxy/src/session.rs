@@ -192,7 +192,7 @@ impl ProgramSession {
         }
     }
 
-    /// Sends what waits to be sent; says whether nothing is left.
+    /// Sends what waits to be sent; returns whether nothing is left.
     fn flush(&self, state: &mut State) -> bool {
         while let Some((bytes, fd)) = state.outgoing.front() {
             let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();

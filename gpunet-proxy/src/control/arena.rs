@@ -201,7 +201,7 @@ impl Arenas {
         if pending { Taken::Pending } else { Taken::None }
     }
 
-    /// Says whether [`Arenas::take`] would find rings.
+    /// Returns whether [`Arenas::take`] would find rings.
     pub(super) fn room_for(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Room {
         match self.take(a, b, to_a, to_b) {
             Taken::Pending => Room::Pending,
@@ -229,7 +229,7 @@ impl Arenas {
         self.arenas.get(&arena).map(|arena| arena.layout)
     }
 
-    /// Says whether an arena lies in GPU memory.
+    /// Returns whether an arena lies in GPU memory.
     pub(super) fn is_on_gpus(&self, arena: u32) -> bool {
         self.arenas.get(&arena).is_some_and(|arena| arena.on_gpus)
     }

@@ -69,7 +69,7 @@ impl Control {
         }
     }
 
-    /// Keeps a connect until there is ring memory for it, if more is being made; says whether it did.
+    /// Keeps a connect until there is ring memory for it, if more is being made; returns whether it did.
     pub(super) fn defer(
         &mut self,
         attachment_id: AttachmentId,
@@ -92,7 +92,7 @@ impl Control {
 }
 
 impl AttachmentEntry {
-    /// Says whether two rings of these sizes (log2) can be had.
+    /// Returns whether two rings of these sizes (log2) can be had.
     fn has_room(&mut self, send: u8, recv: u8) -> bool {
         let rings = self.take_rings(SHARED, send, recv);
         if let Some(rings) = rings {

@@ -42,7 +42,7 @@ impl Join {
 
 impl Control {
     /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
-    /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
+    /// the backlog: so an accept that does not wait finds it, too. Returns whether it waits for that.
     pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
         let connector = connect.ticket.attachment;
         let Some(listener) = self.listener_at(connect.to).filter(|at| at.0 != connector) else {

@@ -202,7 +202,7 @@ impl Control {
         short
     }
 
-    /// Serves the first waiter, if a connection waits; says whether to go on.
+    /// Serves the first waiter, if a connection waits; returns whether to go on.
     fn serve_one(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
         let Some(attachment) = self.attachment(attachment_id) else { return false };
         let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return false };

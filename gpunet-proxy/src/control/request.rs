@@ -245,7 +245,7 @@ pub(super) fn bound_reply(attachment: &AttachmentEntry, slot: u32) -> Reply {
     reply
 }
 
-/// Says whether a socket whose transport option is `option` may use transport `which`.
+/// Returns whether a socket whose transport option is `option` may use transport `which`.
 pub(super) fn allowed(option: u8, which: TransportKind) -> bool {
     match TransportKind::from_raw(option) {
         Some(TransportKind::Auto) | None => true,

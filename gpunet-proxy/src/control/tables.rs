@@ -276,7 +276,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Says whether more ring memory is being made.
+    /// Returns whether more ring memory is being made.
     pub(super) const fn is_growing(&self) -> bool {
         self.growing
     }
@@ -291,7 +291,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Says whether the device can just have taken that slot: it is free, and the generation is the
+    /// Returns whether the device can just have taken that slot: it is free, and the generation is the
     /// one that follows its last. A request made of garbage hardly ever passes.
     pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
         self.slots.get(slot as usize).is_some_and(|entry| {
@@ -448,7 +448,7 @@ impl AttachmentEntry {
         self.state.memory.recycle(slot);
     }
 
-    /// Says whether a listener stands in that slot.
+    /// Returns whether a listener stands in that slot.
     pub(super) fn is_listener(&self, slot: u32) -> bool {
         matches!(self.slots[slot as usize].role, Role::Listener(_))
     }

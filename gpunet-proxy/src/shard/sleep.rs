@@ -27,7 +27,7 @@ impl Idle {
         Self { spin, yielder, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
     }
 
-    /// Spins for a moment. Says whether it did: where cores are few, and others want them, the thread should
+    /// Spins for a moment. Returns whether it did: where cores are few, and others want them, the thread should
     /// sleep.
     fn spin(&mut self) -> bool {
         match &mut self.yielder {

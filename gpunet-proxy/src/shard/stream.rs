@@ -190,7 +190,7 @@ impl DrivenStream {
         result
     }
 
-    /// Lets the transport move on; says whether ring memory was released.
+    /// Lets the transport move on; returns whether ring memory was released.
     fn turn(&mut self, state: &AttachmentState, slot: u32, now: u64) -> bool {
         let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
         let events = std::mem::take(&mut self.events);
@@ -200,7 +200,7 @@ impl DrivenStream {
         self.release(state, slot)
     }
 
-    /// Tells the device of ring memory that the transport has done with; says whether there was any.
+    /// Tells the device of ring memory that the transport has done with; returns whether there was any.
     fn release(&mut self, state: &AttachmentState, slot: u32) -> bool {
         match self.io.as_mut().map_or(0, |io| io.completed()) {
             0 => false,
@@ -212,7 +212,7 @@ impl DrivenStream {
         }
     }
 
-    /// Says whether [`DrivenStream::poll_transport`] is of use.
+    /// Returns whether [`DrivenStream::poll_transport`] is of use.
     pub(super) fn is_pollable(&self) -> bool {
         self.io.as_ref().is_some_and(|io| io.is_pollable())
     }

@@ -2,7 +2,8 @@
 //!
 //! An actor: it owns the tables of every attachment and changes them one message at a time. What
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
-//! a message. Files: `tables` (who owns which slot), `descriptor` (where a stream lies), `request`
+//! a message. Files: `tables` (what an attachment has), `slots` (its sockets), `pending` (its requests without an
+//! answer), `descriptor` (where a stream lies), `request`
 //! (what the device asks), `listener`, `handshake` (clients before an accept), `stream` (connecting,
 //! opening, closing), `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
 //! (what a finished launch, a detach or a dead process leaves), `rings` (their memory), `shortage` (what
@@ -16,6 +17,7 @@ mod handshake;
 mod join;
 mod listener;
 mod pair;
+mod pending;
 #[cfg(test)]
 mod plane;
 mod quota;
@@ -50,7 +52,7 @@ use std::time::{Duration, Instant};
 use tables::AttachmentEntry;
 
 /// Bytes that the control plane keeps for each socket slot of an attachment, in use or not.
-pub(crate) const SLOT_BYTES: u64 = size_of::<tables::Slot>() as u64;
+pub(crate) const SLOT_BYTES: u64 = size_of::<slots::Slot>() as u64;
 
 /// How the control plane reaches a data thread.
 #[derive(Clone)]

@@ -5,7 +5,8 @@
 //! meanwhile than there is waits: connects as requests that are looked at again, accepts in their queue.
 
 use super::Control;
-use super::tables::{AttachmentEntry, Wait};
+use super::pending::Wait;
+use super::tables::AttachmentEntry;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::Message;
 use crate::region::first_rings;

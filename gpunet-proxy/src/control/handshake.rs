@@ -8,7 +8,8 @@
 
 use super::Control;
 use super::shortage::Shortage;
-use super::tables::{AttachmentEntry, Backlog, ListenerEntry, Role};
+use super::slots::Role;
+use super::tables::{AttachmentEntry, Backlog, ListenerEntry};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;

@@ -7,8 +7,10 @@
 use super::Control;
 use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
 use super::pair::{Meeting, ring_sizes};
+use super::pending::Wait;
 use super::request::allowed;
-use super::tables::{Role, StreamMemory, Wait, Waiter};
+use super::slots::Role;
+use super::tables::{StreamMemory, Waiter};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};

@@ -2,9 +2,11 @@
 
 use super::Control;
 use super::handshake::Handshakes;
+use super::pending::Wait;
 use super::request::bound_reply;
 use super::shortage::Shortage;
-use super::tables::{Backlog, ListenerEntry, Role, Wait, Waiter};
+use super::slots::Role;
+use super::tables::{Backlog, ListenerEntry, Waiter};
 use crate::control_queue::ControlSender;
 use crate::model::message::Message;
 use gpunet_abi::Error;

@@ -5,10 +5,10 @@
 //! of one device; `join` has those of two.
 
 use super::Control;
+use super::pending::{PendingRequest, Wait};
 use super::shortage::Shortage;
-use super::tables::{
-    AttachmentEntry, Partner, PendingRequest, Role, StreamEntry, StreamMemory, Wait, Waiter,
-};
+use super::slots::Role;
+use super::tables::{AttachmentEntry, Partner, StreamEntry, StreamMemory, Waiter};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;

@@ -1,7 +1,9 @@
 //! What the device asks for. Nothing it says is believed before it is checked.
 
 use super::Control;
-use super::tables::{AttachmentEntry, Role, Wait};
+use super::pending::Wait;
+use super::slots::Role;
+use super::tables::AttachmentEntry;
 use crate::model::message::Command;
 use gpunet_abi::control::{Op, Query, Reply, Request};
 use gpunet_abi::handle::MAX_GENERATION;

@@ -1,10 +1,57 @@
-//! The table of an attachment's socket slots.
+//! The socket slots of an attachment: what they are used for, how they are taken and given back.
 
-use super::tables::{Role, Slot};
+use super::tables::{AttachmentEntry, ListenerEntry, Partner, StreamEntry};
+use gpunet_abi::Handle;
+use gpunet_abi::handle::next_generation;
+use gpunet_abi::options::TransportKind;
+use gpunet_core::ids::LaunchId;
+use gpunet_core::transport::Bound;
+use std::net::SocketAddr;
 use std::ops::{Index, IndexMut};
+use std::time::Instant;
+use tracing::Span;
 
 /// Slots that are made together.
 const CHUNK: usize = 64;
+
+/// One socket slot.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    /// Whose socket it is; `None` if its launch left it for whoever comes.
+    pub(super) launch: Option<LaunchId>,
+    pub(super) role: Role,
+    /// When it was taken; `None` while it is free.
+    pub(super) since: Option<Instant>,
+    /// It is counted in its owner's account.
+    pub(super) counted: bool,
+    /// So many descriptors are counted for it there, beside those of streams.
+    pub(super) descriptors: u8,
+    /// Its socket is closed for a launch that has ended: it is not free again before the host says that
+    /// no running launch knows the handle.
+    pub(super) retiring: bool,
+    /// What the log says of its stream is said in here.
+    pub(super) span: Option<Span>,
+}
+
+/// What a slot is used for.
+#[derive(Default)]
+pub(super) enum Role {
+    /// In the recycling ring, or held by the device and not yet named in a request.
+    #[default]
+    Free,
+    /// An address was taken; no listen or connect yet.
+    Bound(Bound),
+    /// A listener.
+    Listener(Box<ListenerEntry>),
+    /// A connect or an accept is under way for it.
+    Opening,
+    /// A stream.
+    Stream(StreamEntry),
+    /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
+    /// the host releases them.
+    Retired(Option<StreamEntry>),
+}
 
 /// All slots of an attachment. Only those exist that were used, and their neighbours: an attachment may ask for many and use
 /// few, and what it asks for costs nothing.
@@ -76,6 +123,126 @@ impl Index<usize> for Slots {
 impl IndexMut<usize> for Slots {
     fn index_mut(&mut self, slot: usize) -> &mut Slot {
         self.get_mut(slot).expect("a slot of this attachment")
+    }
+}
+
+impl AttachmentEntry {
+    /// Returns whether the device can just have taken that slot: it is free, and the generation is the
+    /// one that follows its last. A request made of garbage hardly ever passes.
+    pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|entry| {
+            matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
+        })
+    }
+
+    /// Takes back a slot for which nothing was opened.
+    pub(super) fn refuse_slot(&mut self, slot: u32, generation: u32) {
+        if self.is_fresh(slot, generation) {
+            self.slots[slot as usize].generation = generation;
+            self.recycle(slot);
+        }
+    }
+
+    /// Retires a slot for which gsocket was called and nothing else; returns whether it is one.
+    pub(super) fn retire_fresh(&mut self, socket: Handle) -> bool {
+        if !self.is_fresh(socket.slot(), socket.generation()) {
+            return false;
+        }
+        let entry = &mut self.slots[socket.slot() as usize];
+        (entry.generation, entry.launch, entry.retiring) = (socket.generation(), None, true);
+        entry.role = Role::Retired(None);
+        entry.since = Some(Instant::now());
+        self.used += 1;
+        true
+    }
+
+    /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
+    /// end on this device, which polls the words of this slot.
+    pub(super) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
+        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
+        let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
+        let other = other.and_then(|partner| {
+            retiring(partner.slot).filter(|entry| entry.generation == partner.generation)
+        });
+        retiring(slot).is_some() || other.is_some()
+    }
+
+    /// The retired stream that is this end, on this device.
+    pub(super) fn retired(&self, end: Partner) -> Option<StreamEntry> {
+        let entry = self.slots.get(end.slot as usize)?;
+        match entry.role {
+            Role::Retired(stream)
+                if end.attachment == self.state.id && entry.generation == end.generation =>
+            {
+                stream
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether all slots are in use.
+    pub(super) fn is_full(&self) -> bool {
+        self.used == self.slots.len()
+    }
+
+    /// Marks a slot as being opened for that generation and launch.
+    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: LaunchId) -> Role {
+        let entry = &mut self.slots[slot as usize];
+        (entry.generation, entry.launch) = (generation, Some(launch));
+        std::mem::replace(&mut entry.role, Role::Opening)
+    }
+
+    /// Opens the span of a new stream.
+    pub(super) fn enter_span(
+        &mut self,
+        slot: u32,
+        kind: TransportKind,
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Span {
+        let (client, process) = (self.state.id.0, self.state.client.pid);
+        let (local, peer) = addrs;
+        // Shown wherever a warning is: what it is about stands here.
+        let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
+        span.in_scope(|| tracing::debug!("open"));
+        self.slots[slot as usize].span = Some(span.clone());
+        span
+    }
+
+    /// Says that a stream closed before its peer had so many bytes.
+    pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
+        let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
+        if let (Some(span), true) = (span, undelivered > 0) {
+            span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
+        }
+    }
+
+    /// Makes a slot without rings free again, or retires it.
+    pub(super) fn recycle(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
+        if entry.retiring {
+            entry.role = Role::Retired(None);
+            return;
+        }
+        entry.role = Role::Free;
+        if entry.since.take().is_some() {
+            self.used -= 1;
+        }
+        if let Some(span) = entry.span.take() {
+            span.in_scope(|| tracing::debug!("closed"));
+        }
+        if let (Some(account), true) = (&self.state.account, std::mem::take(&mut entry.counted)) {
+            account.give_socket();
+        }
+        let descriptors = std::mem::take(&mut entry.descriptors);
+        if descriptors > 0 {
+            self.give_descriptors(descriptors.into());
+        }
+        self.state.memory.recycle(slot);
+    }
+
+    /// Returns whether a listener stands in that slot.
+    pub(super) fn is_listener(&self, slot: u32) -> bool {
+        matches!(self.slots[slot as usize].role, Role::Listener(_))
     }
 }
 

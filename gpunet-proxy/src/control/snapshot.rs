@@ -2,7 +2,8 @@
 
 use super::Control;
 use super::arena::Arenas;
-use super::tables::{AttachmentEntry, Role, Slot, StreamEntry, StreamMemory};
+use super::slots::{Role, Slot};
+use super::tables::{AttachmentEntry, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
 use gpunet_abi::options::TransportKind;

@@ -1,8 +1,10 @@
 //! Streams: connecting, opening, closing.
 
 use super::Control;
+use super::pending::Wait;
 use super::request::allowed;
-use super::tables::{Partner, Role, StreamEntry, StreamMemory, Wait};
+use super::slots::Role;
+use super::tables::{Partner, StreamEntry, StreamMemory};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;

@@ -1,30 +1,27 @@
-//! Who owns which slot, ring and control request of an attachment.
+//! What the control plane keeps for an attachment, a listener and a stream.
 
 use super::arena::{ArenaRings, Regions};
 use super::handshake::Handshakes;
 use super::shortage::{LOG_INTERVAL, Shortage, Topic};
+use super::pending::PendingRequest;
 use super::slots::Slots;
 use crate::log_limiter::LogLimiter;
 use crate::model::attachment_state::{AttachmentState, Usage};
 use crate::model::message::{Answer, Done, Ring, Rings};
 use crate::region::first_rings;
-use gpunet_abi::control::{Reply, Request};
-use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::place::DEVICE;
-use gpunet_abi::{Error, Handle};
 use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId};
-use gpunet_core::line::{Line, Place};
+use gpunet_core::line::Line;
 use gpunet_core::slab::Slab;
-use gpunet_core::transport::{Bound, Connect, Listen};
+use gpunet_core::transport::{Bound, Listen};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot};
+use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tracing::Span;
 
 /// One attachment.
 pub(super) struct AttachmentEntry {
@@ -80,45 +77,6 @@ pub(super) struct Delivering {
     pub(super) timeout: JoinHandle<()>,
     /// No stream is left in slots before this one.
     pub(super) from: u32,
-}
-
-/// One socket slot.
-#[derive(Default)]
-pub(super) struct Slot {
-    pub(super) generation: u32,
-    /// Whose socket it is; `None` if its launch left it for whoever comes.
-    pub(super) launch: Option<LaunchId>,
-    pub(super) role: Role,
-    /// When it was taken; `None` while it is free.
-    pub(super) since: Option<Instant>,
-    /// It is counted in its owner's account.
-    pub(super) counted: bool,
-    /// So many descriptors are counted for it there, beside those of streams.
-    pub(super) descriptors: u8,
-    /// Its socket is closed for a launch that has ended: it is not free again before the host says that
-    /// no running launch knows the handle.
-    pub(super) retiring: bool,
-    /// What the log says of its stream is said in here.
-    pub(super) span: Option<Span>,
-}
-
-/// What a slot is used for.
-#[derive(Default)]
-pub(super) enum Role {
-    /// In the recycling ring, or held by the device and not yet named in a request.
-    #[default]
-    Free,
-    /// An address was taken; no listen or connect yet.
-    Bound(Bound),
-    /// A listener.
-    Listener(Box<ListenerEntry>),
-    /// A connect or an accept is under way for it.
-    Opening,
-    /// A stream.
-    Stream(StreamEntry),
-    /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
-    /// the host releases them.
-    Retired(Option<StreamEntry>),
 }
 
 /// A listener: one address, several transports.
@@ -198,30 +156,6 @@ pub(super) struct Partner {
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
-
-/// A request without an answer.
-pub(super) struct PendingRequest {
-    pub(super) launch: LaunchId,
-    pub(super) what: Wait,
-}
-
-/// What a request waits for.
-pub(super) enum Wait {
-    /// A connection at a listener.
-    Accept { listener: u32, place: Place },
-    /// A driven stream that is being opened. Dropping the sender gives it up; the attempt then says
-    /// when its rings are free.
-    Attempt { _stop: oneshot::Sender<()> },
-    /// A connect in a peer listener's backlog.
-    Queued { slot: u32, connect: Box<Connect> },
-    /// A connect or an accept that waits for memory that both attachments share.
-    Joining { join: u64 },
-    /// A connect for which there is no ring memory yet.
-    Deferred { request: Box<Request> },
-    /// A data thread's answer.
-    Query,
-}
-
 impl AttachmentEntry {
     pub(super) fn new(state: Arc<AttachmentState>) -> Self {
         let memory = &state.memory;
@@ -289,168 +223,6 @@ impl AttachmentEntry {
             ring_bytes: self.ring_bytes,
             free_ring_bytes: self.shared.free_bytes() + self.local.as_ref().map_or(0, Slab::free_bytes),
         }
-    }
-
-    /// Returns whether the device can just have taken that slot: it is free, and the generation is the
-    /// one that follows its last. A request made of garbage hardly ever passes.
-    pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
-        self.slots.get(slot as usize).is_some_and(|entry| {
-            matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
-        })
-    }
-
-    /// Takes back a slot for which nothing was opened.
-    pub(super) fn refuse_slot(&mut self, slot: u32, generation: u32) {
-        if self.is_fresh(slot, generation) {
-            self.slots[slot as usize].generation = generation;
-            self.recycle(slot);
-        }
-    }
-
-    /// Retires a slot for which gsocket was called and nothing else; returns whether it is one.
-    pub(super) fn retire_fresh(&mut self, socket: Handle) -> bool {
-        if !self.is_fresh(socket.slot(), socket.generation()) {
-            return false;
-        }
-        let entry = &mut self.slots[socket.slot() as usize];
-        (entry.generation, entry.launch, entry.retiring) = (socket.generation(), None, true);
-        entry.role = Role::Retired(None);
-        entry.since = Some(Instant::now());
-        self.used += 1;
-        true
-    }
-
-    /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
-    /// end on this device, which polls the words of this slot.
-    pub(super) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
-        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
-        let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
-        let other = other.and_then(|partner| {
-            retiring(partner.slot).filter(|entry| entry.generation == partner.generation)
-        });
-        retiring(slot).is_some() || other.is_some()
-    }
-
-    /// The retired stream that is this end, on this device.
-    pub(super) fn retired(&self, end: Partner) -> Option<StreamEntry> {
-        let entry = self.slots.get(end.slot as usize)?;
-        match entry.role {
-            Role::Retired(stream)
-                if end.attachment == self.state.id && entry.generation == end.generation =>
-            {
-                stream
-            }
-            _ => None,
-        }
-    }
-
-    /// Notes that a request waits.
-    pub(super) fn wait(&mut self, id: RequestId, launch: LaunchId, what: Wait) {
-        self.requests.insert(id, PendingRequest { launch, what });
-    }
-
-    /// Returns whether that request still waits.
-    pub(super) fn waits(&self, id: RequestId) -> bool {
-        self.requests.contains_key(&id)
-    }
-
-    /// The request that waits in the place of `id`: that of the same control slot, whatever its sequence number.
-    pub(super) fn waiting_in_place_of(&self, id: RequestId) -> Option<RequestId> {
-        let (first, last) = match id {
-            RequestId::Device { control, .. } => {
-                (RequestId::Device { control, seq: 0 }, RequestId::Device { control, seq: u64::MAX })
-            }
-            RequestId::Host(_) => (id, id),
-        };
-        self.requests.range(first..=last).next().map(|(&waiting, _)| waiting)
-    }
-
-    /// Answers a control request.
-    pub(super) fn reply(&mut self, id: RequestId, reply: &Reply) {
-        self.requests.remove(&id);
-        match id {
-            RequestId::Host(id) => {
-                if let Some(answer) = self.answers.remove(&id) {
-                    answer(reply);
-                }
-            }
-            RequestId::Device { control, seq } => {
-                if !self.dead {
-                    self.state.memory.write_reply(control, seq, reply);
-                }
-            }
-        }
-    }
-
-    /// Answers a control request with an error, or with plain success.
-    pub(super) fn reply_result(&mut self, id: RequestId, result: Result<(), Error>) {
-        let errno = result.map_or_else(|e| e.errno() as u32, |()| 0);
-        self.reply(id, &Reply::new(errno, 0));
-    }
-
-    /// Returns whether all slots are in use.
-    pub(super) fn is_full(&self) -> bool {
-        self.used == self.slots.len()
-    }
-
-    /// Marks a slot as being opened for that generation and launch.
-    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: LaunchId) -> Role {
-        let entry = &mut self.slots[slot as usize];
-        (entry.generation, entry.launch) = (generation, Some(launch));
-        std::mem::replace(&mut entry.role, Role::Opening)
-    }
-
-    /// Opens the span of a new stream.
-    pub(super) fn enter_span(
-        &mut self,
-        slot: u32,
-        kind: TransportKind,
-        addrs: (SocketAddr, SocketAddr),
-    ) -> Span {
-        let (client, process) = (self.state.id.0, self.state.client.pid);
-        let (local, peer) = addrs;
-        // Shown wherever a warning is: what it is about stands here.
-        let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
-        span.in_scope(|| tracing::debug!("open"));
-        self.slots[slot as usize].span = Some(span.clone());
-        span
-    }
-
-    /// Says that a stream closed before its peer had so many bytes.
-    pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
-        let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
-        if let (Some(span), true) = (span, undelivered > 0) {
-            span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
-        }
-    }
-
-    /// Makes a slot without rings free again, or retires it.
-    pub(super) fn recycle(&mut self, slot: u32) {
-        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
-        if entry.retiring {
-            entry.role = Role::Retired(None);
-            return;
-        }
-        entry.role = Role::Free;
-        if entry.since.take().is_some() {
-            self.used -= 1;
-        }
-        if let Some(span) = entry.span.take() {
-            span.in_scope(|| tracing::debug!("closed"));
-        }
-        if let (Some(account), true) = (&self.state.account, std::mem::take(&mut entry.counted)) {
-            account.give_socket();
-        }
-        let descriptors = std::mem::take(&mut entry.descriptors);
-        if descriptors > 0 {
-            self.give_descriptors(descriptors.into());
-        }
-        self.state.memory.recycle(slot);
-    }
-
-    /// Returns whether a listener stands in that slot.
-    pub(super) fn is_listener(&self, slot: u32) -> bool {
-        matches!(self.slots[slot as usize].role, Role::Listener(_))
     }
 
     /// A port number for the connecting end of a direct stream, which has no TCP socket of its own.

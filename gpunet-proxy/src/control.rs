@@ -4,13 +4,14 @@
 //! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
 //! a message. Files: `tables` (what an attachment has), `slots` (its sockets), `pending` (its requests without an
 //! answer), `descriptor` (where a stream lies), `request`
-//! (what the device asks), `listener`, `handshake` (clients before an accept), `stream` (connecting,
-//! opening, closing), `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
+//! (what the device asks), `listener`, `handshake` (clients before an accept), `connect`, `close`, `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
 //! (what a finished launch, a detach or a dead process leaves), `rings` (their memory), `shortage` (what
 //! there is too little of), `route` (which
 //! transport), `snapshot` (what all of them hold), `grow` (ring memory that is made after the start).
 
 mod arena;
+mod close;
+mod connect;
 mod descriptor;
 mod grow;
 mod handshake;
@@ -28,7 +29,6 @@ mod route;
 mod shortage;
 mod slots;
 mod snapshot;
-mod stream;
 mod tables;
 
 use crate::control_queue::{ControlReceiver, ControlSender};

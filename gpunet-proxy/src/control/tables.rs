@@ -2,8 +2,8 @@
 
 use super::arena::{ArenaRings, Regions};
 use super::handshake::Handshakes;
-use super::shortage::{LOG_INTERVAL, Shortage, Topic};
 use super::pending::PendingRequest;
+use super::shortage::{LOG_INTERVAL, Shortage, Topic};
 use super::slots::Slots;
 use crate::log_limiter::LogLimiter;
 use crate::model::attachment_state::{AttachmentState, Usage};

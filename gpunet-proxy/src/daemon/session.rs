@@ -1,45 +1,36 @@
-//! One connection of a client, from its hello to its end: `greeting` is how it begins, `leave` how its
-//! attachment ends; what an attached client says is served here.
+//! One connection of a client, from its hello to its end: `greeting` is how it begins, `teardown` how its
+//! attachment ends, `connection` what carries it; what an attached client says is served here.
 
+mod connection;
 mod greeting;
 mod teardown;
 
 pub(super) use greeting::{PendingConnection, serve};
 
-use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
+use connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, TOO_MANY, TWICE, UNEXPECTED};
 use teardown::Teardown;
 
-use super::admit::Refusal;
 use super::outbox::{AgentRequests, Outbox, Outgoing};
 use super::{DaemonState, Phase, ending, lock};
 use crate::access::{Account, Credentials};
-use crate::client_socket::ClientSocket;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::{Finished, MOST_HANDLES};
 use crate::model::message::{Done, Message};
 use crate::plain::{bytes_of, from_bytes};
-use crate::user_work::UserWork;
-use crate::wire::{self, BadFrame, CallId, Frame, Incoming, MAX_FRAME, Packet, Sent, ToDaemon, ToProgram};
+use crate::wire::{self, CallId, Frame, Incoming, MAX_FRAME, ToDaemon, ToProgram};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::{Error, Handle};
+use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A hello comes at once, or not at all.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a descriptor may take to be taken. One that takes longer hangs in its user's hands, and the connection's end
-/// would not be heard meanwhile.
-const DESCRIPTOR_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may take to read what ends its connection.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Calls (usage, finish, reset, snapshot) that may come at once, in the time they bring, and how long
 /// each brings: the control plane looks at every socket for them.
 const CALL_BURST: Duration = Duration::from_millis(200);
@@ -48,70 +39,6 @@ const CALL_INTERVAL: Duration = Duration::from_millis(1);
 const UNANSWERED_MARGIN: usize = 1024;
 /// A piece of a snapshot.
 const SNAPSHOT_CHUNK: usize = MAX_FRAME - 1024;
-
-/// Why a client is cut.
-#[derive(Debug, thiserror::Error)]
-enum SessionError {
-    #[error(transparent)]
-    Frame(#[from] BadFrame),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Breach(&'static str),
-}
-
-/// What a client's agent was not asked for.
-const UNEXPECTED: SessionError = SessionError::Breach("an answer of its agent that cannot be");
-const TOO_MANY: SessionError =
-    SessionError::Breach("more requests without an answer than it has sockets for");
-const TWICE: SessionError = SessionError::Breach("two requests of one number");
-
-/// A connection.
-struct ClientConnection {
-    socket: AsyncFd<Arc<ClientSocket>>,
-    buffer: Box<[u8]>,
-    work: Arc<UserWork>,
-    uid: u32,
-}
-
-impl ClientConnection {
-    /// The next packet; `None` at the end.
-    async fn recv(&mut self) -> io::Result<Option<Incoming>> {
-        let buffer = &mut self.buffer;
-        self.socket.async_io(Interest::READABLE, |socket| wire::recv_plain(socket.as_fd(), buffer)).await
-    }
-
-    /// Takes the packet with descriptors that is the next one, and has `check` done with it, both on a thread of its
-    /// user.
-    async fn take<T: Send + 'static>(
-        &self,
-        check: impl FnOnce(Packet) -> Result<T, SessionError> + Send + 'static,
-    ) -> Result<T, SessionError> {
-        if !self.socket.get_ref().takes_descriptors() {
-            return Err(SessionError::Breach("a descriptor that it was not asked for"));
-        }
-        let socket = self.socket.get_ref().clone();
-        let taken = self.work.run(self.uid, move || {
-            let packet = wire::recv(socket.as_fd(), &mut vec![0; MAX_FRAME])?;
-            packet.ok_or(SessionError::Breach("no frame")).and_then(check)
-        });
-        match timeout(DESCRIPTOR_TIMEOUT, taken).await {
-            Ok(taken) => taken.unwrap_or(Err(SessionError::Breach("nobody takes what it sends"))),
-            Err(_) => Err(SessionError::Breach("a descriptor that takes too long")),
-        }
-    }
-
-    async fn send(&self, bytes: &[u8], fds: &[Sent]) -> io::Result<()> {
-        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        self.socket.async_io(Interest::WRITABLE, |socket| wire::send(socket.as_fd(), bytes, &fds)).await
-    }
-
-    async fn refuse(&self, refusal: Refusal) {
-        let Refusal { errno, reason } = refusal;
-        let bytes = wire::encode_first(&ToProgram::Refused { errno, reason });
-        let _ = timeout(GOODBYE_TIMEOUT, self.send(&bytes, &[])).await;
-    }
-}
 
 /// Passes a result of the control thread on to a task.
 fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {

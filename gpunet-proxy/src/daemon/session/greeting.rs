@@ -1,10 +1,8 @@
 //! How a connection begins: who is it, and what does it want?
 
+use super::connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, UNEXPECTED};
 use super::teardown::Teardown;
-use super::{
-    ClientConnection, DaemonSession, GOODBYE_TIMEOUT, HELLO_TIMEOUT, SNAPSHOT_CHUNK, SessionError,
-    UNANSWERED_MARGIN, UNEXPECTED, answer_to, pace,
-};
+use super::{DaemonSession, HELLO_TIMEOUT, SNAPSHOT_CHUNK, UNANSWERED_MARGIN, answer_to, pace};
 use crate::access::Credentials;
 use crate::client_socket::ClientSocket;
 use crate::daemon::admit::{Admitted, Refusal};

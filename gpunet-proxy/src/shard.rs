@@ -4,6 +4,8 @@
 //! budget per turn, so that no stream starves another. Files: this one holds the loop, `scan` looks
 //! at the words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
 
+mod commands;
+mod events;
 mod scan;
 mod sleep;
 mod stream;
@@ -11,35 +13,27 @@ mod streams;
 
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
-use crate::model::message::{Command, Message, OpenStream};
+use crate::model::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
-use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_abi::{Error, Options, StreamWord};
+use events::Events;
+use gpunet_abi::StreamWord;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::memory::WordArray;
-use rustix::event::epoll;
 use scan::{Extent, ServedAttachment};
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::{DrivenStream, Progress};
 
-/// In the key of a stream (device and slot): it is the stream's second descriptor. Slots have 16 bits.
-const SECOND_FD: u64 = 1 << 31;
-/// In a key: it is the device's doorbell, and the wake-up is all there is to it.
-const DOORBELL: u64 = 1 << 30;
 /// Control slots of all attachments together at which a turn looks after one that did something: that takes some
 /// microseconds.
 const REQUESTS: usize = 4096;
 /// Streams looked at in one turn without a system call.
 const POLLS: usize = 64;
-/// The eventfd's key in the epoll set.
-const BELL: u64 = u64::MAX;
-
 /// What a data thread is given.
 pub(crate) struct ShardSetup {
     pub(crate) index: usize,
@@ -54,7 +48,7 @@ pub(crate) struct ShardSetup {
 /// The state of a data thread.
 pub(crate) struct Shard {
     setup: ShardSetup,
-    epoll: OwnedFd,
+    events: Events,
     started: Instant,
     attachments: BTreeMap<AttachmentId, ServedAttachment>,
     ready: VecDeque<(AttachmentId, u32)>,
@@ -69,12 +63,11 @@ pub(crate) struct Shard {
 
 impl Shard {
     pub(crate) fn new(setup: ShardSetup) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &*setup.bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let events = Events::new(&setup.bell)?;
         let idle = Idle::new(setup.spin, setup.latency);
         Ok(Self {
             setup,
-            epoll,
+            events,
             started: Instant::now(),
             attachments: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -146,78 +139,6 @@ impl Shard {
         found
     }
 
-    fn take_commands(&mut self) -> bool {
-        let mut busy = false;
-        while let Ok(command) = self.setup.commands.try_recv() {
-            busy = true;
-            hand_off::at(HandOff::CommandTaken);
-            self.handle_command(command);
-        }
-        busy
-    }
-
-    fn handle_command(&mut self, command: Command) {
-        match command {
-            Command::Attach(state) => self.attach(state),
-            Command::Detach { attachment, done } => {
-                if let Some(gone) = self.attachments.remove(&attachment) {
-                    // A client may hold the same eventfd: it does not leave the set by being closed.
-                    if let Some(bell) = gone.state.doorbells.get(self.setup.index) {
-                        let _ = epoll::delete(&self.epoll, bell);
-                    }
-                    // What has not ended by now is cut off.
-                    let lost = gone.streams.iter().map(|(_, stream)| stream.undelivered()).sum();
-                    gone.state.totals.lose(lost);
-                }
-                self.ready.retain(|&(d, _)| d != attachment);
-                self.pollable.retain(|&(d, ..)| d != attachment);
-                self.deadlines.retain(|&(_, d, _)| d != attachment);
-                let _ = done.send(());
-            }
-            Command::Open { attachment, slot, stream } => self.open(attachment, slot, stream),
-            Command::Close { attachment, slot, linger_ns } => {
-                let now = self.now();
-                let Some((state, stream)) = self.stream(attachment, slot) else { return };
-                stream.observe_words(state, slot);
-                stream.connection.handle_close(now, linger_ns);
-                self.enqueue(attachment, slot);
-            }
-            Command::Gone { attachment, slot, bound_ns } => {
-                let now = self.now();
-                let Some((state, stream)) = self.stream(attachment, slot) else { return };
-                stream.observe_words(state, slot);
-                stream.connection.handle_gone(now, bound_ns);
-                self.enqueue(attachment, slot);
-            }
-            Command::SetOptions { attachment, slot, options } => self.set_options(attachment, slot, &options),
-            Command::OutQueue { attachment, slot, id } => {
-                // The words first: what the device sent before it asked counts.
-                let bytes = self.stream(attachment, slot).map(|(state, stream)| {
-                    stream.observe_words(state, slot);
-                    stream.undelivered()
-                });
-                let _ = self.setup.control.send(Message::OutQueue { attachment, id, bytes });
-            }
-            Command::Count { done } => {
-                let _ = done.send(self.attachments.values().flat_map(ServedAttachment::counts).collect());
-            }
-            Command::Stop => self.stop = true,
-        }
-    }
-
-    fn attach(&mut self, state: Arc<AttachmentState>) {
-        if let Some(bell) = state.doorbells.get(self.setup.index) {
-            let key = u64::from(state.id.0) << 32 | DOORBELL;
-            // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
-            // same eventfd, and could make a read of it wait.
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            if let Err(error) = epoll::add(&self.epoll, bell, epoll::EventData::new_u64(key), flags) {
-                tracing::warn!(attachment = state.id.0, %error, "cannot watch a doorbell: sends may be late");
-            }
-        }
-        self.attachments.insert(state.id, ServedAttachment::new(state));
-    }
-
     fn stream(
         &mut self,
         attachment: AttachmentId,
@@ -226,40 +147,6 @@ impl Shard {
         let attachment = self.attachments.get_mut(&attachment)?;
         let stream = attachment.streams.get_mut(slot)?;
         Some((&attachment.state, stream))
-    }
-
-    fn set_options(&mut self, attachment: AttachmentId, slot: u32, options: &Options) {
-        if let Some((_, stream)) = self.stream(attachment, slot)
-            && let Err(error) = stream.set_options(options)
-        {
-            tracing::debug!(slot, %error, "socket options not applied");
-        }
-    }
-
-    fn open(&mut self, attachment_id: AttachmentId, slot: u32, opened: OpenStream) {
-        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
-        let key = u64::from(attachment_id.0) << 32 | u64::from(slot);
-        let flags = epoll::EventFlags::IN
-            | epoll::EventFlags::OUT
-            | epoll::EventFlags::PRI
-            | epoll::EventFlags::RDHUP
-            | epoll::EventFlags::ET;
-        let keys = [key, key | SECOND_FD].map(epoll::EventData::new_u64);
-        let fds = opened.io.readiness();
-        let added = fds
-            .into_iter()
-            .zip(keys)
-            .try_for_each(|(fd, key)| fd.map_or(Ok(()), |fd| epoll::add(&self.epoll, fd, key, flags)));
-        let mut stream = Box::new(DrivenStream::new(opened));
-        if let Err(error) = added {
-            tracing::warn!(slot, %error, "cannot watch a connection");
-            stream.fail(&attachment.state, slot, Error::NoBuffers);
-        }
-        if stream.is_pollable() {
-            self.pollable.push_back((attachment_id, slot, stream.generation));
-        }
-        attachment.streams.insert(slot, stream);
-        self.enqueue(attachment_id, slot);
     }
 
     fn enqueue(&mut self, attachment: AttachmentId, slot: u32) {
@@ -308,43 +195,6 @@ impl Shard {
             self.pollable.push_back((attachment, slot, generation));
             if found {
                 busy = true;
-                self.enqueue(attachment, slot);
-            }
-        }
-        busy
-    }
-
-    /// Takes network events, waiting for them at most `limit`.
-    fn poll_network(&mut self, limit: Duration) -> bool {
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
-        let mut busy = false;
-        if !limit.is_zero() {
-            sleep::wait_readable(self.epoll.as_fd(), limit);
-        }
-        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&none)) else { return false };
-        for event in events.iter() {
-            busy = true;
-            let key = event.data.u64();
-            if key == BELL {
-                let _ = rustix::io::read(&*self.setup.bell, &mut [0u8; 8]);
-                continue;
-            }
-            if key & DOORBELL != 0 {
-                continue;
-            }
-            let (attachment, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND_FD) as u32);
-            let flags = event.flags;
-            let ended =
-                flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-            if let Some((_, stream)) = self.stream(attachment, slot) {
-                stream.events[usize::from(key & SECOND_FD != 0)] = true;
-                // Urgent data too: a read stops short of it.
-                stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
-                stream.connection.handle_ready(
-                    ended || flags.contains(epoll::EventFlags::IN),
-                    ended || flags.contains(epoll::EventFlags::OUT),
-                );
                 self.enqueue(attachment, slot);
             }
         }

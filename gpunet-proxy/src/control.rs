@@ -1,13 +1,13 @@
 //! The control plane: everything that is not bytes, on one tokio thread.
 //!
-//! An actor: it owns the tables of every attachment and changes them one message at a time. What
-//! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
-//! a message. Files: `tables` (what an attachment has), `slots` (its sockets), `pending` (its requests without an
-//! answer), `descriptor` (where a stream lies), `request`
-//! (what the device asks), `listener`, `handshake` (clients before an accept), `connect`, `close`, `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
-//! (what a finished launch, a detach or a dead process leaves), `rings` (their memory), `shortage` (what
-//! there is too little of), `route` (which
-//! transport), `snapshot` (what all of them hold), `grow` (ring memory that is made after the start).
+//! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
+//! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
+//! (what it keeps for an attachment), `slots` (sockets), `pending` (requests without an answer), `request` (checks
+//! and dispatches requests), `connect`, `listener`, `handshake` (clients before an accept), `close`, `pair` (direct
+//! streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor` (what a
+//! device is told of a stream), `rings` and `grow` (ring memory), `quota`, `shortage` (what happens when something
+//! runs out), `route` (which transport), `reap` (what a finished launch, a detach or a dead process leaves),
+//! `snapshot` (for gpunetctl and metrics).
 
 mod arena;
 mod close;
@@ -63,7 +63,7 @@ pub(crate) struct ShardLink {
 
 impl ShardLink {
     pub(crate) fn send(&self, command: Command) {
-        // A data thread that has ended is the heartbeat's business.
+        // The heartbeat notices a data thread that has ended.
         let _ = self.commands.send(command);
         crate::doorbell::ring(&self.bell);
     }
@@ -81,7 +81,7 @@ pub(crate) struct Control {
     peer_listeners: HashMap<SocketAddr, (AttachmentId, u32)>,
     arenas: Arenas,
     joins: Joins,
-    /// What streams and attachments that are gone have carried.
+    /// What closed streams and detached attachments have carried.
     past: Past,
     started: Instant,
     linger: Duration,

@@ -1,8 +1,9 @@
 //! A data thread: scan words, drive state machines, move bytes.
 //!
-//! One turn: commands, network events, words, ready streams, timers. Each ready stream gets a
-//! budget per turn, so that no stream starves another. Files: this one holds the loop, `scan` looks
-//! at the words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
+//! One turn takes commands, scans the words, polls transports, drives the ready streams, takes network events and
+//! expires timers. Each ready stream gets a budget per turn, so that no stream starves another. Files: this one
+//! holds the loop, `commands` what the control plane orders, `events` the epoll set, `scan` and `streams` the
+//! words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
 
 mod commands;
 mod events;
@@ -29,10 +30,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::{DrivenStream, Progress};
 
-/// Control slots of all attachments together at which a turn looks after one that did something: that takes some
-/// microseconds.
+/// Control slots, of all attachments together, that a turn scans if the turn before it did something. That takes
+/// some microseconds.
 const REQUESTS: usize = 4096;
-/// Streams looked at in one turn without a system call.
+/// Transports that one turn polls without a system call.
 const POLLS: usize = 64;
 /// What a data thread is given.
 pub(crate) struct ShardSetup {
@@ -52,7 +53,7 @@ pub(crate) struct Shard {
     started: Instant,
     attachments: BTreeMap<AttachmentId, ServedAttachment>,
     ready: VecDeque<(AttachmentId, u32)>,
-    /// Streams (device, slot, generation) that can be looked at without a system call, next one first.
+    /// Streams (attachment, slot, generation) whose transport can be polled without a system call, next one first.
     pollable: VecDeque<(AttachmentId, u32, u32)>,
     deadlines: BTreeSet<(u64, AttachmentId, u32)>,
     idle: Idle,
@@ -113,9 +114,9 @@ impl Shard {
         }
     }
 
-    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed: returns whether one
-    /// has. It counts as activity: of a GPU that asks for one thing after the other the thread would else find each
-    /// request at the end of the longest sleep.
+    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. Returns whether one
+    /// has; that counts as activity. Otherwise, with a GPU that makes one request after another, the thread would
+    /// find each request at the end of the longest sleep.
     fn sleep(&mut self, limit: Duration) -> bool {
         let now = self.now();
         let until_deadline =
@@ -126,8 +127,8 @@ impl Shard {
             .values()
             .map(|attachment| attachment.state.memory.sleeping(self.setup.index))
             .collect();
-        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of
-        // all of them: flags, fence, look again, sleep.
+        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of all of them: set
+        // the flags, fence, scan again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
@@ -157,15 +158,14 @@ impl Shard {
         }
     }
 
-    /// Looks at the words that devices write; queues the streams whose words changed and hands control
-    /// requests on.
+    /// Scans the words that devices write. Queues the streams whose words changed, and hands control requests on.
     fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
         let Self { attachments, ready, setup, .. } = self;
         let sharing = attachments.len();
         let requests = match extent {
             Extent::Whole => usize::MAX,
-            // After a turn that did something a small slice of them would wait for several such turns.
+            // In busy turns, which take longer, a small slice would make a request wait for several of them.
             Extent::Slice if self.was_busy => REQUESTS,
             Extent::Slice => 0,
         };
@@ -182,8 +182,7 @@ impl Shard {
         busy
     }
 
-    /// Looks at some of the streams that can be looked at without a system call, each in its time;
-    /// those that are not reached have events.
+    /// Polls the transports of some streams without a system call, in turn. Those that are not reached have events.
     fn poll_streams(&mut self) -> bool {
         let mut busy = false;
         for _ in 0..self.pollable.len().min(POLLS) {
@@ -309,7 +308,7 @@ mod tests {
         shard.attach(state.clone());
         shard.turn();
         assert!(!shard.was_busy);
-        // A turn looks at a few requests, and this is not one of them. Before it sleeps, it looks at all.
+        // A turn scans a few requests, and this is not one of them. Before it sleeps, it scans all.
         let last = state.memory.geometry().controls - 1;
         state.memory.request_words().get(last as usize).publish(1);
         shard.turn();

@@ -1,4 +1,4 @@
-//! Closing a stream: its socket, its end, and when its slot and rings come back.
+//! Closing sockets: streams, their ends, and when slot and rings come back.
 
 use super::Control;
 use super::slots::Role;
@@ -52,7 +52,7 @@ impl Control {
         let theirs = self.partner_stream(partner);
         match theirs {
             Some((generation, theirs)) if !theirs.closed => {
-                // The device said END in its words; a reset, or a kernel that is gone, said nothing.
+                // A device that closes has set END in its words; a reset or a dead kernel has not.
                 let status = Status::open(generation);
                 let status = if linger_ms == 0 {
                     status.with_error(Error::ConnectionReset)
@@ -125,7 +125,7 @@ impl Control {
         }
     }
 
-    /// Nothing of the proxy uses a stream any more: gives rings and slot back, or retires them.
+    /// Ends a stream that the proxy no longer uses: gives rings and slot back, or retires them.
     fn end_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let retiring = attachment.is_retiring(slot, stream);
@@ -137,7 +137,7 @@ impl Control {
         }
     }
 
-    /// The host has released a retired stream: frees it, and its other end if that has waited for it.
+    /// Frees a retired stream that the host has released, and its other end if that has waited for it.
     pub(super) fn release_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         if attachment.is_retiring(slot, stream) {
@@ -152,8 +152,8 @@ impl Control {
         }
     }
 
-    /// Gives the slot of a stream back that has ended, and its rings. The ends of a direct stream share
-    /// theirs: the last one gives them back.
+    /// Gives back the slot and the rings of a stream that has ended. The ends of a direct stream share rings; the
+    /// last end gives them back.
     pub(super) fn free_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
         let is_last = stream.partner.is_none_or(|partner| !self.holds_rings(partner));
         match &stream.memory {
@@ -182,7 +182,7 @@ impl Control {
     }
 }
 
-/// Bytes of a ring that its reader never read, by what its two ends said at close: no more than fit.
+/// Bytes of a ring that its reader never read, according to the positions at close, bounded by the ring's capacity.
 fn unread(sent: u64, consumed: u64, ring: Ring) -> u64 {
     sent.saturating_sub(consumed).min(ring.capacity())
 }

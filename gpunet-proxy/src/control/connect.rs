@@ -33,13 +33,13 @@ impl Control {
         };
         let ticket = Ticket { attachment: attachment_id, slot, generation: request.generation, request: id };
         let connect = Connect { to, from: bound, options, ticket, memory: None };
-        // What it waits in is ready before it waits, so that an accept need not.
+        // The arena is prepared before the connect joins the backlog, so that an accept need not wait for it.
         if !(allowed(options.transport, TransportKind::Peer) && self.prepare(id, launch, &connect)) {
             self.connect_prepared(attachment_id, id, launch, connect);
         }
     }
 
-    /// Goes on with a connect: by peer, if there is such a listener, else over a driven transport.
+    /// Continues a connect: by peer if there is such a listener, otherwise over a driven transport.
     pub(super) fn connect_prepared(
         &mut self,
         attachment_id: AttachmentId,
@@ -115,7 +115,7 @@ impl Control {
         self.attempt(attachment_id, id, launch, attempt, opening);
     }
 
-    /// Opens a driven stream, in a task of its own; [`Control::handle_attempted`] goes on.
+    /// Opens a driven stream in a task of its own, which reports to [`Control::handle_attempted`].
     fn attempt(
         &mut self,
         attachment_id: AttachmentId,
@@ -128,7 +128,7 @@ impl Control {
         let messages = self.messages.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::task::spawn_local(async move {
-            // Given up, the attempt is dropped here, and only then are its rings told to be free.
+            // If it is given up, the attempt is dropped here, before the message says that its rings are free.
             let result = tokio::select! {
                 result = opening => result,
                 _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -139,7 +139,8 @@ impl Control {
         attachment.wait(id, launch, Wait::Attempt { _stop: stop });
     }
 
-    /// An attempt ended: opens the stream, tries the next way, or takes back what was taken for it.
+    /// Handles the end of an attempt: opens the stream, tries the next transport, or takes back what was taken for
+    /// it.
     pub(super) fn handle_attempted(
         &mut self,
         attachment_id: AttachmentId,
@@ -211,7 +212,7 @@ impl Control {
             transport: opened.kind,
         });
         attachment.state.memory.open_line(slot, generation);
-        // Here and not by the data thread: who has the reply finds the stream counted.
+        // Counted here and not by the data thread: when the reply arrives, the statistics include the stream.
         attachment.state.totals.open();
         let mut reply = Reply::new(0, 0);
         reply.descriptor = attachment.driven_descriptor(slot, rings, &opened);

@@ -8,7 +8,7 @@ use gpunet_core::line::Place;
 use gpunet_core::transport::Connect;
 use tokio::sync::oneshot;
 
-/// A request without an answer.
+/// A request that has no answer yet.
 pub(super) struct PendingRequest {
     pub(super) launch: LaunchId,
     pub(super) what: Wait,
@@ -18,8 +18,8 @@ pub(super) struct PendingRequest {
 pub(super) enum Wait {
     /// A connection at a listener.
     Accept { listener: u32, place: Place },
-    /// A driven stream that is being opened. Dropping the sender gives it up; the attempt then says
-    /// when its rings are free.
+    /// A driven stream that is being opened. Dropping the sender gives the attempt up; its task then reports when
+    /// its rings are free.
     Attempt { _stop: oneshot::Sender<()> },
     /// A connect in a peer listener's backlog.
     Queued { slot: u32, connect: Box<Connect> },
@@ -42,7 +42,7 @@ impl AttachmentEntry {
         self.requests.contains_key(&id)
     }
 
-    /// The request that waits in the place of `id`: that of the same control slot, whatever its sequence number.
+    /// The pending request in the place of `id`: the one of the same control slot, whatever its sequence number.
     pub(super) fn waiting_in_place_of(&self, id: RequestId) -> Option<RequestId> {
         let (first, last) = match id {
             RequestId::Device { control, .. } => {
@@ -70,7 +70,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Answers a control request with an error, or with plain success.
+    /// Answers a control request with an error or with success.
     pub(super) fn reply_result(&mut self, id: RequestId, result: Result<(), Error>) {
         let errno = result.map_or_else(|e| e.errno() as u32, |()| 0);
         self.reply(id, &Reply::new(errno, 0));

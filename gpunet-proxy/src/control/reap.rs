@@ -9,23 +9,22 @@ use gpunet_abi::{Error, Handle, Status};
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use std::time::Duration;
 
-/// How long the streams of a process that is gone may take to deliver what it sent.
+/// How long the streams of a dead process may deliver what it sent.
 const GONE_FLUSH: Duration = Duration::from_millis(500);
-/// Everything of it is forgotten after that long.
+/// A dead process's attachment is forgotten after that long.
 const GONE_TIMEOUT: Duration = Duration::from_millis(700);
 /// A closed stream drains for two seconds at most; one more for the turns it takes.
 const DRAIN_MARGIN: Duration = Duration::from_secs(3);
 
-/// Requests and sockets that are ended without a pause. A close takes some microseconds.
+/// Requests and sockets that are ended in one turn. A close takes some microseconds.
 const SWEEP_BATCH: usize = 256;
 
 impl Control {
-    /// Ends the requests of a launch that has ended, and closes or keeps its sockets: some of them, if
-    /// there are many. `fresh` are sockets that only the device knows: gsocket took a slot for them.
+    /// Ends the requests of a finished launch, and closes or keeps its sockets; at most [`SWEEP_BATCH`] of them per
+    /// call. `fresh` are sockets that only the device knows: a kernel called gsocket for them.
     ///
-    /// A socket that is closed here is not the device's own close: kernels of other launches may know its
-    /// handle, and may be copying into its rings. So its slot is retired, and not free before
-    /// [`Control::release`].
+    /// A close here is not the device's own: kernels of other launches may know the handle, and may be copying into
+    /// the socket's rings. So the slot is retired, and not free before [`Control::release`].
     pub(super) fn finish_launch(
         &mut self,
         attachment_id: AttachmentId,
@@ -40,7 +39,7 @@ impl Control {
         left.truncate(SWEEP_BATCH - waiting.len());
         waiting.into_iter().for_each(|id| self.cancel(attachment_id, id, Error::Canceled));
         let Some(attachment) = self.attachment(attachment_id) else { return Finished::default() };
-        // The launch's number will be given to another, whose end does not concern them.
+        // The launch's number will be reused, and the end of the next launch must not affect them.
         for &slot in &left {
             attachment.slots[slot as usize].launch = None;
         }
@@ -58,12 +57,12 @@ impl Control {
         Finished { kept: 0, closed, more }
     }
 
-    /// A thread block has failed, and with it its launch: ends the launch's requests and resets its
-    /// sockets, which are retired when the launch is finished.
+    /// Ends the requests of a launch of which a thread block failed, and resets its sockets. They are retired when
+    /// the launch is finished.
     pub(super) fn abort_launch(&mut self, attachment_id: AttachmentId, launch: LaunchId) {
         let (requests, mut slots) =
             (self.requests_of(attachment_id, launch), self.left_by(attachment_id, launch));
-        // All at once, so that whoever finishes the launch meanwhile takes none of them for open.
+        // All at once, so that a finish in between does not take any of them for open.
         slots.retain(|&slot| self.mark_retired(attachment_id, slot));
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let sockets = attachment.named(slots.into_iter());
@@ -71,7 +70,7 @@ impl Control {
         self.sweep(attachment_id, Box::new(Sweep { requests, why, sockets, action, ends }));
     }
 
-    /// The requests of a launch that wait.
+    /// The pending requests of a launch.
     fn requests_of(&mut self, attachment_id: AttachmentId, launch: LaunchId) -> Vec<RequestId> {
         let Some(attachment) = self.attachment(attachment_id) else { return Vec::new() };
         let of_launch = attachment.requests.iter().filter(|(_, waiting)| waiting.launch == launch);
@@ -92,7 +91,7 @@ impl Control {
         left.map(|(slot, _)| slot).collect()
     }
 
-    /// Closes a socket for a launch that does not. Returns the handle.
+    /// Closes a socket that its launch left open. Returns the handle.
     fn retire(&mut self, attachment_id: AttachmentId, slot: u32, linger_ms: Option<i32>) -> Handle {
         let generation =
             self.attachment(attachment_id).map_or(0, |attachment| attachment.slots[slot as usize].generation);
@@ -102,8 +101,8 @@ impl Control {
         Handle::new(slot, generation)
     }
 
-    /// Whoever waits on that socket hears that the handle is dead, and the slot stays out of use until it is released,
-    /// whoever closes it. Returns whether that is new.
+    /// Sets BadHandle in the socket's status for everybody who waits there, and keeps the slot out of use until it
+    /// is released, whoever closes it. Returns whether that is new.
     fn mark_retired(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
         let Some(attachment) = self.attachment(attachment_id) else { return false };
         let entry = &mut attachment.slots[slot as usize];
@@ -122,7 +121,7 @@ impl Control {
         true
     }
 
-    /// No running launch knows these handles any more, which [`Control::finish_launch`] returned: their
+    /// Releases handles that [`Control::finish_launch`] returned and that no running launch knows any more: their
     /// slots and rings are free as soon as nothing else uses them.
     pub(super) fn release(&mut self, attachment_id: AttachmentId, handles: &[Handle]) {
         for handle in handles {
@@ -137,7 +136,7 @@ impl Control {
                     self.release_stream(attachment_id, handle.slot(), &stream);
                 }
                 Role::Retired(None) => attachment.recycle(handle.slot()),
-                // Its stream still delivers what was sent.
+                // The stream still delivers what was sent.
                 _ => {}
             }
         }
@@ -158,7 +157,7 @@ impl Control {
         self.sweep_all(attachment_id, Error::Canceled, SweepAction::Close(Some(0)), false);
     }
 
-    /// Ends all requests, then all sockets, and with them the attachment if it `ends`.
+    /// Ends all requests and then all sockets of an attachment; with `ends`, then also the attachment.
     fn sweep_all(&mut self, attachment_id: AttachmentId, why: Error, action: SweepAction, ends: bool) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let requests = attachment.requests.keys().copied().collect();
@@ -166,11 +165,11 @@ impl Control {
         self.sweep(attachment_id, Box::new(Sweep { requests, why, sockets, action, ends }));
     }
 
-    /// Does some of it, and the rest in later turns of the attachment.
+    /// Does a batch of a sweep, and leaves the rest to later turns of the attachment.
     pub(super) fn sweep(&mut self, attachment_id: AttachmentId, mut sweep: Box<Sweep>) {
         for _ in 0..SWEEP_BATCH {
             let Some(attachment) = self.attachment(attachment_id) else { return };
-            // The slot of either may have been given to another since.
+            // The slot may have been reused since.
             if let Some(id) = sweep.requests.pop() {
                 self.cancel(attachment_id, id, sweep.why);
             } else if let Some(SocketId { slot, generation }) = sweep.sockets.pop() {
@@ -204,14 +203,14 @@ impl Control {
     /// linger bound.
     pub(super) fn detach(&mut self, attachment_id: AttachmentId, why: Error, done: Done<()>) {
         self.begin_end(attachment_id, self.linger + DRAIN_MARGIN, done);
-        // The daemon ends, not the program: an end of stream would tell the peer that all was said.
+        // The daemon ends, not the program: an end of stream would wrongly tell the peer that everything was said.
         let action =
             if why == Error::NetworkDown { SweepAction::CloseOrReset } else { SweepAction::Close(None) };
         self.sweep_all(attachment_id, why, action, true);
     }
 
-    /// The process of an attachment is gone, and closed nothing: what it sent is delivered and what it
-    /// left open then reset, all within [`GONE_TIMEOUT`]. Its peers see a reset after the data, not an end that
+    /// Ends the attachment of a dead process, which closed nothing: what it sent is delivered and what it left open
+    /// is then reset, all within [`GONE_TIMEOUT`]. Its peers see a reset after the data, not an end of stream that
     /// nobody meant.
     pub(super) fn gone(&mut self, attachment_id: AttachmentId, done: Done<()>) {
         // A process can end while its attachment is being closed.
@@ -222,8 +221,8 @@ impl Control {
         self.sweep_all(attachment_id, Error::NetworkDown, SweepAction::Abort, true);
     }
 
-    /// From here on it is not the device that closes its sockets: its kernels may still use them. Once all are closed,
-    /// streams deliver for at most `bound` what was sent.
+    /// Begins the end of an attachment: from here on the proxy closes its sockets, while kernels may still use
+    /// them. Once all are closed, streams deliver what was sent for at most `bound`.
     fn begin_end(&mut self, attachment_id: AttachmentId, bound: Duration, done: Done<()>) {
         let Some(attachment) = self.attachment(attachment_id) else { return done(()) };
         attachment.ending = true;
@@ -233,7 +232,8 @@ impl Control {
         }
     }
 
-    /// All sockets of an attachment that ends are closed. Not sooner is it forgotten: a direct stream is done at once.
+    /// Starts the wait for deliveries, after all sockets are closed. Not sooner: direct streams end at once, and
+    /// the attachment would be forgotten too early.
     fn all_closed(&mut self, attachment_id: AttachmentId) {
         let messages = self.messages.clone();
         let Some(detaching) =
@@ -252,18 +252,18 @@ impl Control {
         self.check_detach(attachment_id);
     }
 
-    /// Ends whatever stands in a slot of a process that is gone.
+    /// Ends the socket in a slot of a dead process.
     fn abort_socket(&mut self, attachment_id: AttachmentId, slot: u32) {
         let shard = self.shard(slot).clone();
         let Some(attachment) = self.attachment(attachment_id) else { return };
         match &mut attachment.slots[slot as usize].role {
-            // One that was closed before ends as it would have, if it can in that time.
+            // One that was closed before ends as it would have, if it manages to in that time.
             Role::Stream(stream) if stream.partner.is_none() => {
                 stream.closed = true;
                 let bound_ns = GONE_FLUSH.as_nanos() as u64;
                 shard.send(Command::Gone { attachment: attachment_id, slot, bound_ns });
             }
-            // Both ends are gone, and neither is told anything: as if the other had closed first.
+            // Both ends are gone, and neither is notified: as if the other had closed first.
             Role::Stream(StreamEntry { partner: Some(partner), closed, .. })
                 if partner.attachment == attachment_id =>
             {
@@ -287,7 +287,7 @@ impl Control {
             Role::Stream(stream) => !(stream.closed && matches!(stream.memory, StreamMemory::Arena(_))),
             _ => false,
         };
-        // None begins any more: those before it need not be looked at again.
+        // No new ones begin: the slots before it need not be checked again.
         let next = attachment.slots.iter_from(delivering.from).find(|(_, entry)| on_its_way(&entry.role));
         match next {
             Some((slot, _)) => delivering.from = slot,

@@ -11,7 +11,7 @@ use std::ops::{Index, IndexMut};
 use std::time::Instant;
 use tracing::Span;
 
-/// Slots that are made together.
+/// Slots that are allocated together.
 const CHUNK: usize = 64;
 
 /// One socket slot.
@@ -25,12 +25,12 @@ pub(super) struct Slot {
     pub(super) since: Option<Instant>,
     /// It is counted in its owner's account.
     pub(super) counted: bool,
-    /// So many descriptors are counted for it there, beside those of streams.
+    /// Descriptors that are counted for it there, without those of streams.
     pub(super) descriptors: u8,
     /// Its socket is closed for a launch that has ended: it is not free again before the host says that
     /// no running launch knows the handle.
     pub(super) retiring: bool,
-    /// What the log says of its stream is said in here.
+    /// The span of its stream, for the log.
     pub(super) span: Option<Span>,
 }
 
@@ -53,17 +53,17 @@ pub(super) enum Role {
     Retired(Option<StreamEntry>),
 }
 
-/// All slots of an attachment. Only those exist that were used, and their neighbours: an attachment may ask for many and use
-/// few, and what it asks for costs nothing.
+/// All slots of an attachment. Slots are allocated in chunks on first use: an attachment may ask for many and use
+/// few, and unused ones cost nothing.
 pub(super) struct Slots {
     chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
     len: usize,
-    /// What a slot is that does not exist.
+    /// Stands for every slot that is not allocated.
     unused: Slot,
 }
 
 impl Slots {
-    /// So many slots that were never used.
+    /// A table of `len` free slots.
     pub(super) fn new(len: usize) -> Self {
         let chunks = std::iter::repeat_with(|| None).take(len.div_ceil(CHUNK)).collect();
         Self { chunks, len, unused: Slot::default() }
@@ -74,25 +74,25 @@ impl Slots {
         self.len
     }
 
-    /// A slot, if there is one of that number.
+    /// The slot of that number, if there is one.
     pub(super) fn get(&self, slot: usize) -> Option<&Slot> {
         let chunk = if slot < self.len { self.chunks.get(slot / CHUNK)? } else { return None };
         Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % CHUNK]))
     }
 
-    /// A slot to be changed, if there is one of that number.
+    /// The slot of that number, allocated if need be.
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
         let chunk = if slot < self.len { self.chunks.get_mut(slot / CHUNK)? } else { return None };
         let fresh = || Box::new(std::array::from_fn(|_| Slot::default()));
         Some(&mut chunk.get_or_insert_with(fresh)[slot % CHUNK])
     }
 
-    /// Those that exist, with their numbers.
+    /// The allocated slots, with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
         self.iter_from(0)
     }
 
-    /// Those that exist from the neighbours of that one on, with their numbers.
+    /// The allocated slots from the chunk of that one on, with their numbers.
     pub(super) fn iter_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Slot)> {
         let chunks = self.chunks.iter().enumerate().skip(slot as usize / CHUNK);
         chunks.filter_map(|(at, chunk)| Some((at, chunk.as_ref()?))).flat_map(|(at, chunk)| {
@@ -101,7 +101,7 @@ impl Slots {
         })
     }
 
-    /// Those that exist, to be changed.
+    /// The allocated slots, mutably.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.chunks.iter_mut().flatten().flat_map(|chunk| chunk.iter_mut())
     }
@@ -127,8 +127,8 @@ impl IndexMut<usize> for Slots {
 }
 
 impl AttachmentEntry {
-    /// Returns whether the device can just have taken that slot: it is free, and the generation is the
-    /// one that follows its last. A request made of garbage hardly ever passes.
+    /// Returns whether the device can just have taken that slot: it is free, and the generation follows its last
+    /// one. Random bytes hardly ever pass.
     pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
         self.slots.get(slot as usize).is_some_and(|entry| {
             matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
@@ -143,7 +143,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Retires a slot for which gsocket was called and nothing else; returns whether it is one.
+    /// Retires a slot for which a kernel called gsocket and nothing else; returns whether it is one.
     pub(super) fn retire_fresh(&mut self, socket: Handle) -> bool {
         if !self.is_fresh(socket.slot(), socket.generation()) {
             return false;
@@ -201,14 +201,14 @@ impl AttachmentEntry {
     ) -> Span {
         let (client, process) = (self.state.id.0, self.state.client.pid);
         let (local, peer) = addrs;
-        // Shown wherever a warning is: what it is about stands here.
+        // A span of level WARN, so that warnings are logged with the connection that they are about.
         let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
         span.in_scope(|| tracing::debug!("open"));
         self.slots[slot as usize].span = Some(span.clone());
         span
     }
 
-    /// Says that a stream closed before its peer had so many bytes.
+    /// Logs that a stream closed before so many bytes reached its peer.
     pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
         let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
         if let (Some(span), true) = (span, undelivered > 0) {

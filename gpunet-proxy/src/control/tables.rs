@@ -39,14 +39,14 @@ pub(super) struct AttachmentEntry {
     pub(super) card_reaches_device: bool,
     /// The attachment is coming to its end: its sockets are closed for it.
     pub(super) ending: bool,
-    /// Its process is gone: nothing is answered, see `daemon::session::leave`.
+    /// Its process is gone: nothing is answered. See `daemon::session::teardown`.
     pub(super) dead: bool,
-    /// Set until they are gone.
+    /// Set while the attachment detaches.
     pub(super) detaching: Option<Detaching>,
-    /// Numbers of the regions that arenas have in the device's table.
+    /// The region numbers of the device's table, for arenas.
     pub(super) regions: Regions,
     next_peer_port: u16,
-    /// Ring memory in the shared region that exists so far, and whether more is being made.
+    /// Ring memory in the shared region that exists so far, and whether more is being allocated.
     shared_rings: u64,
     growing: bool,
     ring_bytes: u64,
@@ -56,26 +56,26 @@ pub(super) struct AttachmentEntry {
     pub(super) descriptors: u64,
     /// Slots that are in use.
     pub(super) used: usize,
-    /// Listeners that have connections which they cannot hand over.
+    /// Listeners with connections that cannot be accepted for lack of something.
     pub(super) starved: BTreeSet<u32>,
     pub(super) log: LogLimiter<Topic>,
 }
 
 /// An attachment that is being closed.
 pub(super) struct Detaching {
-    /// Who waits for it.
+    /// Called when it is over.
     pub(super) done: Done<()>,
-    /// How long streams may deliver what was sent, once all sockets are closed.
+    /// How long streams may deliver what was sent after all sockets are closed.
     pub(super) bound: Duration,
-    /// Set once they are.
+    /// Set once all sockets are closed.
     pub(super) delivering: Option<Delivering>,
 }
 
-/// All sockets of an attachment are closed, and streams deliver what was sent.
+/// All sockets of an attachment are closed, and its streams deliver what was sent.
 pub(super) struct Delivering {
-    /// Ends the wait for streams that do not end.
+    /// Stops waiting for streams that do not end.
     pub(super) timeout: JoinHandle<()>,
-    /// No stream is left in slots before this one.
+    /// Slots before this one have no stream any more.
     pub(super) from: u32,
 }
 
@@ -88,11 +88,11 @@ pub(super) struct ListenerEntry {
     pub(super) backlog: u32,
     /// The ready count that the device was shown last.
     pub(super) shown: u64,
-    /// The connections that waited then, those included for which there was too little of something.
+    /// The connections that waited then, including those that could not be accepted for lack of something.
     pub(super) waiting: u64,
-    /// The tasks that watch descriptors, and how to make them watch again.
+    /// The tasks that watch descriptors, and what re-arms each.
     pub(super) watches: Vec<(JoinHandle<()>, Arc<Notify>)>,
-    /// Serves again after a while, where nobody says that what is lacking is there again.
+    /// Serves again after a while, when no event tells that the shortage is over.
     pub(super) retry: Option<JoinHandle<()>>,
     /// Keeps the port.
     pub(super) bound: Bound,
@@ -101,7 +101,7 @@ pub(super) struct ListenerEntry {
 /// The connections that wait at a listener by one transport.
 pub(super) struct Backlog {
     pub(super) listen: Box<dyn Listen>,
-    /// What there was too little of for them, when somebody last accepted.
+    /// What was short when somebody last accepted.
     pub(super) short: Option<Shortage>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Waiter {
 pub(super) struct StreamEntry {
     pub(super) memory: StreamMemory,
     pub(super) linger_ms: i32,
-    /// The device's part is over; the slot comes back when the rest is.
+    /// The device has closed it; the slot comes back when the rest has ended.
     pub(super) closed: bool,
     /// A direct stream's other end.
     pub(super) partner: Option<Partner>,
@@ -192,7 +192,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// There is ring memory up to `rings` now; `last`: and that is all.
+    /// Extends the ring memory of the shared region to `rings` bytes; `last` if no more will come.
     pub(super) fn extend_shared(&mut self, rings: u64, last: bool) {
         let before = self.shared.free_bytes();
         self.shared.extend(self.shared_rings, rings);
@@ -200,7 +200,7 @@ impl AttachmentEntry {
         (self.shared_rings, self.growing) = (rings, !last);
     }
 
-    /// Bytes of ring memory in that region, those that are still being made included.
+    /// Bytes of ring memory in that region, including those that are still being allocated.
     pub(super) fn ring_memory(&self, region: u8) -> u64 {
         let geometry = self.state.memory.geometry();
         match region {
@@ -210,7 +210,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Returns whether more ring memory is being made.
+    /// Returns whether more ring memory is being allocated.
     pub(super) const fn is_growing(&self) -> bool {
         self.growing
     }

@@ -11,7 +11,7 @@ use gpunet_core::ids::AttachmentId;
 use std::sync::Arc;
 
 impl Shard {
-    /// Does what there is to do; returns whether there was anything.
+    /// Carries out the commands that have come; returns whether there were any.
     pub(super) fn take_commands(&mut self) -> bool {
         let mut busy = false;
         while let Ok(command) = self.setup.commands.try_recv() {
@@ -30,7 +30,7 @@ impl Shard {
                     if let Some(bell) = gone.state.doorbells.get(self.setup.index) {
                         self.events.remove_doorbell(bell);
                     }
-                    // What has not ended by now is cut off.
+                    // Streams that have not ended by now are aborted.
                     let lost = gone.streams.iter().map(|(_, stream)| stream.undelivered()).sum();
                     gone.state.totals.lose(lost);
                 }

@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// In the key of a stream (attachment and slot): it is the stream's second descriptor. Slots have 16 bits.
+/// Bit in a stream's key (attachment and slot): the event is of the stream's second descriptor. Slots have 16 bits.
 const SECOND_FD: u64 = 1 << 31;
-/// In a key: it is the attachment's doorbell, and the wake-up is all there is to it.
+/// Bit in a key: the event is of the attachment's doorbell, and nothing is left to do but to have woken up.
 const DOORBELL: u64 = 1 << 30;
 /// The key of the thread's own eventfd.
 const BELL: u64 = u64::MAX;
@@ -34,7 +34,7 @@ impl Events {
         Ok(epoll::add(&self.0, bell, epoll::EventData::new_u64(key), flags)?)
     }
 
-    /// Watches an attachment's doorbell no more.
+    /// Stops watching an attachment's doorbell.
     pub(super) fn remove_doorbell(&self, bell: &OwnedFd) {
         // A client may hold the same eventfd: it does not leave the set by being closed.
         let _ = epoll::delete(&self.0, bell);
@@ -88,7 +88,7 @@ impl Shard {
                 flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if let Some((_, stream)) = self.stream(attachment, slot) {
                 stream.events[usize::from(key & SECOND_FD != 0)] = true;
-                // Urgent data too: a read stops short of it.
+                // Also for urgent data: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
                 stream.connection.handle_ready(
                     ended || flags.contains(epoll::EventFlags::IN),

@@ -12,24 +12,24 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Streams up to which a turn looks at the words of all (some microseconds for ten times as many); more are looked at in
-/// slices. All attachments together.
+/// Up to so many streams, of all attachments together, a turn scans the words of all; more are scanned in slices.
+/// (Ten times as many take some microseconds.)
 const SLICE: usize = 1024;
 /// The smallest slice of one attachment.
 const MIN_SLICE: usize = 16;
-/// Control words that a turn looks at while nothing happens: those of all requests take longer than the rest of
-/// such a turn, and four of them are over in a microsecond.
+/// Control slots that a turn scans while nothing happens. Scanning those of all requests takes longer than the rest
+/// of such a turn; scanning these takes under a microsecond.
 const CONTROLS: usize = 64;
-/// Streams whose words each turn looks at, however many there are: those that were active last.
+/// Streams whose words each turn scans, however many there are: the most recently active ones.
 const RECENT: usize = 256;
 
-/// How much of the words to look at.
+/// How many of the words to scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// All.
     Whole,
-    /// Of streams those of lively ones, and a slice of the others, the next one each time: what a busy stream costs
-    /// does not depend on how many are silent. Of requests a slice, too.
+    /// The words of recently active streams, and the next slice of the others: what a busy stream costs does not
+    /// depend on how many are idle. Of requests also a slice.
     Slice,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct ServedAttachment {
     seen_requests: Vec<u64>,
     seen_abandons: Vec<u64>,
     pub(super) streams: Streams<Box<DrivenStream>>,
-    /// Slots of the streams that were active last; the longest known first.
+    /// Slots of the recently active streams, the longest known first.
     recent: VecDeque<u32>,
     slices: Slices,
     control_slices: Slices,
@@ -82,7 +82,7 @@ impl ServedAttachment {
         }
     }
 
-    /// How far its streams are.
+    /// The progress of its streams.
     pub(super) fn counts(&self) -> impl Iterator<Item = StreamCount> {
         let attachment = self.state.id;
         self.streams.iter().map(move |(slot, stream)| StreamCount {
@@ -102,8 +102,8 @@ impl ServedAttachment {
         }
     }
 
-    /// Looks at the words of all streams or of some, and passes those on whose words changed; returns whether there were
-    /// any. `sharing` attachments share the slice.
+    /// Scans the words of all streams or of some, and calls `ready` for those whose words changed; returns whether
+    /// there were any. The slice is divided among `sharing` attachments.
     pub(super) fn scan_streams(
         &mut self,
         extent: Extent,
@@ -139,8 +139,8 @@ impl ServedAttachment {
         busy
     }
 
-    /// Hands new control requests on, and those that were given up; returns whether there were any. Looks at `most` control
-    /// slots, or at a few if that is less.
+    /// Hands new control requests and abandons on to the control thread; returns whether there were any. Scans
+    /// `most` control slots, but at least a few.
     pub(super) fn scan_requests(&mut self, most: usize, control: &ControlSender) -> bool {
         let mut busy = false;
         let attachment = self.state.id;
@@ -152,7 +152,7 @@ impl ServedAttachment {
         };
         let seen = self.seen_requests.iter_mut().zip(&mut self.seen_abandons);
         for (index, (seen_request, seen_abandon)) in seen.enumerate().take(slice.end).skip(slice.start) {
-            // The abandon first: the request that it gives up is then visible too, and goes ahead of it.
+            // Read the abandon first: the request that it gives up is then visible too, and is sent before it.
             let abandon = self.abandons.get(index).observe();
             let seq = self.requests.get(index).observe();
             if seq != *seen_request {

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 /// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
-/// Sleep of a thread that every change wakes (no GPU attached): only a bound against surprises.
+/// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
 const EVENT_SLEEP: Duration = Duration::from_secs(1);
 
 /// Decides between spinning and sleeping.
 #[derive(Debug)]
 pub(super) struct Idle {
     spin: Duration,
-    /// Where cores are few.
+    /// Gives the core away between two turns; only on machines with few cores.
     yielder: Option<GiveWay>,
     latency: Duration,
     last_active: Instant,
@@ -27,8 +27,8 @@ impl Idle {
         Self { spin, yielder, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
     }
 
-    /// Spins for a moment. Returns whether it did: where cores are few, and others want them, the thread should
-    /// sleep.
+    /// Spins for a moment. Returns false if the thread should sleep instead: cores are few, and others want this
+    /// one.
     fn spin(&mut self) -> bool {
         match &mut self.yielder {
             Some(yielder) => yielder.give_way(),
@@ -45,9 +45,9 @@ impl Idle {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// How long to sleep now; `None`: it has spun. `polled`: a GPU is attached, whose stores nothing
-    /// announces, so sleeps start short and double up to the latency bound. The network, a doorbell
-    /// and commands end any sleep.
+    /// How long to sleep now; `None` if it has spun instead. With `polled`, a GPU is attached, whose stores raise
+    /// no event; sleeps then start short and double up to the latency bound. The network, a doorbell and commands
+    /// end any sleep.
     pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.last_active);
         if idle < self.spin && self.spin() {

@@ -1,4 +1,4 @@
-//! One driven stream: carries out what its state machine asks for.
+//! Drives one stream: carries out what its state machine asks for.
 
 use super::observe;
 use crate::errno;
@@ -17,7 +17,7 @@ const BUDGET: usize = 16;
 /// Bytes offered or taken by one action: a long copy inside the kernel would hold up the others.
 const CHUNK: u64 = 256 * 1024;
 
-/// What a turn of a stream ended with.
+/// How a stream's turn ended.
 pub(super) enum Progress {
     /// Nothing to do until the next input.
     Idle,
@@ -35,18 +35,18 @@ pub(super) struct DrivenStream {
     pub(super) generation: u32,
     /// Waits in the ready queue.
     pub(super) queued: bool,
-    /// Among those whose words are looked at first.
+    /// Among the recently active streams, which every turn scans.
     pub(super) recent: bool,
-    /// A short read does not say that nothing is left: the peer's end or urgent data were announced
-    /// and will not be announced again.
+    /// A short read does not mean that nothing is left: the peer's end or urgent data were announced and will not
+    /// be announced again.
     pub(super) read_to_empty: bool,
     /// Which descriptors of the transport had an event since the last turn.
     pub(super) events: [bool; 2],
     /// When it is to be driven again, as the data thread's timers have it.
     pub(super) timer: Option<u64>,
-    /// Bytes that were on their way when `io` went.
+    /// Bytes that the peer had not acknowledged when `io` was dropped.
     lost_in_flight: u64,
-    /// The device knows that nothing more can be sent.
+    /// The status says that nothing more can be sent.
     no_send_published: bool,
     rings: Rings,
     span: tracing::Span,
@@ -70,7 +70,7 @@ impl DrivenStream {
         }
     }
 
-    /// Takes in both words the device writes.
+    /// Reads both words that the device writes.
     pub(super) fn observe_words(&mut self, state: &AttachmentState, slot: u32) {
         let memory = &state.memory;
         let checked = self
@@ -86,7 +86,7 @@ impl DrivenStream {
         let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
         self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
         self.fail(state, slot, Error::Protocol);
-        // What the words say is not to be believed any more: the peer learns it now.
+        // The words cannot be trusted any more: reset the connection now.
         if let Some(mut io) = self.io.take() {
             self.lost_in_flight = io.unacknowledged();
             io.reset();
@@ -190,7 +190,7 @@ impl DrivenStream {
         result
     }
 
-    /// Lets the transport move on; returns whether ring memory was released.
+    /// Lets the transport make progress; returns whether ring memory was released.
     fn turn(&mut self, state: &AttachmentState, slot: u32, now: u64) -> bool {
         let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
         let events = std::mem::take(&mut self.events);
@@ -200,7 +200,7 @@ impl DrivenStream {
         self.release(state, slot)
     }
 
-    /// Tells the device of ring memory that the transport has done with; returns whether there was any.
+    /// Publishes ring memory that the transport is done with; returns whether there was any.
     fn release(&mut self, state: &AttachmentState, slot: u32) -> bool {
         match self.io.as_mut().map_or(0, |io| io.completed()) {
             0 => false,
@@ -212,12 +212,12 @@ impl DrivenStream {
         }
     }
 
-    /// Returns whether [`DrivenStream::poll_transport`] is of use.
+    /// Returns whether [`DrivenStream::poll_transport`] can find anything.
     pub(super) fn is_pollable(&self) -> bool {
         self.io.as_ref().is_some_and(|io| io.is_pollable())
     }
 
-    /// Looks whether the transport has something, without a system call.
+    /// Returns whether the transport has something to do, without a system call.
     pub(super) fn poll_transport(&mut self) -> bool {
         self.io.as_mut().is_some_and(|io| io.look())
     }
@@ -243,7 +243,7 @@ impl DrivenStream {
     }
 
     fn send(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
-        // What gpunet-bench takes the time of. Where nobody listens it costs a load.
+        // gpunet-bench measures the time of this event. With no subscriber it costs one load.
         tracing::trace!(target: "gpunet_proxy::data", slot, len, "saw");
         let span = self.span(state, self.rings.send, position, len);
         match self.io().and_then(|io| io.offer(span)) {

@@ -3,14 +3,15 @@
 use gpunet_core::memory::WordArray;
 use std::ops::Range;
 
-/// A dense list of streams, found by slot as well: to go through it costs what there is, wherever the slots lie.
+/// A dense list of streams with an index by slot: scanning it costs as much as there are streams, wherever their
+/// slots lie.
 pub(super) struct Streams<S> {
     streams: Vec<S>,
-    /// Of the list: the slots, and the words that the device wrote for them when somebody last looked.
+    /// By position in the list: the slots, and the words of the device as last scanned.
     slots: Vec<u32>,
     published: Vec<u64>,
     consumed: Vec<u64>,
-    /// By slot: where in the list its stream is. As long as the highest slot that ever had one.
+    /// By slot: the stream's position in the list. As long as the highest slot that ever had one.
     positions: Vec<u32>,
 }
 
@@ -59,7 +60,7 @@ impl<S> Streams<S> {
         self.positions[slot as usize] = self.streams.len() as u32;
         self.streams.push(stream);
         self.slots.push(slot);
-        // Words of the slot's earlier life must not look new, nor those of this one look seen.
+        // Words of the slot's earlier stream must not look new, nor those of this one look seen.
         self.published.push(u64::MAX);
         self.consumed.push(u64::MAX);
     }
@@ -77,14 +78,14 @@ impl<S> Streams<S> {
         Some(self.streams.swap_remove(at))
     }
 
-    /// Looks at the words of the stream in that slot.
+    /// Scans the words of the stream in that slot.
     pub(super) fn scan_slot(&mut self, slot: u32, words: &Words, changed: &mut impl FnMut(u32, &mut S)) {
         if let Some(at) = self.position(slot) {
             self.scan_range(at..at + 1, words, changed);
         }
     }
 
-    /// Looks at the words of those streams of the list, and calls `changed` for those of which one has changed.
+    /// Scans the words of these streams of the list, and calls `changed` for each stream of which one has changed.
     pub(super) fn scan_range(
         &mut self,
         which: Range<usize>,

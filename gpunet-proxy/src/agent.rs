@@ -1,4 +1,4 @@
-//! The agent of an attachment: what does in the owner's process what the control plane asks.
+//! The agent of an attachment: carries out the control plane's requests in the owner's process.
 //!
 //! In an embedded proxy it is a thread of the same process; under a daemon it is the client's session
 //! thread, and requests and answers travel over the session's socket, descriptors with them.
@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The agent of an attachment of this process: a thread that is started by the first request and ends
-/// with the link, when the attachment is forgotten.
+/// The agent of an attachment of this process: a thread that the first request starts and that ends with the link,
+/// when the attachment is forgotten.
 pub(crate) fn embedded_agent(
     attachment: AttachmentId,
     agent: SharedAgent,
@@ -41,7 +41,7 @@ pub(crate) fn embedded_agent(
     })
 }
 
-/// Where an embedded agent is.
+/// The state of an embedded agent's thread.
 enum AgentThread {
     /// Not yet needed.
     Idle(SharedAgent),
@@ -75,8 +75,8 @@ impl AgentThread {
     }
 }
 
-/// An agent, for the thread that serves it and for its attachment. What it has mapped stays as long as
-/// either of them: kernels and tasks use it whether the daemon lives or not.
+/// An agent, shared by the thread that serves it and by its attachment. Its mappings live as long as either of
+/// them: kernels and tasks use them whether the daemon lives or not.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAgent(Arc<Mutex<Agent>>);
 
@@ -85,15 +85,14 @@ impl SharedAgent {
         Self(Arc::new(Mutex::new(agent)))
     }
 
-    /// Does what the control plane asks.
+    /// Carries out a request of the control plane.
     pub(crate) fn handle(&self, request: ToAgent) -> FromAgent {
-        // What a panic left half done is an arena that was not answered for.
+        // A panic leaves at most an arena that was not answered for.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(request)
     }
 }
 
-/// The agent's state: what it has mapped for its attachment. Used by one thread, which may wait for
-/// CUDA.
+/// The agent's state: its mappings. One thread uses it, which may wait for CUDA.
 #[derive(Debug)]
 pub(crate) struct Agent {
     device: Option<Device>,
@@ -103,7 +102,7 @@ pub(crate) struct Agent {
     mapped: HashMap<u32, Mapped>,
     /// Parts in this GPU's memory.
     provided: HashMap<u32, ShareableBuffer>,
-    /// Where CPU blocks may still look for a bell.
+    /// Where CPU blocks may still look for a doorbell.
     vacated: Vec<Vacated>,
 }
 
@@ -203,7 +202,7 @@ impl Agent {
         self.enter(map.own.0, &own.region(Region::VALID | Region::NEAR | peer_polls))?;
         self.enter(map.peer.0, &peer.region(Region::VALID))?;
         self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
-        // Who sleeps until something changes is to sleep on the new part's bell, too.
+        // A block that sleeps until something changes must wake for the new part, too.
         self.shared.bump_epoch();
         Ok(())
     }
@@ -211,7 +210,7 @@ impl Agent {
     fn memory(&self, arena: u32, part: Part) -> Result<Memory, String> {
         match part {
             Part::Pinned(region) => {
-                // A mapping of its own, with a life of its own.
+                // A separate mapping with its own lifetime.
                 let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
                 let region = PinnedRegion::from_fd(fd).map_err(|error| error.to_string())?;
                 let Some(device) = &self.device else { return Ok(Memory::Cpu(region)) };

@@ -1,8 +1,9 @@
-//! The way to the control thread: a queue for each attachment. Users are served in turn, and the attachments of a user, too.
+//! The queue of the control thread: one queue for each attachment. Users take turns, and so do the attachments of a
+//! user.
 //!
-//! An attachment that sends many messages waits for its own; the others of its user wait for one turn of it, and other users
-//! for one turn of all that it has. What belongs to no attachment (a sign of life, the end, a new attachment) goes before
-//! everything else.
+//! An attachment that sends many messages waits for its own; the other attachments of its user wait for one turn of
+//! it, and other users for one turn of the user. What belongs to no attachment (a liveness check, the end, a new
+//! attachment) goes before everything else.
 
 use crate::model::message::Message;
 use gpunet_core::ids::AttachmentId;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long messages of one attachment are served before those of the next user. A request takes 2 to 20 us; the turns of
-/// a hundred take less than a person notices, and a sixtieth of the shortest heartbeat.
+/// How long the messages of one attachment are served before those of the next user. A request takes 2 to 20 us. A
+/// hundred turns take less than a person notices, and a sixtieth of the shortest heartbeat.
 const TURN: Duration = Duration::from_micros(250);
 
 /// Makes the queue, and its two ends.
@@ -21,15 +22,15 @@ pub(crate) fn control_queue() -> (ControlSender, ControlReceiver) {
     (ControlSender(queue.clone()), ControlReceiver(queue))
 }
 
-/// The end of everybody else.
+/// The sending end.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlSender(Arc<Queue>);
 
-/// The control thread's end. Dropped, it takes everything that waits with it.
+/// The control thread's end. Dropping it drops all queued messages.
 #[derive(Debug)]
 pub(crate) struct ControlReceiver(Arc<Queue>);
 
-/// The control thread takes no more messages.
+/// The control thread has ended and takes no more messages.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
@@ -48,11 +49,11 @@ impl std::fmt::Debug for Queue {
 #[derive(Default)]
 struct State {
     first: VecDeque<Message>,
-    /// Whose an attachment is.
+    /// The user of each attachment.
     users: HashMap<AttachmentId, u32>,
-    /// What waits, by user; `None` for what is no user's, as the questions of people.
+    /// Queued messages by user; `None` for those of no user, such as operators' questions.
     others: HashMap<Option<u32>, Waiting>,
-    /// Who has messages: the first one has its turn.
+    /// The users that have messages; the first one has its turn.
     turns: VecDeque<Option<u32>>,
     /// Its turn; `None` before it has begun.
     turn: Option<Turn>,
@@ -68,12 +69,12 @@ struct Turn {
     attachment: AttachmentId,
 }
 
-/// What waits of one user.
+/// The queued messages of one user.
 #[derive(Default)]
 struct Waiting {
-    /// By attachment. None is empty.
+    /// By attachment. No queue is empty.
     messages: HashMap<AttachmentId, VecDeque<Message>>,
-    /// Which have messages: the first one has the user's turn.
+    /// The attachments that have messages; the first one has the user's turn.
     turns: VecDeque<AttachmentId>,
 }
 
@@ -103,7 +104,7 @@ impl ControlSender {
         Ok(())
     }
 
-    /// Forgets whose attachment that was.
+    /// Forgets the user of an attachment.
     pub(crate) fn forget(&self, attachment: AttachmentId) {
         self.0.lock().users.remove(&attachment);
     }
@@ -115,7 +116,7 @@ impl ControlSender {
 }
 
 impl ControlReceiver {
-    /// The next message. Gives other tasks of the thread a turn once in a while.
+    /// The next message. Yields to other tasks of the thread once in a while.
     pub(crate) async fn recv(&mut self) -> Message {
         loop {
             tokio::task::coop::consume_budget().await;
@@ -156,7 +157,7 @@ impl Drop for ControlReceiver {
                 std::mem::take(&mut state.turns),
             )
         };
-        // What waits for answers is told by this, and may look at the queue.
+        // Dropping a message tells whoever waits for its answer, and that may use the queue.
         drop(left);
     }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How much longer than the linger bound a detach may take.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// What the program's side asks of the proxy. To one that has stopped it asks in vain: calls come back
-/// with nothing, and answers are dropped.
+/// What the program's side asks of the proxy. If the proxy has stopped, calls return empty results, and answers are
+/// dropped.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// The proxy is in this process.
@@ -27,8 +27,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Reaps what a launch left, and `fresh`, which only the device knows of. A proxy that has stopped hangs
-    /// up.
+    /// Reaps what a launch left, and `fresh`, which only the device knows of. If the proxy has stopped, the
+    /// receiver is disconnected.
     pub(crate) fn finish_launch(
         &self,
         launch: LaunchId,
@@ -69,7 +69,7 @@ impl Link {
 
     /// Waits until the proxy has done what it was told so far.
     pub(crate) fn settle(&self) {
-        // It does one thing after another.
+        // It handles one message after another.
         let _ = self.usage();
     }
 
@@ -96,7 +96,7 @@ impl Link {
         }
     }
 
-    /// Totals; of a daemon that is gone, those it told last.
+    /// Totals; those reported last if the daemon is gone.
     pub(crate) fn stats(&self) -> Stats {
         match self {
             Self::Local { attachment, .. } => attachment.totals.snapshot(),
@@ -109,14 +109,14 @@ impl Link {
         match self {
             Self::Local { proxy, attachment } => {
                 let (attachment, request) = (attachment.id, Box::new(request));
-                // To a proxy that has stopped: the answer is dropped with the message.
+                // If the proxy has stopped, the answer is dropped with the message.
                 let _ = proxy.messages.send(Message::Ask { attachment, id, request, answer });
             }
             Self::Remote(session) => session.ask(id, &request, answer),
         }
     }
 
-    /// Gives such a request up; never waits.
+    /// Gives up a host program's request; never waits.
     pub(crate) fn abandon(&self, id: HostRequestId) {
         match self {
             Self::Local { proxy, attachment } => {
@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Asks to close everything of the attachment; the result waits until that is done.
+    /// Asks to close everything of the attachment; the returned function waits until that is done.
     pub(crate) fn detach(&self) -> impl FnOnce() + Send + 'static {
         let (done, wait) = crossbeam_channel::bounded(1);
         let (bound, proxy) = match self {

@@ -68,7 +68,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     workers.push(Worker { name: "control thread".to_owned(), pulse: pulse.clone(), wake });
     let (heart, period) = (Arc::new(Heart::default()), config.heartbeat / 8);
     let beating = heart.clone();
-    // From here on an error stops, by the drop, the threads that were started.
+    // From here on an error stops the threads that were started, by the drop.
     let threads = Mutex::new(Vec::new());
     let inner = Runtime { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
     for (index, shard) in shards.into_iter().enumerate() {
@@ -102,7 +102,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// What it holds, but for how long it runs; `None` if the control plane does not answer.
+    /// A snapshot without the uptime; `None` if the control plane does not answer.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let (done, snapshot) = crossbeam_channel::bounded(1);
         self.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
@@ -123,7 +123,7 @@ impl Runtime {
     }
 
     pub(crate) fn stop(&self) {
-        // The heart first: it would take the workers' end for a failure and report it.
+        // Stop the heartbeat first: it would take the workers' end for a failure and report it.
         self.heart.stop();
         for shard in &self.shards {
             shard.send(Command::Stop);

@@ -1,9 +1,9 @@
 //! The program's end of an attachment to a daemon.
 //!
-//! A connection carries one attachment. Any thread may post frames; a thread of the session reads what
-//! the daemon says: replies complete what waits for them, and what the daemon asks of the attachment's
-//! agent is done right there (it may wait for CUDA; nothing else is urgent). Files: `connect` (the
-//! first frames), this one (everything after).
+//! A connection carries one attachment. Any thread may post frames. A thread of the session reads what the daemon
+//! sends: it completes pending requests and calls, and carries out the daemon's requests to the attachment's agent
+//! (these may wait for CUDA; nothing else is urgent). Files: `connect` (the first frames), this one (everything
+//! after).
 
 mod connect;
 
@@ -51,14 +51,14 @@ struct State {
     /// Calls that have no answer yet.
     calls: HashMap<CallId, Call>,
     last_call: CallId,
-    /// Frames that the socket did not take yet.
+    /// Frames that are not sent yet.
     outgoing: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
-    /// The program wants to end it.
+    /// The program has asked for the end.
     leaving: bool,
     detaching: Option<Sender<()>>,
-    /// Nothing comes any more.
+    /// The connection has ended.
     over: bool,
-    /// What the daemon told last.
+    /// The totals that the daemon reported last.
     stats: Stats,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for ProgramSession {
 }
 
 impl ProgramSession {
-    /// Takes over a connection that was welcomed, and starts its thread.
+    /// Takes over a connection after the welcome, and starts its thread.
     pub(crate) fn start(
         socket: OwnedFd,
         memory: Arc<SharedMemory>,
@@ -100,7 +100,7 @@ impl ProgramSession {
         self.linger
     }
 
-    /// Reaps what a launch left; nothing was, as far as a daemon that is gone can tell.
+    /// Reaps what a launch left. If the daemon is gone, the receiver is disconnected.
     pub(crate) fn finish_launch(
         &self,
         launch: LaunchId,
@@ -142,7 +142,7 @@ impl ProgramSession {
         let request = bytes_of(request).to_vec();
         let mut state = self.lock();
         if state.over {
-            // An answer may hold what comes here again when it is dropped.
+            // Dropping an answer may call this session again.
             drop(state);
             return drop(answer);
         }
@@ -154,11 +154,11 @@ impl ProgramSession {
         self.post(&mut self.lock(), &ToDaemon::Abandon { id }, None);
     }
 
-    /// Asks for the attachment's end; `done` is answered when it is over, or dropped.
+    /// Asks for the attachment's end; `done` is answered when it has ended, or dropped.
     pub(crate) fn detach(&self, done: Sender<()>) {
         let mut state = self.lock();
         state.leaving = true;
-        // On its own thread nobody must wait for what this thread is to read.
+        // On its own thread nothing may wait for a frame that this thread is to read.
         if !state.over && self.thread.get() != Some(&std::thread::current().id()) {
             state.detaching = Some(done);
         }
@@ -181,7 +181,7 @@ impl ProgramSession {
         self.post(&mut state, &frame(call), None);
     }
 
-    /// Sends a frame, or leaves it to the session's thread while the daemon has much to read.
+    /// Sends a frame, or queues it for the session's thread while the daemon's socket is full.
     fn post(&self, state: &mut State, frame: &ToDaemon, fd: Option<OwnedFd>) {
         if state.over {
             return;
@@ -192,7 +192,7 @@ impl ProgramSession {
         }
     }
 
-    /// Sends what waits to be sent; returns whether nothing is left.
+    /// Sends the queued frames; returns whether none is left.
     fn flush(&self, state: &mut State) -> bool {
         while let Some((bytes, fd)) = state.outgoing.front() {
             let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
@@ -200,7 +200,7 @@ impl ProgramSession {
                 Ok(()) => drop(state.outgoing.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(_) => {
-                    // The daemon is gone; the thread reads so too.
+                    // The daemon is gone; the thread will read the end, too.
                     state.outgoing.clear();
                     self.hang_up();
                 }
@@ -237,18 +237,18 @@ impl ProgramSession {
             tracing::error!(reason = ended, "the daemon is gone: sockets report ENETDOWN");
         }
         self.hang_up();
-        // Its writer is gone, or has forgotten this attachment: what nobody else says, this side does.
+        // The daemon is gone or has forgotten this attachment: the heartbeat has no other writer any more.
         self.memory.beat_down();
     }
 
-    /// Completes everything that waits, with nothing.
+    /// Drops everything that waits for an answer.
     fn end(&self) {
         let mut state = self.lock();
         state.over = true;
         let questions = (std::mem::take(&mut state.requests), std::mem::take(&mut state.calls));
         let dropped = (questions, std::mem::take(&mut state.outgoing), state.detaching.take());
         drop(state);
-        // Outside the lock: an answer that is dropped may come here again.
+        // Outside the lock: dropping an answer may call this session again.
         drop(dropped);
     }
 
@@ -290,7 +290,7 @@ impl ProgramSession {
                 }
             }
             ToProgram::Agent(request) => self.serve(request, fds, agent),
-            // Said once, or not to this kind of connection.
+            // Sent once, or not to this kind of connection.
             ToProgram::Refused { .. }
             | ToProgram::Ready(_)
             | ToProgram::SendCard
@@ -300,7 +300,7 @@ impl ProgramSession {
         }
     }
 
-    /// Does what the control plane asks of the attachment's agent.
+    /// Carries out a request to the attachment's agent.
     fn serve(&self, request: AgentRequest, fds: Vec<OwnedFd>, agent: &SharedAgent) {
         let answer = match request.request(fds) {
             Ok(request) => agent.handle(request),
@@ -320,7 +320,7 @@ impl ProgramSession {
     }
 }
 
-/// The session's thread ends: by return, or by a panic, after which nobody reads any more.
+/// Cleans up when the session's thread ends, by return or by panic: nobody reads any more.
 struct Ended<'a>(&'a ProgramSession);
 
 impl Drop for Ended<'_> {

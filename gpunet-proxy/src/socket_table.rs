@@ -37,10 +37,10 @@ impl SocketTable {
             .collect())
     }
 
-    /// Makes handles stale that the proxy has closed and not given out again; returns for each a bit for
-    /// every launch that ever used it.
+    /// Makes handles stale that the proxy has closed and not given out again. Returns for each a bit for every
+    /// launch that ever used it.
     ///
-    /// The states first, and the users after them: see `use_handle` in gpunet-device.
+    /// Writes the states first and reads the users after them: see `use_handle` in gpunet-device.
     pub(crate) fn retire(&self, closed: &[Handle]) -> Result<Vec<u64>, CopyError> {
         let mut sorted: Vec<Handle> = closed.to_vec();
         sorted.sort_unstable_by_key(|handle| handle.slot());

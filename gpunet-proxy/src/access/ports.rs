@@ -12,7 +12,7 @@ pub struct Ports {
     ranges: Vec<(u16, u16)>,
 }
 
-/// A text that is no set of ports.
+/// The text is not a set of ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part:?} in {text:?} is no port and no range of ports; expected e.g. \"1024-65535,80\"")]
 pub struct BadPorts {
@@ -27,19 +27,19 @@ impl Ports {
         Self { ranges: vec![(0, u16::MAX)] }
     }
 
-    /// Those that take no privilege: 1024-65535.
+    /// The unprivileged ports: 1024-65535.
     #[must_use]
     pub fn unprivileged() -> Self {
         Self { ranges: vec![(1024, u16::MAX)] }
     }
 
-    /// Is `port` among them?
+    /// Returns whether `port` is in the set.
     #[must_use]
     pub fn allow(&self, port: u16) -> bool {
         port == 0 || self.ranges.iter().any(|&(first, last)| (first..=last).contains(&port))
     }
 
-    /// Those of both sets.
+    /// The union of both sets.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.ranges.extend(&other.ranges);

@@ -25,19 +25,19 @@ use std::time::Duration;
 pub struct DaemonInfo {
     /// Where it listens.
     pub path: PathBuf,
-    /// Its process, by its own account.
+    /// Its process id, as it reports it.
     pub pid: u32,
     /// Its version.
     pub version: String,
     /// Its data threads.
     pub data_threads: u32,
-    /// A device that sees no sign of life for so long reports ENETDOWN.
+    /// How long a device waits for a heartbeat before it reports ENETDOWN.
     pub heartbeat: Duration,
     /// How long it lets a closed stream flush.
     pub linger: Duration,
 }
 
-/// A daemon as one program uses it.
+/// The connection of one program to a daemon.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) config: Config,
@@ -62,7 +62,7 @@ impl Remote {
         Ok(Self { config, info, sessions: Mutex::default(), stopped: AtomicBool::new(false) })
     }
 
-    /// Cuts all connections of this program: its sockets report ENETDOWN at once.
+    /// Shuts down all connections of this program: its sockets report ENETDOWN at once.
     pub(crate) fn stop(&self) {
         // Ordering: Relaxed; nothing else is read after it.
         self.stopped.store(true, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Remote {
             return Err(AttachError::Stopped);
         }
         let (config, device) = (&self.config, wanted.device);
-        // The device's own memory does not depend on how many data threads there are.
+        // The size of the device's own memory does not depend on the number of data threads.
         let geometry = config.geometry(wanted.device_rings);
         let len = DeviceLayout::new(&geometry).len;
         let (own, card) = placement::allocate(wanted.plan, config, device, len as usize)?;

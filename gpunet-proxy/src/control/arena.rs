@@ -4,10 +4,10 @@
 //! arena has two parts, one that each side polls (see `gpunet_abi::arena`); a stream takes one ring in
 //! each. The first arena of a pair is small, and each further one is twice as large.
 //!
-//! Making one takes several steps, of which each may take a process's time: parts in GPU memory are
-//! provided by their owner's agent, parts in pinned memory are made here, then both agents map both
-//! parts. An arena whose other attachment is gone is never used again: the agent of the one that is left
-//! unmaps it when the last stream in it is closed. This file has the tables, `life` what happens to them.
+//! Making an arena takes several steps, and each may wait for a process: agents provide the parts in GPU memory,
+//! the control plane allocates those in pinned memory, then both agents map both parts. An arena of which one
+//! attachment is gone is never used again: the other attachment's agent unmaps it when the last stream in it is
+//! closed. This file has the tables, `life` the steps.
 
 mod life;
 
@@ -27,12 +27,12 @@ use std::time::Duration;
 const FIRST_RINGS: u64 = 2 << 20;
 /// Ring memory in each part of an arena at most: sixteen of the largest rings.
 const MAX_RINGS: u64 = 16 << MAX_RING_LOG2;
-/// How long agents may take. One that takes longer has stopped.
+/// How long agents may take. One that takes longer is considered stopped.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// GPU memory is mapped in pages of this size.
 const GPU_PAGE: u64 = 2 << 20;
 
-/// Numbers of regions in a device's table.
+/// The region numbers of a device's table.
 #[derive(Debug)]
 pub(super) struct Regions {
     used: [bool; REGIONS],
@@ -60,13 +60,13 @@ impl Regions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArenaRings {
     pub(super) arena: u32,
-    /// In the other side's part.
+    /// The ring in the peer's part.
     pub(super) send: Ring,
-    /// In this side's part.
+    /// The ring in the own part.
     pub(super) recv: Ring,
 }
 
-/// How far an arena has come.
+/// The state of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArenaState {
     /// Its parts are being made.
@@ -78,7 +78,7 @@ enum ArenaState {
     Dead,
 }
 
-/// What of a part is there.
+/// The state of a part.
 #[derive(Clone, Debug)]
 enum PartState {
     Wanted,
@@ -96,15 +96,15 @@ enum PartState {
 #[derive(Debug)]
 struct Side {
     attachment: AttachmentId,
-    /// Its numbers for its own part and for the other.
+    /// Its region numbers of its own part and of the peer's.
     regions: [u8; 2],
     part: PartState,
     rings: Slab,
-    /// Rings in GPU memory, by offset and log2, whose words its agent is setting back.
+    /// Rings in GPU memory, by offset and log2, whose words its agent is clearing.
     clearing: Vec<(u64, u8)>,
     /// Bytes of the arena that its owner's account counts.
     counted: u64,
-    /// Its agent was asked for something, and so has something to forget.
+    /// Its agent was asked for something, and so has something to unmap.
     asked: bool,
     /// Its agent has mapped both parts.
     mapped: bool,
@@ -120,10 +120,11 @@ struct Arena {
     layout: PartLayout,
     /// Ends of streams that are not closed yet.
     ends: usize,
-    /// Whose connect it was made for, until an accept takes the first stream. As long as that attachment's owner is
-    /// charged for both parts in pinned memory.
+    /// The attachment whose connect it was made for, until an accept takes the first stream. Until then that
+    /// attachment's owner is charged for both parts in pinned memory.
     connector: Option<AttachmentId>,
-    /// The listener asks for rings as large as those that it was made for, and so its owner takes over a part.
+    /// The listener asks for rings as large as those that it was made for, so its owner takes over the charge for a
+    /// part.
     is_shared_fairly: bool,
 }
 
@@ -143,7 +144,7 @@ pub(super) fn pair_of(a: AttachmentId, b: AttachmentId) -> Pair {
     if a < b { (a, b) } else { (b, a) }
 }
 
-/// What became of a wish for rings in an arena.
+/// The result of taking rings in an arena.
 pub(super) enum Taken {
     /// The rings of the first attachment's end, and of the second's.
     Rings(ArenaRings, ArenaRings),
@@ -219,7 +220,7 @@ impl Arenas {
         }
     }
 
-    /// The numbers that `device` has for its own part of an arena and for the other's.
+    /// The region numbers that `attachment` has for its own part of an arena and for the peer's.
     pub(super) fn regions(&self, arena: u32, attachment: AttachmentId) -> Option<[u8; 2]> {
         self.arenas.get(&arena).map(|arena| arena.sides[arena.side_of(attachment)].regions)
     }
@@ -234,7 +235,7 @@ impl Arenas {
         self.arenas.get(&arena).is_some_and(|arena| arena.on_gpus)
     }
 
-    /// Wakes the CPU blocks of `device` that wait on its end of a stream.
+    /// Wakes the CPU blocks of `attachment` that wait on its end of a stream.
     pub(super) fn wake(&self, attachment: AttachmentId, rings: &ArenaRings) {
         let Some(arena) = self.arenas.get(&rings.arena) else { return };
         if let PartState::Pinned(memory) = &arena.sides[arena.side_of(attachment)].part {
@@ -245,7 +246,7 @@ impl Arenas {
 
 impl Side {
     fn give_cleared(&mut self, ring: u64) {
-        // What an agent says is believed of rings only that it was asked to clear.
+        // Only rings that the agent was asked to clear count.
         if let Some(at) = self.clearing.iter().position(|&(offset, _)| offset == ring) {
             let (offset, log2) = self.clearing.swap_remove(at);
             self.rings.give(offset, log2);

@@ -1,4 +1,4 @@
-//! Where the rings and words of a stream lie, as its device is told.
+//! Descriptors: where the rings and words of a stream lie, as its device is told.
 
 use super::arena::ArenaRings;
 use super::tables::AttachmentEntry;
@@ -37,8 +37,9 @@ impl AttachmentEntry {
         }
     }
 
-    /// Where the rings and words of one end of a stream in an arena lie: what it polls in its own part,
-    /// what it writes in the other. `near` and `far` are this device's numbers for the two.
+    /// Where the rings and words of one end of a stream in an arena lie: what it polls is in its own part, what it
+    /// writes in the peer's. `own` and `peer` are this device's region numbers of the two parts; with `peer_polls`,
+    /// the peer needs no wake-up.
     pub(super) fn arena_descriptor(
         &self,
         [own, peer]: [u8; 2],

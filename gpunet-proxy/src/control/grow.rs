@@ -1,8 +1,8 @@
-//! Ring memory that is made while an attachment is in use already.
+//! Ring memory that is allocated while an attachment is already in use.
 //!
-//! To allocate hundreds of megabytes takes a tenth of a second, and a program that attaches need not wait
-//! for it: an attachment begins with a little, and a thread makes the rest piece by piece. What wants more
-//! meanwhile than there is waits: connects as requests that are looked at again, accepts in their queue.
+//! Allocating hundreds of megabytes takes a tenth of a second, and a program that attaches need not wait for it: an
+//! attachment begins with a little, and a thread allocates the rest piece by piece. Meanwhile, whatever needs more
+//! waits: connects as deferred requests, accepts in their queue.
 
 use super::Control;
 use super::pending::Wait;
@@ -15,11 +15,11 @@ use gpunet_abi::place::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use std::sync::Arc;
 
-/// Bytes made at a time.
+/// Bytes that are allocated at a time.
 const PIECE: u64 = 32 << 20;
 
 impl Control {
-    /// Begins to make the ring memory of a new attachment that is not there yet.
+    /// Begins to allocate the rest of a new attachment's ring memory.
     pub(super) fn grow(&self, state: &Arc<AttachmentState>) {
         let geometry = state.memory.geometry();
         let (start, total) = (state.memory.layout().rings, geometry.shared_rings);
@@ -70,7 +70,7 @@ impl Control {
         }
     }
 
-    /// Keeps a connect until there is ring memory for it, if more is being made; returns whether it did.
+    /// Defers a connect until there is ring memory for it, if more is being allocated; returns whether it did.
     pub(super) fn defer(
         &mut self,
         attachment_id: AttachmentId,
@@ -93,7 +93,7 @@ impl Control {
 }
 
 impl AttachmentEntry {
-    /// Returns whether two rings of these sizes (log2) can be had.
+    /// Returns whether two rings of these sizes (log2) are free.
     fn has_room(&mut self, send: u8, recv: u8) -> bool {
         let rings = self.take_rings(SHARED, send, recv);
         if let Some(rings) = rings {

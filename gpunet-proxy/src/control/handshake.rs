@@ -20,7 +20,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Clients that a listener answers beyond those for which an accept waits.
+/// Clients that a listener answers ahead of accepts.
 const MAX_AHEAD: usize = 16;
 /// A client that takes longer is given up. rdma_cm sends a message that was lost again after 4.3 s.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,16 +30,16 @@ const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
 /// The clients of a listener that have rings and that no accept has taken.
 #[derive(Default)]
 pub(super) struct Handshakes {
-    /// Those that were answered, by number: the first one has taken the longest.
+    /// Clients that were answered, by number: the first one has taken the longest.
     pending: BTreeMap<u64, Pending>,
     next_number: u64,
-    /// Those that an accept takes at once.
+    /// Connections that an accept takes at once.
     established: VecDeque<(Rings, Opened)>,
 }
 
 struct Pending {
     since: Instant,
-    /// Dropped, it gives the client up; the handshake then says when its rings are free.
+    /// Dropping it gives the client up; the handshake's task then reports when its rings are free.
     _stop: oneshot::Sender<()>,
 }
 
@@ -64,9 +64,9 @@ impl Handshakes {
 }
 
 impl ListenerEntry {
-    /// Returns whether one more client may have rings: one more than accepts wait for in any case, so that
-    /// a single client that stops holds up nobody; more than that only while the attachment has rings
-    /// to spare.
+    /// Returns whether one more client may have rings. There is always one client more than waiting accepts, so
+    /// that a single client that stops holds up nobody; there are more only while the attachment has rings to
+    /// spare.
     fn has_room(&self, spare: bool) -> bool {
         let (clients, accepts) = (self.handshakes.len(), self.waiters.len());
         clients <= accepts || (spare && clients < accepts + MAX_AHEAD.min(self.backlog as usize))
@@ -93,7 +93,7 @@ impl Control {
                 Err(shortage) => {
                     attachment.warn(shortage, format_args!("connections at {addr} wait"), None);
                     self.run_short(attachment_id, slot, at, shortage);
-                    // Those that were answered and say nothing more may hold what is short.
+                    // Clients that were answered and send nothing more may hold what is short.
                     self.wait_for_room(attachment_id, slot);
                     continue;
                 }
@@ -110,7 +110,7 @@ impl Control {
                         attachment.warn(shortage, format_args!("connections at {addr} wait"), Some(&error));
                         self.run_short(attachment_id, slot, at, shortage);
                     } else {
-                        // This machine's fault: whoever waits learns it.
+                        // A local failure: the waiting accept reports it.
                         attachment.accept_failed(addr, &error);
                         let Some(listener) = attachment.listener(slot) else { return false };
                         listener.backlogs[at].listen.refuse();
@@ -123,21 +123,21 @@ impl Control {
         }
     }
 
-    /// A client waits and there is no room for it: makes some if it can, and looks again soon.
+    /// Handles a client for which there is no room: makes some if possible, and tries again soon.
     fn wait_for_room(&mut self, attachment_id: AttachmentId, slot: u32) {
         let Some(listener) = self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
         else {
             return;
         };
         let handshakes = &mut listener.handshakes;
-        // Of those that are established an accept takes one, and so makes room.
+        // An accept takes an established one, and so makes room.
         if !handshakes.pending.is_empty() || handshakes.established.is_empty() {
             handshakes.make_room();
             self.serve_again(attachment_id, slot);
         }
     }
 
-    /// Waits for a client that was answered, in a task of its own; [`Control::handle_handshake`] goes on.
+    /// Completes a handshake in a task of its own, which reports to [`Control::handle_handshake`].
     fn begin_handshake(&mut self, attachment_id: AttachmentId, slot: u32, rings: Rings, opening: Opening) {
         let messages = self.messages.clone();
         let Some(attachment) = self.attachment(attachment_id) else { return };
@@ -148,7 +148,7 @@ impl Control {
         let (stop, stopped) = oneshot::channel::<()>();
         listener.handshakes.pending.insert(number, Pending { since: Instant::now(), _stop: stop });
         tokio::task::spawn_local(async move {
-            // Given up, the connection is dropped here, and only then are its rings told to be free.
+            // If it is given up, the connection is dropped here, before the message says that its rings are free.
             let result = tokio::select! {
                 result = tokio::time::timeout(HANDSHAKE_TIMEOUT, opening) => {
                     result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -166,7 +166,7 @@ impl Control {
         });
     }
 
-    /// A handshake ended: its connection is ready for an accept, or its rings are free.
+    /// Handles the end of a handshake: its connection is ready for an accept, or its rings are free.
     pub(super) fn handle_handshake(
         &mut self,
         attachment_id: AttachmentId,
@@ -219,15 +219,15 @@ impl AttachmentEntry {
         }
     }
 
-    /// Ends what no accept has taken of a listener that closes. Clients that were answered are given up by
-    /// the drop, and tell when their rings are free.
+    /// Closes the connections of a closing listener that no accept has taken. Clients that were answered are given
+    /// up by the drop; their tasks report when the rings are free.
     pub(super) fn close_handshakes(&mut self, handshakes: Handshakes) {
         for (rings, opened) in handshakes.established {
             self.close_connection(rings, opened);
         }
     }
 
-    /// Closes a connection; its rings are free afterwards, and not before.
+    /// Closes a connection, and then frees its rings.
     fn close_connection(&mut self, rings: Rings, opened: Opened) {
         drop(opened);
         self.give_rings(rings);

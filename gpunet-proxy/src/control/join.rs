@@ -1,8 +1,8 @@
 //! Direct streams between two attachments: a connect that has met an accept needs rings in an arena.
 //!
-//! While the two have no arena with room, one is made, and the connect waits for it. The accept does not:
-//! it serves others meanwhile, since the process that connects may take its time to map memory, or have
-//! stopped. Once there is an arena the connect is the first in the listener's backlog again.
+//! While the two have no arena with room, one is made, and the connect waits for it. The accept serves other
+//! connections meanwhile, since the connecting process may take its time to map memory, or have stopped. Once there
+//! is an arena, the connect is the first in the listener's backlog again.
 
 use super::Control;
 use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
@@ -29,9 +29,9 @@ pub(super) struct Joins {
 struct Join {
     /// Attachment and slot.
     listener: (AttachmentId, u32),
-    /// Where the listener stands.
+    /// The listener's address.
     at: SocketAddr,
-    /// What the listener asks for.
+    /// The listener's options.
     options: Options,
     connect: Box<Connect>,
 }
@@ -43,8 +43,8 @@ impl Join {
 }
 
 impl Control {
-    /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
-    /// the backlog: so an accept that does not wait finds it, too. Returns whether it waits for that.
+    /// Makes sure that there is an arena with room before a connect to another attachment's listener joins the
+    /// backlog, so that even an accept that does not wait finds it. Returns whether the connect waits for an arena.
     pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
         let connector = connect.ticket.attachment;
         let Some(listener) = self.listener_at(connect.to).filter(|at| at.0 != connector) else {
@@ -60,7 +60,7 @@ impl Control {
         let making = match self.arenas.room_for(connector, listener.0, down, up) {
             Room::Available => false,
             Room::Pending => true,
-            // If there will be none, the accept will find out, and the connect go another way.
+            // If none can be made, the accept finds out, and the connect tries another transport.
             Room::None => self.make_arena((connector, listener.0), (down, up), &options),
         };
         if let (Some(attachment), true) = (self.attachment(connector), making) {
@@ -71,8 +71,8 @@ impl Control {
         making
     }
 
-    /// Joins a connect and an accept of two attachments, if there is room in an arena of theirs; else the
-    /// connect waits for one, and the accept for the next connection.
+    /// Joins a connect and an accept of two attachments if there is room in an arena of theirs. Otherwise the
+    /// connect waits for an arena, and the accept for the next connection.
     pub(super) fn join(&mut self, listener: (AttachmentId, u32), waiter: Waiter, meeting: Meeting) {
         let (client, server) = (meeting.client.attachment, meeting.server.attachment);
         let ((up, down), options) = (meeting.sizes(), meeting.server.options);
@@ -94,7 +94,7 @@ impl Control {
 
     fn open_joined(&mut self, meeting: &Meeting, clients: ArenaRings, servers: ArenaRings) {
         let ends = [(&meeting.client, &meeting.server, clients), (&meeting.server, &meeting.client, servers)];
-        // Both ends stand in the table before either hears of it.
+        // Both ends are in the tables before either is answered.
         for (end, other, rings) in &ends {
             if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
                 attachment.requests.remove(&end.request);
@@ -133,7 +133,7 @@ impl Control {
     /// Puts connects back at the head of the backlogs that they came from; returns the listeners.
     fn queue_again(&mut self, ids: Vec<u64>) -> Vec<(AttachmentId, u32)> {
         let mut listeners = Vec::new();
-        // The last first, so that the first is the first again.
+        // In reverse, so that the first is the first again.
         for id in ids.into_iter().rev() {
             let Some(Join { listener, at, connect, .. }) = self.joins.waiting.remove(&id) else {
                 continue;
@@ -153,7 +153,7 @@ impl Control {
         listeners
     }
 
-    /// A pair has a new arena.
+    /// Continues the connects that wait for an arena of a pair: it is ready.
     pub(super) fn resume_joins(&mut self, pair: Pair) {
         let ids = self.joins_of(|join| join.pair() == pair);
         for (attachment, slot) in self.queue_again(ids) {
@@ -161,7 +161,8 @@ impl Control {
         }
     }
 
-    /// A pair gets no such arena: another one is tried (`again`), or the connects go another way.
+    /// Handles the failure to make a pair's arena: another one is tried (`again`), or the connects try another
+    /// transport.
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
         let ids = self.joins_of(|join| join.pair() == pair);
         let first = ids.first().and_then(|id| self.joins.waiting.get(id));
@@ -172,7 +173,7 @@ impl Control {
             && let (up, down) = ring_sizes(&client, &server)
             && self.make_arena(pair, (down, up), &server)
         {
-            // They go on waiting.
+            // They wait for the new one.
             return;
         }
         for id in ids {
@@ -182,7 +183,7 @@ impl Control {
         }
     }
 
-    /// There will be no direct stream: the connect tries another way.
+    /// Gives up a direct stream: the connect tries another transport.
     fn give_up_join(&mut self, join: Join) {
         let connect = join.connect;
         let ticket = connect.ticket;
@@ -198,7 +199,7 @@ impl Control {
         }
     }
 
-    /// A connect that waits for an arena is given up.
+    /// Forgets a connect that waited for an arena and is given up.
     pub(super) fn leave_join(&mut self, attachment_id: AttachmentId, id: u64) {
         let Some(join) = self.joins.waiting.remove(&id) else { return };
         if let Some(attachment) = self.attachment(attachment_id) {
@@ -206,7 +207,7 @@ impl Control {
         }
     }
 
-    /// A listener closes: its joins go back to its backlog, which closes with it.
+    /// Puts the joins of a listener that closes back into its backlog, which closes with it.
     pub(super) fn leave_joins_at(&mut self, listener: (AttachmentId, u32)) {
         let ids = self.joins_of(|join| join.listener == listener);
         self.queue_again(ids);

@@ -23,16 +23,16 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Connects of a closed listener's backlog that are refused without a pause: about a millisecond's worth.
+/// Connects in a closed listener's backlog that are refused in one turn: about a millisecond's work.
 const REFUSE_BATCH: usize = 512;
 
-/// What became of an accept and a backlog.
+/// How serving an accept from a backlog ended.
 enum Served {
-    /// The accept has its answer, or waits for something else than a connection.
+    /// The accept was answered, or waits for something else than a connection.
     Answered,
     /// No connection was there after all.
     Nothing,
-    /// There was too little of that; both wait where they were.
+    /// Something was short; both wait where they were.
     Short(Shortage),
 }
 
@@ -44,7 +44,7 @@ impl Control {
         let Role::Bound(mut bound) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
             return;
         };
-        // What was set since bind counts: accepted streams inherit it.
+        // Options set since bind count: accepted streams inherit them.
         bound.options = request.options;
         let (addr, generation, options) = (bound.addr, request.generation, bound.options);
         let could_carry = |kind| attachment.could_carry(kind, options.send_log2, options.recv_log2);
@@ -59,7 +59,7 @@ impl Control {
         }
         let peer = self.peer.clone();
         let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
-            // Who connects by a transport that can never serve would wait for ever.
+            // A client that connects over a transport that can never serve it would wait for ever.
             listening.retain(|l| rc || l.kind() != TransportKind::Rc);
             let fds = listening.iter().filter_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
             let fds = fds.collect::<io::Result<Vec<_>>>()?;
@@ -119,8 +119,8 @@ impl Control {
         }
     }
 
-    /// Ends an accept that does not wait, if it got nothing: there was nothing to take (whoever came before it
-    /// waits, too), or too little of something to take it.
+    /// Ends a non-blocking accept that got nothing: there was no connection (earlier accepts wait, too), or
+    /// something was short.
     fn end_accept_without_wait(
         &mut self,
         attachment_id: AttachmentId,
@@ -149,8 +149,8 @@ impl Control {
         }
     }
 
-    /// Gives waiting connections to waiting accepts, both in order, and shows what is left. Returns what there was too
-    /// little of, if connections and accepts are left for that reason.
+    /// Gives waiting connections to waiting accepts, both in order, and publishes how many are left. Returns the
+    /// shortage, if connections and accepts are left because of one.
     pub(super) fn serve(&mut self, attachment_id: AttachmentId, slot: u32) -> Option<Shortage> {
         let listener = self.attachment(attachment_id)?.listener(slot)?;
         listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
@@ -169,9 +169,10 @@ impl Control {
         let (mut ready, mut waiting, mut is_late) = (established, established, false);
         let mut watches = listener.watches.iter();
         for Backlog { listen, short } in &mut listener.backlogs {
-            // Asked once: between two questions a connection may come, and its event be taken.
+            // Read once: a connection may arrive between two reads, and consume its event.
             let (count, request) = (listen.ready(), listen.has_request());
-            // What nobody can be given is not shown: who polls for it would find it, and ask in vain, again and again.
+            // Connections that cannot be accepted are not counted as ready: a kernel that polls for them would try
+            // again and again in vain.
             ready += if short.is_none() { count } else { 0 };
             waiting += count + u64::from(request);
             is_late |= request && !is_crowded && short.is_none();
@@ -186,7 +187,7 @@ impl Control {
         listener.waiting = waiting;
         let is_awaited = !listener.waiters.is_empty();
         if is_late || (ready > 0 && is_awaited) {
-            // One that came after the last look.
+            // A connection arrived after the last check.
             let _ = messages.send(Message::ListenerReady {
                 attachment: attachment_id,
                 socket: SocketId { slot, generation },
@@ -198,7 +199,7 @@ impl Control {
             memory.wake_slot(slot);
         }
         if ready > 0 && !is_awaited && is_full {
-            // The device finds no slot to accept with, and so asks for nothing that could be refused.
+            // The device finds no free slot to accept with, so it makes no request that could be refused.
             attachment.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
         }
         short
@@ -210,7 +211,7 @@ impl Control {
         let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return false };
         let Some(&waiter) = listener.waiters.front() else { return false };
         if attachment.state.memory.is_abandoned(waiter.request) {
-            // Nobody waits for the reply any more: the connection is the next one's.
+            // Nobody waits for the reply any more: the next accept gets the connection.
             self.cancel(attachment_id, waiter.request, Error::Canceled);
             return true;
         }
@@ -236,8 +237,8 @@ impl Control {
             return Served::Nothing;
         };
         let (addr, options) = (listener.addr, listener.bound.options);
-        // Rings first: a connection that cannot be given rings stays in the backlog. (Those of a
-        // direct stream depend on its other end; it is put back if there are none.)
+        // Take rings first: a connection without rings stays in the backlog. (The rings of a direct stream depend
+        // on its other end; it is put back if there are none.)
         let kind = listener.backlogs[at].listen.kind();
         let rings = if kind == TransportKind::Peer {
             None
@@ -303,8 +304,8 @@ impl Control {
         self.refuse(attachment_id, backlog);
     }
 
-    /// Refuses connects that waited in a backlog which is gone: some now, and the others in later turns of the
-    /// attachment that closed the listener.
+    /// Refuses the connects in the backlog of a closed listener: some now, and the others in later turns of the
+    /// attachment that closed it.
     pub(super) fn refuse(&mut self, attachment_id: AttachmentId, mut tickets: Vec<Ticket>) {
         for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSE_BATCH)) {
             let waiting = self
@@ -324,8 +325,8 @@ impl Control {
 }
 
 impl super::tables::AttachmentEntry {
-    /// Takes a connection from transport `at` of a listener, and the first waiter off its queue unless
-    /// there is none to take.
+    /// Accepts a connection from transport `at` of a listener, and removes the first waiter unless there is no
+    /// connection.
     fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
         let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
@@ -360,8 +361,8 @@ async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: 
         if messages.send(Message::ListenerReady { attachment, socket }).is_err() {
             return;
         }
-        // The control plane accepts until nothing waits and then asks for the next event. An event
-        // that came meanwhile is newer than `guard`, and clearing this guard does not clear it.
+        // The control plane accepts until nothing waits and then re-arms this task. An event that came meanwhile is
+        // newer than `guard`, and clearing this guard does not clear it.
         rearm.notified().await;
         guard.clear_ready();
     }

@@ -1,8 +1,8 @@
 //! Direct streams: puts a waiting accept and a waiting connect together.
 //!
-//! The sender's ring is the receiver's, and the words of each end are those the other polls. After
-//! the two replies the proxy has no part in the stream until one end closes. Here both ends are sockets
-//! of one device; `join` has those of two.
+//! The sender's ring is the receiver's, and each end writes the words that the other polls. After the two replies
+//! the proxy has no part in the stream until one end closes. Here both ends are sockets of one device; `join` has
+//! those of two.
 
 use super::Control;
 use super::pending::{PendingRequest, Wait};
@@ -38,9 +38,9 @@ impl End {
 pub(super) struct Meeting {
     pub(super) client: End,
     pub(super) server: End,
-    /// What the connect asked for.
+    /// The connect.
     pub(super) connect: Box<Connect>,
-    /// Where the listener stands.
+    /// The listener's address.
     pub(super) at: SocketAddr,
 }
 
@@ -70,7 +70,7 @@ impl Control {
         ticket: Ticket,
     ) -> Result<(), Shortage> {
         let Some(meeting) = self.meet(attachment_id, listener_slot, waiter, ticket) else {
-            // The connect was given up in this very moment: the accept waits on.
+            // The connect was just given up: the accept waits on.
             if let Some(attachment) = self.attachment(attachment_id) {
                 attachment.wait_first(listener_slot, *waiter);
             }
@@ -94,7 +94,7 @@ impl Control {
                     attachment.reply_end(end, descriptor);
                 }
             }
-            // Not for want of room at the moment: whoever waits behind it would wait for ever.
+            // They would not fit into empty ring memory either: whoever waits behind would wait for ever.
             None if !attachment.could_hold(attachment.direct_region(), up, down) => {
                 attachment.wait_first(listener_slot, *waiter);
                 self.cancel(ticket.attachment, client.request, Error::NoBuffers);
@@ -110,7 +110,7 @@ impl Control {
         Ok(())
     }
 
-    /// Finds out who the two ends are; `None` when the connect does not wait any more.
+    /// Collects the two ends; `None` if the connect does not wait any more.
     pub(super) fn meet(
         &mut self,
         attachment_id: AttachmentId,
@@ -130,7 +130,7 @@ impl Control {
             }
             _ => return None,
         };
-        // A wildcard listener is reached at the address that was asked for.
+        // A wildcard listener has the address that was asked for.
         let asked = if at.ip().is_unspecified() { connect.to.ip() } else { at.ip() };
         let server_addr = SocketAddr::new(host_ip(asked), at.port());
         let from = connect.from.as_ref().map(|bound| bound.addr);
@@ -154,7 +154,7 @@ impl Control {
         Some(Meeting { client, server, connect, at })
     }
 
-    /// Returns whether the rings of a direct stream can be had, if the connect would meet a listener of its own
+    /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of its own
     /// attachment.
     pub(super) fn could_meet(&self, connect: &Connect) -> bool {
         let at = self.listener_at(connect.to).filter(|at| at.0 == connect.ticket.attachment);
@@ -170,7 +170,7 @@ impl Control {
         attachment.could_hold(attachment.direct_region(), up, down)
     }
 
-    /// The listener that a peer connect to `to` means.
+    /// The listener that a peer connect to `to` would meet.
     pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(AttachmentId, u32)> {
         self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
     }
@@ -194,7 +194,7 @@ impl AttachmentEntry {
         self.state.totals.open();
     }
 
-    /// Answers one end's request. Both ends stand in the table by now.
+    /// Answers one end's request. Both ends are in the tables by now.
     pub(super) fn reply_end(&mut self, end: &End, descriptor: Descriptor) {
         let mut reply = Reply::new(0, 0);
         reply.descriptor = descriptor;

@@ -1,4 +1,4 @@
-//! What of an attachment its owner's account counts.
+//! What an attachment takes of its owner's account.
 
 use super::shortage::Shortage;
 use super::tables::AttachmentEntry;
@@ -49,7 +49,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Gives everything back to the owner's account that is still counted: the attachment is gone.
+    /// Gives back everything that the owner's account still counts: the attachment is gone.
     pub(super) fn settle_account(&mut self) {
         let Some(account) = &self.state.account else { return };
         for entry in self.slots.iter_mut() {
@@ -57,7 +57,7 @@ impl AttachmentEntry {
                 account.give_socket();
             }
         }
-        // Of streams, and of those that were being opened.
+        // Descriptors of streams, open or being opened.
         account.give_registered(std::mem::take(&mut self.registered_bytes));
         account.give_descriptors(std::mem::take(&mut self.descriptors));
     }

@@ -1,4 +1,4 @@
-//! What the device asks for. Nothing it says is believed before it is checked.
+//! Requests of devices and host programs. Everything in them is checked before it is used.
 
 use super::Control;
 use super::pending::Wait;
@@ -17,8 +17,9 @@ use std::time::Instant;
 
 impl Control {
     pub(super) fn handle_request(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
-        // A device waits for one answer before it asks again. If the word moves meanwhile, somebody
-        // scribbled over it: who waits there is told, and what stands there is not looked at.
+        // A device waits for one answer before it makes the next request in that slot. If the word changes
+        // meanwhile, a kernel has overwritten it: whoever waits there gets an error, and the new request is not
+        // read.
         if let Some(waiting) =
             self.attachment(attachment_id).and_then(|attachment| attachment.waiting_in_place_of(id))
         {
@@ -98,7 +99,7 @@ impl Control {
         }
     }
 
-    /// The device gave up: answer at once, unless the answer is already out.
+    /// Answers a request at once that nobody waits for any more, unless it was answered before.
     pub(super) fn handle_abandon(&mut self, attachment_id: AttachmentId, id: RequestId) {
         self.cancel(attachment_id, id, Error::Canceled);
     }
@@ -139,7 +140,7 @@ impl Control {
             }
             Wait::Joining { join } => self.leave_join(attachment_id, join),
             Wait::Deferred { request } => take_back(attachment, &request),
-            // An attempt ends by itself when its `stop` is dropped, here.
+            // An attempt ends by itself when its `stop` is dropped, as it is here.
             Wait::Attempt { .. } | Wait::Query => {}
         }
         if let Some(attachment) = self.attachment(attachment_id) {
@@ -183,7 +184,7 @@ fn check(attachment: &AttachmentEntry, request: &Request) -> Result<Op, Error> {
     }
 }
 
-/// Asks the account of the device's owner, if it has one.
+/// Checks a request against the limits of the owner's account, if there is one.
 fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result<(), Error> {
     if let Some(account) = &attachment.state.account {
         match op {
@@ -206,14 +207,14 @@ fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result
         _ => {}
     }
     if op == Op::Listen || (op == Op::Bind && listens) {
-        // The socket that listens, and what watches it.
+        // The listening socket, and the descriptor that watches it.
         attachment.count_descriptors(slot, 2)?;
     }
     Ok(())
 }
 
-/// Takes back the slot of a socket that a refused request was to open: the device gives the socket up,
-/// also one that is bound.
+/// Takes back the slot of the socket that a refused request was to open, even a bound one: the device gives the
+/// socket up.
 fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
     let slot = attachment.slots.get(request.slot as usize);
     let bound =
@@ -226,7 +227,7 @@ fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
     }
 }
 
-/// Takes the request's address for its slot.
+/// Binds the slot to the request's address.
 fn bind(attachment: &mut AttachmentEntry, request: &Request) -> Result<(), Error> {
     let addr = request.address.to_std().ok_or(Error::FamilyNotSupported)?;
     let bound = tcp::bind(addr, request.options);
@@ -236,7 +237,7 @@ fn bind(attachment: &mut AttachmentEntry, request: &Request) -> Result<(), Error
     Ok(())
 }
 
-/// The answer to bind and listen: the address that was got.
+/// The reply to bind and listen: the local address.
 pub(super) fn bound_reply(attachment: &AttachmentEntry, slot: u32) -> Reply {
     let mut reply = Reply::new(0, 0);
     reply.descriptor.local = match &attachment.slots[slot as usize].role {

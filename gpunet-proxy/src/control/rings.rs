@@ -47,8 +47,8 @@ impl AttachmentEntry {
         Some(Rings { region, send, recv, registered: false, driven: false })
     }
 
-    /// Returns whether two rings of these sizes would find room if no other stream had any, and all ring memory were
-    /// made.
+    /// Returns whether two rings of these sizes would fit if no other stream had any and all ring memory were
+    /// allocated.
     pub(super) fn could_hold(&self, region: u8, send: u8, recv: u8) -> bool {
         Slab::could_hold(self.ring_memory(region), &[send, recv])
     }
@@ -63,13 +63,13 @@ impl AttachmentEntry {
         match kind {
             TransportKind::Auto | TransportKind::Tcp => self.could_hold(SHARED, send, recv),
             TransportKind::Rc => self.could_hold(self.rc_region(), send, recv),
-            // Between two attachments it has memory that is made for the pair.
+            // Between two attachments, the pair gets memory of its own.
             TransportKind::Peer => true,
         }
     }
 
-    /// Takes two rings for a driven stream over that transport, and its descriptors of the owner's account. A network card
-    /// is to reach those of rc, which counts there, too.
+    /// Takes two rings for a driven stream over that transport, and counts its descriptors in the owner's account.
+    /// Rings for rc are registered with a network card, which counts there, too.
     ///
     /// # Errors
     /// What there is too little of.
@@ -95,13 +95,13 @@ impl AttachmentEntry {
         Ok(rings)
     }
 
-    /// What there is too little of if no rings can be taken.
+    /// The shortage to report if no rings can be taken.
     pub(super) fn no_rings(&self, region: u8) -> Shortage {
         let is_shared = region == SHARED || self.local.is_none();
         if is_shared && self.is_growing() { Shortage::Growing } else { Shortage::Rings { region } }
     }
 
-    /// Gives rings back. Nothing uses them any more.
+    /// Gives back rings that nothing uses any more.
     pub(super) fn give_rings(&mut self, rings: Rings) {
         hand_off::at(HandOff::GivenBack);
         if let (Some(account), true) = (&self.state.account, rings.registered) {

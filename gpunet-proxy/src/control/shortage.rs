@@ -1,8 +1,8 @@
-//! What there is too little of: what a device is told, what the log says, and when a listener tries again.
+//! Shortages: what a device is told, what is logged, and when a listener tries again.
 //!
-//! An accept that may wait waits for what comes back: ring memory when a stream closes, descriptors and memory of the
-//! system by a timer, since nobody says when they are there. The connection stays in the backlog, and the listener does
-//! not show what it cannot hand over, so that nobody who polls asks in vain.
+//! A blocking accept waits until the shortage is over: for ring memory until a stream closes; for descriptors and
+//! system memory by a timer, since no event announces them. The connection stays in the backlog, and the listener
+//! does not count as ready what it cannot hand over, so that kernels do not poll in vain.
 
 use super::Control;
 use super::tables::AttachmentEntry;
@@ -17,22 +17,22 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How often the log says the same of one attachment. Long enough for a log that people read, short enough for one who
-/// looks whether it is over.
+/// How often the same shortage of one attachment is logged: rarely enough for a log that people read, often enough
+/// to see whether it is over.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a listener waits before it tries again. Ten system calls a second cost nothing, and nobody waits much longer
-/// than whatever held the descriptors or the memory.
+/// How long a listener waits before it tries again. Ten system calls a second cost nothing, and the wait is hardly
+/// longer than the shortage.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What the log says of an attachment once in a while only.
+/// What is logged of an attachment once in a while only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Topic {
     Short(Shortage),
     AcceptFailed,
 }
 
-/// What there is too little of for a socket.
+/// What is short for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shortage {
     /// Ring memory. More of it is being made.
@@ -54,7 +54,7 @@ pub(super) enum Shortage {
 }
 
 impl Shortage {
-    /// What the operating system has too little of, if that is what it says.
+    /// The shortage that an error of the operating system means, if it means one.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
         match (crate::errno::from_io(error), error.kind()) {
             (Error::TooManyFiles, _) => Some(Self::Descriptors),
@@ -63,7 +63,7 @@ impl Shortage {
         }
     }
 
-    /// What a device is told whose call cannot wait for it.
+    /// The error of a call that cannot wait for it.
     pub(super) const fn errno(self) -> Error {
         match self {
             Self::Growing | Self::Rings { .. } | Self::Registered | Self::System => Error::NoBuffers,
@@ -72,15 +72,14 @@ impl Shortage {
         }
     }
 
-    /// Returns whether the control plane hears when there is more.
+    /// Returns whether an event tells the control plane that it is over.
     const fn is_announced(self) -> bool {
         matches!(self, Self::Growing | Self::Rings { .. } | Self::Slots)
     }
 }
 
 impl AttachmentEntry {
-    /// Says what there is too little of and which setting is to be raised. Once in a while only: it repeats as long as
-    /// it lasts.
+    /// Logs a shortage, and which setting to raise; once in a while only, because it repeats as long as it lasts.
     pub(super) fn warn(
         &mut self,
         shortage: Shortage,
@@ -97,7 +96,7 @@ impl AttachmentEntry {
         tracing::warn!(client, process, held_back, error, "{consequence}: {advice}");
     }
 
-    /// What there is too little of, and what helps.
+    /// What is short, and what helps.
     fn advice(&self, shortage: Shortage) -> String {
         let limits = self.state.account.as_ref().map(|account| (account.uid(), account.limits()));
         match (shortage, limits) {
@@ -148,7 +147,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// Says that an accept failed. Once in a while only: the kernel asks again at once.
+    /// Logs that an accept failed; once in a while only, because the kernel tries again at once.
     pub(super) fn accept_failed(&mut self, at: SocketAddr, error: &io::Error) {
         if let Some(held_back) = self.log.pass(Topic::AcceptFailed, Instant::now()) {
             let (client, process) = (self.state.id.0, self.state.client.pid);
@@ -156,7 +155,7 @@ impl AttachmentEntry {
         }
     }
 
-    /// The errno of what the operating system refused. A shortage is worth a line in the log.
+    /// The errno of a failure of the operating system. A shortage is logged.
     pub(super) fn refused(&mut self, consequence: fmt::Arguments<'_>, error: &io::Error) -> Error {
         if let Some(shortage) = Shortage::of(error) {
             self.warn(shortage, consequence, Some(error));
@@ -166,7 +165,7 @@ impl AttachmentEntry {
 }
 
 impl Control {
-    /// Leaves the connections of one backlog where they are, until there is more of what they lack.
+    /// Leaves the connections of one backlog where they are until the shortage is over.
     pub(super) fn run_short(
         &mut self,
         attachment_id: AttachmentId,
@@ -189,7 +188,7 @@ impl Control {
         }
     }
 
-    /// Ends all accepts that wait for what never comes: less ring memory could be made than there was to be.
+    /// Ends all accepts that wait for ring memory that will never come, because it could not all be allocated.
     fn end_accepts(&mut self, attachment_id: AttachmentId, slot: u32, error: Error) {
         let Some(listener) = self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
         else {
@@ -216,7 +215,7 @@ impl Control {
         }
     }
 
-    /// Rings came back: serves the listeners that may have waited for them.
+    /// Serves the listeners that may have waited for the rings that came back.
     pub(super) fn serve_starved(&mut self, attachment_id: AttachmentId) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         for slot in std::mem::take(&mut attachment.starved) {

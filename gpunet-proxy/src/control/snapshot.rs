@@ -1,4 +1,4 @@
-//! What the proxy holds, for people.
+//! Snapshots: what the proxy holds, for operators.
 
 use super::Control;
 use super::arena::Arenas;
@@ -14,26 +14,26 @@ use gpunet_core::ids::AttachmentId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How long the data threads may take to say how far their streams are.
+/// How long the data threads may take to report their streams' progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What streams that are gone have carried.
+/// What closed streams have carried.
 #[derive(Default)]
 pub(super) struct Past {
     totals: Totals,
 }
 
 impl Past {
-    /// A stream is gone.
+    /// Adds a closed stream.
     pub(super) fn add(&mut self, kind: TransportKind, counts: Counts) {
         carry(&mut self.totals, transport(kind), counts.sent, counts.received);
     }
 
-    /// An attachment is gone.
+    /// Adds a detached attachment.
     pub(super) fn forget(&mut self, attachment: &AttachmentEntry) {
         let stats = attachment.state.totals.snapshot();
         self.totals.opened += stats.opened;
-        // Those that did not end before it have ended with it.
+        // Streams that did not end before it have ended with it.
         self.totals.closed += stats.opened;
         self.totals.undelivered += stats.undelivered;
     }
@@ -60,7 +60,7 @@ const fn transport(kind: TransportKind) -> Transport {
 }
 
 impl Control {
-    /// Passes on what there is at this moment, once the data threads have said how far their streams are.
+    /// Takes a snapshot, and passes it on once the data threads have reported their streams' progress.
     pub(super) fn take_snapshot(&self, done: Done<Snapshot>) {
         let mut snapshot = self.snapshot();
         let (count, counts) = crossbeam_channel::unbounded();
@@ -152,7 +152,7 @@ impl Control {
         socket
     }
 
-    /// What a direct stream's devices show of it now and then: a hint, which nobody acts on.
+    /// The progress of a direct stream as its devices publish it now and then: a hint, which nothing depends on.
     fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) {
         let (sent, consumed) = shown(attachment, slot, stream);
         let partner = stream.partner.and_then(|partner| {
@@ -166,7 +166,7 @@ impl Control {
             }
         });
         let ((peer_sent, peer_consumed), peer_closed) = partner.unwrap_or(((consumed, sent), true));
-        // The two ends show their totals at different times.
+        // The two ends publish their totals at different times.
         socket.sent = sent.max(peer_consumed);
         socket.received = consumed.max(peer_sent);
         socket.in_flight = (socket.sent - peer_consumed).min(socket.send_capacity);
@@ -177,7 +177,7 @@ impl Control {
     }
 }
 
-/// Bytes that a direct stream's device has sent and consumed, as it showed last, or as it closed with.
+/// Bytes that a direct stream's device has sent and consumed, as last published or as of its close.
 fn shown(attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) -> (u64, u64) {
     let memory = &attachment.state.memory;
     let word = |value: u64| StreamWord(value).position();
@@ -197,7 +197,7 @@ fn placement(stream: &StreamEntry, arenas: &Arenas) -> Placement {
     }
 }
 
-/// What a data thread knows of a stream.
+/// Fills in what a data thread reports of a stream.
 fn driven(socket: &mut Socket, count: &StreamCount) {
     let Counts { sent, unsent, received, unread } = count.counts;
     (socket.sent, socket.send_queue, socket.received) = (sent, unsent, received);

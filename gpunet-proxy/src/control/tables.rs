@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// One attachment.
+/// An attachment: its sockets, requests and ring memory.
 pub(super) struct AttachmentEntry {
     pub(super) state: Arc<AttachmentState>,
     pub(super) slots: Slots,

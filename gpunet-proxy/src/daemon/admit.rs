@@ -1,4 +1,4 @@
-//! What a client is, and what it may have.
+//! Admission: who a client is, and what it may have.
 
 use super::outbox::{AgentRequests, Outbox, agent_link};
 use super::{DaemonState, lock};
@@ -19,12 +19,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Descriptors of an attachment beside its doorbells: the connection, the region, and one that travels.
+/// Descriptors of an attachment besides its doorbells: the connection, the region, and one in transit.
 const OF_AN_ATTACHMENT: u64 = 3;
 /// The longest name of a device.
 const MAX_DEVICE: usize = 256;
 
-/// Why a client does not get what it wants.
+/// Why a client is refused.
 pub(super) struct Refusal {
     pub(super) errno: i32,
     pub(super) reason: String,
@@ -36,7 +36,7 @@ impl Refusal {
     }
 }
 
-/// An attachment that was made, before its client knows.
+/// A new attachment of which the client does not know yet.
 pub(super) struct Admitted {
     pub(super) attachment: Arc<AttachmentState>,
     pub(super) agent_requests: AgentRequests,
@@ -45,7 +45,7 @@ pub(super) struct Admitted {
 }
 
 impl DaemonState {
-    /// What this daemon says of itself.
+    /// This daemon's description of itself.
     pub(super) fn introduction(&self) -> DaemonRepr {
         let config = &self.proxy.config;
         DaemonRepr {
@@ -68,7 +68,7 @@ impl DaemonState {
         })
     }
 
-    /// Makes the attachment that a client wishes for.
+    /// Makes the attachment that a client requests.
     pub(super) async fn admit(
         &self,
         who: &Credentials,
@@ -92,7 +92,7 @@ impl DaemonState {
             }
         };
         let account = self.accounts.account(who.uid, limits);
-        // Before the memory is made: who may not have it does not get it for a moment either.
+        // Before the memory is allocated: a client over its quota does not get it for a moment either.
         let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.sockets) * SLOT_BYTES;
         let quota = Quota::take(account.clone(), bytes, OF_AN_ATTACHMENT + u64::from(geometry.shards))
             .map_err(|(error, reason)| Refusal::new(error, reason))?;
@@ -131,7 +131,7 @@ impl DaemonState {
         Ok(Admitted { attachment, agent_requests, account, welcome })
     }
 
-    /// The sizes of an attachment, if they can be.
+    /// The sizes of an attachment, checked.
     fn geometry(&self, request: &AttachRequest) -> Result<Geometry, Refusal> {
         let bad =
             |error: crate::model::config::BadConfig| Refusal::new(Error::InvalidArgument, error.to_string());
@@ -145,7 +145,7 @@ impl DaemonState {
     }
 }
 
-/// How a network card reaches the client's device, if what it says can be.
+/// How a network card reaches the client's device; checked.
 fn card(
     request: &AttachRequest,
     geometry: &Geometry,

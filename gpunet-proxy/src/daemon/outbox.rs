@@ -1,4 +1,4 @@
-//! What a client is to be told, from whatever thread.
+//! Frames to a client, from any thread.
 
 use crate::client_socket::ClientSocket;
 use crate::model::agent::{AgentLink, FromAgent, ToAgent};
@@ -15,8 +15,7 @@ pub(super) struct Outgoing {
     pub(super) fds: Vec<Sent>,
 }
 
-/// Posts frames to a client, and never waits: a client that does not read, so that the queue fills, is
-/// cut.
+/// Posts frames to a client; never waits. A client that does not read, so that the queue fills, is disconnected.
 #[derive(Clone)]
 pub(super) struct Outbox {
     queue: mpsc::Sender<Outgoing>,
@@ -24,7 +23,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// A queue of so many frames for the client behind `socket`.
+    /// A queue of `len` frames for the client behind `socket`.
     pub(super) fn new(socket: Arc<ClientSocket>, len: usize) -> (Self, mpsc::Receiver<Outgoing>) {
         let (queue, frames) = mpsc::channel(len);
         (Self { queue, socket }, frames)
@@ -39,17 +38,17 @@ impl Outbox {
     }
 }
 
-/// What the agent of a client was asked and has not answered: it is believed nothing else.
+/// What the agent of a client was asked and has not answered. No other answers are accepted.
 #[derive(Clone, Default)]
 pub(super) struct AgentRequests(Arc<Mutex<HashMap<u32, OpenRequests>>>);
 
 /// The open requests about one arena.
 #[derive(Clone, Copy, Default)]
 struct OpenRequests {
-    /// How many bytes are to be provided.
+    /// How many bytes it is to provide.
     provide: Option<u64>,
     map: bool,
-    /// How many rings are to be cleared.
+    /// How many rings it is to clear.
     clears: u32,
     unmap: bool,
 }
@@ -74,8 +73,8 @@ impl AgentRequests {
         }
     }
 
-    /// An answer as the control plane takes it; `None` if nothing of the kind was asked, or what came
-    /// with it is not what it should be.
+    /// Checks an answer for the control plane. Returns `None` if nothing asked for it, or if its descriptor is not
+    /// what it should be.
     pub(super) fn check(&self, answer: AgentAnswer, fds: Vec<OwnedFd>) -> Option<FromAgent> {
         let (AgentAnswer::Provided { arena, .. }
         | AgentAnswer::Mapped { arena }
@@ -88,7 +87,7 @@ impl AgentRequests {
             AgentAnswer::Provided { len, .. } => {
                 let wanted = open.provide.take()?;
                 let fd = fds.into_iter().next()?;
-                // Its length cannot be looked up; who maps more than there is gets CUDA's refusal.
+                // Its length cannot be queried; CUDA refuses to map more than there is.
                 if len < wanted || !is_gpu_export(fd.as_fd()) {
                     return None;
                 }

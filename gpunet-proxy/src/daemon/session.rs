@@ -29,18 +29,18 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// A hello comes at once, or not at all.
+/// How long a client may take to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Calls (usage, finish, reset, snapshot) that may come at once, in the time they bring, and how long
-/// each brings: the control plane looks at every socket for them.
+/// Calls (usage, finish, reset, snapshot) are paced, because the control plane scans every socket for them: one per
+/// interval, and a burst of so many intervals at once.
 const CALL_BURST: Duration = Duration::from_millis(200);
 const CALL_INTERVAL: Duration = Duration::from_millis(1);
-/// Beyond two for each socket: calls without an answer, and requests to the client's agent.
+/// Unanswered calls and requests to the client's agent that a client may have beyond two for each socket.
 const UNANSWERED_MARGIN: usize = 1024;
 /// A piece of a snapshot.
 const SNAPSHOT_CHUNK: usize = MAX_FRAME - 1024;
 
-/// Passes a result of the control thread on to a task.
+/// Sends a result of the control thread to a task.
 fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
     Box::new(move |result| {
         // The task may have given up.
@@ -48,7 +48,8 @@ fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
     })
 }
 
-/// The handles that a client names, if they are no more than a frame has room for in an answer.
+/// The valid handles among those that a client names. Fails if there are more than a frame of the answer has room
+/// for.
 fn check_handles(raw: &[i32]) -> Result<Vec<Handle>, SessionError> {
     if raw.len() > MOST_HANDLES {
         return Err(SessionError::Breach("more handles than a call may name"));
@@ -85,7 +86,7 @@ struct DaemonSession {
     teardown: Teardown,
 }
 
-/// What comes next for a session.
+/// The next event of a session.
 enum Next {
     Read(io::Result<Option<Incoming>>),
     Write(Option<Outgoing>),
@@ -94,7 +95,7 @@ enum Next {
 
 impl DaemonSession {
     async fn run(mut self, mut phase: watch::Receiver<Phase>) {
-        // It may have come while the client was told that it has attached.
+        // The daemon may have begun to end while the client was told that it has attached.
         if !matches!(*phase.borrow(), Phase::Serve(_)) {
             return self.drain().await;
         }
@@ -117,10 +118,10 @@ impl DaemonSession {
                 Next::Read(Err(error)) => Err(error.into()),
                 Next::Write(Some(out)) => tokio::select! {
                     sent = self.write(out) => sent.map_err(SessionError::from),
-                    // Whether it reads or not.
+                    // Also while the client does not read.
                     () = ending(&mut phase) => return self.drain().await,
                 },
-                // The session has a sender itself.
+                // Never: the session itself holds a sender.
                 Next::Write(None) => Ok(()),
                 Next::Phase if matches!(*phase.borrow_and_update(), Phase::Serve(_)) => {
                     self.follow_rules();
@@ -134,7 +135,7 @@ impl DaemonSession {
         }
     }
 
-    /// Takes over limits that have changed.
+    /// Applies limits that have changed.
     fn follow_rules(&self) {
         match lock(&self.daemon.access).limits_for(&self.who) {
             Some(limits) => self.account.set_limits(limits),
@@ -158,7 +159,7 @@ impl DaemonSession {
         self.connection.send(&wire::encode(&out.frame), &out.fds).await
     }
 
-    /// Refuses a request or call beyond those that may wait for an answer.
+    /// Fails if as many requests and calls wait for an answer as may.
     fn check_room(&self) -> Result<(), SessionError> {
         if self.requests.len() + self.calls.len() < self.limit { Ok(()) } else { Err(TOO_MANY) }
     }
@@ -169,7 +170,7 @@ impl DaemonSession {
         if self.requests.insert(id, false).is_none() { Ok(()) } else { Err(TWICE) }
     }
 
-    /// Does what the client says; returns whether it wants to end.
+    /// Handles a frame of the client; returns whether the client wants to detach.
     async fn handle(&mut self, packet: Incoming) -> Result<bool, SessionError> {
         let Incoming::Plain(packet) = packet else {
             return self.take_memory().await.map(|()| false);
@@ -188,7 +189,7 @@ impl DaemonSession {
                 Message::Ask { attachment, id, request: Box::new(request), answer }
             }
             ToDaemon::Abandon { id } => {
-                // One that was answered meanwhile is none any more.
+                // A request that was answered meanwhile is not there any more.
                 let waits = self.requests.get_mut(&id);
                 if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
                     return Ok(false);
@@ -243,7 +244,7 @@ impl DaemonSession {
             }
             ToDaemon::Detach => return Ok(true),
             ToDaemon::Snapshot => return Err(SessionError::Breach("only an admin looks")),
-            // One without its descriptor is no frame.
+            // Without its descriptor it is not a valid frame.
             ToDaemon::Card => return Err(UNEXPECTED),
         };
         let _ = self.daemon.proxy.messages.send(message);
@@ -277,7 +278,7 @@ impl DaemonSession {
         Ok(())
     }
 
-    /// The client wants to end: closes everything in good order, and tells it.
+    /// Handles a detach: closes everything in good order, and tells the client.
     async fn detach(mut self, mut phase: watch::Receiver<Phase>) {
         let before = self.teardown.attachment.totals.snapshot();
         let mut done = self.teardown.detach(Error::Canceled);
@@ -292,13 +293,13 @@ impl DaemonSession {
         }
     }
 
-    /// Passes on what the client's agent is asked and answers, until the client is gone. Nothing else is of interest.
+    /// Passes on requests to the client's agent and its answers until the client is gone. Ignores everything else.
     async fn serve_agent(&mut self) {
         loop {
             tokio::select! {
                 packet = self.connection.recv() => match packet {
                     Ok(Some(Incoming::WithDescriptors)) => {
-                        // It lies there until it is taken.
+                        // The packet stays in the queue until it is taken.
                         if self.take_memory().await.is_err() {
                             return;
                         }
@@ -314,14 +315,14 @@ impl DaemonSession {
                     Ok(None) | Err(_) => return,
                 },
                 Some(out) = self.frames.recv() => {
-                    // A client that is gone is read to be so.
+                    // If the client is gone, the next read says so.
                     let _ = self.write(out).await;
                 }
             }
         }
     }
 
-    /// Forgets the attachment, and then tells the client: what it had is its to take again.
+    /// Forgets the attachment and then tells the client, which may use the quota again at once.
     async fn say_goodbye(self) {
         let stats = self.teardown.attachment.totals.snapshot().into();
         self.teardown.forget().await;
@@ -329,7 +330,7 @@ impl DaemonSession {
         let _ = timeout(GOODBYE_TIMEOUT, self.connection.send(&bytes, &[])).await;
     }
 
-    /// The daemon wants to end.
+    /// The daemon drains.
     async fn drain(mut self) {
         let before = self.teardown.attachment.totals.snapshot();
         let done = self.teardown.detach(Error::NetworkDown);
@@ -344,11 +345,11 @@ impl DaemonSession {
         self.say_goodbye().await;
     }
 
-    /// The client is gone, or is to go.
+    /// Ends the session: the client is gone, or has broken the protocol.
     async fn gone(mut self, why: &(dyn std::fmt::Display + Sync)) {
         let client = &self.teardown.attachment.client;
         tracing::info!(id = self.teardown.attachment.id.0, pid = client.pid, command = client.command, %why, "gone");
-        // From here on the client, if it lives, is on its own.
+        // From here on the client, if it still runs, is on its own.
         self.connection.socket.get_ref().shut_down();
         self.teardown.stop_heartbeat();
         let _ = self.teardown.gone().await;

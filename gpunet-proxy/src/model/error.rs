@@ -1,4 +1,4 @@
-//! Why something cannot be had, and what to do about it.
+//! Errors of starting and attaching, and what to do about them.
 
 use super::config::BadConfig;
 use crate::descriptors::hint;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Why a proxy could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
-    /// A setting cannot be.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] BadConfig),
     /// The operating system refused a thread, an epoll set or an eventfd.
@@ -45,7 +45,7 @@ pub enum DaemonError {
         /// The system's answer.
         r#source: io::Error,
     },
-    /// It was asked and said no.
+    /// The daemon refused.
     #[error("the daemon refuses: {reason}")]
     Refused {
         /// The reason as a number.
@@ -53,7 +53,7 @@ pub enum DaemonError {
         /// The reason, in its words.
         reason: String,
     },
-    /// It is of another version.
+    /// The daemon speaks another version.
     #[error(
         "the daemon speaks version {daemon} of the attach protocol, this program {program}: update the older one"
     )]
@@ -63,7 +63,7 @@ pub enum DaemonError {
         /// This program's.
         program: u32,
     },
-    /// Whoever listens there does not keep to the protocol.
+    /// The process that listens there does not follow the protocol.
     #[error("what listens at {} is no gpunetd: {what}", path.display())]
     Strange {
         /// Where.
@@ -85,7 +85,7 @@ pub enum DaemonError {
 }
 
 impl From<DaemonError> for io::Error {
-    /// Of the kind that the system's answer has, if it was the system's.
+    /// An I/O error of the kind of the system's error, if that was the cause.
     fn from(error: DaemonError) -> Self {
         let kind = match &error {
             DaemonError::NotThere { source, .. }
@@ -104,10 +104,10 @@ impl From<DaemonError> for io::Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A daemon is there, and does not serve this program.
+    /// There is a daemon, and it does not serve this program.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// None is there, and none could be started in this program.
+    /// There is none, and none could be started in this program.
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }
@@ -144,7 +144,7 @@ pub enum AttachError {
     /// The operating system refused a thread.
     #[error("cannot start a thread: {0}{hint}", hint = hint(.0))]
     Thread(std::io::Error),
-    /// Rings of rc streams cannot lie where the settings want them.
+    /// Rings of rc streams cannot be placed as the settings demand.
     #[error("rings of rc streams: {0}; set Config::placement to auto")]
     Placement(String),
     /// CUDA could not copy the launch contexts.
@@ -153,12 +153,12 @@ pub enum AttachError {
     /// The operating system refused the descriptors that wake data threads.
     #[error("cannot make a doorbell: {0}; see `ulimit -n`")]
     Doorbell(std::io::Error),
-    /// The daemon is not there any more, or does not give this program an attachment.
+    /// The daemon is gone, or refuses this program an attachment.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }
 
-/// What to do about it, where the failure does not say so itself.
+/// Advice, where the error itself does not say what to do.
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
         RegionError::DescriptorLimit { .. } => "",

@@ -1,4 +1,4 @@
-//! What the proxy's threads say to each other.
+//! Messages between the proxy's threads.
 
 use super::agent::FromAgent;
 use super::attachment_state::{AttachmentState, Usage};
@@ -17,32 +17,32 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait for an answer of the control thread, which answers within a turn.
+/// How long to wait for an answer of the control thread, which normally answers within a turn.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// To a data thread.
+/// A message to a data thread.
 pub(crate) enum Command {
     /// Serve this attachment's words.
     Attach(Arc<AttachmentState>),
-    /// Stop serving it; answers once nothing of it is touched any more.
+    /// Stop serving it, and answer once nothing of it is used any more.
     Detach { attachment: AttachmentId, done: Sender<()> },
     /// Drive a new stream.
     Open { attachment: AttachmentId, slot: u32, stream: OpenStream },
-    /// The device closed the stream, or it is reaped.
+    /// Close a stream: the device has closed it, or it is reaped.
     Close { attachment: AttachmentId, slot: u32, linger_ns: u64 },
-    /// The device is gone and closed nothing: send what it published, then reset.
+    /// The device's process is gone and closed nothing: send what it published, then reset.
     Gone { attachment: AttachmentId, slot: u32, bound_ns: u64 },
     /// Change an open stream's options.
     SetOptions { attachment: AttachmentId, slot: u32, options: Options },
-    /// How many bytes are on their way out? Answered by [`Message::OutQueue`].
+    /// Count the bytes that are not acknowledged yet. Answered by [`Message::OutQueue`].
     OutQueue { attachment: AttachmentId, slot: u32, id: RequestId },
-    /// How far are the streams of this thread?
+    /// Report the progress of all streams of this thread.
     Count { done: Sender<Vec<StreamCount>> },
     /// End the thread.
     Stop,
 }
 
-/// How far a driven stream is.
+/// The progress of a driven stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCount {
     pub(crate) attachment: AttachmentId,
@@ -51,11 +51,11 @@ pub(crate) struct StreamCount {
     pub(crate) counts: Counts,
     /// Bytes that the transport took and the peer has not acknowledged.
     pub(crate) in_flight: u64,
-    /// The device sends no more; the peer does not.
+    /// Whether the device has ended sending, and whether the peer has.
     pub(crate) ended: (bool, bool),
 }
 
-/// A connect over a driven transport: what was taken for it.
+/// A connect over a driven transport, and what was taken for it.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) slot: u32,
@@ -72,7 +72,7 @@ pub(crate) struct OpenStream {
     pub(crate) generation: u32,
     pub(crate) io: Box<dyn StreamIo>,
     pub(crate) rings: Rings,
-    /// What the log says of it is said in here.
+    /// Its span, for the log.
     pub(crate) span: tracing::Span,
 }
 
@@ -96,63 +96,63 @@ pub(crate) struct Rings {
     pub(crate) region: u8,
     pub(crate) send: Ring,
     pub(crate) recv: Ring,
-    /// A network card reaches them, and the owner's account counts that.
+    /// They are registered with a network card, and the owner's account counts that.
     pub(crate) registered: bool,
-    /// The owner's account counts the descriptors of the connection whose rings they are.
+    /// The owner's account counts the descriptors of their connection.
     pub(crate) driven: bool,
 }
 
 impl Rings {
-    /// Bytes of both.
+    /// Bytes of both rings.
     pub(crate) const fn bytes(self) -> u64 {
         self.send.capacity() + self.recv.capacity()
     }
 }
 
-/// What is done to all requests and sockets of an attachment or a launch: some at a time, so that nobody else waits long.
+/// Ends all requests and sockets of an attachment or a launch, a batch in each turn, so that nobody else waits
+/// long.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// Requests that end; those at the end first.
+    /// Requests to end, from the end of the list.
     pub(crate) requests: Vec<RequestId>,
     pub(crate) why: Error,
-    /// Sockets; those at the end first.
+    /// Sockets to end after them, from the end of the list.
     pub(crate) sockets: Vec<SocketId>,
     pub(crate) action: SweepAction,
     /// The attachment ends with them.
     pub(crate) ends: bool,
 }
 
-/// What becomes of each socket.
+/// What a sweep does to each socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SweepAction {
-    /// It is closed, with that linger time in milliseconds.
+    /// Close it, with that linger time in milliseconds.
     Close(Option<i32>),
-    /// As if the device had closed it, but direct streams that it has not closed are reset.
+    /// Close it as the device would, but reset direct streams that the device has not closed.
     CloseOrReset,
-    /// Its process is gone.
+    /// Deliver what was sent and reset it: its process is gone.
     Abort,
 }
 
-/// What is called with the reply to a host program's request, or dropped if there will be none.
+/// Called with the reply to a host program's request; dropped if there will be none.
 pub(crate) type Answer = Box<dyn FnOnce(&Reply) + Send>;
 
-/// What is called with the result of a request to the control thread, there; or dropped if the proxy
-/// has stopped.
+/// Called on the control thread with the result of a request; dropped if the proxy has stopped.
 pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Passes a result on to a thread that waits for it.
 pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
     Box::new(move |result| {
-        // Who waits may have given up.
+        // The receiver may have given up.
         let _ = waiting.send(result);
     })
 }
 
-/// To the control thread.
+/// A message to the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
     Request { attachment: AttachmentId, id: RequestId, request: Box<Request> },
-    /// Ring memory up to there exists now; no more will, if it is the last.
+    /// Ring memory is allocated up to `rings`; no more will be if it is the `last`.
     Grown { attachment: AttachmentId, rings: u64, last: bool },
     /// A host program's request.
     Ask { attachment: AttachmentId, id: HostRequestId, request: Box<Request>, answer: Answer },
@@ -169,7 +169,7 @@ pub(crate) enum Message {
         rings: Rings,
         result: io::Result<Opened>,
     },
-    /// Refuse what waited in the backlog of a listener that this attachment has closed.
+    /// Refuse the connects in the backlog of a listener that this attachment has closed.
     Refuse { attachment: AttachmentId, tickets: Vec<Ticket> },
     /// A listener's descriptor became readable.
     ListenerReady { attachment: AttachmentId, socket: SocketId },
@@ -177,15 +177,15 @@ pub(crate) enum Message {
     Finished { attachment: AttachmentId, socket: SocketId, undelivered: u64, counts: Counts },
     /// The answer to [`Command::OutQueue`].
     OutQueue { attachment: AttachmentId, id: RequestId, bytes: Option<u64> },
-    /// Go on with what is done to all sockets of an attachment.
+    /// Continue a sweep.
     Sweep { attachment: AttachmentId, sweep: Box<Sweep> },
     /// A new attachment.
     Attach(Arc<AttachmentState>),
     /// An attachment's agent answers.
     Agent { attachment: AttachmentId, answer: FromAgent },
-    /// The pinned parts of an arena were made, or why not.
+    /// The pinned parts of an arena, or why they could not be allocated.
     ArenaParts { arena: u32, parts: Result<[PartMemory; 2], String> },
-    /// Agents have had time enough to map an arena.
+    /// The time for agents to map an arena is over.
     ArenaTimeout { arena: u32 },
     /// A launch ended: reap what it left. `fresh` are sockets that only the device knows.
     FinishLaunch {
@@ -201,28 +201,28 @@ pub(crate) enum Message {
     Release { attachment: AttachmentId, handles: Vec<Handle> },
     /// The device failed: all its sockets are reset.
     ResetAll { attachment: AttachmentId },
-    /// What does an attachment hold?
+    /// Report what an attachment holds.
     Usage { attachment: AttachmentId, done: Done<Usage> },
     /// Close everything of an attachment and forget it. Requests that wait end with that error.
     Detach { attachment: AttachmentId, why: Error, done: Done<()> },
     /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
     /// left open, and forget it. Answered as [`Message::Detach`].
     Gone { attachment: AttachmentId, done: Done<()> },
-    /// What does the proxy hold, for people?
+    /// Report what the proxy holds.
     Snapshot { done: Done<Snapshot> },
-    /// The bound of a detach is over.
+    /// The time for a detach to deliver what was sent is over.
     DetachTimeout { attachment: AttachmentId },
-    /// Still there?
+    /// A liveness check.
     Ping,
     /// End the thread.
     Stop,
 }
 
-/// In place of an attachment: people who look. Their questions wait for each other, and for a turn.
+/// Stands for an attachment in the queue: operators. Their questions take turns as one.
 const OPERATORS: AttachmentId = AttachmentId(u32::MAX);
 
 impl Message {
-    /// Whose turn it takes; `None` for what goes first.
+    /// The attachment whose turn it takes; `None` for messages that go first.
     pub(crate) const fn attachment(&self) -> Option<AttachmentId> {
         match self {
             Self::Request { attachment, .. }

@@ -49,7 +49,7 @@ impl Slices {
     }
 }
 
-/// One attachment.
+/// An attachment that the data thread serves.
 pub(super) struct ServedAttachment {
     pub(super) state: Arc<AttachmentState>,
     words: Words,

@@ -17,15 +17,15 @@ use std::sync::Arc;
 /// The first frame of a program: what the connection is for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Hello {
-    /// Is there a daemon, and would it take this program? The answer ends the connection.
+    /// A check whether there is a daemon that would take this program. The answer ends the connection.
     Probe,
     /// An attachment.
     Attach(AttachRequest),
-    /// To look, and to touch nothing.
+    /// Read-only access for gpunetctl.
     Admin,
 }
 
-/// The attachment that a program wants.
+/// The attachment that a program requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AttachRequest {
     pub(crate) sockets: u32,
@@ -33,7 +33,7 @@ pub(crate) struct AttachRequest {
     pub(crate) shared_rings: u64,
     pub(crate) device_rings: u64,
     pub(crate) device: DeviceRepr,
-    /// What the program is called; for people.
+    /// The program's name, for operators.
     pub(crate) command: String,
     /// The device's own memory as a network card reaches it; its dma-buf follows when the daemon asks for it.
     pub(crate) card: Option<CardRepr>,
@@ -59,7 +59,7 @@ pub(crate) struct CardRepr {
     pub(crate) len: u64,
 }
 
-/// From a program, once it was welcomed.
+/// From a program, after the welcome.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToDaemon {
     /// `fresh` are handles: see [`handles`].
@@ -97,7 +97,7 @@ pub(crate) enum ToDaemon {
     Card,
 }
 
-/// [`FinishPolicy`] on its way.
+/// [`FinishPolicy`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum PolicyRepr {
     Keep,
@@ -105,7 +105,7 @@ pub(crate) enum PolicyRepr {
     Reset,
 }
 
-/// [`crate::agent::FromAgent`] on its way.
+/// [`crate::model::agent::FromAgent`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AgentAnswer {
     /// With the exported memory.
@@ -139,7 +139,7 @@ pub(crate) enum ToProgram {
     },
     /// To a probe and an admin.
     Ready(DaemonRepr),
-    /// To who attaches; with the region and the data threads' doorbells.
+    /// The attachment is made; with the region and the data threads' doorbells.
     Welcome {
         daemon: DaemonRepr,
         geometry: Sizes,
@@ -161,7 +161,7 @@ pub(crate) enum ToProgram {
         id: HostRequestId,
         reply: Vec<u8>,
     },
-    /// The attachment is over, because the program or the daemon wants it. Nothing follows.
+    /// The attachment has ended, because the program or the daemon wanted it. Nothing follows.
     Detached {
         stats: StatsRepr,
     },
@@ -171,11 +171,11 @@ pub(crate) enum ToProgram {
         piece: Vec<u8>,
         last: bool,
     },
-    /// To who attaches with memory that a network card reaches: where is it?
+    /// Asks a program that attaches for the dma-buf of its device's memory.
     SendCard,
 }
 
-/// What a daemon says of itself.
+/// A daemon's description of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DaemonRepr {
     pub(crate) pid: u32,
@@ -185,7 +185,7 @@ pub(crate) struct DaemonRepr {
     pub(crate) linger_ms: u64,
 }
 
-/// [`Geometry`] on its way.
+/// [`Geometry`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     pub(crate) sockets: u32,
@@ -195,7 +195,7 @@ pub(crate) struct Sizes {
     pub(crate) device_rings: u64,
 }
 
-/// [`Usage`] on its way.
+/// [`Usage`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct UsageRepr {
     pub(crate) sockets: u64,
@@ -204,7 +204,7 @@ pub(crate) struct UsageRepr {
     pub(crate) free_ring_bytes: u64,
 }
 
-/// [`Stats`] on their way.
+/// [`Stats`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct StatsRepr {
     pub(crate) opened: u64,
@@ -212,14 +212,14 @@ pub(crate) struct StatsRepr {
     pub(crate) undelivered: u64,
 }
 
-/// [`ToAgent`] on its way.
+/// [`ToAgent`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AgentRequest {
     Provide {
         arena: u32,
         len: u64,
     },
-    /// The descriptors of the near part, then of the far part, if they have any.
+    /// With the descriptors of the own part and then of the peer's, if they have any.
     Map {
         arena: u32,
         own: (u8, PartRepr),
@@ -236,7 +236,7 @@ pub(crate) enum AgentRequest {
     },
 }
 
-/// [`Part`] on its way.
+/// [`Part`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum PartRepr {
     Own,
@@ -244,12 +244,12 @@ pub(crate) enum PartRepr {
     Gpu { len: u64 },
 }
 
-/// Handles on their way.
+/// Handles on the wire.
 pub(crate) fn handles(handles: &[Handle]) -> Vec<i32> {
     handles.iter().map(|handle| handle.raw()).collect()
 }
 
-/// Handles that have arrived, without what can be none.
+/// The valid ones of the handles in a frame.
 pub(crate) fn from_handles(raw: &[i32]) -> Vec<Handle> {
     raw.iter().filter_map(|&raw| Handle::from_raw(raw)).collect()
 }
@@ -303,7 +303,7 @@ impl PartRepr {
 }
 
 impl AgentRequest {
-    /// A request as it travels, and the descriptors that go with it.
+    /// The frame of a request, and the descriptors that go with it.
     pub(crate) fn of(request: ToAgent) -> (Self, Vec<Sent>) {
         match request {
             ToAgent::Provide { arena, len } => (Self::Provide { arena, len }, Vec::new()),
@@ -317,7 +317,7 @@ impl AgentRequest {
         }
     }
 
-    /// The request that arrived with these descriptors, or which arena's cannot be, and why.
+    /// The request in a frame with these descriptors. Fails with the arena that cannot be mapped, and the reason.
     pub(crate) fn request(self, fds: Vec<OwnedFd>) -> Result<ToAgent, (u32, String)> {
         let mut fds = fds.into_iter();
         Ok(match self {

@@ -16,9 +16,9 @@ use gpunet_core::slab::Slab;
 use std::sync::Arc;
 
 impl Control {
-    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes (log2) in
-    /// the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of `a` is charged
-    /// for both parts: nobody has accepted anything yet.
+    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes
+    /// (log2) in the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of
+    /// `a` is charged for both parts, because nobody has accepted anything yet.
     pub(in crate::control) fn make_arena(
         &mut self,
         (a, b): (AttachmentId, AttachmentId),
@@ -42,7 +42,7 @@ impl Control {
         let mut sides = Vec::with_capacity(2);
         for id in [pair.0, pair.1] {
             let Some(attachment) = self.attachments.get_mut(&id) else { break };
-            // A GPU's memory is its owner's own.
+            // GPU memory is not charged: it is the owner's own.
             let counted = if on_gpus || id != a { 0 } else { 2 * layout.len };
             if !attachment.count_memory(counted) {
                 tracing::debug!(id = id.0, "no more ring memory for that user");
@@ -100,7 +100,7 @@ impl Control {
         true
     }
 
-    /// Has [`Control::handle_arena_timeout`] called after [`TIMEOUT`].
+    /// Schedules [`Control::handle_arena_timeout`] after [`TIMEOUT`].
     fn start_arena_timer(&self, id: u32) {
         let messages = self.messages.clone();
         tokio::task::spawn_local(async move {
@@ -109,8 +109,8 @@ impl Control {
         });
     }
 
-    /// A stream in an arena was accepted: the listener's owner takes over a part, if it can and its listener has asked
-    /// for as much.
+    /// Notes that a stream in an arena was accepted: the listener's owner takes over the charge for a part, if it
+    /// can and its listener asks for rings as large.
     pub(in crate::control) fn share_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let Some(connector) = arena.connector.take() else { return };
@@ -146,7 +146,7 @@ impl Control {
         }
     }
 
-    /// The pinned parts of an arena are there, or cannot be.
+    /// Handles the pinned parts of an arena, or the failure to allocate them.
     pub(in crate::control) fn handle_arena_parts(&mut self, id: u32, parts: Result<[PartMemory; 2], String>) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else {
             return drop(tokio::task::spawn_blocking(move || drop(parts)));
@@ -163,7 +163,7 @@ impl Control {
         }
     }
 
-    /// All parts are there: both agents are to map them.
+    /// Has both agents map the parts, which are all there.
     fn map_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         arena.state = ArenaState::Mapping;
@@ -192,7 +192,7 @@ impl Control {
         }
     }
 
-    /// An agent answers.
+    /// Handles an answer of an agent.
     pub(in crate::control) fn handle_agent(&mut self, attachment: AttachmentId, answer: FromAgent) {
         match answer {
             FromAgent::Provided { arena: id, fd, len } => {
@@ -219,7 +219,7 @@ impl Control {
                 if arena.sides.iter().all(|side| side.mapped) {
                     arena.state = ArenaState::Ready;
                     for side in &mut arena.sides {
-                        // The descriptor has done its work, and would keep the memory of the dead.
+                        // The descriptor is not needed any more, and would keep the memory of a dead process.
                         if matches!(side.part, PartState::Gpu { .. }) {
                             side.part = PartState::Mapped;
                         }
@@ -253,7 +253,7 @@ impl Control {
         if !self.arenas.arenas.get(&id).is_some_and(is_unused) {
             return;
         }
-        // Whoever waits for an accept finds it there. Without them it is nobody's but the owner's who is charged.
+        // A connect that waits for an accept will use it. Without one it only costs the owner who is charged.
         if self.is_arena_awaited(id) {
             self.start_arena_timer(id);
         } else {
@@ -278,11 +278,11 @@ impl Control {
         })
     }
 
-    /// An arena cannot be made: between GPUs another one in pinned memory is tried.
+    /// Gives up making an arena; between GPUs, another one in pinned memory is tried.
     fn fail_arena(&mut self, id: u32, reason: &str) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         if !matches!(arena.state, ArenaState::Parts | ArenaState::Mapping) {
-            // Of one in use: a ring that cannot be cleared is not used again.
+            // In an arena that is in use: a ring that cannot be cleared is not used again.
             tracing::warn!(arena = id, reason, "an agent could not do what it was asked");
             return;
         }
@@ -315,14 +315,14 @@ impl Control {
         }
     }
 
-    /// Forgets an arena. To give back a gigabyte takes a tenth of a second, which others need not wait for.
+    /// Frees an arena. Freeing a gigabyte takes a tenth of a second, which others need not wait for.
     fn remove_arena(&mut self, id: u32) {
         if let Some(arena) = self.arenas.arenas.remove(&id) {
             drop(tokio::task::spawn_blocking(move || drop(arena)));
         }
     }
 
-    /// An attachment has nothing of an arena any more.
+    /// Removes an attachment from an arena.
     fn leave_arena(&mut self, id: u32, attachment: AttachmentId) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let at = arena.side_of(attachment);
@@ -338,9 +338,9 @@ impl Control {
         self.give_regions(attachment, regions, counted);
     }
 
-    /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
-    /// rings may be used again, unless one of the two attachments is coming to its end: it did not close
-    /// by itself then, and its kernels may still look at these words.
+    /// Notes that one end of a stream in an arena is closed for good; `both` if the other end is, too. Then the
+    /// rings may be reused, unless one of the two attachments is ending: the proxy closed its end, and its kernels
+    /// may still use these words.
     pub(in crate::control) fn give_arena_rings(
         &mut self,
         attachment: AttachmentId,
@@ -361,7 +361,7 @@ impl Control {
                             memory.clear(ring.offset);
                             side.rings.give(ring.offset, ring.log2);
                         }
-                        // Only its owner can write there.
+                        // Only its owner can write to it.
                         _ => {
                             let Some(owner) = self.attachments.get(&side.attachment) else { continue };
                             side.clearing.push((ring.offset, ring.log2));
@@ -377,7 +377,7 @@ impl Control {
         }
     }
 
-    /// An attachment is gone: its arenas are never used again.
+    /// Forgets the arenas of an attachment that is gone: they are never used again.
     pub(in crate::control) fn forget_arenas(&mut self, attachment: AttachmentId, account: Option<&Account>) {
         let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.attachment == attachment);
         let gone: Vec<u32> =

@@ -1,4 +1,4 @@
-//! The connection of a client, and what is wrong with what comes by it.
+//! The connection of a client, and why a session ends early.
 
 use crate::client_socket::ClientSocket;
 use crate::daemon::admit::Refusal;
@@ -12,13 +12,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-/// How long a descriptor may take to be taken. One that takes longer hangs in its user's hands, and the connection's end
-/// would not be heard meanwhile.
+/// How long receiving a descriptor may take. One that takes longer depends on its user, and meanwhile the session
+/// would not see the connection's end.
 const DESCRIPTOR_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may take to read what ends its connection.
+/// How long a client may take to read the last frame of its connection.
 pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a client is cut.
+/// Why a client's connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error(transparent)]
@@ -29,13 +29,13 @@ pub(super) enum SessionError {
     Breach(&'static str),
 }
 
-/// What a client's agent was not asked for.
+/// A frame of the client's agent that nothing asked for.
 pub(super) const UNEXPECTED: SessionError = SessionError::Breach("an answer of its agent that cannot be");
 pub(super) const TOO_MANY: SessionError =
     SessionError::Breach("more requests without an answer than it has sockets for");
 pub(super) const TWICE: SessionError = SessionError::Breach("two requests of one number");
 
-/// A connection.
+/// The connection of a client.
 pub(super) struct ClientConnection {
     pub(super) socket: AsyncFd<Arc<ClientSocket>>,
     pub(super) buffer: Box<[u8]>,
@@ -50,8 +50,7 @@ impl ClientConnection {
         self.socket.async_io(Interest::READABLE, |socket| wire::recv_plain(socket.as_fd(), buffer)).await
     }
 
-    /// Takes the packet with descriptors that is the next one, and has `check` done with it, both on a thread of its
-    /// user.
+    /// Receives the next packet, which has descriptors, and passes it to `check`, both on a thread of its user.
     pub(super) async fn take<T: Send + 'static>(
         &self,
         check: impl FnOnce(Packet) -> Result<T, SessionError> + Send + 'static,

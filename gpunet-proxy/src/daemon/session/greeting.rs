@@ -1,4 +1,4 @@
-//! How a connection begins: who is it, and what does it want?
+//! How a connection begins: who the client is, and what it wants.
 
 use super::connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, UNEXPECTED};
 use super::teardown::Teardown;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-/// A connection that has not attached: counted among its user's until it is dropped.
+/// A connection that has not attached. It counts for its user until it is dropped.
 pub(in crate::daemon) struct PendingConnection {
     who: Credentials,
     socket: Arc<ClientSocket>,
@@ -31,12 +31,12 @@ pub(in crate::daemon) struct PendingConnection {
 
 struct PendingCount {
     daemon: Arc<DaemonState>,
-    /// `None` are all those who may not attach.
+    /// `None` stands for all users that may not attach.
     uid: Option<u32>,
 }
 
 impl PendingConnection {
-    /// Takes in a connection, unless its user has too many, or all have.
+    /// Takes over a connection; `None` if its user has too many, or all users have.
     pub(in crate::daemon) fn enter(daemon: &Arc<DaemonState>, socket: OwnedFd) -> Option<Self> {
         let who = match Credentials::of_peer(&socket) {
             Ok(who) => who,
@@ -57,7 +57,7 @@ impl PendingConnection {
 impl PendingCount {
     fn enter(daemon: &Arc<DaemonState>, who: &Credentials) -> Option<Self> {
         let uid = daemon.limits(who).is_ok().then_some(who.uid);
-        // Those that are still being closed are connections, too.
+        // Connections that are still being closed count, too.
         let closing = daemon.work.waiting(who.uid);
         let mut pending = lock(&daemon.pending);
         let count = pending.entry(uid).or_default();
@@ -97,7 +97,8 @@ pub(in crate::daemon) async fn serve(daemon: Arc<DaemonState>, pending: PendingC
     }
 }
 
-/// Hears what a client wants; returns the session of one that has attached, and the orders that it has not followed.
+/// Reads the hello of a client. Returns the session of one that has attached, and the phases that it has not
+/// followed yet.
 async fn greet(
     daemon: &Arc<DaemonState>,
     pending: PendingConnection,
@@ -175,7 +176,7 @@ async fn greet(
             for bell in &*attachment.doorbells {
                 fds.push(Arc::new(bell.try_clone()?));
             }
-            // First the proxy, then the client: it may use what it was given at once.
+            // First the proxy, then the client, which may use the attachment at once.
             daemon.proxy.add(&attachment);
             let client = &attachment.client;
             tracing::info!(
@@ -201,7 +202,7 @@ async fn greet(
                 connection,
                 frames,
             };
-            // The limits may have changed since it was asked whether it may attach.
+            // The limits may have changed since they were checked.
             phase.borrow_and_update();
             session.follow_rules();
             let welcome = wire::encode_first(&welcome);
@@ -215,7 +216,7 @@ async fn greet(
     }
 }
 
-/// Asks for the memory of a client's device that a network card reaches.
+/// Asks a client for the dma-buf of its device's memory.
 async fn ask_for_card(connection: &mut ClientConnection) -> Result<Result<OwnedFd, Refusal>, SessionError> {
     connection.send(&wire::encode_first(&ToProgram::SendCard), &[]).await?;
     match timeout(HELLO_TIMEOUT, connection.recv()).await {
@@ -234,7 +235,7 @@ async fn ask_for_card(connection: &mut ClientConnection) -> Result<Result<OwnedF
     connection.take(check).await
 }
 
-/// Tells an admin what the proxy holds, as often as it asks.
+/// Sends snapshots to an admin, as often as it asks.
 async fn serve_admin(
     daemon: &DaemonState,
     mut connection: ClientConnection,
@@ -266,7 +267,7 @@ async fn serve_admin(
     Ok(())
 }
 
-/// What a user may see who may not see everything.
+/// Removes what a user without the admin right may not see.
 fn keep_own(snapshot: &mut Snapshot, uid: u32) {
     snapshot.clients.retain(|client| client.uid == uid);
     let own: Vec<u32> = snapshot.clients.iter().map(|client| client.id).collect();

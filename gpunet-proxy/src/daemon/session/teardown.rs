@@ -1,4 +1,4 @@
-//! How an attachment ends, whatever its connection ends with.
+//! How an attachment ends, however its connection does.
 
 use super::answer_to;
 use crate::daemon::DaemonState;
@@ -8,7 +8,7 @@ use gpunet_abi::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The end of an attachment. Dropped before it was forgotten, it does what is left to do.
+/// Ends an attachment. Dropping it before [`Teardown::forget`] does what is left to do.
 pub(super) struct Teardown {
     pub(super) daemon: Arc<DaemonState>,
     pub(super) attachment: Arc<AttachmentState>,
@@ -20,14 +20,14 @@ impl Teardown {
         Self { daemon, attachment, forgotten: false }
     }
 
-    /// No more signs of life, and no word that there will be none: of a process that was killed the GPU's
-    /// kernels run on for a moment, and one that is told closes its streams, which its peers would take for
-    /// an end in good order. A process that lives sees the end of its connection.
+    /// Stops the heartbeat without writing "down". The GPU kernels of a killed process run on for a moment, and on
+    /// "down" they would close their streams, which peers would take for an orderly end. A process that lives sees
+    /// the end of its connection.
     pub(super) fn stop_heartbeat(&self) {
         self.daemon.proxy.heart.remove(self.attachment.id);
     }
 
-    /// No more signs of life: its devices report ENETDOWN.
+    /// Stops the heartbeat and writes "down": the device reports ENETDOWN.
     pub(super) fn mark_down(&mut self) {
         self.daemon.proxy.heart.remove(self.attachment.id);
         self.attachment.memory.beat_down();
@@ -54,13 +54,13 @@ impl Teardown {
         wait
     }
 
-    /// The proxy knows nothing of it any more.
+    /// Frees the attachment, which the proxy has forgotten.
     pub(super) async fn forget(mut self) {
         self.forgotten = true;
         self.daemon.proxy.heart.remove(self.attachment.id);
         let attachment = self.attachment.clone();
         drop(self);
-        // To give back hundreds of megabytes takes a while.
+        // Freeing hundreds of megabytes takes a while.
         let _ = tokio::task::spawn_blocking(move || drop(attachment)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What has a number of its own.
+//! Ids of attachments, launches, sockets and requests.
 
 /// An attachment of a proxy: one device's sockets. No two attachments in the life of a proxy have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,12 +13,6 @@ impl std::fmt::Display for AttachmentId {
 /// A launch of an attachment: one of [`LAUNCHES`](gpunet_abi::layout::LAUNCHES) numbers, which are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaunchId(pub u32);
-
-impl std::fmt::Display for LaunchId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A request of an attachment that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

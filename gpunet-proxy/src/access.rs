@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
-/// The process at the other end of a connection.
+/// Who is at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process id; 0 if this process does not see the client's process namespace.
@@ -51,7 +51,7 @@ impl Credentials {
     }
 }
 
-/// What one user may hold and do, with all of the user's attachments together.
+/// What one user may hold and do, all of the user's attachments together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Sockets, listeners included. Default 65,536: sixteen attachments of the default 4,096. Beyond
@@ -217,7 +217,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Why an [`Access`] is invalid.
+/// Why an [`Access`] cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Nobody of that name.

@@ -11,7 +11,7 @@ const BURST: Duration = Duration::from_secs(1);
 
 /// One user's account, shared by all attachments of that user.
 ///
-/// Every take is matched by a give, when sockets and memory are free again, not when their release is requested.
+/// Who takes gives back: sockets and memory when they are free again, not when they are asked for.
 #[derive(Debug)]
 pub struct Account {
     uid: u32,

@@ -12,7 +12,7 @@ pub struct Ports {
     ranges: Vec<(u16, u16)>,
 }
 
-/// The text is not a set of ports.
+/// A text that is no set of ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part:?} in {text:?} is no port and no range of ports; expected e.g. \"1024-65535,80\"")]
 pub struct BadPorts {

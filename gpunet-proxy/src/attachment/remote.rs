@@ -25,13 +25,13 @@ use std::time::Duration;
 pub struct DaemonInfo {
     /// Where it listens.
     pub path: PathBuf,
-    /// Its process id, as it reports it.
+    /// Its process, by its own account.
     pub pid: u32,
     /// Its version.
     pub version: String,
     /// Its data threads.
     pub data_threads: u32,
-    /// How long a device waits for a heartbeat before it reports ENETDOWN.
+    /// A device that sees no sign of life for so long reports ENETDOWN.
     pub heartbeat: Duration,
     /// How long it lets a closed stream flush.
     pub linger: Duration,
@@ -62,7 +62,7 @@ impl Remote {
         Ok(Self { config, info, sessions: Mutex::default(), stopped: AtomicBool::new(false) })
     }
 
-    /// Shuts down all connections of this program: its sockets report ENETDOWN at once.
+    /// Cuts all connections of this program: its sockets report ENETDOWN at once.
     pub(crate) fn stop(&self) {
         // Ordering: Relaxed; nothing else is read after it.
         self.stopped.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Errors of starting and attaching, and what to do about them.
+//! Why something cannot be had, and what to do about it.
 
 use super::config::BadConfig;
 use crate::descriptors::hint;
@@ -53,7 +53,7 @@ pub enum DaemonError {
         /// The reason, in its words.
         reason: String,
     },
-    /// The daemon speaks another version.
+    /// It is of another version.
     #[error(
         "the daemon speaks version {daemon} of the attach protocol, this program {program}: update the older one"
     )]
@@ -63,7 +63,7 @@ pub enum DaemonError {
         /// This program's.
         program: u32,
     },
-    /// The process that listens there does not follow the protocol.
+    /// Whoever listens there does not keep to the protocol.
     #[error("what listens at {} is no gpunetd: {what}", path.display())]
     Strange {
         /// Where.
@@ -85,7 +85,7 @@ pub enum DaemonError {
 }
 
 impl From<DaemonError> for io::Error {
-    /// An I/O error of the kind of the system's error, if that was the cause.
+    /// Of the kind that the system's answer has, if it was the system's.
     fn from(error: DaemonError) -> Self {
         let kind = match &error {
             DaemonError::NotThere { source, .. }
@@ -104,10 +104,10 @@ impl From<DaemonError> for io::Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is a daemon, and it does not serve this program.
+    /// A daemon is there, and does not serve this program.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// There is none, and none could be started in this program.
+    /// None is there, and none could be started in this program.
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }
@@ -144,7 +144,7 @@ pub enum AttachError {
     /// The operating system refused a thread.
     #[error("cannot start a thread: {0}{hint}", hint = hint(.0))]
     Thread(std::io::Error),
-    /// Rings of rc streams cannot be placed as the settings demand.
+    /// Rings of rc streams cannot lie where the settings want them.
     #[error("rings of rc streams: {0}; set Config::placement to auto")]
     Placement(String),
     /// CUDA could not copy the launch contexts.
@@ -153,12 +153,12 @@ pub enum AttachError {
     /// The operating system refused the descriptors that wake data threads.
     #[error("cannot make a doorbell: {0}; see `ulimit -n`")]
     Doorbell(std::io::Error),
-    /// The daemon is gone, or refuses this program an attachment.
+    /// The daemon is not there any more, or does not give this program an attachment.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }
 
-/// Advice, where the error itself does not say what to do.
+/// What to do about it, where the failure does not say so itself.
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
         RegionError::DescriptorLimit { .. } => "",

@@ -44,7 +44,7 @@ pub struct Totals {
     pub rc: Carried,
 }
 
-/// Bytes over one transport.
+/// Bytes that a transport carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Carried {

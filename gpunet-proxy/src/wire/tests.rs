@@ -1,6 +1,7 @@
 //! What decoding refuses.
 
 use super::*;
+use gpunet_core::ids::HostRequestId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -78,6 +79,22 @@ fn what_follows_a_frame_makes_it_garbage() {
     bytes.push(0);
     assert!(matches!(decode::<ToDaemon>(packet(bytes)), Err(BadFrame::Garbage(_))));
     assert!(matches!(decode::<ToDaemon>(packet(vec![200])), Err(BadFrame::Garbage(1))));
+}
+
+#[test]
+fn calls_and_host_requests_have_different_numbers() {
+    let id = HostRequestId::new(3);
+    let abandon = encode(&ToDaemon::Abandon { id });
+    let call = encode(&ToDaemon::Usage { call: CallId::default().next() });
+    assert_eq!((&abandon[1..], &call[1..]), (&[0x83, 0x80, 0x80, 0x80, 0x08][..], &[1][..]));
+    assert!(
+        matches!(decode::<ToDaemon>(packet(abandon.clone())), Ok((ToDaemon::Abandon { id: same }, _)) if same == id)
+    );
+    // Each with the number of the other.
+    let swapped = [[&abandon[..1], &call[1..]].concat(), [&call[..1], &abandon[1..]].concat()];
+    for bytes in swapped {
+        assert!(matches!(decode::<ToDaemon>(packet(bytes)), Err(BadFrame::Garbage(_))));
+    }
 }
 
 #[test]

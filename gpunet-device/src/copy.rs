@@ -39,6 +39,18 @@ const WARP: usize = 32;
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else writes
 /// either meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, copy::copy};
+/// # fn example<G: Group>(g: &G, net: Net, from: Buffer, to: Buffer) -> Result<()> {
+/// // SAFETY: the caller's buffers; they do not overlap, and only this group uses them.
+/// unsafe { copy(g.rank(), g.size(), to.as_ptr(), from.as_ptr(), from.len()) };
+/// g.sync(); // every lane sees the copy
+/// # Ok(())
+/// # }
+/// ```
 #[inline(never)]
 pub unsafe fn copy(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's contract.
@@ -216,6 +228,19 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
 ///
 /// # Safety
 /// `src` is readable for `span.len()` bytes, and the span is the caller's to write (reserved).
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream, copy::copy_into_ring};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, record: Buffer) -> Result<()> {
+/// let span = stream.reserve(g, record.len())?;
+/// // SAFETY: the span is reserved, and at most as long as `record`.
+/// unsafe { copy_into_ring(g, span, record.as_ptr()) };
+/// stream.commit(g, span.len());
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
     // SAFETY: the caller's contract.
@@ -244,6 +269,19 @@ pub(crate) unsafe fn copy_into_ring_by(lane: u32, lanes: u32, span: RingSpan, sr
 ///
 /// # Safety
 /// `dst` is writable for `span.len()` bytes, and the span is the caller's to read (peeked).
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream, copy::copy_out_of_ring};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, record: Buffer) -> Result<()> {
+/// let span = stream.peek(g, record.len())?;
+/// // SAFETY: the span was peeked, and is at most as long as `record`.
+/// unsafe { copy_out_of_ring(g, record.as_ptr(), span) };
+/// stream.release(g, span.len());
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 pub unsafe fn copy_out_of_ring<G: Group>(g: &G, dst: *mut u8, span: RingSpan) {
     // SAFETY: the caller's contract.

@@ -57,6 +57,14 @@ pub use send::SendHalf;
 pub use stream::{Shutdown, Stream};
 
 /// Nanoseconds of the device's monotonic clock, for measuring within one device.
+///
+/// # Examples
+///
+/// ```
+/// let start = gpunet_device::now_ns();
+/// let elapsed_ns = gpunet_device::now_ns() - start;
+/// # let _ = elapsed_ns;
+/// ```
 #[inline(always)]
 #[must_use]
 pub fn now_ns() -> u64 {

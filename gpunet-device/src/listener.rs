@@ -14,6 +14,21 @@ pub const DEFAULT_BACKLOG: u32 = 128;
 /// A listening socket, shared by any number of groups of one device.
 ///
 /// It is served by whoever accepts, in order. Dropping one does nothing; see [`Listener::close`].
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Listener, Net, Result, SockAddr};
+/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+/// let listener = Listener::bind(g, net, SockAddr::v4([0, 0, 0, 0], 7777))?;
+/// while let Ok(mut stream) = listener.accept(g) {
+///     stream.send_all(g, b"hello\n")?;
+///     stream.close(g)?;
+/// }
+/// listener.close(g)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
     net: Net,
@@ -29,6 +44,18 @@ impl Listener {
     /// # Errors
     /// AddressInUse, AddressNotAvailable, AccessDenied, TooManySockets, TooManyFiles, NoBuffers (rings that can
     /// never be had), Canceled, NetworkDown, or another errno of bind(2) and listen(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Listener, Net, Result, SockAddr};
+    /// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+    /// let listener = Listener::bind(g, net, SockAddr::v4([127, 0, 0, 1], 0))?;
+    /// let port = listener.local_addr().port; // the port that was free
+    /// # let _ = port;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bind<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<Self> {
         Self::bind_with(g, net, addr, Options::DEFAULT, DEFAULT_BACKLOG)
     }
@@ -37,6 +64,19 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::bind`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Listener, Net, Options, Result, SockAddr};
+    /// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+    /// // Streams with rings of 1 MiB, and a long queue.
+    /// let options = Options::DEFAULT.with_rings(1 << 20, 1 << 20);
+    /// let listener = Listener::bind_with(g, net, SockAddr::v6([0; 16], 7777), options, 1024)?;
+    /// # listener.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(never)]
     pub fn bind_with<G: Group>(
         g: &G,
@@ -71,6 +111,19 @@ impl Listener {
     ///
     /// # Errors
     /// BadHandle when it is stale; InvalidArgument when it does not listen.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Handle, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, raw: i32) -> Result<()> {
+    /// // One block listened and left `raw`, the handle's number, in memory.
+    /// let handle = Handle::from_raw(raw).ok_or(Error::BadHandle)?;
+    /// let stream = Listener::from_handle(g, net, handle)?.accept(g)?;
+    /// # stream.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         g.sync();
         // One lane decides for all: another group may be closing it just now.
@@ -93,6 +146,18 @@ impl Listener {
     /// BadHandle when the listener was closed; TooManySockets (EMFILE) when no socket slot is free; TimedOut;
     /// WouldBlock; Canceled; NetworkDown. Of a call that does not wait also NoBuffers and TooManyFiles
     /// (ENFILE): what is short.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener, buffer: Buffer) -> Result<()> {
+    /// let mut stream = listener.accept(g)?;
+    /// let n = stream.recv(g, buffer)?;
+    /// # let _ = n;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
         let options = table::options(self.net, self.handle);
         self.accept_with(g, Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
@@ -102,6 +167,20 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::accept`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
+    /// match listener.accept_timeout(g, 5_000_000_000) {
+    ///     Ok(stream) => stream.close(g)?,
+    ///     Err(Error::TimedOut) => {} // nobody came for 5 s
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn accept_timeout<G: Group>(&self, g: &G, timeout_ns: u64) -> Result<Stream> {
         self.accept_with(g, Timeout::ns(timeout_ns))
     }
@@ -110,6 +189,20 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::accept`]; WouldBlock when no connection waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
+    /// match listener.try_accept(g) {
+    ///     Ok(stream) => stream.close(g)?,
+    ///     Err(Error::WouldBlock) => {} // do other work first
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_accept<G: Group>(&self, g: &G) -> Result<Stream> {
         self.accept_with(g, Timeout::NON_BLOCKING)
     }
@@ -162,6 +255,19 @@ impl Listener {
     ///
     /// # Errors
     /// BadHandle when it is closed already; NetworkDown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
+    /// // One block of the launch closes for all; accepts of the others return BadHandle.
+    /// if g.index() == 0 {
+    ///     listener.close(g)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(never)]
     pub fn close<G: Group>(self, g: &G) -> Result<()> {
         g.sync();

@@ -15,6 +15,20 @@ use gpunet_abi::{MAGIC, Status, VERSION, Word};
 /// What a kernel is handed to use sockets: the address of its launch's [`Context`].
 ///
 /// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Buffer, Net};
+///
+/// /// A kernel's parameters.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// pub struct Parameters {
+///     pub net: Net,
+///     pub buffer: Buffer,
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Net(u64);
@@ -25,6 +39,14 @@ impl Net {
     /// # Safety
     /// A [`Context`] lies at `address`, and it and the regions it names stay mapped while any
     /// socket call uses this value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// // SAFETY: 0 stands for no context.
+    /// let net = unsafe { gpunet_device::Net::from_raw(0) };
+    /// assert!(!net.is_attached());
+    /// ```
     #[must_use]
     #[inline(always)]
     pub const unsafe fn from_raw(address: u64) -> Self {

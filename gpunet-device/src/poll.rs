@@ -25,6 +25,17 @@ pub const POLLNVAL: i16 = 32;
 pub const POLLRDHUP: i16 = 0x2000;
 
 /// One socket to watch: Linux's `struct pollfd`.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, PollFd, Result, Stream, poll::{POLLIN, POLLOUT}};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &Stream) -> Result<()> {
+/// let fd = PollFd { handle: stream.handle().raw(), events: POLLIN | POLLOUT, revents: 0 };
+/// # let _ = fd;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PollFd {
@@ -37,6 +48,18 @@ pub struct PollFd {
 }
 
 /// Sockets to watch, in memory that the whole group uses.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{PollFd, PollSet};
+///
+/// let mut entries = [PollFd::default(); 2];
+/// // SAFETY: `entries` outlives the set, which alone uses it.
+/// let set = unsafe { PollSet::from_raw_parts(entries.as_mut_ptr(), entries.len()) };
+/// set.set(1, PollFd { handle: -1, events: 0, revents: 0 });
+/// assert_eq!((set.len(), set.get(1).handle), (2, -1));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PollSet {
@@ -102,6 +125,22 @@ impl PollSet {
 ///
 /// # Errors
 /// Canceled; NetworkDown. A timeout is `Ok(0)`.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Listener, Net, PollFd, PollSet, Result, poll, poll::POLLIN};
+/// # fn example<G: Group>(g: &G, net: Net, listener: Listener, set: PollSet) -> Result<()> {
+/// if g.is_leader() {
+///     set.set(0, PollFd { handle: listener.handle().raw(), events: POLLIN, revents: 0 });
+/// }
+/// g.sync();
+/// if poll(g, net, set, 1_000_000)? > 0 && set.get(0).revents & POLLIN != 0 {
+///     listener.accept(g)?.close(g)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<usize> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);

@@ -15,6 +15,18 @@ use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Error, Handle, Link, Result, RingSpan};
 
 /// The receiving half of a stream. One group uses it at a time.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream};
+/// # fn example<G: Group>(g: &G, net: Net, stream: Stream, buffer: Buffer) -> Result<()> {
+/// let (send, mut recv) = stream.split();
+/// while recv.recv(g, buffer)? > 0 {} // until the peer has sent all
+/// # let _ = send;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RecvHalf {
     pub(crate) net: Net,
@@ -57,6 +69,17 @@ impl RecvHalf {
     ///
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Handle, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, handle: Handle, buffer: Buffer) -> Result<()> {
+    /// let n = RecvHalf::from_handle(g, net, handle)?.recv(g, buffer)?;
+    /// # let _ = n;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Recv)?;
@@ -74,6 +97,22 @@ impl RecvHalf {
     /// # Errors
     /// ConnectionReset; TimedOut; WouldBlock; BadHandle; Canceled; NetworkDown; Protocol. What came before
     /// an error is received first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let mut total = 0;
+    /// loop {
+    ///     match recv.recv(g, buffer)? {
+    ///         0 => break, // the end of the stream
+    ///         n => total += n,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         self.recv_with(g, buffer, Timeout::SOCKET, false)
@@ -83,6 +122,21 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`]; WouldBlock when nothing has come.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// # let mut total = 0;
+    /// match recv.try_recv(g, buffer) {
+    ///     Ok(n) => total += n,
+    ///     Err(Error::WouldBlock) => {} // nothing has come yet
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         self.recv_with(g, buffer, Timeout::NON_BLOCKING, false)
@@ -92,6 +146,20 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let n = match recv.recv_timeout(g, buffer, 1_000_000) {
+    ///     Err(Error::TimedOut) => 0, // nothing came for 1 ms
+    ///     received => received?,
+    /// };
+    /// # let _ = n;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
         self.recv_with(g, buffer, Timeout::ns(timeout_ns), false)
@@ -102,6 +170,19 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`]; some bytes may have been received then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let header = buffer.first(16);
+    /// if recv.recv_exact(g, header)? < header.len() {
+    ///     return Err(Error::ConnectionReset); // the stream ended within a header
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         let timeout = Timeout::SOCKET_BLOCKING;
@@ -244,6 +325,27 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// // Counts the zeros in what has come, in the ring, each lane a share of the first piece.
+    /// let span = recv.peek(g, 4096)?;
+    /// let mut zeros = 0;
+    /// let mut at = g.rank() as usize;
+    /// while at < span.first.len {
+    ///     // SAFETY: inside the peeked span.
+    ///     zeros += u32::from(unsafe { span.first.ptr.add(at).read_volatile() } == 0);
+    ///     at += g.size() as usize;
+    /// }
+    /// let zeros = g.sum(zeros);
+    /// recv.release(g, span.first.len);
+    /// # let _ = zeros;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.look_for_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), Timeout::SOCKET)? {
@@ -257,6 +359,17 @@ impl RecvHalf {
     ///
     /// # Cooperation
     /// All lanes call it, each after its own reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let span = recv.peek(g, 4096)?;
+    /// recv.release(g, span.len()); // reads none of it: this skips up to 4 KiB
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn release<G: Group>(&mut self, g: &G, len: usize) {
         self.pop(g, Lane::of(g), len as u64);
     }
@@ -265,6 +378,17 @@ impl RecvHalf {
     ///
     /// # Cooperation
     /// All lanes call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// recv.shutdown(g);
+    /// assert_eq!(recv.recv(g, buffer)?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
         if self.consumer.finished() {
             return;
@@ -284,6 +408,19 @@ impl RecvHalf {
     ///
     /// # Errors
     /// Protocol.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// // Takes whole records of 64 bytes only.
+    /// if recv.available(g)? >= 64 {
+    ///     recv.recv_exact(g, buffer.first(64))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
         self.refresh(g)?;
         Ok(self.consumer.available() as usize)
@@ -308,6 +445,18 @@ impl RecvHalf {
     }
 
     /// Bytes received so far.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let before = recv.position();
+    /// let n = recv.recv(g, buffer)?;
+    /// assert_eq!(recv.position() - before, n as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.consumer.position()

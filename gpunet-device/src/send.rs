@@ -29,6 +29,19 @@ const SPARES_LEADER: u32 = 512;
 const WARP: u32 = 32;
 
 /// The sending half of a stream. One group uses it at a time.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream};
+/// # fn example<G: Group>(g: &G, net: Net, stream: Stream, buffer: Buffer) -> Result<()> {
+/// let (mut send, recv) = stream.split();
+/// send.send_all(g, buffer)?;
+/// send.shutdown(g); // the peer reads the end; `recv` goes on
+/// # let _ = recv;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SendHalf {
     pub(crate) net: Net,
@@ -64,6 +77,16 @@ impl SendHalf {
     ///
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Handle, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, handle: Handle, buffer: Buffer) -> Result<()> {
+    /// SendHalf::from_handle(g, net, handle)?.send_all(g, buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Send)?;
@@ -83,6 +106,18 @@ impl SendHalf {
     /// # Errors
     /// BrokenPipe after shutdown, or when the peer reads no more; ConnectionReset; TimedOut;
     /// WouldBlock; BadHandle; Canceled; NetworkDown; Protocol.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let sent = send.send(g, buffer)?;
+    /// let rest = buffer.skip(sent); // for the next call
+    /// # let _ = rest;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
         self.send_with(g, source.into(), Timeout::SOCKET)
@@ -92,6 +127,20 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`]; WouldBlock when the ring is full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let sent = match send.try_send(g, buffer) {
+    ///     Err(Error::WouldBlock) => 0, // the ring is full
+    ///     sent => sent?,
+    /// };
+    /// # let _ = sent;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
         self.send_with(g, source.into(), Timeout::NON_BLOCKING)
@@ -101,6 +150,21 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// # let mut total = 0;
+    /// match send.send_timeout(g, buffer, 10_000_000) {
+    ///     Ok(n) => total += n,
+    ///     Err(Error::TimedOut) => send.shutdown(g), // no space for 10 ms
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send_timeout<G: Group>(
         &mut self,
@@ -115,6 +179,17 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`]; some of the bytes may have been sent then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// send.send_all(g, b"length: 3\n")?;
+    /// send.send_all(g, buffer.first(3))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
         let mut rest = source.into();
@@ -325,6 +400,26 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`]; InvalidArgument for `len` 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// // Writes zeros in the ring, each lane a share.
+    /// let span = send.reserve(g, 4096)?;
+    /// for piece in span.pieces() {
+    ///     let mut at = g.rank() as usize;
+    ///     while at < piece.len {
+    ///         // SAFETY: inside the reserved span.
+    ///         unsafe { piece.ptr.add(at).write_volatile(0) };
+    ///         at += g.size() as usize;
+    ///     }
+    /// }
+    /// send.commit(g, span.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         if len == 0 {
             return Err(Error::InvalidArgument);
@@ -340,6 +435,18 @@ impl SendHalf {
     ///
     /// # Cooperation
     /// All lanes call it, each after its own writes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let span = send.reserve(g, 4096)?;
+    /// // ... all lanes write the first 100 bytes of it ...
+    /// send.commit(g, span.len().min(100));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
         // A shutdown in between has ended the stream: the reservation is void.
         if !self.producer.finished() {
@@ -351,6 +458,17 @@ impl SendHalf {
     ///
     /// # Cooperation
     /// All lanes call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// send.shutdown(g);
+    /// assert_eq!(send.send(g, buffer), Err(Error::BrokenPipe));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
         if !self.producer.finished() {
             self.producer.finish();
@@ -359,6 +477,18 @@ impl SendHalf {
     }
 
     /// Bytes sent so far.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let before = send.position();
+    /// let n = send.send(g, buffer)?;
+    /// assert_eq!(send.position() - before, n as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.producer.position()

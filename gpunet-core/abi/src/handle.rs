@@ -9,6 +9,16 @@ pub const MAX_GENERATION: u32 = (1 << 15) - 1;
 ///
 /// Bits 0-15 hold the slot, bits 16-30 the generation. A handle whose generation is not the slot's
 /// present one is stale, and every call answers it with EBADF.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::Handle;
+///
+/// let handle = Handle::new(7, 1);
+/// assert_eq!(Handle::from_raw(handle.raw()), Some(handle));
+/// assert_eq!(Handle::from_raw(-1), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Handle(i32);

@@ -22,6 +22,15 @@ pub const MASK: u64 = ERR - 1;
 const SIGN: u64 = 1 << 63;
 
 /// A 61-bit byte position with its END and ERR marks, as it stands in a shared word.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::StreamWord;
+///
+/// let word = StreamWord::at(100).moved_by(28).with_end();
+/// assert_eq!((word.position(), word.end(), word.err()), (128, true, false));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct StreamWord(pub u64);

@@ -6,6 +6,15 @@ use crate::errno::Error;
 ///
 /// Bits 0-15 are the errno (0: none), bit 16 [`Status::EOF`], bit 17 [`Status::NO_SEND`], bits
 /// 32-46 the generation of the slot: a word of an earlier generation says nothing.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::{Error, Status};
+///
+/// let status = Status::open(1).with_error(Error::ConnectionReset);
+/// assert_eq!(status.error(), Some(Error::ConnectionReset));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Status(pub u64);

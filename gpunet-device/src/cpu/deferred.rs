@@ -14,6 +14,24 @@ use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 const SOLO: Solo = Solo::new(0, 1);
 
 /// A socket slot that was taken, and the request that is to open it.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::abi::control::{Reply, Request};
+/// use gpunet_device::{Net, Options, Result, SockAddr, Stream, cpu::deferred::Opening};
+///
+/// fn connect(net: Net, addr: SockAddr, proxy: impl Fn(&Request) -> Option<Reply>) -> Result<Option<Stream>> {
+///     let opening = Opening::connect(net, addr, Options::DEFAULT)?;
+///     match proxy(opening.request()) {
+///         Some(reply) => opening.stream(&reply).map(Some),
+///         None => {
+///             opening.forget(); // the proxy is gone
+///             Ok(None)
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a slot was taken for it"]
 pub struct Opening {
@@ -132,6 +150,17 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
 ///
 /// # Errors
 /// BadHandle when it is closed already.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::abi::control::Request;
+/// # use gpunet_device::{Net, Result, Stream, cpu::deferred};
+/// # fn example(net: Net, stream: Stream, post: impl FnOnce(Request)) -> Result<()> {
+/// post(deferred::close(net, stream.handle())?);
+/// # Ok(())
+/// # }
+/// ```
 pub fn close(net: Net, handle: Handle) -> Result<Request> {
     let kind = slots::kind_of(net, handle)?;
     let mut request = request::new(net, Op::Close, handle);

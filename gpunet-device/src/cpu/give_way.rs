@@ -23,6 +23,24 @@ pub fn are_cores_few() -> bool {
 /// a fraction of a microsecond if nobody wants to, and much less than to sleep and to be woken if somebody
 /// does. Only beside a program that spins on the same core it costs a time slice, again and again; then the
 /// thread does better to sleep, since a sleeper that is woken goes first.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::cpu::give_way::GiveWay;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::Duration;
+///
+/// fn wait(done: &AtomicBool) {
+///     let mut spin = GiveWay::new();
+///     while !done.load(Ordering::Acquire) {
+///         if !spin.give_way() {
+///             std::thread::sleep(Duration::from_micros(50));
+///         }
+///     }
+/// }
+/// # wait(&AtomicBool::new(true));
+/// ```
 #[derive(Debug)]
 pub struct GiveWay {
     /// Since when it may give way (again).

@@ -7,6 +7,25 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 /// A thread block of a launch panicked, on the CPU or on a GPU.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Group, Kernel, cpu};
+///
+/// #[derive(Clone, Copy)]
+/// struct Fails;
+/// impl Kernel for Fails {
+///     const ENTRY: &'static str = "fails";
+///     fn run<G: Group>(self, _: &G) {
+///         panic!("on purpose");
+///     }
+/// }
+///
+/// let panicked = cpu::launch(1, 1, Fails)?.wait().unwrap_err();
+/// assert_eq!((panicked.thread.as_str(), panicked.message.as_str()), ("gpunet-block-0", "on purpose"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockPanicked {

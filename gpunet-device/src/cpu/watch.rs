@@ -11,6 +11,19 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
 
 /// What a socket waits for.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result, cpu::watch::Watch};
+/// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+/// if recv.try_recv(g, buffer) == Err(Error::WouldBlock) {
+///     let watch = Watch::bytes(recv); // another thread may poll it
+///     while !watch.is_over() {}
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     net: Net,
@@ -89,6 +102,29 @@ impl Watch {
 /// It takes the moment (the epoch, and the bell of each arena), looks at its watches, and sleeps on that
 /// moment. Whoever changes a word moves one of them on afterwards, so a change that the looks missed ends
 /// the sleep at once.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Net, Result, cpu::watch::{Counted, Sleeper, Watch}};
+///
+/// fn wait_for_one(net: Net, watches: &[Watch]) -> Result<()> {
+///     let (mut sleeper, mut counted) = (Sleeper::new(net), Counted::new(net));
+///     counted.enter();
+///     let result = loop {
+///         let moment = sleeper.moment();
+///         if watches.iter().any(Watch::is_over) {
+///             break Ok(());
+///         }
+///         if let Err(error) = sleeper.look() {
+///             break Err(error);
+///         }
+///         sleeper.sleep(&moment);
+///     };
+///     counted.leave();
+///     result
+/// }
+/// ```
 pub struct Sleeper {
     net: Net,
     guard: WaitGuard,

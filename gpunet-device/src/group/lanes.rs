@@ -9,6 +9,18 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 const WARP: u32 = 32;
 
 /// One lane of a group of CPU threads.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Group, group::Lanes};
+///
+/// std::thread::scope(|scope| {
+///     for lane in Lanes::group(0, 1, 4) {
+///         scope.spawn(move || assert_eq!(lane.sum(1), 4));
+///     }
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Lanes {
     rank: u32,

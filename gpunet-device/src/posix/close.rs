@@ -16,6 +16,16 @@ use gpunet_abi::{Error, Result};
 ///
 /// # Errors
 /// BadHandle; Busy when another group sends, receives, binds or connects; NetworkDown.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// posix::close::close(g, net, socket)?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
     let handle = handle(socket)?;
     let kind = by_leader(g, || {

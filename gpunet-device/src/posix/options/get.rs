@@ -23,6 +23,17 @@ use gpunet_abi::{Error, Handle, Options, Result};
 ///
 /// # Safety
 /// `len` is null or writable, and `value` null or writable for `*len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::options::{SOL_SOCKET, SO_ERROR, get}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, value: *mut u8, len: *mut u32) -> Result<()> {
+/// // SAFETY: memory of the block: an `int` for the value, and one that holds 4.
+/// unsafe { get(g, net, socket, SOL_SOCKET, SO_ERROR, value, len) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn get<G: Group>(
     g: &G,
     net: Net,

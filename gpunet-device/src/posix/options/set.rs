@@ -25,6 +25,17 @@ use gpunet_abi::{Error, Options, Result};
 ///
 /// # Safety
 /// `value` is null or readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::options::{SOL_TCP, TCP_NODELAY, set}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, on: *const u8) -> Result<()> {
+/// // SAFETY: `on` is an `int` of the block.
+/// unsafe { set(g, net, socket, SOL_TCP, TCP_NODELAY, on, 4) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn set<G: Group>(
     g: &G,
     net: Net,

@@ -186,13 +186,13 @@ impl Connection {
         Counts { sent, unsent, received, unread }
     }
 
-    /// Says whether the device sends no more, and whether the peer does.
+    /// Returns whether the device has finished sending, and whether the peer has.
     #[must_use]
     pub const fn ended(&self) -> (bool, bool) {
         (self.send.is_shut(), self.recv.is_ended())
     }
 
-    /// Says whether what comes in is thrown away.
+    /// Returns whether what comes in is thrown away.
     #[must_use]
     pub const fn discards(&self) -> bool {
         self.recv.reader_left() || !matches!(self.phase, Phase::Open)
@@ -332,7 +332,7 @@ impl Connection {
         };
     }
 
-    /// Says when [`Connection::poll_action`] wants to be asked again, whatever else happens.
+    /// Returns when [`Connection::poll_action`] wants to be asked again, whatever else happens.
     #[must_use]
     pub const fn deadline(&self) -> Option<u64> {
         match self.phase {
@@ -350,7 +350,7 @@ impl Connection {
         self.send.pending().1
     }
 
-    /// Says what to do next.
+    /// Returns what to do next.
     #[must_use]
     pub const fn poll_action(&self, now: u64) -> Action {
         match self.phase {

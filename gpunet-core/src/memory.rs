@@ -154,13 +154,13 @@ impl SharedMemory {
         WordArray { first: self.word(self.layout.abandons), len: self.geometry.controls as usize }
     }
 
-    /// The word in which the proxy says what landed (of a listener: how many wait).
+    /// The word in which the proxy publishes what has landed (of a listener: how many connections wait).
     #[must_use]
     pub fn landed(&self, slot: u32) -> Word {
         self.word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
     }
 
-    /// The word in which the proxy says what is free again.
+    /// The word in which the proxy publishes what is free again.
     #[must_use]
     pub fn released(&self, slot: u32) -> Word {
         self.word(self.line(slot) + offset_of!(SocketLine, released) as u64)
@@ -371,7 +371,7 @@ impl WordArray {
         self.len
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

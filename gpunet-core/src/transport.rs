@@ -167,12 +167,12 @@ pub trait StreamIo: Send {
         Ready::default()
     }
 
-    /// Says whether the transport can be looked at without a system call ([`StreamIo::look`]).
+    /// Returns whether the transport can be polled without a system call ([`StreamIo::look`]).
     fn is_pollable(&self) -> bool {
         false
     }
 
-    /// Looks whether something has happened, and if so a turn is due. A data thread that spins does
+    /// Returns whether something has happened; if so, a turn is due. A data thread that spins calls
     /// this for its pollable streams rather than wait for events, which take an interrupt.
     fn look(&mut self) -> bool {
         false
@@ -194,13 +194,13 @@ pub trait StreamIo: Send {
     /// `WouldBlock` when there are none; else the stream's failure.
     fn take(&mut self, span: RingSpan) -> io::Result<usize>;
 
-    /// Reads and throws away; 0 is the peer's end of stream.
+    /// Reads and discards bytes; 0 is the peer's end of stream.
     ///
     /// # Errors
     /// As [`StreamIo::take`].
     fn discard(&mut self) -> io::Result<usize>;
 
-    /// Says that no more will be sent.
+    /// Announces that no more will be sent.
     ///
     /// # Errors
     /// The stream's failure.
@@ -209,7 +209,7 @@ pub trait StreamIo: Send {
     /// Makes the coming drop a reset instead of an orderly close.
     fn reset(&mut self);
 
-    /// Begins the end, or goes on with it; says whether it is over, so that the stream may be dropped.
+    /// Begins to close the stream, or continues; returns whether it is closed, so that it may be dropped.
     /// Until then the data thread calls again, at each event and at [`StreamIo::deadline`].
     fn close(&mut self, _now: u64) -> bool {
         true

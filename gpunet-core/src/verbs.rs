@@ -228,8 +228,8 @@ pub trait Endpoint: Send {
     /// The table into which the peer writes the descriptors of its receive buffers.
     fn table(&self) -> &Table;
 
-    /// Says whether the peer has disconnected, or its process has died. A host that is gone says
-    /// nothing: only a request that fails tells.
+    /// Returns whether the peer has disconnected, or its process has died. A host that is gone sends
+    /// no sign: only a failing request shows it.
     fn is_disconnected(&mut self) -> bool;
 
     /// Shortens the time after which the peer tries again when it found no receive posted. On every

@@ -65,7 +65,7 @@ impl Buffer {
         self.len
     }
 
-    /// Says whether there are no bytes.
+    /// Returns whether there are no bytes.
     #[must_use]
     #[inline(always)]
     pub const fn is_empty(self) -> bool {

@@ -20,7 +20,7 @@ pub(crate) fn ring_end(d: &Direction, link: Link) -> RingEnd {
     RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs, link }
 }
 
-/// A call that moves nothing still says whether the handle is dead.
+/// Checks the handle for a call that moves nothing.
 #[cold]
 pub(crate) fn check_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<usize> {
     by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).map(|_| 0)
@@ -81,8 +81,8 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
     }
 }
 
-/// Says everywhere that this end gives a half up, because the other end wrote what cannot be. By one
-/// lane.
+/// Records and publishes that this end gives a half up, because the other end wrote what cannot be. By
+/// one lane.
 ///
 /// It finds the ring's end in the table: were it given the caller's by its address, each lane would keep the
 /// half in local memory and not in registers, for what never happens.
@@ -124,8 +124,8 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
     Ok(())
 }
 
-/// Announces what the calling group has consumed of a stream and not said yet. Whoever waits does it,
-/// by whatever call. By one lane, after a barrier of the group.
+/// Announces what the calling group has consumed of a stream and not announced yet, before it waits in
+/// whatever call. By one lane, after a barrier of the group.
 ///
 /// Of groups that share a stream only the one that received last announces, and under the lock, so the
 /// position never goes back.

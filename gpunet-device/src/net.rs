@@ -60,7 +60,7 @@ impl Net {
         self.0
     }
 
-    /// Says whether an attachment of this version stands behind the handle.
+    /// Returns whether an attachment of this version stands behind the handle.
     #[must_use]
     #[inline(always)]
     pub fn is_attached(self) -> bool {

@@ -102,8 +102,8 @@ impl PollSet {
         unsafe { self.ptr.wrapping_add(index).read_volatile() }
     }
 
-    /// Sets entry `index`; nothing past the end. One lane does it, and a sync follows before others
-    /// look.
+    /// Sets entry `index`; does nothing past the end. One lane calls it, and the group syncs before
+    /// others read the entry.
     pub fn set(self, index: usize, fd: PollFd) {
         if index < self.len {
             // SAFETY: inside the set (checked), by the constructor's contract.
@@ -118,10 +118,10 @@ impl PollSet {
 /// does before it waits. A handle that another group closes ends the wait: POLLNVAL.
 ///
 /// Only what was asked for, an error, a hang-up or a stale handle ends the wait. `timeout_ns` is in
-/// nanoseconds; negative: no limit; 0: only look. Each entry's `revents` says what was found.
+/// nanoseconds; negative: no limit; 0: do not wait. Each entry's `revents` receives what was found.
 ///
 /// # Cooperation
-/// All lanes call it with the same set; they share the work of looking.
+/// All lanes call it with the same set; they share the work of examining it.
 ///
 /// # Errors
 /// Canceled; NetworkDown. A timeout is `Ok(0)`.
@@ -155,15 +155,15 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<
 }
 
 fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Rest) -> Result<usize> {
-    // Nothing was looked at yet: any epoch is a new one.
+    // Nothing was examined yet: any epoch is new.
     let mut epoch = None;
     let mut direct = 0;
     let mut announced = false;
     let lane = Lane::of(g);
     loop {
-        // One word says whether any proxy-driven socket changed; it is read before the sockets are,
+        // One word changes whenever a proxy-driven socket does; it is read before the sockets are,
         // so a change during the scan leads to another. Sockets of direct streams have their words
-        // in this device's memory, where looking is cheap, and are read every time, as are the states
+        // in this device's memory, where a load is cheap, and are read every time, as are the states
         // of all handles.
         let now = g.broadcast_once::<0>(lane, if lane.is_leader() { net.epoch().observe() } else { 0 });
         let all = platform::MAY_SLEEP || epoch != Some(now);
@@ -253,13 +253,13 @@ impl Rest {
     }
 
     /// Waits until another scan is worth it. `epoch` is what it was before the last scan, and
-    /// `direct` says that sockets are watched whose changes no epoch tells (to a GPU).
+    /// `direct`: sockets are watched whose changes do not move the epoch (on a GPU).
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
     fn take(&mut self, epoch: u64, direct: bool, only_look: bool) -> Result<()> {
         if only_look {
-            // One who asks again and again must hear of cancel too.
+            // A caller that polls in a loop must learn of cancel too.
             return self.guard.check().and(Err(Error::TimedOut));
         }
         loop {

@@ -69,7 +69,7 @@ pub fn returned(result: Result<i64>) -> i64 {
     }
 }
 
-/// Takes a slot's kind for granted, or says which errno Linux has for a call on such a socket.
+/// Returns `error` unless `ok`: the errno that Linux has for a call on such a socket.
 #[inline(always)]
 pub(crate) fn unless(ok: bool, error: Error) -> Result<()> {
     if ok { Ok(()) } else { Err(error) }

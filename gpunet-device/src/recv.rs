@@ -241,8 +241,8 @@ impl RecvHalf {
         self.ended().map(|()| false)
     }
 
-    /// Says how the stream has ended, when no byte is available: in good order (a shutdown of this half is
-    /// that, too), or by an error.
+    /// How the stream has ended, when no byte is available: in good order (also by a shutdown of this
+    /// half), or by an error.
     #[inline(always)]
     fn ended(&self) -> Result<()> {
         if self.consumer.failed() {

@@ -107,7 +107,7 @@ impl Control {
         sequence
     }
 
-    /// Says that nobody waits for the reply to the request of that number.
+    /// Tells the proxy that nobody waits for the reply to the request of that number.
     fn abandon(self, sequence: u64) {
         self.net.abandon(self.index).publish(sequence);
         self.ring();

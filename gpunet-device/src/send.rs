@@ -308,7 +308,7 @@ impl SendHalf {
         }
     }
 
-    /// Says why nothing can be sent any more, by what is known already.
+    /// Checks whether anything can still be sent, by what is known already.
     #[inline(always)]
     fn check(&self) -> Result<()> {
         if self.producer.is_open() {
@@ -364,7 +364,7 @@ impl SendHalf {
         let word = if lane.is_leader() { self.await_released(timeout) } else { 0 };
         match awaited(g.broadcast_once::<0>(lane, word)).inspect_err(|_| g.sync())? {
             Some(word) => self.accept(g, lane, word),
-            // Said of what is received only.
+            // For the receiving half only.
             None => Ok(()),
         }
     }

@@ -464,7 +464,7 @@ impl Stream {
     /// All lanes call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] says whether it is still open.
+    /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] tells whether it is still open.
     ///
     /// # Examples
     ///

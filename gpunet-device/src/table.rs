@@ -119,7 +119,7 @@ pub(crate) fn announced(entry: *mut Entry) -> Word {
     unsafe { Word::from_ptr(&raw mut (*entry).announced) }
 }
 
-/// The word that says which group announces what was consumed: a [`GroupId`].
+/// The word that names the group that announces what was consumed: a [`GroupId`].
 #[inline(always)]
 pub(crate) fn receiver(entry: *mut Entry) -> Word {
     // SAFETY: an aligned word inside the table's entry.

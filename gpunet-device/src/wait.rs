@@ -99,7 +99,7 @@ impl Deadline {
 /// on must not take its own absence for the proxy's.
 const MAX_STEP_NS: u64 = 300_000_000;
 
-/// What ends a wait, whatever it waits for: deadline, cancel, a silent proxy.
+/// What ends a wait, whatever it waits for: the deadline, cancel, or a proxy without a heartbeat.
 pub(crate) struct WaitGuard {
     net: Net,
     /// A close goes on although its launch was cancelled.
@@ -113,14 +113,14 @@ pub(crate) struct WaitGuard {
 }
 
 impl WaitGuard {
-    /// Begins a wait. It does not look at the clock yet: most waits are over before the first check.
+    /// Begins a wait. It does not read the clock yet: most waits are over before the first check.
     #[inline(always)]
     pub(crate) fn new(net: Net, deadline: Deadline) -> Self {
         let last_check = u64::MAX;
         Self { net, ignore_cancel: false, rounds: 0, deadline, last_check, last_beat: 0, silent_ns: 0 }
     }
 
-    /// The same wait, not ended by cancel: for what a cancelled kernel still has to say.
+    /// The same wait, not ended by cancel: for the closes of a cancelled kernel.
     #[inline(always)]
     pub(crate) fn ignoring_cancel(mut self, ignore_cancel: bool) -> Self {
         self.ignore_cancel = ignore_cancel;
@@ -188,14 +188,14 @@ pub(crate) fn await_word(
     timeout: Timeout,
 ) -> u64 {
     let wait = Wait { net, handle, half, end, seen };
-    // What is there already is not waited for.
+    // What is there already needs no wait.
     if let Some(found) = wait.poll() {
         return found;
     }
     let timeout = timeout.resolve(net, handle, half);
     if timeout.is_non_blocking() {
         return wait.poll_status().unwrap_or_else(|| {
-            // One who asks again and again must hear of cancel, too.
+            // A caller that polls in a loop must learn of cancel, too.
             let over = WaitGuard::new(net, Deadline::NEVER).check();
             failed(over.err().unwrap_or(Error::WouldBlock))
         });
@@ -203,8 +203,8 @@ pub(crate) fn await_word(
     wait_for(&wait, timeout.deadline()).unwrap_or_else(failed)
 }
 
-/// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that no
-/// word says.
+/// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that the
+/// word does not show.
 const NO_WORD: u64 = 1 << 63;
 
 /// Packs why a wait ended.
@@ -213,7 +213,7 @@ fn failed(error: Error) -> u64 {
     NO_WORD | error.errno() as u32 as u64
 }
 
-/// What a wait found: a word; or `None`, when the status says that nothing more will land. All lanes.
+/// What a wait found: a word, or `None` when nothing more will land by the status. All lanes.
 ///
 /// # Errors
 /// Why the wait ended.
@@ -271,8 +271,8 @@ fn wait_for(wait: &Wait, deadline: Deadline) -> Result<u64> {
 }
 
 impl Wait {
-    /// What the other end says, if it is something new, packed. An end is told only while the handle is
-    /// good: it may be the answer to a close.
+    /// The other end's word, if it is new, packed. An end is reported only while the handle is valid: it
+    /// may be the answer to a close.
     #[inline(always)]
     fn poll(&self) -> Option<u64> {
         let word = self.poll_word()?;
@@ -292,7 +292,7 @@ impl Wait {
         if status.and_then(Status::error) == Some(Error::BadHandle) { Err(Error::BadHandle) } else { Ok(()) }
     }
 
-    /// The other end's word, if it says something new.
+    /// The other end's word, if it is new.
     #[inline(always)]
     fn poll_word(&self) -> Option<StreamWord> {
         let word = self.end.observe();
@@ -318,7 +318,7 @@ impl Wait {
     fn poll_status(&self) -> Option<u64> {
         let status = self.end_status()?;
         // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
-        // before it is visible to the look that follows.
+        // before it is visible to the poll that follows.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
         if self.half == Half::Recv
             && let Some(found) = self.poll()

@@ -10,8 +10,8 @@
 //! part of B:  header | lines (B polls, A writes) | rings (A writes, B reads)
 //! ```
 //!
-//! A stream takes one ring in each part. The ring's first page says which line goes with it, so there
-//! is nothing else to allocate.
+//! A stream takes one ring in each part. The ring's first page determines its line, so there is nothing
+//! else to allocate.
 
 use crate::layout::{PAGE, SocketLine};
 use crate::options::MIN_RING_LOG2;

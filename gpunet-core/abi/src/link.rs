@@ -28,28 +28,28 @@ impl Link {
         if self.is_near() { Some(self.0) } else { None }
     }
 
-    /// Says whether both ends are threads of one device: its own scope orders enough.
+    /// Returns whether both ends are threads of one device, so that device scope is enough.
     #[inline(always)]
     #[must_use]
     pub const fn is_near(self) -> bool {
         self.0 < Self::SILENT.0
     }
 
-    /// Says whether the other end is a device, near or far, so that no proxy moves the bytes.
+    /// Returns whether the other end is a device, near or far, so that no proxy moves the bytes.
     #[inline(always)]
     #[must_use]
     pub const fn is_direct(self) -> bool {
         self.0 != Self::DRIVEN.0
     }
 
-    /// Says whether the stream lies in an arena.
+    /// Returns whether the stream lies in an arena.
     #[inline(always)]
     #[must_use]
     pub const fn is_far(self) -> bool {
         self.0 == Self::REMOTE.0 || self.0 == Self::SILENT.0
     }
 
-    /// Says whether the other end wakes no sleeper.
+    /// Returns whether the other end wakes no sleeper, so that waiters poll.
     #[inline(always)]
     #[must_use]
     pub const fn is_silent(self) -> bool {

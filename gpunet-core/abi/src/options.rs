@@ -106,7 +106,7 @@ impl Options {
         reserved: [0; 5],
     };
 
-    /// Says whether a flag is set.
+    /// Returns whether a flag is set.
     #[must_use]
     pub const fn has(self, flag: u32) -> bool {
         self.flags & flag != 0
@@ -149,7 +149,7 @@ impl Options {
         self
     }
 
-    /// Says whether every field is one a proxy can serve.
+    /// Returns whether a proxy supports every field.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.send_log2 >= MIN_RING_LOG2

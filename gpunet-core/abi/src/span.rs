@@ -57,7 +57,7 @@ impl RingSpan {
         self.first.len + self.second.len
     }
 
-    /// Says whether the span has no bytes.
+    /// Returns whether the span has no bytes.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -283,7 +283,7 @@ impl Machine {
         }
     }
 
-    /// Says whether everything that was asked for has been told, and arrived or failed.
+    /// Returns whether everything that was asked for has been sent, and has arrived or failed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let told = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
@@ -308,7 +308,7 @@ impl Machine {
         self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended()
     }
 
-    /// Says whether an offer would be taken, in part at least.
+    /// Returns whether an offer would be accepted, at least in part.
     #[must_use]
     pub fn may_send(&self) -> bool {
         !self.has_stopped() && self.has_slot() && self.sender.may_send()
@@ -346,7 +346,7 @@ impl Machine {
         self.receiver.received()
     }
 
-    /// Says whether the peer has ended its stream.
+    /// Returns whether the peer has ended its stream.
     #[must_use]
     pub const fn is_peer_shut(&self) -> bool {
         self.peer_shut

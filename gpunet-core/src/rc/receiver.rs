@@ -117,7 +117,7 @@ impl Receiver {
         self.received
     }
 
-    /// Says whether [`Receiver::grant`] would give an area.
+    /// Returns whether [`Receiver::grant`] would give an area.
     #[must_use]
     pub const fn wants_area(&self) -> bool {
         self.areas < AREAS && self.next_area() > 0

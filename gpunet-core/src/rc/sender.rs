@@ -100,7 +100,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Says whether data may be sent, as far as the peer is concerned.
+    /// Returns whether data may be sent, as far as the peer is concerned.
     #[must_use]
     pub const fn may_send(&self) -> bool {
         self.messages != self.limit && self.areas[self.current].len > 0

@@ -177,7 +177,7 @@ impl Drop for PeerListening {
     }
 }
 
-/// Says whether `ip` is an address of this host: whether a socket can be bound to it.
+/// Returns whether `ip` is an address of this host: whether a socket can be bound to it.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok())
 }

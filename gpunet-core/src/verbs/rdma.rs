@@ -94,7 +94,7 @@ impl Rdma {
         Ok(Self { stack: Arc::new(Stack { library, pool, employment }) })
     }
 
-    /// Says what there is, for people.
+    /// Describes what there is, for people.
     ///
     /// # Errors
     /// What is missing, and what to do about it.

@@ -277,7 +277,7 @@ fn many_threads_share_a_network() {
     assert_eq!(fabric.counters().messages, 4 * 5 * 8);
 }
 
-/// Says how a long exchange on a bad network went.
+/// Reports how a long exchange on a bad network went.
 fn exchange(seed: u64) -> Counters {
     let delay = Duration::ZERO..=Duration::from_micros(200);
     let (fabric, _, world) = world(Settings { delay, loss_per_mille: 30, ..Settings::new(seed) });

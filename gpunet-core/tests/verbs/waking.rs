@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::thread;
 use std::time::Duration;
 
-/// Sleeps until one of the endpoint's descriptors is readable; says which are.
+/// Sleeps until one of the endpoint's descriptors is readable; returns which are.
 fn sleep(endpoint: &dyn Endpoint, time: Duration) -> [bool; 2] {
     let fds = endpoint.readiness();
     let mut fds = fds.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));

@@ -87,7 +87,7 @@ impl Opening {
         &self.request
     }
 
-    /// Enters the socket in the table, as the reply has it, or says why there is none.
+    /// Enters the socket in the table, as the reply describes it.
     ///
     /// # Errors
     /// The reply's errno; Protocol for a reply that cannot be.

@@ -1,8 +1,8 @@
 //! Watching many sockets from one thread that is not theirs.
 //!
-//! `poll` looks at the device's table, whose entries belong to the groups that use the sockets. A [`Watch`]
-//! needs no table: it is a copy of what its socket believed when it had to wait, and looks only at
-//! words of the other end and of the proxy, so any thread may look.
+//! `poll` reads the device's table, whose entries belong to the groups that use the sockets. A [`Watch`]
+//! needs no table: it is a copy of what its socket believed when it had to wait, and reads only words
+//! of the other end and of the proxy, so any thread may poll it.
 
 use crate::wait::{Deadline, WaitGuard};
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
@@ -60,7 +60,7 @@ impl Watch {
         Self { net, handle: listener.handle(), what: What::Listener }
     }
 
-    /// Says whether the wait is over: whether the call is worth making again.
+    /// Returns whether the wait is over, so that the call should be repeated.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let (slot, generation) = (self.handle.slot(), self.handle.generation());
@@ -74,10 +74,10 @@ impl Watch {
         }
     }
 
-    /// Says why a send is of no use although there may be space: the stream has failed, its peer reads
-    /// no more, the launch was cancelled, or the proxy has stopped.
+    /// Checks whether a send is still useful although there may be space: the stream may have failed, its
+    /// peer may read no more, the launch may be cancelled, the proxy stopped.
     ///
-    /// A kernel's send does not look, because the words are a trip over the bus away; a CPU's may.
+    /// A kernel's send does not check, because that costs a trip over the bus; a CPU's may.
     ///
     /// # Errors
     /// The stream's; BrokenPipe; Canceled; NetworkDown.
@@ -143,7 +143,7 @@ impl Sleeper {
         Moment(platform::Moment::take(self.net))
     }
 
-    /// Says why no socket of the launch can go on.
+    /// Checks whether the launch's sockets can go on.
     ///
     /// # Errors
     /// Canceled; NetworkDown.

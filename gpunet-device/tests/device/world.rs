@@ -159,7 +159,7 @@ impl World {
         unsafe { AtomicU32::from_ptr((self.shared.as_ptr() as u64 + offset) as *mut u32) }
     }
 
-    /// Says that the proxy's data thread sleeps, and is woken by eight bytes written to `doorbell`.
+    /// Marks the proxy's data thread as asleep, to be woken by eight bytes written to `doorbell`.
     pub fn sleep_until(&self, doorbell: i32) {
         let context = (self.device.as_ptr() as u64 + self.own.contexts) as *mut Context;
         // SAFETY: the world's context; no kernel uses it yet.
@@ -375,7 +375,7 @@ impl World {
         (of(a, b, rings), of(b, a, [rings[1], rings[0]]))
     }
 
-    /// Says how many free slots the proxy has given so far, all of `slots`.
+    /// Publishes how many free slots the proxy has given so far, all of `slots`.
     pub fn give_slots(&self, slots: &[u32]) {
         for (i, slot) in slots.iter().enumerate() {
             let at = self.shared.as_ptr() as u64 + self.layout.reclaim + i as u64 * 4;

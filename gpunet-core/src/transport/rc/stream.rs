@@ -53,7 +53,7 @@ impl RcIo {
         })
     }
 
-    /// Takes completions until there are none; says whether there were any.
+    /// Takes completions until there are none; returns whether there were any.
     fn poll(&mut self) -> bool {
         let mut any = false;
         while let Some(completion) = self.endpoint.poll() {

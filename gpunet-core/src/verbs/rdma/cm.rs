@@ -204,7 +204,7 @@ impl Id {
         check(unsafe { (self.library.reject)(self.raw.as_ptr(), ptr::null(), 0) })
     }
 
-    /// Says whether a connection request still waits for its answer.
+    /// Returns whether a connection request still waits for its answer.
     ///
     /// The kernel tells of no event on a request before it is accepted; but only while the request
     /// stands it can say how the queue pair would have to be set up.

@@ -102,7 +102,7 @@ impl Parts {
         true
     }
 
-    /// Takes the events that have come; says whether the peer is known to have ended it.
+    /// Takes the events that have come; returns whether the peer is known to have ended the connection.
     pub(super) fn has_ended(&mut self) -> io::Result<bool> {
         loop {
             match self.id.next_event() {

@@ -81,7 +81,7 @@ impl RdmaEndpoint {
         }
     }
 
-    /// Takes what the completion queue has; says whether there is something to hand out.
+    /// Takes what the completion queue has; returns whether there is something to hand out.
     fn refill(&mut self) -> bool {
         let queues = queues(self.connection.parts_mut().queues.as_mut());
         (self.next, self.filled) = (0, 0);
@@ -96,13 +96,13 @@ impl RdmaEndpoint {
     }
 
     /// An iWARP connection that its peer has ended: siw completes nothing that is posted to it then.
-    fn is_deaf(&self) -> bool {
+    fn ignores_requests(&self) -> bool {
         self.iwarp && self.connection.parts().stage == Stage::Ended
     }
 
     /// The next request that will not complete by itself.
     fn lost(&mut self) -> Option<Completion> {
-        let id = if self.is_deaf() { self.posted.pop_front()? } else { return None };
+        let id = if self.ignores_requests() { self.posted.pop_front()? } else { return None };
         Some(Completion::Sent { id, status: Status::Flushed })
     }
 
@@ -138,7 +138,7 @@ impl Endpoint for RdmaEndpoint {
         if self.posted.len() >= self.depth.sends as usize {
             return Err(errno(libc::ENOMEM));
         }
-        if self.is_deaf() {
+        if self.ignores_requests() {
             self.posted.push_back(request.id);
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Endpoint for RdmaEndpoint {
     }
 
     fn is_disconnected(&mut self) -> bool {
-        // An error on the channel means that no news will ever come.
+        // An error on the channel means that no event will ever come.
         self.broken || self.connection.parts_mut().has_ended().unwrap_or(true)
     }
 

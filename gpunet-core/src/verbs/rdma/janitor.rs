@@ -84,7 +84,7 @@ impl Janitor {
             }
             let now = Instant::now();
             lingering.retain_mut(|(parts, deadline)| {
-                // An error on the channel says that no event will come.
+                // An error on the channel means that no event will come.
                 now < *deadline && !parts.has_ended().unwrap_or(true)
             });
             if closed && lingering.is_empty() {
@@ -93,25 +93,24 @@ impl Janitor {
         }
     }
 
-    /// Waits for the bell, for news on a lingering connection, or for the first deadline.
+    /// Waits for the bell, for an event of a lingering connection, or for the first deadline.
     fn wait(&self, lingering: &[(Parts, Instant)]) {
         let now = Instant::now();
         let first = lingering.iter().map(|(_, deadline)| deadline.saturating_duration_since(now)).min();
-        // Rounded up, lest it looks a little early and again.
+        // Rounded up, so that it does not wake a little early and wait again.
         let timeout = first.and_then(|wait| Timespec::try_from(wait + Duration::from_millis(1)).ok());
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
         fds.extend(
             lingering.iter().map(|(parts, _)| PollFd::from_borrowed_fd(parts.id.as_fd(), PollFlags::IN)),
         );
-        // Interrupted is as good as a look too many.
+        // An interrupted wait costs one poll too many.
         let _ = poll(&mut fds, timeout.as_ref());
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.bell, &mut count);
     }
 }
 
-/// Tells the peer, and frees all but the identifier. Says whether the peer's answer is worth waiting
-/// for.
+/// Tells the peer, and frees all but the identifier. Returns whether to wait for the peer's answer.
 fn say_goodbye(parts: &mut Parts) -> bool {
     let open = matches!(parts.stage, Stage::Open | Stage::Ended);
     // Fails when there is no connection (any more).

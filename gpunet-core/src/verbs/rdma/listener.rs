@@ -41,7 +41,7 @@ impl RdmaListening {
         let parts = Parts { id, queues: None, stage: Stage::Asked };
         let mut connection = Connection::new(parts, Arc::clone(&self.stack.employment.janitor));
         let parts = connection.parts_mut();
-        // Any event after the request says that the client has gone.
+        // Any event after the request means that the client has gone.
         if parts.has_ended()? || !parts.id.is_asked() {
             return Ok(None);
         }

@@ -48,7 +48,7 @@ impl Area {
         Ok(Self { base, len: ring.len, address: ring.address, _mapping: mapping })
     }
 
-    /// Says whether that many bytes from `address` on lie inside; then, where they start.
+    /// Returns the offset of `address`; `None` unless that many bytes from there lie inside.
     pub fn offset_of(&self, address: u64, len: u64) -> Option<u64> {
         place(self.address, self.len, address, len)
     }

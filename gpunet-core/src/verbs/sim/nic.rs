@@ -285,7 +285,7 @@ fn message_of(op: &Op) -> Option<u32> {
     }
 }
 
-/// Says whether the pieces to send lie in the connection's send ring.
+/// Returns whether the pieces to send lie in the connection's send ring.
 fn is_own(domain: &Domain, op: &Op) -> bool {
     let Op::Write { from: Source::Ring(pieces), .. } = op else { return true };
     let mut pieces = pieces.iter().filter(|(_, len)| *len > 0);

@@ -203,7 +203,7 @@ impl State {
         HostId(self.hosts.len() - 1)
     }
 
-    /// Says whether packets travel between the two.
+    /// Returns whether packets travel between the two.
     pub fn carries(&self, a: HostId, b: HostId) -> bool {
         !self.cut && self.hosts[a.0].powered && self.hosts[b.0].powered
     }

@@ -13,9 +13,9 @@
 //! the peer's end of stream: a TCP close with unread input would send RST and destroy data that was
 //! accepted for delivery. While the peer has not acknowledged everything it goes on, up to linger.
 //!
-//! Where the device is gone without a close ([`Connection::handle_gone`]), Cutting takes the place of
+//! Where the device is gone without a close ([`Connection::handle_gone`]), Aborting takes the place of
 //! both: what was published is sent and acknowledged, within a bound, and then the connection is reset.
-//! No end of stream is sent, since nobody meant one.
+//! No end of stream is sent, since the device asked for none.
 //!
 //! A transport that takes nothing more may still hold what the peer sent before: that is received
 //! first, and only then is the error told.
@@ -29,7 +29,7 @@ pub const DRAIN_NS: u64 = 2_000_000_000;
 /// After that, how often it is asked whether the peer has acknowledged everything.
 const SETTLE_NS: u64 = 250_000_000;
 /// The same for a stream whose device is gone: there is a second for all of it.
-const CUT_SETTLE_NS: u64 = 2_000_000;
+const ABORT_SETTLE_NS: u64 = 2_000_000;
 
 /// What the driver is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ enum Phase {
         limit: u64,
     },
     /// The device is gone: send, wait until the peer has acknowledged (asked again at `ask`), reset.
-    Cutting {
+    Aborting {
         ask: u64,
         limit: u64,
     },
@@ -253,11 +253,11 @@ impl Connection {
 
     /// Notes how many bytes the peer has not acknowledged, at a time when draining could end.
     pub const fn handle_unacknowledged(&mut self, now: u64, bytes: u64) {
-        if let Phase::Cutting { limit, .. } = self.phase {
+        if let Phase::Aborting { limit, .. } = self.phase {
             self.phase = if bytes == 0 || now >= limit {
                 Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
             } else {
-                Phase::Cutting { ask: min(now.saturating_add(CUT_SETTLE_NS), limit), limit }
+                Phase::Aborting { ask: min(now.saturating_add(ABORT_SETTLE_NS), limit), limit }
             };
         }
         if let Phase::Draining { until, limit } = self.phase {
@@ -280,7 +280,7 @@ impl Connection {
                 self.phase = Phase::Failed;
                 Some(error)
             }
-            Phase::Flushing { .. } | Phase::Draining { .. } | Phase::Cutting { .. } => {
+            Phase::Flushing { .. } | Phase::Draining { .. } | Phase::Aborting { .. } => {
                 self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
                 None
             }
@@ -315,7 +315,7 @@ impl Connection {
     pub const fn handle_gone(&mut self, now: u64, bound: u64) {
         let limit = now.saturating_add(bound);
         self.phase = match self.phase {
-            Phase::Open if self.send_error.is_none() => Phase::Cutting { ask: now, limit },
+            Phase::Open if self.send_error.is_none() => Phase::Aborting { ask: now, limit },
             Phase::Open | Phase::Failed => {
                 Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
             }
@@ -325,8 +325,8 @@ impl Connection {
             Phase::Draining { until, limit: old } => {
                 Phase::Draining { until: min(until, limit), limit: min(old, limit) }
             }
-            Phase::Cutting { ask, limit: old } => {
-                Phase::Cutting { ask: min(ask, limit), limit: min(old, limit) }
+            Phase::Aborting { ask, limit: old } => {
+                Phase::Aborting { ask: min(ask, limit), limit: min(old, limit) }
             }
             Phase::Done(outcome) => Phase::Done(outcome),
         };
@@ -338,8 +338,8 @@ impl Connection {
         match self.phase {
             Phase::Flushing { until, .. } | Phase::Draining { until, .. } => Some(until),
             // While there is something to send the transport says when it goes on.
-            Phase::Cutting { limit, .. } if self.send.pending().1 > 0 => Some(limit),
-            Phase::Cutting { ask, .. } => Some(ask),
+            Phase::Aborting { limit, .. } if self.send.pending().1 > 0 => Some(limit),
+            Phase::Aborting { ask, .. } => Some(ask),
             _ => None,
         }
     }
@@ -369,7 +369,7 @@ impl Connection {
                     action => action,
                 }
             }
-            Phase::Cutting { ask, limit } => match self.sending() {
+            Phase::Aborting { ask, limit } => match self.sending() {
                 _ if now >= limit => Action::Settle,
                 Action::Idle if self.send.pending().1 > 0 => self.discarding(),
                 Action::Idle if now >= ask => Action::Settle,

@@ -167,14 +167,14 @@ pub trait StreamIo: Send {
         Ready::default()
     }
 
-    /// Returns whether the transport can be polled without a system call ([`StreamIo::look`]).
+    /// Returns whether the transport can be polled without a system call ([`StreamIo::poll`]).
     fn is_pollable(&self) -> bool {
         false
     }
 
     /// Returns whether something has happened; if so, a turn is due. A data thread that spins calls
     /// this for its pollable streams rather than wait for events, which take an interrupt.
-    fn look(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         false
     }
 

@@ -7,15 +7,15 @@
 //! The steps of a connection, the same for both ends:
 //!
 //! ```text
-//! active:   Verbs::resolve --> Link --prepare--> keys --connect(private data)--> Endpoint
-//! passive:  Listening::next --> Link --prepare--> keys --accept(private data)--> Endpoint
+//! active:   Verbs::resolve --> Handshake --prepare--> keys --connect(private data)--> Endpoint
+//! passive:  Listening::next --> Handshake --prepare--> keys --accept(private data)--> Endpoint
 //! ```
 //!
 //! Resolving, connecting and accepting take time and are futures, polled on the control thread; an
 //! [`Endpoint`] belongs to a data thread, and none of its calls blocks.
 //!
 //! # Isolation
-//! Each link has a protection domain of its own (cached with the registrations in it, see
+//! Each handshake has a protection domain of its own (cached with the registrations in it, see
 //! [`Memory`]): a peer's key opens the one ring it was given and nothing else, whatever other
 //! connections that peer has.
 
@@ -48,10 +48,10 @@ pub trait Verbs {
 
     /// Finds the device and the route to `to`. The future fails with `NetworkUnreachable` or
     /// `HostUnreachable` when no RDMA device leads there, with `TimedOut` when nobody answers.
-    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Link>>;
+    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Handshake>>;
 
     /// Forgets the registrations cached for memory of that owner (see [`Memory::owner`]); those in
-    /// use go with their link.
+    /// use go with their handshake.
     fn forget(&self, owner: u64);
 
     /// What it holds at this moment.
@@ -84,16 +84,16 @@ pub trait Listening {
 /// A connection request.
 pub struct Request {
     /// The connection to be.
-    pub link: Box<dyn Link>,
+    pub handshake: Box<dyn Handshake>,
     /// What the client sent along; zero padded on InfiniBand and RoCE.
     pub private_data: Vec<u8>,
 }
 
-/// A connection on its way: its device is known, its queue pair is made by `prepare`.
+/// A connection being made: its device is known, and `prepare` makes its queue pair.
 ///
 /// Dropping it at any step refuses or abandons the connection. When the drop returns, nothing
 /// touches the memory given to `prepare` any more.
-pub trait Link {
+pub trait Handshake {
     /// This end's address.
     fn local(&self) -> SocketAddr;
 
@@ -293,7 +293,7 @@ pub enum Completion {
         /// The request's id.
         id: u64,
         /// How it went.
-        status: Status,
+        status: CompletionStatus,
     },
     /// A message came in and took one receive.
     Received {
@@ -308,7 +308,7 @@ pub enum Completion {
 
 /// How a request went (ibv_wc_status, the ones that are told apart).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum CompletionStatus {
     /// IBV_WC_SUCCESS.
     Success,
     /// IBV_WC_WR_FLUSH_ERR: the queue pair was in error already.

@@ -2,8 +2,8 @@
 //! with them.
 
 pub mod deferred;
-pub mod give_way;
 mod panics;
+pub mod spin_yield;
 pub mod watch;
 
 use crate::group::{Lanes, Solo};

@@ -1,18 +1,19 @@
 //! What both halves of a stream do: find their ring, and tell the other side.
 
+use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
-use crate::slots::{self, Half};
-use crate::wait::{Deadline, WaitGuard};
+use crate::slots::{self, Caller, Half};
+use crate::timeout::Deadline;
 use crate::{Group, Net, platform, table};
 use core::mem::offset_of;
-use gpunet_abi::entry::{Direction, Entry, GroupId, lock};
+use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind, lock};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Error, Handle, Link, Result, Word};
 
 /// The ring's end that a direction in the table describes.
-pub(crate) fn ring_end(d: &Direction, link: Link) -> RingEnd {
+pub(crate) fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
     // SAFETY: addresses that `table::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =
@@ -39,9 +40,9 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
             Half::Recv => net.send_park(partner),
         });
         platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
-    } else if end.link.is_far() {
-        platform::wake(far_park(end.mine, half.other()));
-        platform::ring_bell(table::far(net, slot));
+    } else if end.link.is_remote() {
+        platform::wake(remote_park(end.mine, half.other()));
+        platform::ring_bell(table::remote_part(net, slot));
     } else {
         let (sleeping, doorbell) = net.data_thread(slot);
         platform::ring_doorbell(sleeping, doorbell);
@@ -51,7 +52,7 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
 /// The flag of who waits for a word of a stream in an arena, for the half of theirs that polls it: in
 /// the line that the word lies in.
 #[inline(always)]
-pub(crate) fn far_park(word: Word, half: Half) -> *mut u32 {
+pub(crate) fn remote_park(word: Word, half: Half) -> *mut u32 {
     let (word_at, flag_at) = match half {
         Half::Recv => (offset_of!(SocketLine, landed), offset_of!(SocketLine, recv_park)),
         Half::Send => (offset_of!(SocketLine, released), offset_of!(SocketLine, send_park)),
@@ -97,6 +98,34 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, se
     notify(net, handle.slot(), end, half);
 }
 
+/// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the
+/// receiving one counts). Begins with a barrier.
+///
+/// # Errors
+/// BadHandle; NotConnected; NetworkDown, when there is no attachment.
+#[inline(always)]
+pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, half: Half) -> Result<()> {
+    g.sync();
+    // One lane decides for all: another group may be closing it just now.
+    by_leader(g, || use_stream(net, handle, half, Caller::of(g)))?;
+    Ok(())
+}
+
+/// The leader's part of [`check_stream`].
+#[inline(never)]
+fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
+    if !net.is_attached() {
+        return Err(Error::NetworkDown);
+    }
+    if slots::use_handle(net, handle)? != Kind::Stream {
+        return Err(Error::NotConnected);
+    }
+    if half == Half::Recv {
+        become_receiver(net, handle, caller.id(net))?;
+    }
+    Ok(0)
+}
+
 /// Makes a group the one that announces what is consumed of a stream, before it uses the receiving half
 /// by handle. By one lane.
 ///
@@ -117,7 +146,7 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
         if guard.is_due() {
             guard.check()?;
         }
-        platform::breathe();
+        platform::back_off();
     }
     table::receiver(entry).set(group.0);
     slots::unlock(net, handle.slot(), Half::Recv);

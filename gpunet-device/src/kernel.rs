@@ -60,7 +60,7 @@ pub trait Kernel: Copy + Send + 'static {
 /// `#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]`.
 ///
 /// # Compile-time errors
-/// - The name differs from [`Kernel::ENTRY`], by which the host looks for the entry.
+/// - The name differs from [`Kernel::ENTRY`], by which the host finds the entry.
 /// - A parameter is a reference, a function pointer or another value that cannot be zero, such as `NonNull`. A
 ///   reference that may be zero, such as `Option<&T>`, is found when the PTX is built.
 /// - There is padding between the parameters or behind the last one: bytes that nobody set would be copied to the

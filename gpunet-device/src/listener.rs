@@ -1,8 +1,9 @@
 //! Listeners: bind, accept, close.
 
+use crate::close::close;
 use crate::outcome::by_leader;
-use crate::stream::{Stream, close};
-use crate::wait::Timeout;
+use crate::stream::Stream;
+use crate::timeout::Timeout;
 use crate::{Group, Net, request, slots, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;

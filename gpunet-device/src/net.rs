@@ -1,15 +1,14 @@
 //! The kernel's way to its sockets, and every address derived from it.
 
 use core::mem::offset_of;
-use gpunet_abi::arena::Region;
 use gpunet_abi::claim::Posted;
 use gpunet_abi::context::Context;
 use gpunet_abi::control::ControlSlot;
 use gpunet_abi::entry::{Entry, OwnWords};
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
-use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 #[cfg(not(target_arch = "nvptx64"))]
-use gpunet_abi::place::{FIRST_ARENA, REGIONS};
+use gpunet_abi::region::{FIRST_ARENA, REGIONS};
 use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// What a kernel is handed to use sockets: the address of its launch's [`Context`].
@@ -94,7 +93,7 @@ impl Net {
 
     /// The address of `len` bytes at `place`; `None` unless they lie inside the region.
     #[inline(always)]
-    pub(crate) fn resolve(self, place: Place, len: u64) -> Option<u64> {
+    pub(crate) fn resolve(self, place: RegionOffset, len: u64) -> Option<u64> {
         let context = self.context();
         let (base, size) = match place.region() {
             SHARED => (context.shared, context.shared_layout.len),

@@ -18,7 +18,7 @@ unsafe impl Plain for gpunet_abi::Options {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::SockAddr {}
 // SAFETY: as above.
-unsafe impl Plain for gpunet_abi::entry::Direction {}
+unsafe impl Plain for gpunet_abi::entry::HalfEntry {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::entry::Entry {}
 // SAFETY: as above.

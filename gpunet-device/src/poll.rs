@@ -3,9 +3,10 @@
 mod readiness;
 
 use crate::group::Lane;
+use crate::guard::WaitGuard;
 use crate::half::announce_consumed;
 use crate::outcome::by_leader_once;
-use crate::wait::{Deadline, WaitGuard};
+use crate::timeout::Deadline;
 use crate::{Group, Net, platform, slots};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result};
@@ -146,15 +147,15 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<
         return Err(Error::NetworkDown);
     }
     g.sync();
-    let mut rest = Rest::new(net, timeout_ns);
-    let result = wait(g, net, set, timeout_ns == 0, &mut rest);
+    let mut pause = PollWait::new(net, timeout_ns);
+    let result = wait(g, net, set, timeout_ns == 0, &mut pause);
     if g.is_leader() {
-        rest.end();
+        pause.end();
     }
     result
 }
 
-fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Rest) -> Result<usize> {
+fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut PollWait) -> Result<usize> {
     // Nothing was examined yet: any epoch is new.
     let mut epoch = None;
     let mut direct = 0;
@@ -180,8 +181,8 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Res
             announced = true;
             announce(g, net, set);
         }
-        // One lane rests for all, and tells them why it woke.
-        let woke = by_leader_once::<G, 1>(g, lane, || rest.take(now, direct > 0, only_look).map(|()| 0));
+        // One lane waits for all, and tells them why it woke.
+        let woke = by_leader_once::<G, 1>(g, lane, || pause.until_due(now, direct > 0, no_wait).map(|()| 0));
         if let Err(error) = woke {
             g.sync();
             return if error == Error::TimedOut { Ok(0) } else { Err(error) };
@@ -233,32 +234,32 @@ fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
     }
 }
 
-/// How the leader passes the time between two scans.
-struct Rest {
+/// How the leader waits between two scans.
+struct PollWait {
     net: Net,
     guard: WaitGuard,
-    counted: platform::Counted,
-    /// What it was before the last scan, once this thread is counted.
-    moment: Option<platform::Moment>,
+    registration: platform::PollerRegistration,
+    /// The change counts before the last scan, once this thread is registered.
+    counts: Option<platform::ChangeCounts>,
 }
 
 /// Scans before a CPU poller goes to sleep.
 const SCANS_BEFORE_SLEEP: u32 = 4;
 
-impl Rest {
+impl PollWait {
     fn new(net: Net, timeout_ns: i64) -> Self {
         let deadline = if timeout_ns > 0 { Deadline::after(timeout_ns as u64) } else { Deadline::NEVER };
         let guard = WaitGuard::new(net, deadline);
-        Self { net, guard, counted: platform::Counted::new(net), moment: None }
+        Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None }
     }
 
-    /// Waits until another scan is worth it. `epoch` is what it was before the last scan, and
-    /// `direct`: sockets are watched whose changes do not move the epoch (on a GPU).
+    /// Waits until another scan is due. `epoch` is its value before the last scan; `direct`: sockets are
+    /// watched whose changes do not move the epoch (on a GPU).
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
-    fn take(&mut self, epoch: u64, direct: bool, only_look: bool) -> Result<()> {
-        if only_look {
+    fn until_due(&mut self, epoch: u64, direct: bool, no_wait: bool) -> Result<()> {
+        if no_wait {
             // A caller that polls in a loop must learn of cancel too.
             return self.guard.check().and(Err(Error::TimedOut));
         }
@@ -268,17 +269,17 @@ impl Rest {
                 self.guard.check()?;
             }
             if platform::MAY_SLEEP {
-                if let Some(moment) = &self.moment {
-                    // The scan that has just ended began after this thread counted itself in.
-                    moment.sleep(self.guard.remaining_ns());
+                if let Some(counts) = &self.counts {
+                    // The scan that has just ended began after this thread registered.
+                    counts.sleep(self.guard.remaining_ns());
                 } else if self.guard.rounds() <= SCANS_BEFORE_SLEEP {
                     return Ok(());
                 }
-                self.counted.enter();
-                self.moment = Some(platform::Moment::take(self.net));
+                self.registration.enter();
+                self.counts = Some(platform::ChangeCounts::load(self.net));
                 return Ok(());
             }
-            // No epoch tells that another group has closed a handle: the states are read now and then.
+            // The epoch does not move when another group closes a handle: the states are read now and then.
             if direct || due || self.net.epoch().observe() != epoch {
                 return Ok(());
             }
@@ -286,6 +287,6 @@ impl Rest {
     }
 
     fn end(&mut self) {
-        self.counted.leave();
+        self.registration.leave();
     }
 }

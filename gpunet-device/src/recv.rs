@@ -2,11 +2,11 @@
 
 use crate::copy::copy_out_of_ring_by;
 use crate::group::Lane;
-use crate::half::{self, check_handle, give_up, ring_end};
+use crate::half::{self, check_handle, check_stream, give_up, ring_end};
 use crate::outcome::by_leader;
 use crate::slots::Half;
-use crate::stream::check_stream;
-use crate::wait::{Timeout, await_word, awaited};
+use crate::timeout::Timeout;
+use crate::wait::{await_word, awaited};
 use crate::{Buffer, Group, Net, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
@@ -53,7 +53,7 @@ impl RecvHalf {
     /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::direction_of(entry, Half::Recv);
+        let d = table::half_entry(entry, Half::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
@@ -254,10 +254,10 @@ impl RecvHalf {
         }
     }
 
-    /// If some bytes are known but fewer than `len`, looks for more: before a peek, which would else show
-    /// the same as the last one. All lanes.
+    /// If some bytes are known but fewer than `len`, polls for more: before a peek, which would otherwise
+    /// show the same as the last one. All lanes.
     #[inline(always)]
-    pub(crate) fn look_for_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
+    pub(crate) fn poll_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
         let have = self.consumer.available();
         if have > 0 && have < len { self.refresh(g) } else { Ok(()) }
     }
@@ -303,10 +303,10 @@ impl RecvHalf {
         self.announced = self.consumer.position();
     }
 
-    /// The leader's part: the first word that says something new, or why there will be none, packed.
+    /// The leader's part: the first word that is new, or why there will be none, packed.
     #[inline(always)]
     fn await_landed(&mut self, timeout: Timeout) -> u64 {
-        let word = self.consumer.look();
+        let word = self.consumer.poll();
         if word != self.consumer.landed() && !word.end() {
             return word.0;
         }
@@ -347,7 +347,7 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.look_for_more(g, len as u64)?;
+        self.poll_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), Timeout::SOCKET)? {
             // A receive meets after its copy; this call has none.
             g.sync();
@@ -374,7 +374,7 @@ impl RecvHalf {
         self.pop(g, Lane::of(g), len as u64);
     }
 
-    /// Wants no more (SHUT_RD): receives return 0, and what still comes is thrown away.
+    /// Stops receiving (SHUT_RD): receives return 0, and what still comes is discarded.
     ///
     /// # Cooperation
     /// All lanes call it.
@@ -401,7 +401,7 @@ impl RecvHalf {
         }
     }
 
-    /// Bytes that can be received without waiting (FIONREAD), by a fresh look; none after a shutdown.
+    /// Bytes that can be received without waiting (FIONREAD), by a fresh poll; none after a shutdown.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.
@@ -435,12 +435,12 @@ impl RecvHalf {
         if self.consumer.failed() {
             return Err(Error::Protocol);
         }
-        // After the end there is nothing new; and if only the status said so, the word says less.
+        // After the end there is nothing new; and if only the status showed it, the word does not.
         if self.consumer.finished() || self.consumer.landed().end() {
             g.sync();
             return Ok(());
         }
-        let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0))?);
+        let word = StreamWord(by_leader(g, || Ok(self.consumer.poll().0))?);
         self.accept(g, Lane::of(g), word)
     }
 

@@ -3,10 +3,10 @@
 use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
 use crate::group::Lane;
-use crate::half::{check_handle, give_up, mirror, notify, ring_end};
+use crate::half::{check_handle, check_stream, give_up, mirror, notify, ring_end};
 use crate::slots::Half;
-use crate::stream::check_stream;
-use crate::wait::{Timeout, await_word, awaited};
+use crate::timeout::Timeout;
+use crate::wait::{await_word, awaited};
 use crate::{Group, Net, platform, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
@@ -23,7 +23,7 @@ pub const PUBLISH_CHUNK: u64 = 128 * 1024;
 /// and 42 by this.
 pub const DIRECT_CHUNK: u64 = 2 << 20;
 /// Lanes from which on the leader's warp is spared all pieces of a call but the first: it is late, because it
-/// releases the piece before and looks for space. Smaller groups would miss its loads.
+/// releases the piece before and polls for space. Smaller groups would miss its loads.
 const SPARES_LEADER: u32 = 512;
 /// Lanes of a warp.
 const WARP: u32 = 32;
@@ -62,7 +62,7 @@ impl SendHalf {
     /// As [`SendHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::direction_of(entry, Half::Send);
+        let d = table::half_entry(entry, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
@@ -242,7 +242,7 @@ impl SendHalf {
                 if odd { g.broadcast_once::<1>(lane, word) } else { g.broadcast_once::<0>(lane, word) };
             let word = StreamWord(word);
             self.publish(lane, span.len() as u64);
-            // A word that cannot be ends this call, and the next one says why. What is free already is
+            // An impossible word ends this call, and the next one reports it. What is free already is
             // taken; more would have to be waited for.
             if self.accept(g, lane, word).is_err() || self.producer.reader_left() || self.producer.free() == 0
             {
@@ -255,18 +255,18 @@ impl SendHalf {
         }
     }
 
-    /// What is known of the other end once `len` more bytes are in the ring: it is looked at when `want` bytes
-    /// would not fit by what is known already. The leader's part.
+    /// What is known of the other end once `len` more bytes are in the ring: its word is polled when `want`
+    /// bytes would not fit by what is known already. The leader's part.
     #[inline(always)]
     fn poll_released(&self, len: usize, want: u64) -> StreamWord {
         if self.producer.free() - (len as u64) < want {
-            self.producer.look()
+            self.producer.poll()
         } else {
             self.producer.released()
         }
     }
 
-    /// Makes sure that there is free space, and looks for `want` bytes of it. All lanes, which meet at least once more
+    /// Makes sure that there is free space, and polls for `want` bytes of it. All lanes, which meet at least once more
     /// when there is some ([`Group::broadcast_once`]).
     ///
     /// # Errors
@@ -298,7 +298,7 @@ impl SendHalf {
         // A single message arrives sooner in more pieces, of which the other end copies one meanwhile.
         let share = if len as u64 >= capacity { capacity / 2 } else { capacity / 4 };
         // A CPU's release waits for nothing, and what a CPU receives is best still in its cache.
-        let to_gpu = platform::RELEASE_WAITS && (link.is_near() || link.is_silent());
+        let to_gpu = platform::RELEASE_WAITS && (link.is_same_device() || link.is_polled());
         if !to_gpu || share < PUBLISH_CHUNK {
             PUBLISH_CHUNK
         } else if share < DIRECT_CHUNK {
@@ -358,7 +358,7 @@ impl SendHalf {
         notify(self.net, self.handle.slot(), self.producer.end(), Half::Send);
     }
 
-    /// Looks for free space, waiting for it if `timeout` says so. All lanes.
+    /// Polls for free space, waiting for it up to `timeout`. All lanes.
     #[inline(always)]
     fn refresh<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout) -> Result<()> {
         let word = if lane.is_leader() { self.await_released(timeout) } else { 0 };
@@ -370,7 +370,7 @@ impl SendHalf {
     }
 
     /// The leader's part: the first word with free space, or why there will be none, packed. It
-    /// looks at the status first: a sender with room left would else not learn of a failure.
+    /// checks the status first: otherwise a sender with room left would not learn of a failure.
     #[inline(always)]
     fn await_released(&self, timeout: Timeout) -> u64 {
         await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), timeout)

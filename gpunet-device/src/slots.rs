@@ -12,19 +12,19 @@ use gpunet_abi::recycle::{self, SlotRing};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
 
 /// The recycling ring of this device.
-struct Ring {
+struct RecyclingRing {
     net: Net,
     sockets: u64,
 }
 
-impl Ring {
+impl RecyclingRing {
     fn counter<'a>(&self) -> &'a AtomicU64 {
         // SAFETY: the counter lies in this device's memory; only its threads touch it, atomically.
         unsafe { AtomicU64::from_ptr(self.net.taken()) }
     }
 }
 
-impl SlotRing for Ring {
+impl SlotRing for RecyclingRing {
     // Ordering: Relaxed; `advance` decides.
     fn taken(&self) -> u64 {
         self.counter().load(Ordering::Relaxed)
@@ -60,7 +60,8 @@ pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     if sockets == 0 {
         return Err(Error::TooManySockets);
     }
-    let slot = recycle::take(&Ring { net, sockets: u64::from(sockets) }).ok_or(Error::TooManySockets)?;
+    let slot =
+        recycle::take(&RecyclingRing { net, sockets: u64::from(sockets) }).ok_or(Error::TooManySockets)?;
     if slot >= sockets {
         return Err(Error::Protocol);
     }

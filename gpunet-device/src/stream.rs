@@ -1,16 +1,16 @@
 //! A connected stream: connect, both halves together, close.
 
 use crate::buffer::Source;
-use crate::half::become_receiver;
+use crate::close::close_stream;
+use crate::half::check_stream;
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
-use crate::request::{self, Claim};
+use crate::request;
 use crate::send::SendHalf;
-use crate::slots::{self, Caller, Half};
-use crate::wait::Timeout;
-use crate::{Buffer, Group, Net, platform, table};
+use crate::slots::{Caller, Half};
+use crate::timeout::Timeout;
+use crate::{Buffer, Group, Net, table};
 use gpunet_abi::control::{Op, Query};
-use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
 /// Which direction to shut down.
@@ -589,7 +589,7 @@ impl Stream {
         by_leader(g, || {
             if table::link_of(net.entry(handle.slot())).is_direct() {
                 // What the other end has not consumed.
-                let word = self.send.producer.look();
+                let word = self.send.producer.poll();
                 return Ok(self.send.position().saturating_sub(word.position()));
             }
             let mut request = request::new(net, Op::Query, handle);
@@ -615,116 +615,4 @@ fn connect_handle<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -
         table::open(net, handle, &reply.descriptor, Caller::of(g).id(net))?;
         Ok(handle.raw() as u64)
     })
-}
-
-/// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the
-/// receiving one counts). Begins with a barrier.
-///
-/// # Errors
-/// BadHandle; NotConnected; NetworkDown, when there is no attachment.
-#[inline(always)]
-pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, half: Half) -> Result<()> {
-    g.sync();
-    // One lane decides for all: another group may be closing it just now.
-    by_leader(g, || use_stream(net, handle, half, Caller::of(g)))?;
-    Ok(())
-}
-
-/// The leader's part of [`check_stream`].
-#[inline(never)]
-fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
-    if !net.is_attached() {
-        return Err(Error::NetworkDown);
-    }
-    if slots::use_handle(net, handle)? != Kind::Stream {
-        return Err(Error::NotConnected);
-    }
-    if half == Half::Recv {
-        become_receiver(net, handle, caller.id(net))?;
-    }
-    Ok(0)
-}
-
-/// A socket whose handle is dead and whose proxy does not know it yet: the caller still has its slot.
-pub(crate) struct Closing {
-    net: Net,
-    handle: Handle,
-    claim: Claim,
-}
-
-impl Closing {
-    /// Retires the state of a socket. By one lane.
-    ///
-    /// # Errors
-    /// BadHandle when it is closed already, or of another kind; TimedOut; NetworkDown.
-    #[inline(never)]
-    pub(crate) fn begin(net: Net, handle: Handle, kind: Kind) -> Result<Self> {
-        if slots::kind_of(net, handle)? != kind {
-            return Err(Error::BadHandle);
-        }
-        // The claim first: it may have to be waited for, and the handle is good until the close is sure to
-        // be posted.
-        let claim = Claim::for_close(net, handle)?;
-        if !slots::retire(net, handle, kind) {
-            claim.release();
-            return Err(Error::BadHandle);
-        }
-        wake_waiters(net, handle);
-        Ok(Self { net, handle, claim })
-    }
-
-    /// Tells the proxy, and how far a stream was. By the same lane; in a cancelled launch, too.
-    ///
-    /// # Errors
-    /// As [`Claim::post_close`].
-    #[inline(never)]
-    pub(crate) fn post(self, sent: u64, consumed: u64) -> Result<u64> {
-        let mut request = request::new(self.net, Op::Close, self.handle);
-        (request.send_position, request.recv_position) = (sent, consumed);
-        self.claim.post_close(&request, self.handle).map(|_| 0)
-    }
-}
-
-/// [`Stream::close`], of the stream as the table has it, where each call leaves it. All lanes.
-///
-/// It takes no [`Stream`]: a value whose address is passed on is kept in local memory all its life, and not in
-/// registers, and each call then waits for it (0.6 us of 1.9 for 64 bytes between two blocks of an H200).
-///
-/// # Errors
-/// As [`Stream::close`].
-#[inline(never)]
-pub(crate) fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
-    g.sync();
-    let mut closing = None;
-    // One lane decides for all: another group may be closing it just now, or changing its options. And
-    // the handle is dead before the other end hears of it: who waits is not told of an end that it
-    // answers with.
-    let says_end = by_leader(g, || {
-        closing = Some(Closing::begin(net, handle, Kind::Stream)?);
-        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
-        Ok(u64::from(table::options(net, handle).linger_ms != 0))
-    })?;
-    let mut stream = Stream::load(net, handle);
-    if says_end != 0 {
-        stream.send.shutdown(g);
-        stream.recv.shutdown(g);
-    }
-    let (sent, consumed) = (stream.send.position(), stream.recv.position());
-    by_leader(g, || closing.map_or(Ok(0), |closing| closing.post(sent, consumed)))?;
-    Ok(())
-}
-
-/// Closes what is no stream. By one lane.
-///
-/// # Errors
-/// As [`Closing::begin`] and [`Closing::post`].
-pub(crate) fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
-    Closing::begin(net, handle, kind)?.post(0, 0)
-}
-
-/// Wakes groups that wait on a handle that has just been closed. By one lane.
-pub(crate) fn wake_waiters(net: Net, handle: Handle) {
-    platform::wake(net.recv_park(handle.slot()));
-    platform::wake(net.send_park(handle.slot()));
-    platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
 }

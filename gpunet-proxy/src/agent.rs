@@ -10,8 +10,8 @@ use crate::model::message::Message;
 use crossbeam_channel::Sender;
 use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
 use gpu_usermap::{PinnedRegion, Vacated};
-use gpunet_abi::arena::Region;
 use gpunet_abi::layout::DeviceLayout;
+use gpunet_abi::region::Region;
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::SharedMemory;
 use std::collections::HashMap;
@@ -195,8 +195,8 @@ impl Agent {
 
     fn map(&mut self, map: MapArena) -> Result<(), String> {
         let (near, far) = (self.memory(map.arena, map.near.1)?, self.memory(map.arena, map.far.1)?);
-        let silent = if map.silent { Region::SILENT } else { 0 };
-        self.enter(map.near.0, &near.region(Region::VALID | Region::NEAR | silent))?;
+        let silent = if map.silent { Region::POLLED } else { 0 };
+        self.enter(map.near.0, &near.region(Region::VALID | Region::OWN | silent))?;
         self.enter(map.far.0, &far.region(Region::VALID))?;
         self.mapped.insert(map.arena, Mapped { near: (map.near.0, near), far: (map.far.0, far) });
         // Who sleeps until something changes is to sleep on the new part's bell, too.

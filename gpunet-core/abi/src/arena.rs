@@ -63,35 +63,6 @@ impl PartLayout {
     }
 }
 
-/// A region in the device's table: where it has an arena's part. Written by the attachment's agent in
-/// the device's own memory.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Region {
-    /// Its first byte, in the device's address space.
-    pub base: u64,
-    /// Bytes that streams may lie in.
-    pub len: u64,
-    /// Bits of [`Region::VALID`] and its neighbours; written last, and cleared first.
-    pub flags: u64,
-    reserved: u64,
-}
-
-impl Region {
-    /// The entry stands for something.
-    pub const VALID: u64 = 1;
-    /// The part that this device polls.
-    pub const NEAR: u64 = 2;
-    /// The other device wakes no sleeper.
-    pub const SILENT: u64 = 4;
-
-    /// An entry.
-    #[must_use]
-    pub const fn new(base: u64, len: u64, flags: u64) -> Self {
-        Self { base, len, flags, reserved: 0 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

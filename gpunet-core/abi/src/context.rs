@@ -1,6 +1,6 @@
 //! What a kernel is handed: the address of its launch's context.
 
-use crate::layout::{DeviceLayout, SHARDS, SharedLayout};
+use crate::layout::{CONTEXT_LEN, DeviceLayout, SHARDS, SharedLayout};
 
 /// Everything a kernel needs to find the regions, one per launch, in the device's memory.
 ///
@@ -34,4 +34,4 @@ pub struct Context {
     pub doorbells: [i32; SHARDS],
 }
 
-const _: () = assert!(size_of::<Context>() == 320);
+const _: () = assert!(size_of::<Context>() as u64 == CONTEXT_LEN);

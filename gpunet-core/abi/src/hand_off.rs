@@ -33,9 +33,9 @@ pub enum HandOff {
     Locked,
     /// Lanes have copied into or out of a ring, and have not said so yet.
     Copied,
-    /// A thread has said that it will sleep, and has not looked again yet.
+    /// A thread has said that it will sleep, and has not polled again yet.
     Parking,
-    /// A thread has published, and has not looked yet whether anybody sleeps.
+    /// A thread has published, and has not checked yet whether anybody sleeps.
     Waking,
     /// The proxy has taken a message from its queue.
     MessageTaken,

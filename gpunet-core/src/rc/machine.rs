@@ -6,7 +6,7 @@ use super::Violation;
 use super::hello::{Capabilities, Hello, Remote};
 use super::message::{CONTROL_LIMIT, Message};
 use super::receiver::Receiver;
-use super::sender::{Ring, Sender};
+use super::sender::{SendRing, Sender};
 use crate::verbs::Sge;
 use std::collections::VecDeque;
 
@@ -120,7 +120,7 @@ impl Machine {
     /// A connection just established, at `now` (nanoseconds of any clock that does not go back).
     #[must_use]
     pub fn new(config: &Config, peer: Hello, now: u64) -> Self {
-        let ring = Ring { address: config.send_ring.0, len: config.send_ring.1 };
+        let ring = SendRing { address: config.send_ring.0, len: config.send_ring.1 };
         let all = (config.sends + CONTROL_LIMIT) as usize;
         Self {
             variant: config.variant,

@@ -5,7 +5,7 @@
 //! | C | `ffi` (types, numbers, functions), `address` | declares |
 //! | objects | `cm` (identifiers, channels), `queue_pair`, `objects` (domains, regions, queues), `context`, `event` | calls |
 //! | life | `connection` (everything one connection holds), `janitor` (ends it), `domain` and `pool` (registrations, kept) | none |
-//! | the trait | `resolve`, `listener`, `link`, `endpoint` | none |
+//! | the trait | `resolve`, `listener`, `handshake`, `endpoint` | none |
 //!
 //! An object keeps its parent alive, so that none is destroyed too early:
 //! connection > queue pair, identifier > completion queue > lease of a domain > regions > protection
@@ -26,8 +26,8 @@ mod error;
 mod event;
 #[allow(unsafe_code)]
 mod ffi;
+mod handshake;
 mod janitor;
-mod link;
 mod listener;
 #[allow(unsafe_code)]
 mod objects;
@@ -50,7 +50,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Link, Listening, Pending, Usage, Verbs};
+use super::{Handshake, Listening, Pending, Usage, Verbs};
 use counts::Counts;
 use ffi::Library;
 use janitor::Employment;
@@ -108,7 +108,7 @@ impl Verbs for Rdma {
         Ok(Box::new(listener::RdmaListening::new(Arc::clone(&self.stack), addr, backlog)?))
     }
 
-    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Link>> {
+    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Handshake>> {
         Box::pin(resolve::resolve(Arc::clone(&self.stack), to, from))
     }
 

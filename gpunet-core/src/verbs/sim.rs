@@ -9,7 +9,7 @@
 //! | `cm` | requests, answers, disconnects |
 //! | `domain` | registrations and their cache |
 //! | `memory` | raw memory: the only unsafe code |
-//! | `link`, `endpoint` | the handles that users hold |
+//! | `handshake`, `endpoint` | the handles that users hold |
 //!
 //! It behaves as RC queue pairs under rdma_cm do, where that shows: a completion event comes once for
 //! each `arm`, and only for what completes after it; a failed request puts its queue pair into error;
@@ -26,7 +26,7 @@ mod cm;
 mod domain;
 mod endpoint;
 mod event;
-mod link;
+mod handshake;
 #[allow(unsafe_code)]
 mod memory;
 mod nic;
@@ -35,7 +35,7 @@ mod state;
 
 pub use settings::Settings;
 
-use crate::verbs::{Link, Listening, Pending, Status, Usage, Verbs};
+use crate::verbs::{CompletionStatus, Handshake, Listening, Pending, Usage, Verbs};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Fabric {
         Self::with(Settings::new(seed))
     }
 
-    /// A network like that.
+    /// A network with these settings.
     #[must_use]
     pub fn with(settings: Settings) -> Self {
         Self(Arc::new(card::Users::new(state::State::new(settings))))
@@ -90,7 +90,7 @@ impl Fabric {
         Sim { fabric: self.clone(), id }
     }
 
-    /// A new host, as its user knows it.
+    /// A new host, behind the trait.
     #[must_use]
     pub fn verbs(&self) -> Box<dyn Verbs> {
         Box::new(self.host())
@@ -102,7 +102,7 @@ impl Fabric {
         self.0.with(|state| state.counters)
     }
 
-    /// Takes a host's power. Its peers hear nothing; their requests go unanswered.
+    /// Powers a host off. Its peers are not told; their requests go unanswered.
     pub fn power_off(&self, host: HostId) {
         self.0.with(|state| state.hosts[host.0].powered = false);
     }
@@ -121,35 +121,36 @@ impl Fabric {
         self.0.with(|state| state.kill(host, true));
     }
 
-    /// Cuts every link. Requests are repeated, and succeed if [`Fabric::restore`] comes in time.
-    pub fn cut(&self) {
-        self.0.with(|state| state.cut = true);
+    /// Partitions the network: nothing reaches another host. Requests are repeated, and succeed if
+    /// [`Fabric::restore`] comes in time.
+    pub fn partition(&self) {
+        self.0.with(|state| state.partitioned = true);
     }
 
-    /// Cuts every link for a while.
-    pub fn cut_for(&self, time: Duration) {
+    /// Partitions the network for a while.
+    pub fn partition_for(&self, time: Duration) {
         self.0.with(|state| {
-            state.cut = true;
+            state.partitioned = true;
             state.schedule(Instant::now() + time, state::Event::Restore);
         });
     }
 
-    /// Joins the links again.
+    /// Ends the partition.
     pub fn restore(&self) {
-        self.0.with(|state| state.cut = false);
+        self.0.with(|state| state.partitioned = false);
     }
 
-    /// Lets the next request that a host's card carries out end like that. Orders add up.
-    pub fn fail_next(&self, host: HostId, status: Status) {
+    /// Makes the next request that a host's card carries out end with `status`. Calls add up.
+    pub fn fail_next(&self, host: HostId, status: CompletionStatus) {
         self.0.with(|state| state.hosts[host.0].orders.push_back(status));
     }
 
-    /// Lets no RDMA device lead to an address from now on: resolving it fails.
+    /// Makes an address unreachable by RDMA from now on: resolving it fails.
     pub fn hide(&self, ip: IpAddr) {
         self.0.with(|state| state.hidden.insert(ip));
     }
 
-    /// Its hosts, in the order in which they came: also those whose stacks a proxy keeps to itself.
+    /// The hosts, in the order in which they were made: also those whose stacks a proxy owns.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostId> {
         self.0.with(|state| (0..state.hosts.len()).map(HostId).collect())
@@ -218,16 +219,16 @@ impl Sim {
 
 impl Verbs for Sim {
     fn listen(&self, addr: SocketAddr, backlog: u32) -> io::Result<Box<dyn Listening>> {
-        Ok(Box::new(link::SimListening::new(&self.fabric, self.id, addr, backlog)?))
+        Ok(Box::new(handshake::SimListening::new(&self.fabric, self.id, addr, backlog)?))
     }
 
-    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Link>> {
+    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Handshake>> {
         if self.fabric.locked(|state| state.hidden.contains(&to.ip())) {
             return Box::pin(async { Err(io::ErrorKind::NetworkUnreachable.into()) });
         }
         let local = self.address_to(to, from);
-        let link = link::SimLink::active(&self.fabric, self.id, local, to);
-        Box::pin(async move { Ok(Box::new(link) as Box<dyn Link>) })
+        let handshake = handshake::SimHandshake::active(&self.fabric, self.id, local, to);
+        Box::pin(async move { Ok(Box::new(handshake) as Box<dyn Handshake>) })
     }
 
     fn forget(&self, owner: u64) {

@@ -4,8 +4,8 @@
 //! proxy's own process hands the same request over as a message, and goes on when the reply comes.
 //! These are the two steps: what the device's table needs before, and after.
 
+use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::stream::wake_waiters;
 use crate::{Listener, Net, Shutdown, Stream, request, slots, table};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
@@ -166,7 +166,7 @@ pub fn close(net: Net, handle: Handle) -> Result<Request> {
     let mut request = request::new(net, Op::Close, handle);
     if kind == Kind::Stream {
         let mut stream = Stream::from_handle(&SOLO, net, handle)?;
-        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
+        // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
         if stream.options().linger_ms != 0 {
             stream.shutdown(&SOLO, Shutdown::Both);
         }

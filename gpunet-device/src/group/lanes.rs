@@ -27,16 +27,16 @@ pub struct Lanes {
     size: u32,
     index: u32,
     count: u32,
-    shared: Arc<Meeting>,
-    warp: Arc<Meeting>,
+    shared: Arc<Collective>,
+    warp: Arc<Collective>,
 }
 
 /// Where the lanes of a group meet: every collective is one meeting, at which lane 0 leaves a value
 /// and each lane adds one.
 #[derive(Debug)]
-struct Meeting {
+struct Collective {
     size: u32,
-    state: Mutex<State>,
+    state: Mutex<CollectiveState>,
     wake: Condvar,
     poisoned: Arc<AtomicBool>,
 }
@@ -51,7 +51,7 @@ enum Purpose {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CollectiveState {
     arrived: u32,
     /// Of the last complete meeting.
     purpose: Purpose,
@@ -63,7 +63,7 @@ struct State {
     result: (u64, u64),
 }
 
-impl Meeting {
+impl Collective {
     fn new(size: u32, poisoned: &Arc<AtomicBool>) -> Arc<Self> {
         let (state, wake) = (Mutex::default(), Condvar::new());
         Arc::new(Self { size, state, wake, poisoned: poisoned.clone() })
@@ -111,9 +111,9 @@ impl Lanes {
     #[must_use]
     pub fn group(index: u32, count: u32, size: u32) -> Vec<Self> {
         let poisoned = Arc::new(AtomicBool::new(false));
-        let shared = Meeting::new(size, &poisoned);
+        let shared = Collective::new(size, &poisoned);
         let warps: Vec<_> = (0..size.div_ceil(WARP))
-            .map(|warp| Meeting::new((size - warp * WARP).min(WARP), &poisoned))
+            .map(|warp| Collective::new((size - warp * WARP).min(WARP), &poisoned))
             .collect();
         let lane = |rank: u32| Self {
             rank,

@@ -2,9 +2,9 @@
 
 mod bells;
 
-pub(crate) use bells::{Counted, Moment};
+pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
-use crate::cpu::give_way::{GiveWay, are_cores_few};
+use crate::cpu::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const SPINS: u32 = 4096;
 const SPINS_OF_FEW: u32 = 16;
 const TURNS_OF_FEW: u32 = 256;
-/// Longest sleep: cancel and heartbeat are looked at this often even if no wake-up comes.
+/// Longest sleep: cancel and heartbeat are checked this often even if no wake-up comes.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -33,12 +33,12 @@ pub(crate) const RELEASE_WAITS: bool = false;
 /// Waiters sleep when nothing comes.
 pub(crate) const MAY_SLEEP: bool = true;
 
-/// How many looks at the position word come between two looks at status, cancel and heartbeat.
+/// How many polls of the position word come between two checks of status, cancel and heartbeat.
 pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
 
 thread_local! {
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-    static GIVES_WAY: RefCell<GiveWay> = RefCell::new(GiveWay::new());
+    static SPIN_YIELD: RefCell<SpinYield> = RefCell::new(SpinYield::new());
 }
 
 /// Makes this thread's waits end once `abandoned` is set: its launch has lost a thread.
@@ -52,8 +52,8 @@ pub(crate) fn is_abandoned() -> bool {
     ABANDONED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
 }
 
-/// Lets others run, between two looks for which there is no flag to sleep on.
-pub(crate) fn breathe() {
+/// Lets other threads run between two attempts for which there is no flag to sleep on.
+pub(crate) fn back_off() {
     std::thread::yield_now();
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
         std::hint::spin_loop();
         return;
     }
-    if are_cores_few() && round < spins + TURNS_OF_FEW && GIVES_WAY.with_borrow_mut(GiveWay::give_way) {
+    if are_cores_few() && round < spins + TURNS_OF_FEW && SPIN_YIELD.with_borrow_mut(SpinYield::try_yield) {
         return;
     }
     let limit_ns = if naps {
@@ -118,16 +118,16 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
     }
 }
 
-/// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena at `far`.
-pub(crate) fn ring_bell(far: *mut PartHeader) {
+/// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena.
+pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
     // SAFETY: `table::open` checked that a part begins there; it stays mapped while the attachment lives.
-    let (pollers, bell) = unsafe { (&raw mut (*far).pollers, &raw mut (*far).bell) };
+    let (pollers, bell) = unsafe { (&raw mut (*remote_part).pollers, &raw mut (*remote_part).bell) };
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };
     if must_wake(&count) {
         // SAFETY: as in `pause`; CPU blocks of one attachment change it, atomically.
         let word = unsafe { AtomicU32::from_ptr(bell) };
-        // Ordering: Release, pairs with the Acquire load in `Moment::take` of the other attachment.
+        // Ordering: Release, pairs with the Acquire load in `ChangeCounts::load` of the other attachment.
         word.fetch_add(1, Ordering::Release);
         // SAFETY: as in `pause`.
         futex_wake(unsafe { SharedFlag::from_ptr(bell) });

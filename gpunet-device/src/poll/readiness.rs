@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn between_two_epochs_only_direct_streams_are_examined() {
-        let direct = Link::near(0);
+        let direct = Link::same_device(0);
         for (kind, link, found) in [
             (Kind::Stream, direct, POLLIN | POLLOUT),
             (Kind::Stream, Link::DRIVEN, POLLIN | POLLOUT),

@@ -59,7 +59,7 @@ pub unsafe fn recv<G: Group>(
     let peek = flags & MSG_PEEK != 0;
     if peek {
         // What is wrong with the stream the receive says, too.
-        let _ = half.look_for_more(g, len as u64);
+        let _ = half.poll_more(g, len as u64);
     }
     let mut have = 0;
     let result = loop {

@@ -5,7 +5,7 @@ use super::errno;
 use crate::buffer::Source;
 use crate::send::SendHalf;
 use crate::slots::Half;
-use crate::wait::Timeout;
+use crate::timeout::Timeout;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Error, Result};
 

@@ -11,7 +11,7 @@ use super::shortage::Shortage;
 use super::tables::{Backlog, Device, Listener, Role};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::transport::{Opened, Opening};
 use std::collections::{BTreeMap, VecDeque};

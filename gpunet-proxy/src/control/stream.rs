@@ -6,7 +6,7 @@ use super::tables::{Partner, Role, Stream, StreamMemory, Wait};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Ring, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options, Status};
 use gpunet_core::connection::Counts;
 use gpunet_core::ids::{AttachmentId, RequestId, SocketId};

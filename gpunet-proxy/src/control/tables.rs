@@ -12,12 +12,12 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Handle};
 use gpunet_core::ids::{AttachmentId, RequestId};
-use gpunet_core::line::{Line, Place};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Connect, Listen};
+use gpunet_core::wait_queue::{WaitKey, WaitQueue};
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ pub(super) enum Role {
 pub(super) struct Listener {
     pub(super) addr: SocketAddr,
     pub(super) backlogs: Vec<Backlog>,
-    pub(super) waiters: Line<Waiter>,
+    pub(super) waiters: WaitQueue<Waiter>,
     pub(super) handshakes: Handshakes,
     pub(super) backlog: u32,
     /// The ready count that the device was shown last.
@@ -211,7 +211,7 @@ pub(super) struct Waiting {
 /// What a request waits for.
 pub(super) enum Wait {
     /// A connection at a listener.
-    Accept { listener: u32, place: Place },
+    Accept { listener: u32, place: WaitKey },
     /// A driven stream that is being opened. Dropping the sender gives it up; the attempt then says
     /// when its rings are free.
     Attempt { _stop: oneshot::Sender<()> },

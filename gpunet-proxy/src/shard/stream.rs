@@ -4,8 +4,8 @@ use super::observe;
 use crate::errno::errno;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{OpenStream, Ring, Rings};
-use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::Violation;
+use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options, RingSpan, Status};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
@@ -216,7 +216,7 @@ impl Stream {
 
     /// Looks whether the transport has something, without a system call.
     pub(super) fn look(&mut self) -> bool {
-        self.io.as_mut().is_some_and(|io| io.look())
+        self.io.as_mut().is_some_and(|io| io.poll())
     }
 
     /// When it wants to be driven again, whatever else happens.

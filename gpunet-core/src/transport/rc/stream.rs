@@ -2,15 +2,15 @@
 
 use crate::rc::{Config, Failure, Hello, Machine, Message};
 use crate::transport::{Ready, StreamIo, Turn};
-use crate::verbs::{Completion, Endpoint, Status, WorkRequest};
+use crate::verbs::{Completion, CompletionStatus, Endpoint, WorkRequest};
 use gpunet_abi::{Options, RingSpan};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A peer from whose host nothing has come for so long, while requests are under way, is given up, in
+/// A peer whose host has sent nothing for so long, while requests are under way, is given up, in
 /// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry for ever,
 /// as rsockets do on devices that take seven retries for that.
-const PATIENCE_NS: u64 = 60_000_000_000;
+const ANSWER_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Deadlines are whole multiples of this, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
 /// How long the end of a connection may take to be told, in nanoseconds.
@@ -54,13 +54,15 @@ impl RcIo {
     }
 
     /// Takes completions until there are none; returns whether there were any.
-    fn poll(&mut self) -> bool {
+    fn poll_completions(&mut self) -> bool {
         let mut any = false;
         while let Some(completion) = self.endpoint.poll() {
             any = true;
             match completion {
                 Completion::Received { message, len } => self.handle_message(message, len),
-                Completion::Sent { status: Status::Success, .. } => self.machine.handle_sent(self.now),
+                Completion::Sent { status: CompletionStatus::Success, .. } => {
+                    self.machine.handle_sent(self.now)
+                }
                 Completion::Sent { status, .. } => self.machine.handle_send_failed(failure(status)),
                 // The queue pair is in error: a failed request has told why just before, or the peer's
                 // writes were refused here, or the connection is gone.
@@ -125,22 +127,26 @@ impl StreamIo for RcIo {
         if !std::mem::replace(&mut self.started, true) {
             self.machine.handle_alive(turn.now);
         }
-        self.poll();
+        self.poll_completions();
         let [completions, changes] = turn.events;
         if completions {
-            // An event says nothing of what came after it: arm again, then look again.
+            // An event says nothing of what came after it: arm again, then poll again.
             if let Err(error) = self.endpoint.arm() {
                 tracing::debug!(%error, "completion events are over");
                 self.machine.handle_failure(Failure::Device);
             }
-            self.poll();
+            self.poll_completions();
         }
         if changes && self.endpoint.is_disconnected() {
             // What it sent before has come by now.
-            self.poll();
+            self.poll_completions();
             self.machine.handle_disconnected();
         }
-        if self.machine.waiting_since().is_some_and(|since| turn.now >= since.saturating_add(PATIENCE_NS)) {
+        if self
+            .machine
+            .waiting_since()
+            .is_some_and(|since| turn.now >= since.saturating_add(ANSWER_TIMEOUT_NS))
+        {
             self.machine.handle_failure(Failure::Unreachable);
         }
         let consumed = if turn.discards { self.taken } else { turn.consumed };
@@ -158,8 +164,8 @@ impl StreamIo for RcIo {
         true
     }
 
-    fn look(&mut self) -> bool {
-        self.poll()
+    fn poll(&mut self) -> bool {
+        self.poll_completions()
     }
 
     fn offer(&mut self, span: RingSpan) -> io::Result<usize> {
@@ -229,9 +235,9 @@ impl StreamIo for RcIo {
     }
 
     fn deadline(&self) -> Option<u64> {
-        let patience = self.machine.waiting_since().map(|since| since.saturating_add(PATIENCE_NS));
+        let timeout = self.machine.waiting_since().map(|since| since.saturating_add(ANSWER_TIMEOUT_NS));
         // Rounded up, so that it moves now and then and not with every message.
-        let next = self.machine.deadline().or(patience).map(|at| at.next_multiple_of(ROUND_NS));
+        let next = self.machine.deadline().or(timeout).map(|at| at.next_multiple_of(ROUND_NS));
         match (self.close_by, next) {
             (Some(by), Some(at)) => Some(by.min(at)),
             (by, at) => by.or(at),
@@ -253,12 +259,12 @@ impl StreamIo for RcIo {
 }
 
 /// What a failed request says about the connection.
-fn failure(status: Status) -> Failure {
+fn failure(status: CompletionStatus) -> Failure {
     match status {
-        Status::RetryExceeded | Status::RnrRetryExceeded => Failure::Unreachable,
+        CompletionStatus::RetryExceeded | CompletionStatus::RnrRetryExceeded => Failure::Unreachable,
         // The peer's card let go of the connection, or ours did after a failure that is told already.
-        Status::RemoteRefused | Status::Flushed => Failure::Reset,
-        Status::Success | Status::Other(_) => Failure::Device,
+        CompletionStatus::RemoteRefused | CompletionStatus::Flushed => Failure::Reset,
+        CompletionStatus::Success | CompletionStatus::Other(_) => Failure::Device,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::super::{Completion, Depth, Endpoint, Op, Source, Status, Table, WorkRequest};
+use super::super::{Completion, CompletionStatus, Depth, Endpoint, Op, Source, Table, WorkRequest};
 use super::connection::{Connection, Queues, Stage, receive_slot};
 use super::error::errno;
 use super::ffi::numbers as n;
@@ -103,7 +103,7 @@ impl RdmaEndpoint {
     /// The next request that will not complete by itself.
     fn lost(&mut self) -> Option<Completion> {
         let id = if self.ignores_requests() { self.posted.pop_front()? } else { return None };
-        Some(Completion::Sent { id, status: Status::Flushed })
+        Some(Completion::Sent { id, status: CompletionStatus::Flushed })
     }
 
     fn received(&mut self, slot: usize, wc: &Wc) -> Completion {
@@ -127,7 +127,7 @@ fn inline(bytes: &[u8]) -> Sge {
     Sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, lkey: 0 }
 }
 
-/// An endpoint's link was prepared, so the queues are there.
+/// An endpoint's handshake was prepared, so the queues are there.
 fn queues(queues: Option<&mut Queues>) -> &mut Queues {
     queues.expect("prepared")
 }

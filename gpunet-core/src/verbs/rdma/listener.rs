@@ -11,7 +11,7 @@ use super::cm::Id;
 use super::connection::{Connection, Parts, Stage};
 use super::error::errno;
 use super::event::Event;
-use super::link::RdmaLink;
+use super::handshake::RdmaHandshake;
 
 /// Takes the requests that come to an address.
 ///
@@ -46,8 +46,8 @@ impl RdmaListening {
             return Ok(None);
         }
         let context = self.stack.pool.device(&connection.parts().id)?;
-        let link = RdmaLink::new(connection, context, event.parameters, Arc::clone(&self.stack));
-        Ok(Some(Request { link: Box::new(link), private_data: event.private_data }))
+        let handshake = RdmaHandshake::new(connection, context, event.parameters, Arc::clone(&self.stack));
+        Ok(Some(Request { handshake: Box::new(handshake), private_data: event.private_data }))
     }
 }
 

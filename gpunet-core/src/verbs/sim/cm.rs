@@ -75,7 +75,7 @@ impl State {
     pub fn arrive(&mut self, number: u64) {
         let Some(pending) = self.requests.get(&number) else { return };
         let place = self.place_for(pending.to);
-        if self.cut || !self.hosts[pending.host.0].powered {
+        if self.partitioned || !self.hosts[pending.host.0].powered {
             return;
         }
         let Some(listener) = place.and_then(|addr| self.listeners.get_mut(&addr)) else {

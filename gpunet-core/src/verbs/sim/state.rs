@@ -4,7 +4,7 @@ use super::domain::{Domain, Registry};
 use super::event::EventChannel;
 use super::settings::{Dice, Settings};
 use super::{Counters, HostId};
-use crate::verbs::{Completion, Depth, Op, Status, WorkRequest};
+use crate::verbs::{Completion, CompletionStatus, Depth, Op, WorkRequest};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ pub(super) struct State {
     pub qps: HashMap<u64, Qp>,
     timers: BTreeMap<(Instant, u64), Event>,
     /// The network carries nothing.
-    pub cut: bool,
+    pub partitioned: bool,
     /// Addresses that no RDMA device leads to.
     pub hidden: HashSet<IpAddr>,
     pub counters: Counters,
@@ -48,7 +48,7 @@ pub(super) struct Host {
     pub queue_pairs: usize,
     pub identifiers: usize,
     /// How the next requests end, by order of a test.
-    pub orders: VecDeque<Status>,
+    pub orders: VecDeque<CompletionStatus>,
 }
 
 pub(super) struct Listener {
@@ -176,7 +176,7 @@ impl State {
             accepted: HashMap::new(),
             qps: HashMap::new(),
             timers: BTreeMap::new(),
-            cut: false,
+            partitioned: false,
             hidden: HashSet::new(),
             counters: Counters::default(),
             answers: Vec::new(),
@@ -205,7 +205,7 @@ impl State {
 
     /// Returns whether packets travel between the two.
     pub fn carries(&self, a: HostId, b: HostId) -> bool {
-        !self.cut && self.hosts[a.0].powered && self.hosts[b.0].powered
+        !self.partitioned && self.hosts[a.0].powered && self.hosts[b.0].powered
     }
 
     /// Draws how long a message of the connection manager takes.
@@ -254,7 +254,7 @@ impl State {
             Event::Untaken(request) => self.end_accept(request, io::ErrorKind::TimedOut),
             Event::Answer(answer) => self.answers.push(answer),
             Event::Disconnected { peer, qp } => self.hear_of_end(peer, qp, now),
-            Event::Restore => self.cut = false,
+            Event::Restore => self.partitioned = false,
         }
     }
 

@@ -7,7 +7,9 @@ use super::domain::Domain;
 use super::endpoint::SimEndpoint;
 use super::event::EventChannel;
 use super::state::{Pending, State};
-use crate::verbs::{Depth, DeviceInfo, Endpoint, Keys, Link, Listening, Memory, Pending as Later, Request};
+use crate::verbs::{
+    Depth, DeviceInfo, Endpoint, Handshake, Keys, Listening, Memory, Pending as Later, Request,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,7 +50,7 @@ impl Drop for Hold {
 }
 
 /// A connection on its way.
-pub(super) struct SimLink {
+pub(super) struct SimHandshake {
     hold: Hold,
     local: SocketAddr,
     peer: SocketAddr,
@@ -56,8 +58,8 @@ pub(super) struct SimLink {
     prepared: Option<Arc<Domain>>,
 }
 
-impl SimLink {
-    /// A link whose request is still to be made.
+impl SimHandshake {
+    /// A handshake whose request is still to be made.
     pub fn active(fabric: &Fabric, host: HostId, local: SocketAddr, peer: SocketAddr) -> Self {
         Self::new(fabric, host, local, peer, None)
     }
@@ -89,12 +91,12 @@ impl SimLink {
         }
         match (self.hold.qp, &self.prepared) {
             (Some(qp), Some(domain)) => Ok((qp, domain.clone())),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the link was not prepared")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the handshake was not prepared")),
         }
     }
 }
 
-impl Link for SimLink {
+impl Handshake for SimHandshake {
     fn local(&self) -> SocketAddr {
         self.local
     }
@@ -109,7 +111,7 @@ impl Link for SimLink {
 
     fn prepare(&mut self, memory: &Memory, depth: Depth) -> io::Result<Keys> {
         if self.prepared.is_some() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the link is prepared already"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the handshake is prepared already"));
         }
         let host = self.hold.host;
         let (qp, domain) = self.hold.fabric.locked(|state| {
@@ -194,8 +196,8 @@ impl Listening for SimListening {
     fn next(&mut self) -> io::Result<Request> {
         let request = self.fabric.locked(|state| state.next_request(self.addr, self.number));
         let (number, local, peer, private_data) = request.ok_or(io::ErrorKind::WouldBlock)?;
-        let link = SimLink::new(&self.fabric, self.host, local, peer, Some(Side::Passive(number)));
-        Ok(Request { link: Box::new(link), private_data })
+        let handshake = SimHandshake::new(&self.fabric, self.host, local, peer, Some(Side::Passive(number)));
+        Ok(Request { handshake: Box::new(handshake), private_data })
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

@@ -27,14 +27,14 @@ pub fn are_cores_few() -> bool {
 /// # Examples
 ///
 /// ```
-/// use gpunet_device::cpu::give_way::GiveWay;
+/// use gpunet_device::cpu::spin_yield::SpinYield;
 /// use std::sync::atomic::{AtomicBool, Ordering};
 /// use std::time::Duration;
 ///
 /// fn wait(done: &AtomicBool) {
-///     let mut spin = GiveWay::new();
+///     let mut spin = SpinYield::new();
 ///     while !done.load(Ordering::Acquire) {
-///         if !spin.give_way() {
+///         if !spin.try_yield() {
 ///             std::thread::sleep(Duration::from_micros(50));
 ///         }
 ///     }
@@ -42,19 +42,19 @@ pub fn are_cores_few() -> bool {
 /// # wait(&AtomicBool::new(true));
 /// ```
 #[derive(Debug)]
-pub struct GiveWay {
+pub struct SpinYield {
     /// Since when it may give way (again).
     since: Instant,
     offence: Duration,
 }
 
-impl Default for GiveWay {
+impl Default for SpinYield {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl GiveWay {
+impl SpinYield {
     /// Gives way from now on.
     #[must_use]
     pub fn new() -> Self {
@@ -62,7 +62,7 @@ impl GiveWay {
     }
 
     /// Yields the core, if that seems useful; returns whether it was: if not, the thread should sleep.
-    pub fn give_way(&mut self) -> bool {
+    pub fn try_yield(&mut self) -> bool {
         let start = Instant::now();
         if start < self.since {
             return false;
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn who_keeps_the_core_is_given_way_to_less_and_less_often() {
         let start = Instant::now();
-        let mut way = GiveWay { since: start, offence: OFFENCE[0] };
+        let mut way = SpinYield { since: start, offence: OFFENCE[0] };
         assert!(way.note(start, start + LONG / 2));
         let mut at = start;
         let mut waits = Vec::new();
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_kept_waiting_sleeps_meanwhile() {
-        let mut way = GiveWay { since: Instant::now() + Duration::from_secs(60), offence: OFFENCE[0] };
-        assert!(!way.give_way());
+        let mut way = SpinYield { since: Instant::now() + Duration::from_secs(60), offence: OFFENCE[0] };
+        assert!(!way.try_yield());
     }
 }

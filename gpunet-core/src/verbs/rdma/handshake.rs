@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::super::{Depth, DeviceInfo, Endpoint, Keys, Link, Memory, Pending};
+use super::super::{Depth, DeviceInfo, Endpoint, Handshake, Keys, Memory, Pending};
 use super::Stack;
 use super::connection::{Connection, Queues, Stage};
 use super::context::Context;
@@ -19,8 +19,8 @@ use super::wait::expect;
 /// rely on that.
 const MOST_REQUEST_DATA: usize = 56;
 
-/// A link whose device is known.
-pub(super) struct RdmaLink {
+/// A handshake whose device is known.
+pub(super) struct RdmaHandshake {
     connection: Connection,
     context: Arc<Context>,
     /// Our own when connecting, the client's when accepting.
@@ -31,7 +31,7 @@ pub(super) struct RdmaLink {
     depth: Depth,
 }
 
-impl RdmaLink {
+impl RdmaHandshake {
     pub(super) fn new(
         connection: Connection,
         context: Arc<Context>,
@@ -78,7 +78,7 @@ impl RdmaLink {
     }
 }
 
-impl Link for RdmaLink {
+impl Handshake for RdmaHandshake {
     fn local(&self) -> SocketAddr {
         self.local
     }

@@ -12,7 +12,7 @@ mod edges;
 
 use crate::Group;
 use crate::platform;
-use chunks::{Aligned, Shifted, copy_rows, copy_tiles};
+use chunks::{Aligned, CHUNK, Shifted, WARP, copy_rows, copy_tiles};
 use gpunet_abi::RingSpan;
 
 /// Loads a lane has under way before it stores. On an H200 eight fill PCIe from one block in the
@@ -25,11 +25,6 @@ pub const IN_FLIGHT_OF_FEW: usize = 16;
 /// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads. The
 /// second one mostly finds what the first has fetched, so twice as many lanes are few there.
 pub const FEW_LANES: usize = 256;
-
-/// Bytes of a chunk.
-const CHUNK: usize = 16;
-/// Lanes of a warp.
-const WARP: usize = 32;
 
 /// Copies `len` bytes from `src` to `dst` by lane `lane` of `lanes`; all lanes together copy all.
 ///

@@ -2,14 +2,13 @@
 //! with them.
 
 pub mod deferred;
-mod panics;
+pub(crate) mod panics;
 pub mod spin_yield;
 pub mod watch;
 
 use crate::group::{Lanes, Solo};
 use crate::{Kernel, platform};
 pub use panics::BlockPanicked;
-pub(crate) use panics::follow as follow_panic;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;

@@ -2,11 +2,11 @@
 
 mod post;
 
-use super::Violation;
 use super::hello::{Capabilities, Hello, Remote};
 use super::message::{CONTROL_LIMIT, Message};
 use super::receiver::Receiver;
 use super::sender::{SendRing, Sender};
+use super::violation::Violation;
 use crate::verbs::Sge;
 use std::collections::VecDeque;
 

@@ -14,8 +14,8 @@
 //! sender may be ahead is a matter of bytes, as with TCP, and 400 unread messages of one byte do not
 //! stop a stream whose ring is empty. Limits are absolute and never go backwards.
 
-use super::Violation;
 use super::hello::Remote;
+use super::violation::Violation;
 
 /// Areas under way.
 const AREAS: usize = 2;

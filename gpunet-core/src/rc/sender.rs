@@ -1,7 +1,7 @@
 //! One direction out: the peer's areas, the credits it gave, and what is on its way.
 
-use super::Violation;
 use super::hello::Remote;
+use super::violation::Violation;
 use crate::verbs::{Op, Source};
 
 /// Entries of our table, into which the peer writes its areas.

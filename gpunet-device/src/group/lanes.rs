@@ -1,7 +1,7 @@
 //! CPU threads that form a group, with a real barrier: for tests of what lanes do together.
 
 use super::{Group, Lane, Solo};
-use crate::cpu;
+use crate::cpu::panics;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -91,7 +91,7 @@ impl Collective {
         let (result, met) = (state.result, state.turn != turn);
         drop(state);
         if !met {
-            cpu::follow_panic();
+            panics::follow();
         }
         result
     }

@@ -1,6 +1,6 @@
 //! What is true of one socket that is polled.
 
-use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
+use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots::{self, Half};
 use crate::{Net, table};
 use gpunet_abi::entry::Kind;

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::super::{Completion, CompletionStatus, Depth, Endpoint, Op, Source, Table, WorkRequest};
-use super::connection::{Connection, Queues, Stage, receive_slot};
+use super::connection::Connection;
 use super::error::errno;
 use super::ffi::numbers as n;
 use super::ffi::{Sge, Wc};
+use super::parts::{Queues, Stage, receive_slot};
 use super::queue_pair::Posting;
 use super::status::status;
 

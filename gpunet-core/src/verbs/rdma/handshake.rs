@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::super::{Depth, DeviceInfo, Endpoint, Handshake, Keys, Memory, Pending};
-use super::Stack;
-use super::connection::{Connection, Queues, Stage};
+use super::connection::Connection;
 use super::context::Context;
 use super::counts::Kind;
 use super::endpoint::RdmaEndpoint;
 use super::error::errno;
 use super::event::{Event, Parameters};
 use super::objects::CompletionQueue;
+use super::parts::{Queues, Stage};
+use super::stack::Stack;
 use super::wait::expect;
 
 /// Most private data of a request over InfiniBand and RoCE. iWARP takes more; callers shall not come to

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::super::{Listening, Request};
-use super::Stack;
 use super::cm::Id;
-use super::connection::{Connection, Parts, Stage};
+use super::connection::Connection;
 use super::error::errno;
 use super::event::Event;
 use super::handshake::RdmaHandshake;
+use super::parts::{Parts, Stage};
+use super::stack::Stack;
 
 /// Takes the requests that come to an address.
 ///
@@ -39,7 +40,7 @@ impl RdmaListening {
     fn request(&self, event: Event, mut id: Id) -> io::Result<Option<Request>> {
         id.set_ack_timeout();
         let parts = Parts { id, queues: None, stage: Stage::Asked };
-        let mut connection = Connection::new(parts, Arc::clone(&self.stack.employment.janitor));
+        let mut connection = Connection::new(parts, Arc::clone(&self.stack.janitor_thread.janitor));
         let parts = connection.parts_mut();
         // Any event after the request means that the client has gone.
         if parts.has_ended()? || !parts.id.is_asked() {

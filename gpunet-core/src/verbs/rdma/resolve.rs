@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::super::Handshake;
-use super::Stack;
 use super::cm::Id;
-use super::connection::{Connection, Parts, Stage};
+use super::connection::Connection;
 use super::error::errno;
 use super::event::{Event, Parameters, unreachable_code};
 use super::handshake::RdmaHandshake;
+use super::parts::{Parts, Stage};
+use super::stack::Stack;
 use super::wait::expect;
 
 /// Per try, for the address and again for the route. An answer to ARP takes micro- to milliseconds.
@@ -26,7 +27,7 @@ pub(super) async fn resolve(
     let id = Id::new(stack.library, Some(stack.pool.counts()))?;
     let parts = Parts { id, queues: None, stage: Stage::Fresh };
     // From here on the future may be dropped at any await: the janitor ends what there is.
-    let mut connection = Connection::new(parts, Arc::clone(&stack.employment.janitor));
+    let mut connection = Connection::new(parts, Arc::clone(&stack.janitor_thread.janitor));
     let id = &mut connection.parts_mut().id;
     if from.is_some_and(|from| from.port() != 0) {
         // As TCP allows it for a socket that connects; where it is refused, the bind tells.

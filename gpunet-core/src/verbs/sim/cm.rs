@@ -1,8 +1,7 @@
 //! The connection manager: listeners, requests and their answers, the word that a peer is gone.
 
-use super::HostId;
 use super::event::EventChannel;
-use super::state::{AcceptedRequest, Answer, Event, Listener, Pending, Phase, Reply, State};
+use super::state::{AcceptedRequest, Answer, Event, HostId, Listener, Pending, Phase, Reply, State};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,12 +1,12 @@
-//! Links and listeners: the control thread's handles of connections to be.
+//! Handshakes and listeners: the control thread's handles of connections to be.
 
-use super::Fabric;
-use super::HostId;
 use super::cm::{self, PRIVATE_DATA};
 use super::domain::Domain;
 use super::endpoint::SimEndpoint;
 use super::event::EventChannel;
-use super::state::{Pending, State};
+use super::fabric::Fabric;
+use super::hold::{Hold, RequestSide};
+use super::state::{HostId, Pending, State};
 use crate::verbs::{
     Depth, DeviceInfo, Endpoint, Handshake, Keys, Listening, Memory, Pending as Later, Request,
 };
@@ -14,40 +14,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-
-/// What a connection holds in the fabric; gives it back when dropped.
-pub(super) struct Hold {
-    pub fabric: Fabric,
-    pub host: HostId,
-    pub qp: Option<u64>,
-    /// The request that it made or was shown, as long as it is not answered.
-    request: Option<Side>,
-}
-
-enum Side {
-    Active(u64),
-    Passive(u64),
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let (host, qp, request) = (self.host, self.qp, self.request.take());
-        self.fabric.locked(|state| {
-            match request {
-                Some(Side::Active(number)) => {
-                    state.requests.remove(&number);
-                    state.end_accept(number, io::ErrorKind::ConnectionAborted);
-                }
-                Some(Side::Passive(number)) => state.refuse(number, io::ErrorKind::ConnectionRefused),
-                None => {}
-            }
-            if let Some(qp) = qp {
-                state.disconnect(host, qp);
-            }
-            state.hosts[host.0].identifiers -= 1;
-        });
-    }
-}
 
 /// A connection on its way.
 pub(super) struct SimHandshake {
@@ -69,7 +35,7 @@ impl SimHandshake {
         host: HostId,
         local: SocketAddr,
         peer: SocketAddr,
-        request: Option<Side>,
+        request: Option<RequestSide>,
     ) -> Self {
         let device = fabric.locked(|state| {
             state.hosts[host.0].identifiers += 1;
@@ -146,7 +112,7 @@ impl Handshake for SimHandshake {
             passive: None,
         };
         let number = self.hold.fabric.locked(|state| state.request(pending));
-        self.hold.request = Some(Side::Active(number));
+        self.hold.request = Some(RequestSide::Active(number));
         Box::pin(async move {
             let answer = answer.await.map_err(|_| io::ErrorKind::ConnectionAborted)??;
             self.hold.request = None;
@@ -161,7 +127,7 @@ impl Handshake for SimHandshake {
             Ok(ready) => ready,
             Err(error) => return Box::pin(async { Err(error) }),
         };
-        let Some(Side::Passive(number)) = self.hold.request.take() else {
+        let Some(RequestSide::Passive(number)) = self.hold.request.take() else {
             return Box::pin(async { Err(io::ErrorKind::InvalidInput.into()) });
         };
         let (reply, answer) = cm::reply();
@@ -196,7 +162,8 @@ impl Listening for SimListening {
     fn next(&mut self) -> io::Result<Request> {
         let request = self.fabric.locked(|state| state.next_request(self.addr, self.number));
         let (number, local, peer, private_data) = request.ok_or(io::ErrorKind::WouldBlock)?;
-        let handshake = SimHandshake::new(&self.fabric, self.host, local, peer, Some(Side::Passive(number)));
+        let handshake =
+            SimHandshake::new(&self.fabric, self.host, local, peer, Some(RequestSide::Passive(number)));
         Ok(Request { handshake: Box::new(handshake), private_data })
     }
 

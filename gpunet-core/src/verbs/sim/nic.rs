@@ -1,9 +1,8 @@
 //! The card: carries the requests of a queue pair to its peer, in order, and completes them.
 
-use super::HostId;
 use super::domain::{Domain, Target};
 use super::memory;
-use super::state::{Event, Phase, Qp, State};
+use super::state::{Event, HostId, Phase, Qp, State};
 use crate::verbs::{Completion, CompletionStatus, Op, Source, WorkRequest};
 use std::io;
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 use super::domain::{Domain, Registry};
 use super::event::EventChannel;
 use super::settings::{Dice, Settings};
-use super::{Counters, HostId};
 use crate::verbs::{Completion, CompletionStatus, Depth, Op, WorkRequest};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -11,6 +10,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// A host of a [`Fabric`](super::Fabric): one process and its card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostId(pub(super) usize);
+
+/// What has happened in a network so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests posted to send queues.
+    pub work_requests: u64,
+    /// Messages delivered: writes with immediate data, and sends.
+    pub messages: u64,
+    /// Inline writes delivered: descriptors put into a table.
+    pub table_writes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Times that a message found no receive.
+    pub rnr: u64,
+    /// Times that a request or its acknowledgement was lost.
+    pub retries: u64,
+    /// Memory regions made, on all hosts.
+    pub registrations: u64,
+}
 
 /// Everything in a simulated network.
 pub(super) struct State {

@@ -1,11 +1,11 @@
 //! `ggetsockopt`.
 
-use super::value::Wanted;
-use super::{
+use super::names::{
     GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER,
     SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET,
     SOL_TCP, TCP_NODELAY,
 };
+use super::value::Wanted;
 use crate::outcome::by_leader;
 use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};

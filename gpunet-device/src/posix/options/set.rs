@@ -1,10 +1,10 @@
 //! `gsetsockopt`.
 
-use super::value::Given;
-use super::{
+use super::names::{
     GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO,
     SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
+use super::value::Given;
 use crate::outcome::by_leader;
 use crate::posix::{errno, handle, unless};
 use crate::{Group, Net, request, slots, table};

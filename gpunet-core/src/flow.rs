@@ -23,7 +23,7 @@ impl SendFlow {
     /// Takes in the device's `published` word.
     ///
     /// # Errors
-    /// The [`Violation`], when the word cannot be: the device's memory was scribbled over.
+    /// The [`Violation`], when the word is invalid: the device's memory was overwritten.
     pub fn handle_published(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
             return Err(Violation::GaveUp);
@@ -92,7 +92,7 @@ impl RecvFlow {
     /// Takes in the device's `consumed` word.
     ///
     /// # Errors
-    /// The [`Violation`], when the word cannot be.
+    /// The [`Violation`], when the word is invalid.
     pub fn handle_consumed(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
             return Err(Violation::GaveUp);

@@ -58,7 +58,7 @@ pub trait Verbs {
     fn usage(&self) -> Usage;
 }
 
-/// Counts of live objects, for tests that look for leaks and for people.
+/// Counts of live objects, for leak tests and for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Queue pairs.
@@ -104,7 +104,7 @@ pub trait Handshake {
     fn device(&self) -> &DeviceInfo;
 
     /// Registers memory (or finds it registered), makes the queue pair and posts `receives`
-    /// receives. Called once, or again after it said `Unsupported`.
+    /// receives. Called once, or again after it returned `Unsupported`.
     ///
     /// # Errors
     /// `OutOfMemory` when the locked-memory limit is too low (the text names it), `Unsupported` when
@@ -113,7 +113,7 @@ pub trait Handshake {
 
     /// Sends the request and waits for the answer: the endpoint and the peer's private data.
     ///
-    /// The future fails with `ConnectionRefused` when the peer rejects, `TimedOut` when it is silent.
+    /// The future fails with `ConnectionRefused` when the peer rejects, `TimedOut` when it does not answer.
     fn connect(self: Box<Self>, private_data: &[u8]) -> Pending<(Box<dyn Endpoint>, Vec<u8>)>;
 
     /// Answers the request and waits until the connection is established.
@@ -123,7 +123,7 @@ pub trait Handshake {
     fn reject(self: Box<Self>);
 }
 
-/// An RDMA device as far as the transport cares.
+/// What the transport needs to know of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its name, such as `mlx5_0` or `rxe0`.
@@ -186,7 +186,7 @@ pub enum RingMemory {
     },
 }
 
-/// What the peer is told so that it can write.
+/// What the peer needs so that it can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The receive ring's key.
@@ -306,7 +306,7 @@ pub enum Completion {
     Flushed,
 }
 
-/// How a request went (ibv_wc_status, the ones that are told apart).
+/// How a request ended (ibv_wc_status, as far as the transport distinguishes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionStatus {
     /// IBV_WC_SUCCESS.

@@ -2,8 +2,8 @@
 
 /// A run of bytes in the device's memory, shared by all lanes of a group.
 ///
-/// A `&mut [u8]` cannot be what many lanes hold at a time, so socket calls take this: a raw address
-/// and a length, `Copy`, fit for kernel parameters. Who makes one vouches for the memory once.
+/// Many lanes cannot hold one `&mut [u8]`, so socket calls take this: a raw address and a length, `Copy`,
+/// fit for kernel parameters. The unsafe constructor vouches for the memory once.
 ///
 /// # Examples
 ///
@@ -23,7 +23,7 @@ pub struct Buffer {
     len: usize,
 }
 
-// SAFETY: an address and a length; `from_raw_parts`' contract speaks of all lanes and threads.
+// SAFETY: an address and a length; `from_raw_parts`' contract covers all lanes and threads.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}

@@ -19,7 +19,7 @@ use gpunet_abi::RingSpan;
 /// write direction, and the read direction gains up to sixteen (measured: docs/performance.md).
 pub const IN_FLIGHT: usize = 8;
 /// The same in groups of at most [`FEW_LANES`]. From pinned memory to an H200, 256 lanes move 39 GB/s
-/// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much on its way at a time) and
+/// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much in flight) and
 /// 44 with eight; and a thread of a still larger block has no registers for sixteen.
 pub const IN_FLIGHT_OF_FEW: usize = 16;
 /// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads. The
@@ -206,7 +206,7 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
             }
             return;
         }
-        // Few lanes want more on its way at a time than fits beside a kernel's own registers.
+        // Few lanes want more in flight than fits beside a kernel's own registers.
         let many = lanes as usize > FEW_LANES || len < row * IN_FLIGHT_OF_FEW;
         if len < row * IN_FLIGHT || many && (lanes as usize).is_multiple_of(WARP) {
             // SAFETY: the caller's contract; both are aligned, `len` is a number of chunks, and what is less than a
@@ -242,7 +242,7 @@ pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
     unsafe { copy_into_ring_by(g.rank(), g.size(), span, src) };
 }
 
-/// As [`copy_into_ring`], by lane `lane` of `lanes`; others than those do nothing.
+/// As [`copy_into_ring`], by lane `lane` of `lanes`; other lanes do nothing.
 ///
 /// # Safety
 /// As [`copy_into_ring`].

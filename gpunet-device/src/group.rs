@@ -1,4 +1,4 @@
-//! Who makes a call together: a thread block, a warp, a thread.
+//! The threads that make a call together: a thread block, a warp, a thread.
 
 #[cfg(target_arch = "nvptx64")]
 pub mod nvptx;
@@ -12,8 +12,8 @@ pub mod solo;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {lanes::Lanes, solo::Solo};
 
-/// A lane of a group: what a call asks for again and again, once. A kernel's group may lie in memory, from where its
-/// answers are loaded again after each barrier.
+/// A lane's rank and its group's size, asked for once per call: a kernel's group may lie in memory, from where they
+/// would be loaded again after each barrier.
 #[derive(Clone, Copy, Debug)]
 #[doc(hidden)]
 pub struct Lane {

@@ -5,14 +5,14 @@ use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::{Error, Result};
 
-/// A time without a heartbeat counts at most so much per check: a process that was stopped and goes
-/// on must not take its own absence for the proxy's.
+/// A time without a heartbeat counts at most so much per check: a process that was stopped and
+/// continued must not take its own absence for the proxy's.
 const MAX_STEP_NS: u64 = 300_000_000;
 
 /// What ends a wait, whatever it waits for: the deadline, cancel, or a proxy without a heartbeat.
 pub(crate) struct WaitGuard {
     net: Net,
-    /// A close goes on although its launch was cancelled.
+    /// A close continues although its launch was cancelled.
     ignore_cancel: bool,
     rounds: u32,
     deadline: Deadline,

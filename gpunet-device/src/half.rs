@@ -1,4 +1,4 @@
-//! What both halves of a stream do: find their ring, and tell the other side.
+//! What both halves of a stream do: check their handle, find their ring, and wake the other side.
 
 use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
@@ -27,7 +27,7 @@ pub(crate) fn check_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<
     by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).map(|_| 0)
 }
 
-/// Tells whoever advances the other side of a half that its word has changed. By one lane.
+/// Wakes whoever advances the other side of a half, after its word has changed. By one lane.
 #[inline(always)]
 pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
     if !platform::MAY_SLEEP {
@@ -49,8 +49,8 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
     }
 }
 
-/// The flag of who waits for a word of a stream in an arena, for the half of theirs that polls it: in
-/// the line that the word lies in.
+/// The park flag of the waiter for a word of a stream in an arena, by the half that polls it: in the line
+/// that the word lies in.
 #[inline(always)]
 pub(crate) fn remote_park(word: Word, half: Half) -> *mut u32 {
     let (word_at, flag_at) = match half {
@@ -82,7 +82,7 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
     }
 }
 
-/// Records and publishes that this end gives a half up, because the other end wrote what cannot be. By
+/// Records and publishes that this end gives a half up, because the other end wrote an invalid word. By
 /// one lane.
 ///
 /// It finds the ring's end in the table: were it given the caller's by its address, each lane would keep the
@@ -174,8 +174,8 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     slots::unlock(net, handle.slot(), Half::Recv);
 }
 
-/// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes who waits
-/// for it. By one lane.
+/// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes its
+/// waiter. By one lane.
 #[inline(always)]
 pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);

@@ -9,12 +9,12 @@ use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 
-/// How many connections may wait when nothing else is said.
+/// How many connections may wait in a listener's backlog by default.
 pub const DEFAULT_BACKLOG: u32 = 128;
 
 /// A listening socket, shared by any number of groups of one device.
 ///
-/// It is served by whoever accepts, in order. Dropping one does nothing; see [`Listener::close`].
+/// Connections go to the groups that accept, in order. Dropping one does nothing; see [`Listener::close`].
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ impl Listener {
         backlog: u32,
     ) -> Result<Self> {
         let raw = by_leader(g, || {
-            // As connect; the receive timeout is accept's, and says nothing of how soon a busy proxy answers.
+            // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
             let timeout = Timeout::ns(options.send_timeout_ns);
             let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
                 let mut request = request::new(net, Op::Bind, handle);
@@ -135,7 +135,7 @@ impl Listener {
         Ok(Self { net, handle })
     }
 
-    /// Accepts a connection, waiting for one (as long as the receive timeout says).
+    /// Accepts a connection, waiting for one (up to the receive timeout).
     ///
     /// Where ring memory, descriptors or memory of the system are short, the connection stays in the
     /// backlog and the call waits for them, too; the proxy's log names the limit.
@@ -221,7 +221,7 @@ impl Listener {
             if slots::kind_of(net, listener)? != Kind::Listener {
                 return Err(Error::InvalidArgument);
             }
-            // No request just to hear that nobody is there.
+            // No request just to learn that no connection waits.
             if timeout == Timeout::NON_BLOCKING && net.ready(listener.slot()).observe() == 0 {
                 return Err(Error::WouldBlock);
             }
@@ -237,7 +237,7 @@ impl Listener {
         })
     }
 
-    /// The address it listens at, with the port that was got.
+    /// The address it listens at, with the port that was assigned.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
         table::local(self.net, self.handle)

@@ -162,7 +162,7 @@ impl Net {
         self.shared_word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
     }
 
-    /// The status of a socket, unless the word speaks of another generation.
+    /// The status of a socket, unless the word belongs to another generation.
     #[inline(always)]
     pub(crate) fn status(self, slot: u32, generation: u32) -> Option<Status> {
         let word = self.shared_word(self.line(slot) + offset_of!(SocketLine, status) as u64);

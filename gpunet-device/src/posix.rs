@@ -44,7 +44,7 @@ use gpunet_abi::{Error, Handle, Result};
 /// The handle that a C program passed.
 ///
 /// # Errors
-/// BadHandle for what can be none.
+/// BadHandle for an invalid number.
 #[inline(always)]
 pub(crate) fn handle(raw: i32) -> Result<Handle> {
     Handle::from_raw(raw).ok_or(Error::BadHandle)

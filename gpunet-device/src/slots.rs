@@ -53,7 +53,7 @@ impl SlotRing for RecyclingRing {
 /// Takes a free slot and prepares its entry and words. By one lane.
 ///
 /// # Errors
-/// TooManySockets, when none is free; Protocol, when the ring holds what is no slot.
+/// TooManySockets, when none is free; Protocol, when the ring holds an invalid slot.
 #[inline(never)]
 pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     let sockets = net.context().sockets;

@@ -100,7 +100,7 @@ impl Stream {
     /// Connects to `addr` with options: ring sizes, transport, timeouts and so on.
     ///
     /// # Errors
-    /// As [`Stream::connect`]; InvalidArgument for options that cannot be.
+    /// As [`Stream::connect`]; InvalidArgument for invalid options.
     ///
     /// # Examples
     ///

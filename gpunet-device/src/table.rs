@@ -1,4 +1,4 @@
-//! What the table says of a socket: where its rings lie, how far it is, its options and addresses.
+//! A socket's entry in the table: where its rings lie, its positions, options and addresses.
 
 use crate::slots::{self, Half};
 use crate::{Net, plain};
@@ -15,7 +15,7 @@ use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
 /// The group `receiver` is the first to use it.
 ///
 /// # Errors
-/// Protocol, when the proxy's descriptor cannot be; BadHandle, when the socket was closed meanwhile,
+/// Protocol, when the proxy's descriptor is invalid; BadHandle, when the socket was closed meanwhile,
 /// for a launch that has ended.
 #[inline(never)]
 pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
@@ -191,8 +191,8 @@ pub(crate) fn transport(net: Net, handle: Handle) -> u32 {
     unsafe { (&raw const (*entry).transport).read_volatile() }
 }
 
-/// Stands for the error in the status word once SO_ERROR has told it; no errno.
-const STATUS_TOLD: u32 = u32::MAX;
+/// Stands for the error in the status word once SO_ERROR has reported it; no errno.
+const STATUS_REPORTED: u32 = u32::MAX;
 
 /// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is the
 /// status word's and stays there. By one lane.
@@ -203,10 +203,10 @@ pub(crate) fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
     // SAFETY: a plain integer; of two groups that ask at once both may get it.
     let found = match unsafe { error.read_volatile() } {
         0 => status,
-        STATUS_TOLD => 0,
+        STATUS_REPORTED => 0,
         kept => kept,
     };
     // SAFETY: as above.
-    unsafe { error.write_volatile(if status == 0 { 0 } else { STATUS_TOLD }) };
+    unsafe { error.write_volatile(if status == 0 { 0 } else { STATUS_REPORTED }) };
     found
 }

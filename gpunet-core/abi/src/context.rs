@@ -28,7 +28,7 @@ pub struct Context {
     pub shared_layout: SharedLayout,
     /// The device region's parts.
     pub device_layout: DeviceLayout,
-    /// A heartbeat that stands still for so many nanoseconds means ENETDOWN.
+    /// A heartbeat that does not change for so many nanoseconds means ENETDOWN.
     pub heartbeat_timeout_ns: u64,
     /// Eventfds of the data threads, for CPU thread blocks; -1 where there is none.
     pub doorbells: [i32; SHARDS],

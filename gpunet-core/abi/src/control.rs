@@ -4,7 +4,7 @@
 //! writes the [`Request`] and then publishes a new sequence number in the slot's request word; the
 //! proxy answers by writing the [`Reply`] and then publishing the same number in [`Reply::seq`].
 //! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
-//! the proxy then answers at once, with whichever came first. Who leaves without the reply: [`crate::claim`].
+//! the proxy then answers at once, with whichever came first. For a group that leaves without the reply see [`crate::claim`].
 
 use crate::{Link, Options, RegionOffset, SockAddr};
 

@@ -9,7 +9,7 @@ use crate::{Link, Options, SockAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Nothing.
+    /// Not in use.
     Free = 0,
     /// Made by gsocket, or a bind or connect is under way.
     Fresh = 1,
@@ -46,7 +46,7 @@ impl Kind {
 ///
 /// Kernels change it by compare-exchange or store. The host stores [`SlotState::retired`] for a socket
 /// that the proxy has closed for a finished launch: before the proxy gives the slot out again, which
-/// it does only when the host says so. So the host's store can only meet a kernel's close of the same
+/// it does only when the host asks for it. So the host's store can only meet a kernel's close of the same
 /// socket, which leaves the same value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]

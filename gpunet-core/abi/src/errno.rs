@@ -85,7 +85,7 @@ errors! {
     TooManySockets = 24, "socket table full";
     /// EPIPE: a send after shutdown, or to a peer that reads no more.
     BrokenPipe = 32, "broken pipe";
-    /// EPROTO: a shared word or slot holds what cannot be; the connection is ended.
+    /// EPROTO: a shared word or slot holds an invalid value; the connection is ended.
     Protocol = 71, "shared memory was overwritten: protocol error";
     /// EDESTADDRREQ
     DestinationRequired = 89, "destination address required";

@@ -11,9 +11,9 @@ use crate::entry::{Entry, OwnWords};
 use crate::panic_record::PanicRecord;
 use crate::region::{REGIONS, Region};
 
-/// Everything starts on such a boundary.
+/// Every part starts on such a boundary.
 pub const PAGE: u64 = 4096;
-/// Launches that can be told apart at a time.
+/// Launches of an attachment at a time.
 pub const LAUNCHES: u32 = 64;
 /// Data threads at most.
 pub const SHARDS: usize = 16;

@@ -6,11 +6,11 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word says), [`park`] (sleeping and waking) |
+//! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side) |
 //! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
 //! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table) |
-//! | failures | [`panic_record`] (where a GPU says why it panicked) |
+//! | failures | [`panic_record`] (where a GPU records why it panicked) |
 //! | tests | [`hand_off`] (where threads can be made to pause) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
@@ -52,7 +52,7 @@ pub use span::{Piece, RingSpan};
 pub use status::Status;
 pub use word::Word;
 
-/// Version of this contract; a device and a proxy of different versions refuse each other.
+/// Version of this contract; a device and a proxy of different versions reject each other.
 pub const VERSION: u32 = 3;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

@@ -1,4 +1,4 @@
-//! What a stream word says: a position, and whether the stream ended.
+//! What a stream word means: a position, and whether the stream ended.
 //!
 //! ```text
 //!  63  62  61  60                                               0
@@ -36,7 +36,7 @@ const SIGN: u64 = 1 << 63;
 pub struct StreamWord(pub u64);
 
 impl StreamWord {
-    /// What stands for every word that no agent writes: ERR without END. [`advance`] refuses it.
+    /// What stands for every word that no agent writes: ERR without END. [`advance`] rejects it.
     pub const MALFORMED: Self = Self(ERR);
 
     /// Makes the word of a position.

@@ -1,4 +1,4 @@
-//! The two ends of a ring: who may write where, and what has to be said to whom.
+//! The two ends of a ring: who may write where, and which words each publishes.
 //!
 //! ```text
 //! sender  --- published --->   ring   <--- consumed ---  receiver
@@ -120,7 +120,7 @@ impl Producer {
         if self.finished() { 0 } else { self.end.capacity - distance(self.released, self.word) }
     }
 
-    /// Returns whether more can be sent, as far as both ends have said: neither has ended.
+    /// Returns whether more can be sent, by what is known of both ends: neither has ended.
     #[inline(always)]
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -188,7 +188,7 @@ impl Producer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
         self.word = self.word.with_err();
@@ -264,7 +264,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Notes that nothing more will land although the word does not say so: its writer is gone. All
+    /// Notes that nothing more will land although the word does not show it: its writer is gone. All
     /// lanes; the word is not accepted again after it.
     #[inline(always)]
     pub const fn end_here(&mut self) {
@@ -278,7 +278,7 @@ impl Consumer {
         if self.finished() { 0 } else { distance(self.word, self.landed) }
     }
 
-    /// Returns whether more can land, as far as both ends have said: neither has ended.
+    /// Returns whether more can land, by what is known of both ends: neither has ended.
     #[inline(always)]
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -357,7 +357,7 @@ impl Consumer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
         self.word = self.word.with_err();

@@ -87,7 +87,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`Violation::BadArea`], when the last area of that entry is not used up yet, or the new one
-    /// cannot be.
+    /// is invalid.
     pub fn handle_area(&mut self, area: Remote) -> Result<(), Violation> {
         if self.areas[self.expected].len != 0
             || area.len == 0

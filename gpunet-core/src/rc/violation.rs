@@ -12,15 +12,15 @@ pub enum Violation {
     /// More bytes than the buffer that was published.
     #[error("{claimed} bytes announced where {room} were granted")]
     Overrun {
-        /// What the message says.
+        /// What the message announces.
         claimed: u32,
-        /// What it could say.
+        /// What was granted.
         room: u64,
     },
-    /// The message tells another number of bytes than the card counted.
+    /// The message announces another number of bytes than the card counted.
     #[error("{claimed} bytes announced, {written} written")]
     Length {
-        /// What the message says.
+        /// What the message announces.
         claimed: u32,
         /// What the network card counted.
         written: u32,
@@ -32,7 +32,7 @@ pub enum Violation {
     #[error("a credit limit that goes backwards by {0}")]
     CreditsRegress(u16),
     /// A buffer descriptor that overwrites one that is not used up, or wraps round the address space.
-    #[error("a buffer descriptor that cannot be")]
+    #[error("an invalid buffer descriptor")]
     BadArea,
     /// Data, or an end, after the end of the stream.
     #[error("a message after the end of the stream")]

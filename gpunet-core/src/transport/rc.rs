@@ -22,8 +22,8 @@ use stream::RcIo;
 /// Settings of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// An idle connection asks that often whether the peer's host lives: a host that has lost its
-    /// power says nothing. Default 2 s; the answer to a host that is gone takes as long again as the
+    /// An idle connection asks this often whether the peer's host is alive: a host that has lost its
+    /// power sends no sign. Default 2 s; the answer to a host that is gone takes as long again as the
     /// network card retries (about 8 s).
     pub keepalive: Duration,
 }
@@ -104,7 +104,7 @@ impl RcListening {
         while self.request.is_none()
             && let Ok(request) = self.listening.next()
         {
-            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket says.
+            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket's options are.
             let unwanted = self.v6_only && request.handshake.peer().ip().to_canonical().is_ipv4();
             match Hello::decode(&request.private_data) {
                 Ok(hello) if !unwanted => self.request = Some((request.handshake, hello)),
@@ -166,7 +166,7 @@ impl Listen for RcListening {
     }
 }
 
-/// Registers the memory and makes the queue pair; returns what this end is and says.
+/// Registers the memory and makes the queue pair; returns this end's configuration and its greeting.
 fn prepare(
     handshake: &mut dyn Handshake,
     memory: &Memory,

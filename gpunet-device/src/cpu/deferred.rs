@@ -1,7 +1,7 @@
 //! Requests in two steps, for callers that must not wait: programs of the host.
 //!
 //! A thread block posts a request in a control slot and waits there for the reply. A program in the
-//! proxy's own process hands the same request over as a message, and goes on when the reply comes.
+//! proxy's own process hands the same request over as a message, and continues when the reply comes.
 //! These are the two steps: what the device's table needs before, and after.
 
 use crate::close::wake_waiters;
@@ -81,7 +81,7 @@ impl Opening {
         Ok(Self { net, handle, kind: Kind::Stream, request })
     }
 
-    /// What is to be posted, once.
+    /// The request to post, once.
     #[must_use]
     pub const fn request(&self) -> &Request {
         &self.request
@@ -90,7 +90,7 @@ impl Opening {
     /// Enters the socket in the table, as the reply describes it.
     ///
     /// # Errors
-    /// The reply's errno; Protocol for a reply that cannot be.
+    /// The reply's errno; Protocol for an invalid reply.
     fn enter(&self, reply: &Reply) -> Result<()> {
         let entered = match (reply.errno, self.kind) {
             (0, Kind::Stream) => {
@@ -124,7 +124,7 @@ impl Opening {
         Listener::from_handle(&SOLO, self.net, self.handle)
     }
 
-    /// Takes in a reply that nobody wants any more; returns the request that closes what it opened.
+    /// Takes in a reply that is no longer wanted; returns the request that closes what it opened.
     #[must_use]
     pub fn discard(self, reply: &Reply) -> Option<Request> {
         self.enter(reply).ok()?;
@@ -146,7 +146,7 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
 }
 
 /// Ends a socket as [`Stream::close`] and [`Listener::close`] do, up to the request that is to be
-/// posted, whose reply tells nothing.
+/// posted, whose reply carries nothing.
 ///
 /// # Errors
 /// BadHandle when it is closed already.

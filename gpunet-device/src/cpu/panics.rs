@@ -39,7 +39,7 @@ pub struct BlockPanicked {
 }
 
 impl BlockPanicked {
-    /// What a GPU told of its panic.
+    /// The panic that a GPU recorded.
     #[must_use]
     pub fn from_record(record: &PanicRecord) -> Self {
         let text = |bytes: &[u8; PANIC_TEXT], len: u32| {
@@ -71,7 +71,7 @@ impl std::fmt::Display for BlockPanicked {
 
 impl std::error::Error for BlockPanicked {}
 
-/// What a lane panics with because another one of its group did. Not told: the first panic is the reason.
+/// What a lane panics with because another one of its group did. Not reported: the first panic is the reason.
 struct AnotherLanePanicked;
 
 thread_local! {
@@ -81,7 +81,7 @@ thread_local! {
 
 /// Ends the calling lane: another lane of its group has panicked.
 pub(crate) fn follow() -> ! {
-    // Without the hook: it would be told as a panic of its own.
+    // Without the hook, which would report it as a panic of its own.
     panic::resume_unwind(Box::new(AnotherLanePanicked))
 }
 

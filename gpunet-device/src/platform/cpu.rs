@@ -1,9 +1,11 @@
 //! The CPU device: waiters spin a little and then sleep on futexes; publishers wake them.
 
 mod bells;
+mod futex;
 
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
+use self::futex::{MAX_SLEEP, futex_wait, futex_wake};
 use crate::cpu::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
@@ -12,14 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// Looks at a word before a waiter goes to sleep: one right after another, and where cores are few those
-/// between which it lets others run.
+/// Polls of a word before a waiter goes to sleep: one right after another, and where cores are few those
+/// between which it yields.
 const SPINS: u32 = 4096;
 const SPINS_OF_FEW: u32 = 16;
 const TURNS_OF_FEW: u32 = 256;
-/// Longest sleep: cancel and heartbeat are checked this often even if no wake-up comes.
-const MAX_SLEEP: Duration = Duration::from_millis(200);
-
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Nanoseconds of a monotonic clock.
@@ -83,17 +82,6 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
     park(&flag, changed, || futex_wait(flag, 1, Duration::from_nanos(limit_ns).min(MAX_SLEEP)));
 }
 
-fn futex_wait(flag: SharedFlag, expected: u32, limit: Duration) {
-    let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    // SAFETY: FUTEX_WAIT reads the mapped flag and the timespec on this stack.
-    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAIT, expected, &raw const limit) };
-}
-
-fn futex_wake(flag: SharedFlag) {
-    // SAFETY: FUTEX_WAKE dereferences nothing.
-    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-}
-
 /// Wakes who sleeps on `flag`, after a word was published.
 pub(crate) fn wake(flag: *mut u32) {
     // SAFETY: as in `pause`.
@@ -131,20 +119,6 @@ pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
         word.fetch_add(1, Ordering::Release);
         // SAFETY: as in `pause`.
         futex_wake(unsafe { SharedFlag::from_ptr(bell) });
-    }
-}
-
-/// Counts this thread among the sleeping pollers (`true`) or takes it out.
-fn count_poller(pollers: *mut u32, enter: bool) {
-    // SAFETY: as in `pause`; only CPU blocks of this process change the count.
-    let count = unsafe { AtomicU32::from_ptr(pollers) };
-    // Ordering: SeqCst, with a fence before the poller looks at words: pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of
-    // poller and publisher sees the other.
-    if enter {
-        count.fetch_add(1, Ordering::SeqCst);
-        SharedFlag::fence();
-    } else {
-        count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

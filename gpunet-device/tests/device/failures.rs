@@ -1,4 +1,4 @@
-//! What a device says when the other side is wrong, gone, or told to stop.
+//! What a device returns when the other side is wrong, gone, or told to stop.
 
 use crate::world::{GENERATION, World, buffer};
 use gpunet_device::abi::Status;

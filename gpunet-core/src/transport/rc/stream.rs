@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// A peer whose host has sent nothing for so long, while requests are under way, is given up, in
-/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry for ever,
+/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry forever,
 /// as rsockets do on devices that take seven retries for that.
 const ANSWER_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Deadlines are whole multiples of this, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
-/// How long the end of a connection may take to be told, in nanoseconds.
+/// How long an orderly end may take to reach the peer, in nanoseconds.
 const CLOSE_NS: u64 = 3_000_000_000;
 /// The same for a connection that is given up.
 const RESET_NS: u64 = 200_000_000;
@@ -27,11 +27,11 @@ pub(super) struct RcIo {
     next_id: u64,
     /// Bytes given by `take` and `discard`.
     taken: u64,
-    /// Bytes of which `offer` has said that they are taken, and those that `completed` has told.
+    /// Bytes that `offer` has reported as taken, and those that `completed` has reported.
     accepted: u64,
-    told: u64,
+    reported: u64,
     reset: bool,
-    /// When the end is over, told or not.
+    /// When the end is over, whether it reached the peer or not.
     close_by: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl RcIo {
             next_id: 0,
             taken: 0,
             accepted: 0,
-            told: 0,
+            reported: 0,
             reset: false,
             close_by: None,
         })
@@ -64,7 +64,7 @@ impl RcIo {
                     self.machine.handle_sent(self.now)
                 }
                 Completion::Sent { status, .. } => self.machine.handle_send_failed(failure(status)),
-                // The queue pair is in error: a failed request has told why just before, or the peer's
+                // The queue pair is in error: a failed request has shown why just before, or the peer's
                 // writes were refused here, or the connection is gone.
                 Completion::Flushed => self.machine.handle_disconnected(),
             }
@@ -111,7 +111,7 @@ impl RcIo {
         self.machine.received() - self.taken
     }
 
-    /// What a reader with nothing left to read is told.
+    /// The result for a reader with nothing left to read.
     fn nothing(&self) -> io::Result<usize> {
         match self.machine.failure() {
             Some(failure) => Err(error(failure)),
@@ -130,7 +130,7 @@ impl StreamIo for RcIo {
         self.poll_completions();
         let [completions, changes] = turn.events;
         if completions {
-            // An event says nothing of what came after it: arm again, then poll again.
+            // An event does not cover what came after it: arm again, then poll again.
             if let Err(error) = self.endpoint.arm() {
                 tracing::debug!(%error, "completion events are over");
                 self.machine.handle_failure(Failure::Device);
@@ -184,8 +184,8 @@ impl StreamIo for RcIo {
     }
 
     fn completed(&mut self) -> u64 {
-        let completed = self.machine.completed().min(self.accepted) - self.told;
-        self.told += completed;
+        let completed = self.machine.completed().min(self.accepted) - self.reported;
+        self.reported += completed;
         completed
     }
 
@@ -245,7 +245,7 @@ impl StreamIo for RcIo {
     }
 
     fn set_options(&mut self, _options: &Options) -> io::Result<()> {
-        // No delay and signs of life are what this transport always does.
+        // This transport always sends without delay, and keep-alives.
         Ok(())
     }
 
@@ -258,11 +258,11 @@ impl StreamIo for RcIo {
     }
 }
 
-/// What a failed request says about the connection.
+/// What a failed request means for the connection.
 fn failure(status: CompletionStatus) -> Failure {
     match status {
         CompletionStatus::RetryExceeded | CompletionStatus::RnrRetryExceeded => Failure::Unreachable,
-        // The peer's card let go of the connection, or ours did after a failure that is told already.
+        // The peer's card let go of the connection, or ours did after a failure that is reported already.
         CompletionStatus::RemoteRefused | CompletionStatus::Flushed => Failure::Reset,
         CompletionStatus::Success | CompletionStatus::Other(_) => Failure::Device,
     }

@@ -52,7 +52,7 @@ impl RdmaHandshake {
         if private_data.len() > MOST_REQUEST_DATA {
             return Err(errno(libc::EINVAL));
         }
-        // From now on the peer may write, whatever the call says.
+        // From now on the peer may write, whatever the call returns.
         parts.stage = Stage::Meeting;
         parts.id.connect(self.parameters, &private_data)?;
         let event = expect(&mut parts.id, Event::is_established).await?;

@@ -65,7 +65,7 @@ impl Janitor {
     fn change(&self, change: impl FnOnce(&mut Inbox)) {
         // Each change is one step, so a panic leaves the inbox whole.
         change(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        // Fails only when 2^64 calls were not looked at.
+        // Fails only when 2^64 calls were not handled.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 

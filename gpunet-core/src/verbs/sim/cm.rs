@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// Ends an accept whose client does not go on.
+    /// Ends an accept whose client does not continue.
     pub fn end_accept(&mut self, number: u64, why: io::ErrorKind) {
         if let Some(request) = self.accepted.remove(&number) {
             self.answers.push(Answer { to: request.reply, what: Err(why.into()) });
@@ -193,7 +193,7 @@ impl State {
         }
     }
 
-    /// Kills the process of a host: all it has is gone. Peers hear of it if `tells`.
+    /// Kills the process of a host: all it has is gone. Peers are told if `tells`.
     pub fn kill(&mut self, host: HostId, tells: bool) {
         let gone = |at: &HostId| *at == host;
         let listeners: Vec<_> =

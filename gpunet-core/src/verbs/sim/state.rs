@@ -122,7 +122,7 @@ pub(super) enum Event {
     /// The client did not take the answer.
     Untaken(u64),
     Answer(Answer),
-    /// The word that `peer` is gone reaches a queue pair.
+    /// The notice that `peer` is gone reaches a queue pair.
     Disconnected {
         peer: HostId,
         qp: u64,
@@ -181,7 +181,7 @@ pub(super) struct Work {
     pub acked: Option<Instant>,
     /// Since when it goes unanswered.
     pub lost: Option<Instant>,
-    /// Times it is lost by chance; `u32::MAX` for ever.
+    /// Times it is lost by chance; `u32::MAX` forever.
     pub losses: u32,
 }
 

@@ -7,7 +7,7 @@
 //! The pattern is that of `gpunet_abi::park` with counts for flags: register, fence, load the change
 //! counts, scan, sleep while the counts are the same.
 
-use super::{MAX_SLEEP, futex_wait};
+use super::futex::{MAX_SLEEP, futex_wait};
 use crate::Net;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag};
@@ -32,7 +32,7 @@ impl Bell {
     fn count(self, enter: bool) {
         // SAFETY: see the `Send` impl; aligned by the structure.
         let count = unsafe { AtomicU32::from_ptr(&raw mut (*self.0).pollers) };
-        // Ordering: SeqCst, as in `super::count_poller`.
+        // Ordering: SeqCst, as in `count_poller`.
         if enter {
             count.fetch_add(1, Ordering::SeqCst);
         } else {
@@ -78,7 +78,7 @@ impl PollerRegistration {
     /// Counts the poller in, wherever it is not yet; before it loads the counts that it will sleep on.
     pub(crate) fn enter(&mut self) {
         if !std::mem::replace(&mut self.epoch, true) {
-            super::count_poller(self.net.pollers(), true);
+            count_poller(self.net.pollers(), true);
         }
         let counted = &mut self.bells;
         let before = counted.len();
@@ -96,9 +96,24 @@ impl PollerRegistration {
     /// Takes the poller out everywhere.
     pub(crate) fn leave(&mut self) {
         if std::mem::take(&mut self.epoch) {
-            super::count_poller(self.net.pollers(), false);
+            count_poller(self.net.pollers(), false);
         }
         self.bells.drain(..).for_each(|bell| bell.count(false));
+    }
+}
+
+/// Counts this thread among the sleeping pollers (`true`) or takes it out.
+fn count_poller(pollers: *mut u32, enter: bool) {
+    // SAFETY: a counter of the attachment's shared region, which stays mapped for as long as kernels may
+    // use it; only CPU blocks of this process change it.
+    let count = unsafe { AtomicU32::from_ptr(pollers) };
+    // Ordering: SeqCst, with a fence before the poller loads words: pairs with the fence in `wake_pollers`
+    // and the proxy's `bump_epoch`: one of poller and publisher sees the other.
+    if enter {
+        count.fetch_add(1, Ordering::SeqCst);
+        SharedFlag::fence();
+    } else {
+        count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

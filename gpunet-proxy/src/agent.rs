@@ -10,8 +10,8 @@ use crate::model::message::Message;
 use crossbeam_channel::Sender;
 use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
 use gpu_usermap::{PinnedRegion, Vacated};
-use gpunet_abi::arena::Region;
 use gpunet_abi::layout::DeviceLayout;
+use gpunet_abi::region::Region;
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::SharedMemory;
 use std::collections::HashMap;
@@ -198,8 +198,8 @@ impl Agent {
 
     fn map(&mut self, map: MapArena) -> Result<(), String> {
         let (own, peer) = (self.memory(map.arena, map.own.1)?, self.memory(map.arena, map.peer.1)?);
-        let peer_polls = if map.peer_polls { Region::SILENT } else { 0 };
-        self.enter(map.own.0, &own.region(Region::VALID | Region::NEAR | peer_polls))?;
+        let peer_polls = if map.peer_polls { Region::POLLED } else { 0 };
+        self.enter(map.own.0, &own.region(Region::VALID | Region::OWN | peer_polls))?;
         self.enter(map.peer.0, &peer.region(Region::VALID))?;
         self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
         // A block that sleeps until something changes must wake for the new part, too.

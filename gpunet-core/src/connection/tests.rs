@@ -207,9 +207,9 @@ fn a_device_that_is_gone_has_its_data_delivered_and_then_the_peer_sees_a_reset()
     // No end of stream: nobody closed it.
     assert_eq!(c.poll_action(2), Action::Settle);
     c.handle_unacknowledged(2, 10);
-    assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + CUT_SETTLE_NS)));
-    assert_eq!(c.poll_action(2 + CUT_SETTLE_NS), Action::Settle);
-    c.handle_unacknowledged(2 + CUT_SETTLE_NS, 0);
+    assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + ABORT_SETTLE_NS)));
+    assert_eq!(c.poll_action(2 + ABORT_SETTLE_NS), Action::Settle);
+    c.handle_unacknowledged(2 + ABORT_SETTLE_NS, 0);
     assert_eq!(c.poll_action(3_000_000), Action::Finish(Outcome { unsent: 0, reset: true }));
 }
 

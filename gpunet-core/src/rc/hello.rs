@@ -1,4 +1,4 @@
-//! Private data: what both ends tell each other while the connection is made.
+//! Private data: what both ends exchange while the connection is made.
 
 /// Bytes of a [`Hello`] in private data, without gpunet's block.
 pub const HELLO_LEN: usize = 40;
@@ -22,7 +22,7 @@ pub struct Remote {
     pub len: u32,
 }
 
-/// What an end of a connection says about itself.
+/// What one end of a connection announces about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The host stores integers big end first; its table is written in that order.
@@ -59,10 +59,10 @@ pub enum BadHello {
     #[error("protocol version {0}; only 1 is known")]
     Version(u8),
     /// A table of fewer than two entries, or one that wraps round the address space.
-    #[error("a table of {0} buffer descriptors that cannot be")]
+    #[error("an invalid table of {0} buffer descriptors")]
     Table(u32),
     /// A buffer of no bytes, or one that wraps round the address space.
-    #[error("a receive buffer that cannot be")]
+    #[error("an invalid receive buffer")]
     Area,
 }
 

@@ -6,7 +6,7 @@
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
 use crate::ids::{AttachmentId, RequestId};
-use crate::line::{Line, Place};
+use crate::wait_queue::{WaitKey, WaitQueue};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ pub struct Ticket {
 /// A listener's backlog.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Line<Ticket>,
+    waiting: WaitQueue<Ticket>,
     backlog: usize,
     /// [::] without IPV6_V6ONLY: IPv4 addresses of this host mean it too.
     dual: bool,
@@ -42,7 +42,7 @@ struct Queue {
 struct Meeting {
     listeners: HashMap<SocketAddr, Queue>,
     /// Where the connects wait.
-    places: HashMap<Ticket, (SocketAddr, Place)>,
+    places: HashMap<Ticket, (SocketAddr, WaitKey)>,
 }
 
 /// The peer transport of a proxy: all its attachments meet here.
@@ -120,7 +120,7 @@ impl Transport for Peer {
         }
         let dual =
             bound.addr.is_ipv6() && bound.addr.ip().is_unspecified() && !bound.options.has(Options::V6ONLY);
-        let queue = Queue { waiting: Line::default(), backlog: backlog.max(1) as usize, dual };
+        let queue = Queue { waiting: WaitQueue::default(), backlog: backlog.max(1) as usize, dual };
         listeners.insert(bound.addr, queue);
         Ok(Box::new(PeerListening { addr: bound.addr, meeting: self.meeting.clone() }))
     }
@@ -177,7 +177,7 @@ impl Drop for PeerListening {
     }
 }
 
-/// Says whether `ip` is an address of this host: whether a socket can be bound to it.
+/// Returns whether `ip` is an address of this host: whether a socket can be bound to it.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok())
 }

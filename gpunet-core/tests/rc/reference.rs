@@ -6,7 +6,7 @@ use crate::nic::{Nic, Piece, decode, encode, pattern};
 use crate::shape::{Shape, TABLE_KEY};
 use crate::wire::Node;
 use gpunet_core::rc::{Failure, Hello, Remote, Variant};
-use gpunet_core::verbs::{Completion, Op, Sge, Source, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op, Sge, Source};
 use std::collections::VecDeque;
 
 const CHUNK_MIN: u64 = 2048;
@@ -187,7 +187,7 @@ impl Reference {
                     Slot::Control => {}
                     Slot::Last => self.connected = false,
                 }
-                if status != Status::Success && self.connected {
+                if status != CompletionStatus::Success && self.connected {
                     (self.broken, self.connected) = (true, false);
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::nic::Nic;
 use gpunet_core::rc::Failure;
-use gpunet_core::verbs::{Completion, Op, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op};
 
 /// An end of a connection: a card, a program that drives it, and an application.
 pub trait Node {
@@ -97,7 +97,7 @@ impl World {
     pub fn acknowledge(&mut self, side: usize) -> bool {
         let nic = self.nodes[side].nic();
         let Some(good) = nic.acks.pop_front() else { return false };
-        let status = if good { Status::Success } else { Status::RetryExceeded };
+        let status = if good { CompletionStatus::Success } else { CompletionStatus::RetryExceeded };
         nic.completions.push_back(Completion::Sent { id: 0, status });
         true
     }

@@ -1,7 +1,11 @@
 //! The body of a copy: aligned chunks of the destination.
 
-use super::{CHUNK, WARP};
 use crate::platform::{self, Chunk};
+
+/// Bytes of a chunk.
+pub(super) const CHUNK: usize = 16;
+/// Lanes of a warp.
+pub(super) const WARP: usize = 32;
 
 /// How a lane copies chunks.
 pub(super) trait Pass: Copy {

@@ -1,6 +1,6 @@
 //! What is true of one socket that is polled.
 
-use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
+use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots::{self, Half};
 use crate::{Net, table};
 use gpunet_abi::entry::Kind;
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn between_two_epochs_only_direct_streams_are_examined() {
-        let direct = Link::near(0);
+        let direct = Link::same_device(0);
         for (kind, link, found) in [
             (Kind::Stream, direct, POLLIN | POLLOUT),
             (Kind::Stream, Link::DRIVEN, POLLIN | POLLOUT),

@@ -19,6 +19,20 @@ use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 ///
 /// # Safety
 /// `addr` is readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// // 0.0.0.0:7777 as a `struct sockaddr_in`, in memory that all lanes see.
+/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// // SAFETY: `addr` is readable for 16 bytes.
+/// unsafe { posix::bind::bind(g, net, socket, addr.as_ptr(), 16) }?;
+/// posix::bind::listen(g, net, socket, 128)?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn bind<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, len: u32) -> Result<i64> {
     let handle = handle(socket)?;
     by_leader(g, || {

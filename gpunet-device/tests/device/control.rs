@@ -2,7 +2,7 @@
 
 use crate::world::{CONTROLS, LAUNCH, World, buffer};
 use gpunet_device::abi::control::{Descriptor, Op, Reply, Request};
-use gpunet_device::abi::place::{Place, SHARED};
+use gpunet_device::abi::region::{RegionOffset, SHARED};
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SendHalf, SockAddr, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,9 +77,10 @@ fn a_failed_connect_leaves_its_slot_to_the_next() {
 fn a_descriptor_outside_the_regions_is_refused() {
     let world = World::new();
     world.give_slots(&[1, 2, 3]);
-    let outside = Descriptor { recv_ring: Place::new(SHARED, world.layout.len - 4095), ..world.driven(1) };
-    let nowhere = Descriptor { published: Place::new(7, 0), ..world.driven(2) };
-    let odd = Descriptor { landed: Place::new(SHARED, 4), ..world.driven(3) };
+    let outside =
+        Descriptor { recv_ring: RegionOffset::new(SHARED, world.layout.len - 4095), ..world.driven(1) };
+    let nowhere = Descriptor { published: RegionOffset::new(7, 0), ..world.driven(2) };
+    let odd = Descriptor { landed: RegionOffset::new(SHARED, 4), ..world.driven(3) };
     against(&world, vec![opened(outside), opened(nowhere), opened(odd)], |net| {
         for _ in 0..3 {
             assert_eq!(Stream::connect(&G, net, ADDR).err(), Some(Error::Protocol));

@@ -1,4 +1,4 @@
-//! What a device says when the other side is wrong, gone, or told to stop.
+//! What a device returns when the other side is wrong, gone, or told to stop.
 
 use crate::world::{GENERATION, World, buffer};
 use gpunet_device::abi::Status;
@@ -92,7 +92,7 @@ fn data_comes_before_the_error_that_followed_it() {
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
 }
 
-/// Data and error come between the receiver's look at the word and its look at the status.
+/// Data and error come between the receiver's poll of the word and its check of the status.
 #[test]
 fn data_comes_before_the_error_whenever_both_come() {
     const ROUNDS: u32 = 4000;
@@ -204,7 +204,7 @@ fn a_heartbeat_that_stands_still_ends_waits() {
     assert!(began.elapsed() >= Duration::from_millis(140));
 }
 
-/// A wait counts the silence from its own first look, and from each beat.
+/// A wait counts the silence from its own first check, and from each beat.
 #[test]
 fn a_heartbeat_that_goes_on_is_in_time_whatever_the_limit() {
     let world = World::with_heartbeat_timeout(0);
@@ -216,10 +216,10 @@ fn a_heartbeat_that_goes_on_is_in_time_whatever_the_limit() {
     for beat in 1..10 {
         world.heartbeat().publish(beat);
         the_clock_moves();
-        assert_eq!(waiter.look(), Ok(()), "beat {beat}");
+        assert_eq!(waiter.check(), Ok(()), "beat {beat}");
     }
     the_clock_moves();
-    assert_eq!(waiter.look(), Err(Error::NetworkDown));
+    assert_eq!(waiter.check(), Err(Error::NetworkDown));
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod life;
 use crate::model::message::Ring;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::options::MAX_RING_LOG2;
-use gpunet_abi::place::{FIRST_ARENA, REGIONS};
+use gpunet_abi::region::{FIRST_ARENA, REGIONS};
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;

@@ -8,7 +8,7 @@ use super::tables::{StreamEntry, StreamMemory};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Rings};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options};
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::transport::peer::Ticket;

@@ -10,7 +10,7 @@ use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::OwnWords;
 use gpunet_abi::layout::{DeviceLayout, SocketLine};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_abi::region::{DEVICE, RegionOffset, SHARED};
 use gpunet_core::transport::Opened;
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -24,12 +24,12 @@ impl AttachmentEntry {
         Descriptor {
             transport: opened.kind as u32,
             link: Link::DRIVEN,
-            send_ring: Place::new(rings.region, rings.send.offset),
-            recv_ring: Place::new(rings.region, rings.recv.offset),
-            published: Place::new(SHARED, layout.published + index),
-            released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
-            landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
-            consumed: Place::new(SHARED, layout.consumed + index),
+            send_ring: RegionOffset::new(rings.region, rings.send.offset),
+            recv_ring: RegionOffset::new(rings.region, rings.recv.offset),
+            published: RegionOffset::new(SHARED, layout.published + index),
+            released: RegionOffset::new(SHARED, line + offset_of!(SocketLine, released) as u64),
+            landed: RegionOffset::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
+            consumed: RegionOffset::new(SHARED, layout.consumed + index),
             send_log2: u32::from(rings.send.log2),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(opened.local),
@@ -48,13 +48,13 @@ impl AttachmentEntry {
         rings: &ArenaRings,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
-        let mine = |field: usize| Place::new(peer, layout.line(rings.send.offset) + field as u64);
-        let theirs = |field: usize| Place::new(own, layout.line(rings.recv.offset) + field as u64);
+        let mine = |field: usize| RegionOffset::new(peer, layout.line(rings.send.offset) + field as u64);
+        let theirs = |field: usize| RegionOffset::new(own, layout.line(rings.recv.offset) + field as u64);
         Descriptor {
             transport: TransportKind::Peer as u32,
-            link: if peer_polls { Link::SILENT } else { Link::REMOTE },
-            send_ring: Place::new(peer, rings.send.offset),
-            recv_ring: Place::new(own, rings.recv.offset),
+            link: if peer_polls { Link::POLLED } else { Link::REMOTE },
+            send_ring: RegionOffset::new(peer, rings.send.offset),
+            recv_ring: RegionOffset::new(own, rings.recv.offset),
             published: mine(offset_of!(SocketLine, landed)),
             consumed: mine(offset_of!(SocketLine, released)),
             landed: theirs(offset_of!(SocketLine, landed)),
@@ -77,13 +77,13 @@ impl AttachmentEntry {
     ) -> Descriptor {
         let words = DeviceLayout::new(self.state.memory.geometry()).words;
         let own = |of: u32, offset: usize| {
-            Place::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
+            RegionOffset::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
         };
         Descriptor {
             transport: TransportKind::Peer as u32,
-            link: Link::near(partner),
-            send_ring: Place::new(rings.region, rings.send.offset),
-            recv_ring: Place::new(rings.region, rings.recv.offset),
+            link: Link::same_device(partner),
+            send_ring: RegionOffset::new(rings.region, rings.send.offset),
+            recv_ring: RegionOffset::new(rings.region, rings.recv.offset),
             published: own(slot, offset_of!(OwnWords, published)),
             consumed: own(slot, offset_of!(OwnWords, consumed)),
             landed: own(partner, offset_of!(OwnWords, published)),

@@ -11,7 +11,7 @@ use crate::model::attachment_state::AttachmentState;
 use crate::model::message::Message;
 use crate::region::first_rings;
 use gpunet_abi::control::{Op, Request};
-use gpunet_abi::place::SHARED;
+use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use super::slots::Role;
 use super::tables::{AttachmentEntry, Backlog, ListenerEntry};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::transport::{Opened, Opening};
 use std::collections::{BTreeMap, VecDeque};

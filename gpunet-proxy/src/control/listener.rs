@@ -12,11 +12,11 @@ use crate::model::message::Message;
 use gpunet_abi::Error;
 use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::SHARED;
+use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
-use gpunet_core::line::Line;
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::{Accepted, Connect};
+use gpunet_core::wait_queue::WaitQueue;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Control {
         let listener = ListenerEntry {
             addr,
             backlogs,
-            waiters: Line::default(),
+            waiters: WaitQueue::default(),
             handshakes: Handshakes::default(),
             backlog: request.backlog.max(1),
             shown: 0,

@@ -4,8 +4,8 @@ use super::tables::AttachmentEntry;
 use gpunet_abi::Error;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::ids::{LaunchId, RequestId};
-use gpunet_core::line::Place;
 use gpunet_core::transport::Connect;
+use gpunet_core::wait_queue::WaitKey;
 use tokio::sync::oneshot;
 
 /// A request that has no answer yet.
@@ -17,7 +17,7 @@ pub(super) struct PendingRequest {
 /// What a request waits for.
 pub(super) enum Wait {
     /// A connection at a listener.
-    Accept { listener: u32, place: Place },
+    Accept { listener: u32, place: WaitKey },
     /// A driven stream that is being opened. Dropping the sender gives the attempt up; its task then reports when
     /// its rings are free.
     Attempt { _stop: oneshot::Sender<()> },

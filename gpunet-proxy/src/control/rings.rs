@@ -5,7 +5,7 @@ use super::tables::AttachmentEntry;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::{DEVICE, SHARED};
+use gpunet_abi::region::{DEVICE, SHARED};
 use gpunet_core::slab::Slab;
 use gpunet_core::verbs::{self, Memory, RingMemory};
 use std::sync::Arc;

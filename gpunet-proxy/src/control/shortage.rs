@@ -8,7 +8,7 @@ use super::Control;
 use super::tables::AttachmentEntry;
 use crate::model::message::Message;
 use gpunet_abi::Error;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use rustix::process::{Resource, getrlimit};
 use std::fmt;

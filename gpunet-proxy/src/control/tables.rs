@@ -11,11 +11,11 @@ use crate::model::message::{Answer, Done, Ring, Rings};
 use crate::region::first_rings;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId};
-use gpunet_core::line::Line;
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Listen};
+use gpunet_core::wait_queue::WaitQueue;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(super) struct Delivering {
 pub(super) struct ListenerEntry {
     pub(super) addr: SocketAddr,
     pub(super) backlogs: Vec<Backlog>,
-    pub(super) waiters: Line<Waiter>,
+    pub(super) waiters: WaitQueue<Waiter>,
     pub(super) handshakes: Handshakes,
     pub(super) backlog: u32,
     /// The ready count that the device was shown last.

@@ -92,7 +92,7 @@ impl Ring {
 /// The two rings of a stream, in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rings {
-    /// [`gpunet_abi::place::SHARED`] or [`gpunet_abi::place::DEVICE`].
+    /// [`gpunet_abi::region::SHARED`] or [`gpunet_abi::region::DEVICE`].
     pub(crate) region: u8,
     pub(crate) send: Ring,
     pub(crate) recv: Ring,

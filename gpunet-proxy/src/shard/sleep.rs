@@ -1,6 +1,6 @@
 //! When a data thread spins, and when and how long it sleeps.
 
-use gpunet_device::cpu::give_way::{GiveWay, are_cores_few};
+use gpunet_device::cpu::spin_yield::{SpinYield, are_cores_few};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const EVENT_SLEEP: Duration = Duration::from_secs(1);
 pub(super) struct Idle {
     spin: Duration,
     /// Gives the core away between two turns; only on machines with few cores.
-    yielder: Option<GiveWay>,
+    yielder: Option<SpinYield>,
     latency: Duration,
     last_active: Instant,
     next_sleep: Duration,
@@ -23,7 +23,7 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(spin: Duration, latency: Duration) -> Self {
-        let yielder = are_cores_few().then(GiveWay::new);
+        let yielder = are_cores_few().then(SpinYield::new);
         Self { spin, yielder, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
     }
 
@@ -31,7 +31,7 @@ impl Idle {
     /// one.
     fn spin(&mut self) -> bool {
         match &mut self.yielder {
-            Some(yielder) => yielder.give_way(),
+            Some(yielder) => yielder.try_yield(),
             None => {
                 std::hint::spin_loop();
                 true

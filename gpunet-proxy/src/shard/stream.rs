@@ -4,8 +4,8 @@ use super::observe;
 use crate::errno;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{OpenStream, Ring, Rings};
-use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::Violation;
+use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options, RingSpan, Status};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
@@ -219,7 +219,7 @@ impl DrivenStream {
 
     /// Returns whether the transport has something to do, without a system call.
     pub(super) fn poll_transport(&mut self) -> bool {
-        self.io.as_mut().is_some_and(|io| io.look())
+        self.io.as_mut().is_some_and(|io| io.poll())
     }
 
     /// When it wants to be driven again, whatever else happens.

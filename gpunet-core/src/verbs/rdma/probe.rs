@@ -9,14 +9,14 @@ use super::error::{Unavailable, check_code};
 use super::ffi::numbers as n;
 use super::ffi::{self, Library};
 
-/// What can be said of an RDMA device.
+/// What is known of an RDMA device.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Its name, such as `mlx5_0`.
     pub name: String,
     /// The file through which programs use it.
     pub path: String,
-    /// How it speaks to others.
+    /// Its transport.
     pub transport: DeviceTransport,
     /// The kernel's node type: 1 a channel adapter, 4 an iWARP card.
     pub node_type: i32,
@@ -28,7 +28,7 @@ pub struct DeviceReport {
     pub dmabuf_call: bool,
 }
 
-/// What an opened device tells.
+/// What an opened device reports.
 #[derive(Clone, Debug)]
 pub struct OpenedReport {
     /// Most work requests of a queue.
@@ -109,7 +109,7 @@ impl fmt::Display for DeviceReport {
     }
 }
 
-/// Lists the devices. None is an error that says so.
+/// Lists the devices. Finding none is an error.
 pub(super) fn devices(library: &Library) -> Result<Vec<DeviceReport>, Unavailable> {
     let mut count = 0;
     // SAFETY: writes one int.

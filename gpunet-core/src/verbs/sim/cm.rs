@@ -1,8 +1,7 @@
 //! The connection manager: listeners, requests and their answers, the word that a peer is gone.
 
-use super::HostId;
 use super::event::EventChannel;
-use super::state::{AcceptedRequest, Answer, Event, Listener, Pending, Phase, Reply, State};
+use super::state::{AcceptedRequest, Answer, Event, HostId, Listener, Pending, Phase, Reply, State};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -75,7 +74,7 @@ impl State {
     pub fn arrive(&mut self, number: u64) {
         let Some(pending) = self.requests.get(&number) else { return };
         let place = self.place_for(pending.to);
-        if self.cut || !self.hosts[pending.host.0].powered {
+        if self.partitioned || !self.hosts[pending.host.0].powered {
             return;
         }
         let Some(listener) = place.and_then(|addr| self.listeners.get_mut(&addr)) else {
@@ -172,7 +171,7 @@ impl State {
         }
     }
 
-    /// Ends an accept whose client does not go on.
+    /// Ends an accept whose client does not continue.
     pub fn end_accept(&mut self, number: u64, why: io::ErrorKind) {
         if let Some(request) = self.accepted.remove(&number) {
             self.answers.push(Answer { to: request.reply, what: Err(why.into()) });
@@ -194,7 +193,7 @@ impl State {
         }
     }
 
-    /// Kills the process of a host: all it has is gone. Peers hear of it if `tells`.
+    /// Kills the process of a host: all it has is gone. Peers are told if `tells`.
     pub fn kill(&mut self, host: HostId, tells: bool) {
         let gone = |at: &HostId| *at == host;
         let listeners: Vec<_> =

@@ -1,11 +1,11 @@
 //! `ggetsockopt`.
 
-use super::value::Wanted;
-use super::{
+use super::names::{
     GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER,
     SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET,
     SOL_TCP, TCP_NODELAY,
 };
+use super::value::Wanted;
 use crate::outcome::by_leader;
 use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};
@@ -23,6 +23,17 @@ use gpunet_abi::{Error, Handle, Options, Result};
 ///
 /// # Safety
 /// `len` is null or writable, and `value` null or writable for `*len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::options::{SOL_SOCKET, SO_ERROR, get}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, value: *mut u8, len: *mut u32) -> Result<()> {
+/// // SAFETY: memory of the block: an `int` for the value, and one that holds 4.
+/// unsafe { get(g, net, socket, SOL_SOCKET, SO_ERROR, value, len) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn get<G: Group>(
     g: &G,
     net: Net,

@@ -1,10 +1,10 @@
 //! `gsetsockopt`.
 
-use super::value::Given;
-use super::{
+use super::names::{
     GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO,
     SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
+use super::value::Given;
 use crate::outcome::by_leader;
 use crate::posix::{errno, handle, unless};
 use crate::{Group, Net, request, slots, table};
@@ -25,6 +25,17 @@ use gpunet_abi::{Error, Options, Result};
 ///
 /// # Safety
 /// `value` is null or readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::options::{SOL_TCP, TCP_NODELAY, set}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, on: *const u8) -> Result<()> {
+/// // SAFETY: `on` is an `int` of the block.
+/// unsafe { set(g, net, socket, SOL_TCP, TCP_NODELAY, on, 4) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn set<G: Group>(
     g: &G,
     net: Net,

@@ -4,23 +4,24 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::super::{Depth, DeviceInfo, Endpoint, Keys, Link, Memory, Pending};
-use super::Stack;
-use super::connection::{Connection, Queues, Stage};
+use super::super::{Depth, DeviceInfo, Endpoint, Handshake, Keys, Memory, Pending};
+use super::connection::Connection;
 use super::context::Context;
 use super::counts::Kind;
 use super::endpoint::RdmaEndpoint;
 use super::error::errno;
 use super::event::{Event, Parameters};
 use super::objects::CompletionQueue;
+use super::parts::{Queues, Stage};
+use super::stack::Stack;
 use super::wait::expect;
 
 /// Most private data of a request over InfiniBand and RoCE. iWARP takes more; callers shall not come to
 /// rely on that.
 const MOST_REQUEST_DATA: usize = 56;
 
-/// A link whose device is known.
-pub(super) struct RdmaLink {
+/// A handshake whose device is known.
+pub(super) struct RdmaHandshake {
     connection: Connection,
     context: Arc<Context>,
     /// Our own when connecting, the client's when accepting.
@@ -31,7 +32,7 @@ pub(super) struct RdmaLink {
     depth: Depth,
 }
 
-impl RdmaLink {
+impl RdmaHandshake {
     pub(super) fn new(
         connection: Connection,
         context: Arc<Context>,
@@ -51,7 +52,7 @@ impl RdmaLink {
         if private_data.len() > MOST_REQUEST_DATA {
             return Err(errno(libc::EINVAL));
         }
-        // From now on the peer may write, whatever the call says.
+        // From now on the peer may write, whatever the call returns.
         parts.stage = Stage::Meeting;
         parts.id.connect(self.parameters, &private_data)?;
         let event = expect(&mut parts.id, Event::is_established).await?;
@@ -78,7 +79,7 @@ impl RdmaLink {
     }
 }
 
-impl Link for RdmaLink {
+impl Handshake for RdmaHandshake {
     fn local(&self) -> SocketAddr {
         self.local
     }

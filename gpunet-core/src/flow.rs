@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_known_afterwards() {
+    fn ends_and_positions_are_remembered() {
         let mut send = SendFlow::new(16);
         send.finish();
         assert!(send.wants_shutdown(), "the device is gone, and nothing is left to send");

@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_exhausted_slab_says_so_and_recovers() {
+    fn an_exhausted_slab_returns_none_and_recovers() {
         let mut slab = Slab::new(4096, 64 * 1024);
         let rings: Vec<u64> = (0..16).map(|_| slab.take(12).expect("free")).collect();
         assert_eq!((slab.take(12), slab.free_bytes()), (None, 0));

@@ -230,6 +230,6 @@ pub trait StreamIo: Send {
     /// does not count.
     fn unacknowledged(&self) -> u64;
 
-    /// The descriptors, at least one, whose readiness tells when to try again.
+    /// The descriptors, at least one, whose readiness shows when to try again.
     fn readiness(&self) -> [Option<BorrowedFd<'_>>; 2];
 }

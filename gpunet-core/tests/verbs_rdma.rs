@@ -100,7 +100,7 @@ async fn bytes_and_messages(rdma: &Rdma) {
         pair.remote.post_receive().unwrap();
     }
 
-    // The other end goes: we hear of it, and what is posted then comes back.
+    // The other end goes: this end learns of it, and what is posted then comes back.
     let Pair { mut local, remote, .. } = pair;
     assert!(!local.is_disconnected());
     let start = Instant::now();
@@ -146,7 +146,7 @@ async fn wrong_key(rdma: &Rdma) {
     };
     pair.local.post(&WorkRequest { id: 1, op }).unwrap();
     match pair.local_next().await {
-        // iWARP's completion says only that the bytes are with TCP.
+        // iWARP's completion means only that TCP has the bytes.
         Completion::Sent { id: 1, status } => {
             assert!(pair.iwarp || status == CompletionStatus::RemoteRefused, "{status:?}")
         }
@@ -165,7 +165,7 @@ async fn refusals(rdma: &Rdma) {
     let error = handshake.connect(b"").await.err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 
-    // The server says no.
+    // The server rejects.
     let mut listening = listener(rdma, 7011);
     let mut handshake = rdma.resolve(address(7011), None).await.unwrap();
     assert_eq!(handshake.peer(), address(7011));
@@ -204,7 +204,7 @@ async fn gone_client(rdma: &Rdma) {
     let refuse = async {
         let mut request = next_request(&mut *listening).await;
         if iwarp && request.private_data.starts_with(b"first") {
-            // Its kernel part tells only when the request is accepted.
+            // Its kernel part reports only when the request is accepted.
             request.handshake.prepare(&rings.memory(), DEPTH).unwrap();
             assert!(request.handshake.accept(b"").await.is_err());
             request = next_request(&mut *listening).await;

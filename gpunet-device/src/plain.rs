@@ -52,7 +52,7 @@ pub(crate) unsafe fn load<T: Plain>(from: *const T) -> T {
     unsafe { value.0.assume_init() }
 }
 
-/// Copies a value into memory that other threads may read once a later publish tells them.
+/// Copies a value into memory that other threads may read after a later publish.
 ///
 /// # Safety
 /// `to` is 8-byte aligned and writable, and nobody else writes it at this time.

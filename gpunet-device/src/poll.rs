@@ -82,7 +82,7 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut Poll
             announced = true;
             announce(g, net, set);
         }
-        // One lane waits for all, and tells them why it woke.
+        // One lane waits for all; its result is broadcast.
         let woke = by_leader_once::<G, 1>(g, lane, || pause.until_due(now, direct > 0, no_wait).map(|()| 0));
         if let Err(error) = woke {
             g.sync();

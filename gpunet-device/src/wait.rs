@@ -121,7 +121,7 @@ impl Wait {
     }
 
     /// Checks that nobody has closed the stream: another group, or the proxy for a launch that has ended,
-    /// which says so in the status first.
+    /// which sets the status first.
     fn check_open(&self) -> Result<()> {
         slots::kind_of(self.net, self.handle)?;
         let status = self.net.status(self.handle.slot(), self.handle.generation());

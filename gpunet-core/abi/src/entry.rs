@@ -230,7 +230,7 @@ mod tests {
     use crate::layout::LAUNCHES;
 
     #[test]
-    fn a_state_says_kind_generation_and_launch() {
+    fn a_state_holds_kind_generation_and_launch() {
         for (kind, generation, launch) in [
             (Kind::Fresh, 1, 0),
             (Kind::Bound, 2, 1),

@@ -1,6 +1,6 @@
 //! The memory contract between kernels and the proxy.
 //!
-//! A socket is two byte rings and four words. This crate says where they lie, who writes each of
+//! A socket is two byte rings and four words. This crate defines where they lie, who writes each of
 //! them, and how a value is published and observed. The device crate, the proxy and the tests all
 //! compile it; it depends on nothing and allocates nothing.
 //!

@@ -16,7 +16,7 @@
 use crate::hand_off::{self, HandOff};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// A flag that says "someone sleeps here"; its address is what a futex waits on.
+/// A flag that is set while someone sleeps on it; its address is what a futex waits on.
 pub trait ParkFlag {
     /// Stores 1 (a waiter is about to sleep) or 0.
     fn store(&self, sleeping: bool);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every word that [`advance`] accepts is released or not as its position says, and a word
+        /// Every word that [`advance`] accepts is released or not by its position, and a word
         /// with a mark releases whoever waits for whatever position.
         #[test]
         fn a_stream_waits_by_a_signed_cyclic_comparison(

@@ -51,7 +51,7 @@ impl RingEnd {
     }
 }
 
-/// The bytes from one position of a ring to a later one: at most its capacity, and so 32 bits of both tell.
+/// The bytes from one position of a ring to a later one: at most its capacity, so 32 bits of both are enough.
 #[inline(always)]
 const fn distance(from: StreamWord, to: StreamWord) -> u64 {
     (to.0 as u32).wrapping_sub(from.0 as u32) as u64

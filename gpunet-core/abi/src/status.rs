@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_read_back() {
+    fn what_is_set_is_read_back() {
         let open = Status::open(0x7ffe);
         assert_eq!((open.generation(), open.is_set(), open.error()), (0x7ffe, false, None));
         assert!(!open.has(Status::EOF) && !open.has(Status::NO_SEND));
@@ -85,7 +85,7 @@ mod tests {
         assert!(ended.is_set() && ended.has(Status::EOF) && !ended.has(Status::NO_SEND));
         let both = ended.with(Status::NO_SEND);
         assert!(both.has(Status::EOF) && both.has(Status::NO_SEND));
-        assert_eq!(both.with(Status::EOF), both, "said twice");
+        assert_eq!(both.with(Status::EOF), both, "set twice");
 
         let failed = both.with_error(Error::ConnectionReset);
         assert_eq!((failed.generation(), failed.error()), (0x7ffe, Some(Error::ConnectionReset)));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_another_program_says_nothing() {
+    fn a_block_of_another_program_is_ignored() {
         for (magic, version) in [(*b"else", BLOCK_VERSION), (MAGIC, 0)] {
             let mut other = RSTREAM;
             other[40..44].copy_from_slice(&magic);
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_one_end_says_the_other_reads(
+        fn what_one_end_writes_the_other_reads(
             big_endian: bool, credits: u16, table in (0u64..1 << 56, any::<u32>(), 2u32..9),
             area in (0u64..1 << 56, any::<u32>(), 1u32..), gpunet: bool, reset: bool
         ) {

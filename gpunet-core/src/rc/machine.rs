@@ -240,12 +240,12 @@ impl Machine {
 
     /// Notes that the connection is gone, with or without a message from the peer.
     pub fn handle_disconnected(&mut self) {
-        let all_said = self.is_over() || self.has_ended();
-        if all_said && self.in_flight.iter().any(|request| !request.control) {
-            // Data under way tells, by its completions, whether the peer had all of it before it went.
+        let all_sent = self.is_over() || self.has_ended();
+        if all_sent && self.in_flight.iter().any(|request| !request.control) {
+            // The completions of data under way show whether the peer had all of it before it went.
             return;
         }
-        let in_order = self.peer_gone || all_said;
+        let in_order = self.peer_gone || all_sent;
         self.peer_gone = true;
         if !in_order {
             self.handle_failure(Failure::Reset);
@@ -262,21 +262,21 @@ impl Machine {
         self.offered = self.offered.max(position);
     }
 
-    /// Asks to tell the peer that no more data will come, behind what was offered.
+    /// Queues the message that no more data will come, behind what was offered.
     pub fn shutdown(&mut self) {
         if self.shutdown == Ending::No {
             self.shutdown = Ending::Wanted;
         }
     }
 
-    /// Asks to tell the peer that the connection is over, behind what was posted.
+    /// Queues the message that the connection is over, behind what was posted.
     pub fn disconnect(&mut self) {
         if self.disconnect == Ending::No {
             self.disconnect = Ending::Wanted;
         }
     }
 
-    /// Asks to tell the peer that the connection is given up, if the peer understands such a message.
+    /// Queues the message that the connection is given up, if the peer understands it.
     pub fn reset(&mut self) {
         if self.peer.gpunet.is_some_and(|can| can.reset) && self.reset == Ending::No {
             self.reset = Ending::Wanted;
@@ -286,10 +286,10 @@ impl Machine {
     /// Returns whether everything that was asked for has been sent, and has arrived or failed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let told = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
+        let sent = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
         let idle = self.in_flight.is_empty() && self.follow.is_none();
-        let told = told || self.is_over() || self.has_ended();
-        self.failure.is_some() || self.peer_gone || (told && idle)
+        let sent = sent || self.is_over() || self.has_ended();
+        self.failure.is_some() || self.peer_gone || (sent && idle)
     }
 
     /// The last message of all has been sent; none may follow, or the peer would not take it.

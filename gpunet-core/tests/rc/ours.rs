@@ -90,7 +90,7 @@ impl Ours {
             self.audit.posted(&op);
             self.nic.out.push_back(op);
         }
-        // As the transport: it lets go of the queue pair once everything is told.
+        // As the transport: it lets go of the queue pair once everything is sent.
         self.nic.dead = self.closing && self.machine.is_settled();
     }
 }

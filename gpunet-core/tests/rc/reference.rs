@@ -169,7 +169,7 @@ impl Reference {
         self.nic.dead |= !self.connected && self.slots.is_empty();
     }
 
-    /// librdmacm decides between the two messages when rshutdown is entered, and says nothing at all if
+    /// librdmacm decides between the two messages when rshutdown is entered, and sends nothing at all if
     /// the peer's SHUTDOWN comes while it waits for a slot. We decide when there is one.
     fn post_end(&mut self) {
         let both = self.ending == Ending::Both || !self.readable;

@@ -102,7 +102,7 @@ pub fn requests_come_in_order(world: &World) {
     });
 }
 
-/// Clients that have asked and do not take the answer: one that goes on later, and one that gives up.
+/// Clients that have asked and do not take the answer: one that continues later, and one that gives up.
 pub fn an_accept_waits_for_its_client(world: &World) {
     // For the steps that lead to where both ends stand still.
     let step = Duration::from_millis(100);

@@ -76,7 +76,7 @@ pub fn an_event_comes_once_for_each_arm(world: &World) {
     assert!(!sleep(&*server.endpoint, short)[0], "the event was taken, and nothing has come since");
 }
 
-/// As files that the kernel's RDMA modules make: who waits for output there would wait for ever.
+/// As files that the kernel's RDMA modules make: a wait for output there would never end.
 pub fn descriptors_report_input_only(world: &World) {
     let (_, listening) = world.listen(1);
     let Pair { mut client, mut server } = world.connect();

@@ -31,7 +31,7 @@ pub struct End {
     pub endpoint: Box<dyn Endpoint>,
     pub rings: Rings,
     pub keys: Keys,
-    /// What the peer said in its request or answer.
+    /// What the peer sent in its request or answer.
     pub private_data: Vec<u8>,
     pub iwarp: bool,
 }
@@ -167,7 +167,7 @@ impl End {
         self.endpoint.post(&WorkRequest { id, op }).expect("posted");
     }
 
-    /// Writes a piece of the send ring to the same place in the peer's ring and tells of it; returns
+    /// Writes a piece of the send ring to the same place in the peer's ring with a message; returns
     /// the number of requests that this took.
     pub fn write(&mut self, id: u64, (at, len): (usize, u32), peer: (u64, u32), message: u32) -> u32 {
         let from = Source::Ring([(self.rings.send.address() + at as u64, len), (0, 0)]);

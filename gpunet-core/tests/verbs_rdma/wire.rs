@@ -132,7 +132,7 @@ fn next(endpoint: &mut dyn Endpoint) -> Completion {
         assert!(start.elapsed() < TIMEOUT, "waited for a completion");
         let [completions, _] = endpoint.readiness();
         let mut fds = [PollFd::from_borrowed_fd(completions, PollFlags::IN)];
-        // Longer than the patience of the next look, so that a lost event is seen as slowness.
+        // Longer than the timeout of the next poll, so that a lost event is seen as slowness.
         let wait = Timespec { tv_sec: 5, tv_nsec: 0 };
         let _ = poll(&mut fds, Some(&wait));
     }

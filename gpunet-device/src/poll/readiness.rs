@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_unasked() {
+    fn a_failure_is_reported_unasked() {
         let status = Some(Status::open(1).with_error(Error::ConnectionReset));
         assert_eq!(Ends { status, ..idle() }.revents(0), POLLERR);
         assert_eq!(Ends { landed: StreamWord::at(50).with_err(), ..idle() }.revents(0), POLLERR);
@@ -184,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(ended.revents(ALL | POLLRDHUP), POLLIN | POLLOUT | POLLRDHUP);
         }
-        // Where nothing more can be sent, the send that says so does not wait.
+        // Where nothing more can be sent, the send that reports it does not wait.
         let full = || Ends { sent: StreamWord::at(100 + 4096), ..idle() };
         for left in [
             Ends { released: StreamWord::at(100).with_end(), ..full() },

@@ -9,7 +9,7 @@ use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Options, Result};
 
-/// Connects a fresh or bound socket, waiting as long as SO_SNDTIMEO says. After a failure the socket
+/// Connects a fresh or bound socket, waiting up to SO_SNDTIMEO. After a failure the socket
 /// is closed. A non-blocking socket waits too: there is no connect under way here (no EINPROGRESS).
 ///
 /// # Cooperation

@@ -58,7 +58,7 @@ pub unsafe fn recv<G: Group>(
     let buffer = unsafe { Buffer::from_raw_parts(data, len) };
     let peek = flags & MSG_PEEK != 0;
     if peek {
-        // What is wrong with the stream the receive says, too.
+        // The receive reports a failure of the stream, too.
         let _ = half.poll_more(g, len as u64);
     }
     let mut have = 0;

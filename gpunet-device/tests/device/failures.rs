@@ -39,7 +39,7 @@ fn a_call_that_moves_nothing_still_tells_a_dead_handle() {
     // The slot of the next socket.
     world.give_slots(&[1]);
     let mut seen = [0; 4];
-    // Another group's, which does not hear of it.
+    // Another group's, which does not learn of it.
     let mut copy = Stream::from_handle(&G, world.net(), handle).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -81,7 +81,7 @@ fn data_comes_before_the_error_that_followed_it() {
     let world = World::new();
     let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
     let mut memory = [0; 8];
-    // A word of an earlier user of the slot says nothing.
+    // A word of an earlier user of the slot does not count.
     world.status(1).publish(Status::open(GENERATION - 1).with_error(Error::ConnectionReset).0);
     assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::WouldBlock));
     world.fill(1, 0, b"abc");
@@ -147,7 +147,7 @@ fn a_peer_that_gave_up_is_a_reset_after_its_data() {
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
 }
 
-/// The end of a stream that somebody closes is the answer to that, and not told as an end.
+/// The end of a stream that another group closes is the answer to that, and not reported as an end.
 #[test]
 fn the_end_of_a_stream_that_was_closed_is_a_dead_handle() {
     for by_proxy in [false, true] {

@@ -156,7 +156,7 @@ fn those_who_wait_for_another_attachment_sleep_where_it_wakes_them() {
     });
 }
 
-/// Beside the words of such a stream lie the flags of those who wait for it.
+/// Beside the words of such a stream lie the flags of its waiters.
 #[test]
 fn the_lines_of_a_stream_in_an_arena_lie_wholly_inside() {
     let world = World::new();

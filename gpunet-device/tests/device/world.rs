@@ -451,7 +451,7 @@ pub fn buffer(memory: &mut [u8]) -> Buffer {
     unsafe { Buffer::from_raw_parts(memory.as_mut_ptr(), memory.len()) }
 }
 
-/// Test data that tells positions apart.
+/// Test data that differs by position.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! One rc stream: carries out what the state machine asks for, and tells it what completes.
+//! One rc stream: carries out what the state machine asks for, and feeds it what completes.
 
 use crate::rc::{Config, Failure, Hello, Machine, Message};
 use crate::transport::{Ready, StreamIo, Turn};

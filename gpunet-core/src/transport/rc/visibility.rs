@@ -1,6 +1,6 @@
 //! When bytes that a network card wrote may be announced to their reader.
 
-/// Called after a completion was polled and before the bytes it tells of are announced (`landed`).
+/// Called after a completion was polled and before the bytes it covers are announced (`landed`).
 ///
 /// The reader of a ring in host memory, be it a CPU or a GPU that reads over the bus, needs nothing
 /// more: the card writes the data before the completion, to the same memory; polling the completion

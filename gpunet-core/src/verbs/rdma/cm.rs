@@ -208,7 +208,7 @@ impl Id {
     ///
     /// The kernel reports no event on a request before it is accepted; but only while the request stands
     /// can it return how the queue pair would have to be set up.
-    pub(super) fn is_asked(&mut self) -> bool {
+    pub(super) fn is_pending(&mut self) -> bool {
         let Some(init_qp_attr) = self.library.init_qp_attr else { return true };
         let mut attributes = ffi::QpAttr { qp_state: QPS_RTR, ..ffi::QpAttr::default() };
         let mut mask = 0;

@@ -29,7 +29,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let Some(mut parts) = self.parts.take() else { return };
         parts.quiesce();
-        if parts.stage == Stage::Asked {
+        if parts.stage == Stage::Requested {
             // Fails when the client has gone, which is as good.
             let _ = parts.id.reject();
         }

@@ -53,7 +53,7 @@ impl RdmaHandshake {
             return Err(errno(libc::EINVAL));
         }
         // From now on the peer may write, whatever the call returns.
-        parts.stage = Stage::Meeting;
+        parts.stage = Stage::Connecting;
         parts.id.connect(self.parameters, &private_data)?;
         let event = expect(&mut parts.id, Event::is_established).await?;
         Ok((self.into_endpoint(), event.private_data))
@@ -61,13 +61,13 @@ impl RdmaHandshake {
 
     async fn accepted(mut self, private_data: Vec<u8>) -> io::Result<Box<dyn Endpoint>> {
         let parts = self.connection.parts_mut();
-        if parts.stage != Stage::Asked || parts.queues.is_none() {
+        if parts.stage != Stage::Requested || parts.queues.is_none() {
             return Err(errno(libc::EINVAL));
         }
-        if !parts.id.is_asked() {
+        if !parts.id.is_pending() {
             return Err(errno(libc::ECONNABORTED));
         }
-        parts.stage = Stage::Meeting;
+        parts.stage = Stage::Connecting;
         parts.id.accept(self.parameters, &private_data)?;
         expect(&mut parts.id, Event::is_established).await?;
         Ok(self.into_endpoint())

@@ -39,11 +39,11 @@ impl RdmaListening {
     /// The request that an event brought; `None` when its client has gone.
     fn request(&self, event: Event, mut id: Id) -> io::Result<Option<Request>> {
         id.set_ack_timeout();
-        let parts = Parts { id, queues: None, stage: Stage::Asked };
+        let parts = Parts { id, queues: None, stage: Stage::Requested };
         let mut connection = Connection::new(parts, Arc::clone(&self.stack.janitor_thread.janitor));
         let parts = connection.parts_mut();
         // Any event after the request means that the client has gone.
-        if parts.has_ended()? || !parts.id.is_asked() {
+        if parts.has_ended()? || !parts.id.is_pending() {
             return Ok(None);
         }
         let context = self.stack.pool.device(&connection.parts().id)?;

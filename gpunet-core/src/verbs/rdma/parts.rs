@@ -27,12 +27,12 @@ pub(super) struct Parts {
 /// How far a connection is, for those who end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing was said to the peer.
+    /// The peer knows nothing of it.
     Fresh,
     /// The peer asks and waits for an answer.
-    Asked,
+    Requested,
     /// The connection is being made: the peer may write, but there is nothing to disconnect yet.
-    Meeting,
+    Connecting,
     /// Connected.
     Open,
     /// The peer has ended it.
@@ -54,7 +54,7 @@ pub(super) struct Queues {
 impl Parts {
     /// Makes the card let go of the memory. When it returns, nothing touches the rings any more.
     pub(super) fn quiesce(&mut self) {
-        if self.id.queue_pair.is_none() || matches!(self.stage, Stage::Fresh | Stage::Asked) {
+        if self.id.queue_pair.is_none() || matches!(self.stage, Stage::Fresh | Stage::Requested) {
             // No queue pair, or one that was never connected: it moves no bytes.
             return;
         }
@@ -65,8 +65,8 @@ impl Parts {
             let _ = self.id.disconnect();
         }
         // What is left in an iWARP queue pair whose peer has gone may never come back.
-        let silent = iwarp && self.stage == Stage::Ended;
-        if silent || self.id.set_error().is_err() || !self.flush() {
+        let may_not_flush = iwarp && self.stage == Stage::Ended;
+        if may_not_flush || self.id.set_error().is_err() || !self.flush() {
             // The hard way, which always ends what the card does.
             self.id.destroy_queue_pair();
         }
@@ -126,7 +126,7 @@ impl Queues {
     }
 }
 
-/// A receive's `wr_id`. Sends have 0: of a failed completion no other field tells which it was.
+/// A receive's `wr_id`. Sends have 0: no other field of a failed completion shows which it was.
 fn receive_id(slot: usize) -> u64 {
     slot as u64 + 1
 }

@@ -145,7 +145,7 @@ unsafe fn report(library: &Library, device: *mut ffi::Device) -> DeviceReport {
         None => Err(Unavailable::from_call("ibv_open_device", &path, &io::Error::last_os_error())),
         Some(context) => {
             // SAFETY: open until the next line.
-            let opened = unsafe { ask(library, context) };
+            let opened = unsafe { query_ports(library, context) };
             // SAFETY: opened above, closed once.
             unsafe { (library.close_device)(context.as_ptr()) };
             opened.map_err(|e| Unavailable::from_call("ibv_query_device", &path, &e))
@@ -168,7 +168,7 @@ unsafe fn report(library: &Library, device: *mut ffi::Device) -> DeviceReport {
 
 /// # Safety
 /// The context is open.
-unsafe fn ask(library: &Library, context: NonNull<ffi::Context>) -> io::Result<OpenedReport> {
+unsafe fn query_ports(library: &Library, context: NonNull<ffi::Context>) -> io::Result<OpenedReport> {
     // SAFETY: the caller's promise.
     let attributes = unsafe { query(library, context) }?;
     let mut ports = Vec::new();

@@ -30,7 +30,7 @@ pub(super) async fn resolve(
     let mut connection = Connection::new(parts, Arc::clone(&stack.janitor_thread.janitor));
     let id = &mut connection.parts_mut().id;
     if from.is_some_and(|from| from.port() != 0) {
-        // As TCP allows it for a socket that connects; where it is refused, the bind tells.
+        // As TCP allows it for a socket that connects; where it is refused, the bind fails.
         let _ = id.set_reuse_address();
     }
     id.set_ack_timeout();

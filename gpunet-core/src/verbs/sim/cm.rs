@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// Destroys a queue pair and tells its peer.
+    /// Destroys a queue pair and notify its peer.
     pub fn disconnect(&mut self, host: HostId, qp: u64) {
         let delay = self.draw(qp);
         if let Some((_, peer)) = self.destroy_qp(qp) {
@@ -193,8 +193,8 @@ impl State {
         }
     }
 
-    /// Kills the process of a host: all it has is gone. Peers are told if `tells`.
-    pub fn kill(&mut self, host: HostId, tells: bool) {
+    /// Kills the process of a host: all it has is gone. Peers are notified if `notify`.
+    pub fn kill(&mut self, host: HostId, notify: bool) {
         let gone = |at: &HostId| *at == host;
         let listeners: Vec<_> =
             self.listeners.iter().filter(|(_, l)| gone(&l.host)).map(|(addr, l)| (*addr, l.number)).collect();
@@ -202,7 +202,7 @@ impl State {
             self.close_listener(addr, number);
         }
         self.requests.retain(|_, pending| !gone(&pending.host));
-        let ends = |request: &AcceptedRequest| gone(&request.server) || (tells && gone(&request.client));
+        let ends = |request: &AcceptedRequest| gone(&request.server) || (notify && gone(&request.client));
         let mut accepted: Vec<_> = self.accepted.iter().filter(|(_, r)| ends(r)).map(|(n, _)| *n).collect();
         accepted.sort_unstable();
         for number in accepted {
@@ -221,7 +221,7 @@ impl State {
         let mut qps: Vec<_> = self.qps.iter().filter(|(_, qp)| gone(&qp.host)).map(|(n, _)| *n).collect();
         qps.sort_unstable();
         for qp in qps {
-            if tells {
+            if notify {
                 self.disconnect(host, qp);
             } else {
                 self.destroy_qp(qp);

@@ -99,13 +99,13 @@ impl State {
                 return;
             };
             let (id, lost) = (work.id, work.lost.unwrap_or(now));
-            let heard = qp.peer.is_some_and(|(peer, _)| self.carries(qp.host, peer));
-            if !heard && now >= lost + self.settings.retry_time {
+            let reachable = qp.peer.is_some_and(|(peer, _)| self.carries(qp.host, peer));
+            if !reachable && now >= lost + self.settings.retry_time {
                 self.fail(number, 0, CompletionStatus::RetryExceeded);
                 return;
             }
             let Some(qp) = self.qps.get_mut(&number) else { return };
-            if heard {
+            if reachable {
                 qp.sends.pop_front();
                 qp.delivered -= 1;
                 qp.complete(Completion::Sent { id, status: CompletionStatus::Success });
@@ -247,7 +247,7 @@ impl State {
     }
 
     /// Tells a queue pair that its peer has gone, unless the word cannot reach it.
-    pub fn hear_of_end(&mut self, peer: HostId, number: u64, now: Instant) {
+    pub fn handle_peer_end(&mut self, peer: HostId, number: u64, now: Instant) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if !self.hosts[peer.0].powered || !self.hosts[qp.host.0].powered {
             return;

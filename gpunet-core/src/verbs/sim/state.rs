@@ -275,7 +275,7 @@ impl State {
             Event::Unanswered(request) => self.refuse(request, io::ErrorKind::TimedOut),
             Event::Untaken(request) => self.end_accept(request, io::ErrorKind::TimedOut),
             Event::Answer(answer) => self.answers.push(answer),
-            Event::Disconnected { peer, qp } => self.hear_of_end(peer, qp, now),
+            Event::Disconnected { peer, qp } => self.handle_peer_end(peer, qp, now),
             Event::Restore => self.partitioned = false,
         }
     }

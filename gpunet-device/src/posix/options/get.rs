@@ -85,12 +85,12 @@ fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i3
     }
 }
 
-/// The error that the device kept, else the one the proxy tells; each once.
+/// The error that the device kept, else the one the proxy reports; each once.
 fn error(net: Net, handle: Handle, kind: Kind) -> i32 {
     let status = match kind {
         Kind::Stream => net.status(handle.slot(), handle.generation()),
         _ => None,
     };
-    let told = status.and_then(|status| status.error()).map_or(0, Error::errno);
-    table::take_error(net, handle, told as u32) as i32
+    let reported = status.and_then(|status| status.error()).map_or(0, Error::errno);
+    table::take_error(net, handle, reported as u32) as i32
 }

@@ -13,7 +13,7 @@ use gpunet_abi::entry::Kind;
 use gpunet_abi::options::{TransportKind, ring_log2};
 use gpunet_abi::{Error, Options, Result};
 
-/// Sets an option. What concerns the connection itself is told to the proxy; timeouts and
+/// Sets an option. What concerns the connection itself is sent to the proxy; timeouts and
 /// non-blocking are this device's own business.
 ///
 /// # Cooperation
@@ -53,11 +53,11 @@ pub unsafe fn set<G: Group>(
         let after = changed(before, level, name, Given { ptr: value, len })?;
         let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
         unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
-        let told = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
-        // Accepted streams have what the proxy was told at gbind and glisten.
-        let same = fixed(&before) == fixed(&after) && told(&before) == told(&after);
+        let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
+        // Accepted streams have what the proxy got at gbind and glisten.
+        let same = fixed(&before) == fixed(&after) && sent(&before) == sent(&after);
         unless(kind != Kind::Listener || same, Error::InvalidArgument)?;
-        if kind == Kind::Stream && told(&before) != told(&after) {
+        if kind == Kind::Stream && sent(&before) != sent(&after) {
             let mut request = request::new(net, Op::SetOptions, handle);
             request.options = after;
             request::call(net, &request, handle)?;

@@ -1,4 +1,4 @@
-//! What one look of a data thread at all words of an attachment costs: `WordArray::scan`.
+//! The cost of one scan of all words of an attachment by a data thread: `WordArray::scan`.
 //!
 //! Two arrays stand for two moments and differ in none, every hundredth or all of their words; each
 //! iteration scans the other one with the same shadow, so it finds exactly those changed.

@@ -11,14 +11,14 @@
 //!
 //! Flushing sends what the device published before it closed, bounded by linger. Draining waits for
 //! the peer's end of stream: a TCP close with unread input would send RST and destroy data that was
-//! accepted for delivery. While the peer has not acknowledged everything it goes on, up to linger.
+//! accepted for delivery. Draining continues while the peer has not acknowledged everything, up to linger.
 //!
-//! Where the device is gone without a close ([`Connection::handle_gone`]), Cutting takes the place of
+//! Where the device is gone without a close ([`Connection::handle_gone`]), Aborting takes the place of
 //! both: what was published is sent and acknowledged, within a bound, and then the connection is reset.
-//! No end of stream is sent, since nobody meant one.
+//! No end of stream is sent, since the device asked for none.
 //!
 //! A transport that takes nothing more may still hold what the peer sent before: that is received
-//! first, and only then is the error told.
+//! first, and only then is the error reported.
 
 use crate::flow::{RecvFlow, SendFlow};
 use gpunet_abi::position::Violation;
@@ -29,7 +29,7 @@ pub const DRAIN_NS: u64 = 2_000_000_000;
 /// After that, how often it is asked whether the peer has acknowledged everything.
 const SETTLE_NS: u64 = 250_000_000;
 /// The same for a stream whose device is gone: there is a second for all of it.
-const CUT_SETTLE_NS: u64 = 2_000_000;
+const ABORT_SETTLE_NS: u64 = 2_000_000;
 
 /// What the driver is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,12 @@ pub enum Action {
         /// Number of free bytes.
         len: u64,
     },
-    /// Read and throw away, then [`Connection::handle_eof`] or [`Connection::handle_recv_blocked`].
+    /// Read and discard, then [`Connection::handle_eof`] or [`Connection::handle_recv_blocked`].
     Discard,
     /// Ask the transport what the peer has not acknowledged, then
     /// [`Connection::handle_unacknowledged`].
     Settle,
-    /// Close the transport (with a reset if it says so) and forget the connection.
+    /// Close the transport (with a reset if the outcome asks for one) and forget the connection.
     Finish(Outcome),
     /// Nothing until the next input.
     Idle,
@@ -86,7 +86,7 @@ enum Phase {
         limit: u64,
     },
     /// The device is gone: send, wait until the peer has acknowledged (asked again at `ask`), reset.
-    Cutting {
+    Aborting {
         ask: u64,
         limit: u64,
     },
@@ -115,7 +115,7 @@ pub struct Connection {
     phase: Phase,
     readable: bool,
     writable: bool,
-    /// Why the transport takes nothing more; told once what it still holds was received.
+    /// Why the transport takes nothing more; reported once what it still holds was received.
     send_error: Option<Error>,
 }
 
@@ -186,13 +186,13 @@ impl Connection {
         Counts { sent, unsent, received, unread }
     }
 
-    /// Says whether the device sends no more, and whether the peer does.
+    /// Returns whether the device has finished sending, and whether the peer has.
     #[must_use]
     pub const fn ended(&self) -> (bool, bool) {
         (self.send.is_shut(), self.recv.is_ended())
     }
 
-    /// Says whether what comes in is thrown away.
+    /// Returns whether what comes in is discarded.
     #[must_use]
     pub const fn discards(&self) -> bool {
         self.recv.reader_left() || !matches!(self.phase, Phase::Open)
@@ -227,7 +227,7 @@ impl Connection {
     }
 
     /// Notes that the transport failed while sending. What the peer sent before is still received:
-    /// the driver goes on, and when the transport gives nothing more it passes
+    /// the driver continues, and when the transport gives nothing more it passes
     /// [`Connection::pending_error`] to [`Connection::handle_error`].
     ///
     /// Returns the error to report at once, when there is nothing left to receive.
@@ -242,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// Why the transport takes nothing more, if that is still to be told.
+    /// Why the transport takes nothing more, if that is still to be reported.
     #[must_use]
     pub const fn pending_error(&self) -> Option<Error> {
         match self.phase {
@@ -253,11 +253,11 @@ impl Connection {
 
     /// Notes how many bytes the peer has not acknowledged, at a time when draining could end.
     pub const fn handle_unacknowledged(&mut self, now: u64, bytes: u64) {
-        if let Phase::Cutting { limit, .. } = self.phase {
+        if let Phase::Aborting { limit, .. } = self.phase {
             self.phase = if bytes == 0 || now >= limit {
                 Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
             } else {
-                Phase::Cutting { ask: min(now.saturating_add(CUT_SETTLE_NS), limit), limit }
+                Phase::Aborting { ask: min(now.saturating_add(ABORT_SETTLE_NS), limit), limit }
             };
         }
         if let Phase::Draining { until, limit } = self.phase {
@@ -273,14 +273,14 @@ impl Connection {
 
     /// Ends the stream with an error of the transport, or of the device (EPROTO).
     ///
-    /// Returns the error to report in the socket's status; `None` when the device is past caring.
+    /// Returns the error to report in the socket's status; `None` when the device no longer needs it.
     pub const fn handle_error(&mut self, error: Error) -> Option<Error> {
         match self.phase {
             Phase::Open => {
                 self.phase = Phase::Failed;
                 Some(error)
             }
-            Phase::Flushing { .. } | Phase::Draining { .. } | Phase::Cutting { .. } => {
+            Phase::Flushing { .. } | Phase::Draining { .. } | Phase::Aborting { .. } => {
                 self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
                 None
             }
@@ -315,7 +315,7 @@ impl Connection {
     pub const fn handle_gone(&mut self, now: u64, bound: u64) {
         let limit = now.saturating_add(bound);
         self.phase = match self.phase {
-            Phase::Open if self.send_error.is_none() => Phase::Cutting { ask: now, limit },
+            Phase::Open if self.send_error.is_none() => Phase::Aborting { ask: now, limit },
             Phase::Open | Phase::Failed => {
                 Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
             }
@@ -325,21 +325,21 @@ impl Connection {
             Phase::Draining { until, limit: old } => {
                 Phase::Draining { until: min(until, limit), limit: min(old, limit) }
             }
-            Phase::Cutting { ask, limit: old } => {
-                Phase::Cutting { ask: min(ask, limit), limit: min(old, limit) }
+            Phase::Aborting { ask, limit: old } => {
+                Phase::Aborting { ask: min(ask, limit), limit: min(old, limit) }
             }
             Phase::Done(outcome) => Phase::Done(outcome),
         };
     }
 
-    /// Says when [`Connection::poll_action`] wants to be asked again, whatever else happens.
+    /// Returns when [`Connection::poll_action`] wants to be asked again, whatever else happens.
     #[must_use]
     pub const fn deadline(&self) -> Option<u64> {
         match self.phase {
             Phase::Flushing { until, .. } | Phase::Draining { until, .. } => Some(until),
-            // While there is something to send the transport says when it goes on.
-            Phase::Cutting { limit, .. } if self.send.pending().1 > 0 => Some(limit),
-            Phase::Cutting { ask, .. } => Some(ask),
+            // While there is something to send, the transport's readiness decides when to continue.
+            Phase::Aborting { limit, .. } if self.send.pending().1 > 0 => Some(limit),
+            Phase::Aborting { ask, .. } => Some(ask),
             _ => None,
         }
     }
@@ -350,7 +350,7 @@ impl Connection {
         self.send.pending().1
     }
 
-    /// Says what to do next.
+    /// Returns what to do next.
     #[must_use]
     pub const fn poll_action(&self, now: u64) -> Action {
         match self.phase {
@@ -369,7 +369,7 @@ impl Connection {
                     action => action,
                 }
             }
-            Phase::Cutting { ask, limit } => match self.sending() {
+            Phase::Aborting { ask, limit } => match self.sending() {
                 _ if now >= limit => Action::Settle,
                 Action::Idle if self.send.pending().1 > 0 => self.discarding(),
                 Action::Idle if now >= ask => Action::Settle,
@@ -413,7 +413,7 @@ impl Connection {
 }
 
 /// Draining from `now` on. A peer that does not acknowledge what it was sent has time until `linger`, if that is later
-/// than the usual end; nothing goes on after `limit`.
+/// than the usual end; nothing continues after `limit`.
 const fn draining(now: u64, linger: u64, limit: u64) -> Phase {
     let until = min(now.saturating_add(DRAIN_NS), limit);
     Phase::Draining { until, limit: if linger > until { min(linger, limit) } else { until } }

@@ -23,7 +23,7 @@ impl SendFlow {
     /// Takes in the device's `published` word.
     ///
     /// # Errors
-    /// The [`Violation`], when the word cannot be: the device's memory was scribbled over.
+    /// The [`Violation`], when the word is invalid: the device's memory was overwritten.
     pub fn handle_published(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
             return Err(Violation::GaveUp);
@@ -51,7 +51,7 @@ impl SendFlow {
         StreamWord::at(self.released)
     }
 
-    /// Says whether all bytes are out, the device has finished, and the transport was not told yet.
+    /// Returns whether all bytes are sent, the device has finished, and the transport was not told yet.
     #[must_use]
     pub const fn wants_shutdown(&self) -> bool {
         self.published.end() && !self.shut && self.published.position() == self.sent
@@ -67,7 +67,7 @@ impl SendFlow {
         self.shut = true;
     }
 
-    /// Says whether the transport was told of the end.
+    /// Returns whether the transport was told of the end.
     #[must_use]
     pub const fn is_shut(&self) -> bool {
         self.shut
@@ -92,7 +92,7 @@ impl RecvFlow {
     /// Takes in the device's `consumed` word.
     ///
     /// # Errors
-    /// The [`Violation`], when the word cannot be.
+    /// The [`Violation`], when the word is invalid.
     pub fn handle_consumed(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
             return Err(Violation::GaveUp);
@@ -124,7 +124,7 @@ impl RecvFlow {
         self.consumed.position()
     }
 
-    /// Says whether the device wants no more: what comes in is to be thrown away.
+    /// Returns whether the device wants no more data: what comes in is to be discarded.
     #[must_use]
     pub const fn reader_left(&self) -> bool {
         self.consumed.end()
@@ -142,7 +142,7 @@ impl RecvFlow {
         self.landed
     }
 
-    /// Says whether the peer's end of stream was seen.
+    /// Returns whether the peer's end of stream was seen.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
         self.landed.end()
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_known_afterwards() {
+    fn ends_and_positions_are_remembered() {
         let mut send = SendFlow::new(16);
         send.finish();
         assert!(send.wants_shutdown(), "the device is gone, and nothing is left to send");

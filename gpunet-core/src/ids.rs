@@ -1,4 +1,4 @@
-//! What has a number of its own.
+//! Ids of attachments, launches, sockets and requests.
 
 /// An attachment of a proxy: one device's sockets. No two attachments in the life of a proxy have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,14 +10,54 @@ impl std::fmt::Display for AttachmentId {
     }
 }
 
-/// A request that waits for its answer: of a device, by control slot and sequence number; of a host program, by its number
-/// (beyond those of all control slots) and 0.
+/// A launch of an attachment: one of [`LAUNCHES`](gpunet_abi::layout::LAUNCHES) numbers, which are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId {
-    /// The control slot, or the host program's number.
-    pub control: u32,
-    /// The sequence number in the slot.
-    pub seq: u64,
+pub struct LaunchId(pub u32);
+
+/// A request of an attachment that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RequestId {
+    /// A request of the device.
+    Device {
+        /// The control slot that it stands in.
+        control: u32,
+        /// Its sequence number in the slot.
+        seq: u64,
+    },
+    /// A request of the host program.
+    Host(HostRequestId),
+}
+
+impl RequestId {
+    /// The control slot of a device's request.
+    #[must_use]
+    pub const fn control(self) -> Option<u32> {
+        match self {
+            Self::Device { control, .. } => Some(control),
+            Self::Host(_) => None,
+        }
+    }
+}
+
+/// A request of a host program: a number below [`HostRequestId::COUNT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostRequestId(u32);
+
+impl HostRequestId {
+    /// How many ids there are.
+    pub const COUNT: u32 = 1 << 31;
+
+    /// The id of the program's request number `n`; ids repeat after [`HostRequestId::COUNT`] requests.
+    #[must_use]
+    pub const fn new(n: u32) -> Self {
+        Self(n % Self::COUNT)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// A socket of an attachment: its slot, and how often that was given out.

@@ -14,12 +14,12 @@ pub mod flow;
 #[allow(unsafe_code)]
 pub mod futex;
 pub mod ids;
-pub mod line;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod rc;
 pub mod slab;
 pub mod transport;
 pub mod verbs;
+pub mod wait_queue;
 
 pub use gpunet_abi as abi;

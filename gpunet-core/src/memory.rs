@@ -9,6 +9,7 @@ mod part;
 pub use part::PartMemory;
 
 use crate::futex;
+use crate::ids::{LaunchId, RequestId};
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Reply, Request};
 use gpunet_abi::hand_off::{self, HandOff};
@@ -62,8 +63,8 @@ impl SharedMemory {
     /// Takes over a region that a daemon has laid out: the view of the process whose device uses it.
     /// Nothing is written.
     ///
-    /// Returns `None` when the region is shorter than the layout of `geometry`, or its header says
-    /// something else.
+    /// Returns `None` when the region is shorter than the layout of `geometry`, or its header
+    /// differs.
     #[must_use]
     pub fn attach(region: Arc<PinnedRegion>, geometry: Geometry) -> Option<Self> {
         let layout = SharedLayout::new(&geometry);
@@ -154,13 +155,13 @@ impl SharedMemory {
         WordArray { first: self.word(self.layout.abandons), len: self.geometry.controls as usize }
     }
 
-    /// The word in which the proxy says what landed (of a listener: how many wait).
+    /// The word in which the proxy publishes what has landed (of a listener: how many connections wait).
     #[must_use]
     pub fn landed(&self, slot: u32) -> Word {
         self.word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
     }
 
-    /// The word in which the proxy says what is free again.
+    /// The word in which the proxy publishes what is free again.
     #[must_use]
     pub fn released(&self, slot: u32) -> Word {
         self.word(self.line(slot) + offset_of!(SocketLine, released) as u64)
@@ -236,9 +237,9 @@ impl SharedMemory {
     }
 
     /// Cancels a launch, or (`false`) clears the mark for the next launch of that number.
-    pub fn set_cancelled(&self, launch: u32, cancelled: bool) {
-        assert!(launch < LAUNCHES, "launch out of range");
-        self.word((offset_of!(SharedHeader, cancel) + launch as usize * 8) as u64)
+    pub fn set_cancelled(&self, launch: LaunchId, cancelled: bool) {
+        assert!(launch.0 < LAUNCHES, "launch out of range");
+        self.word((offset_of!(SharedHeader, cancel) + launch.0 as usize * 8) as u64)
             .publish(u64::from(cancelled));
         if cancelled {
             self.wake_everyone();
@@ -274,15 +275,16 @@ impl SharedMemory {
         self.flag(self.control(index) + offset_of!(ControlSlot, park) as u64)
     }
 
-    /// Returns whether the device has given up the request of that number. The abandon may not have been
+    /// Returns whether the device has given that request up. The abandon may not have been
     /// handed on yet.
     #[must_use]
-    pub fn is_abandoned(&self, control: u32, seq: u64) -> bool {
+    pub fn is_abandoned(&self, id: RequestId) -> bool {
+        let RequestId::Device { control, seq } = id else { return false };
         // Pairs with the device's publish; nothing is read after it.
         control < self.geometry.controls && self.abandon_words().get(control as usize).peek() == seq
     }
 
-    /// Copies the request out of a control slot. Whatever it says is to be checked.
+    /// Copies the request out of a control slot. The caller checks every field.
     #[must_use]
     pub fn read_request(&self, index: u32) -> Request {
         let ptr = self.at(self.control(index)).cast::<Request>();
@@ -305,13 +307,13 @@ impl SharedMemory {
         futex::wake_if_parked(self.control_park(index));
     }
 
-    /// What a GPU of this attachment told before it ended a kernel with a trap.
+    /// What a GPU of this attachment recorded before it ended a kernel with a trap.
     #[must_use]
     pub fn panic_record(&self) -> Option<PanicRecord> {
         let record = self.at(self.layout.panic).cast::<PanicRecord>();
         // SAFETY: inside the region, aligned; a GPU writes it atomically.
         let told = unsafe { AtomicU32::from_ptr(&raw mut (*record).told) };
-        // Ordering: Acquire, pairs with the Release store of the thread that told.
+        // Ordering: Acquire, pairs with the Release store of the thread that panicked.
         if told.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -371,7 +373,7 @@ impl WordArray {
         self.len
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -6,6 +6,7 @@
 //! | `message` | the 32-bit messages: immediate data, or 4-byte sends on iWARP |
 //! | `sender` | one direction out: the peer's buffers and the credits it gave |
 //! | `receiver` | one direction in: what was granted, what came, what is free again |
+//! | `violation` | what a peer did that the protocol forbids |
 //! | `machine` | both, and shutdown, control messages, signs of life: inputs in, work requests out |
 //!
 //! No clock and no I/O: [`Machine`] is driven by `handle_*` and [`Machine::poll`]. The driver, which
@@ -25,48 +26,11 @@ mod machine;
 mod message;
 mod receiver;
 mod sender;
+mod violation;
 
 pub use hello::{BadHello, Capabilities, HELLO_LEN, Hello, Remote};
 pub use machine::{Config, Failure, Machine, Variant};
 pub use message::{CONTROL_LIMIT, Message};
 pub use receiver::Receiver;
 pub use sender::Sender;
-
-/// What a peer did that the protocol forbids. The connection ends with EPROTO.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    /// A message of an operation that is reserved.
-    #[error("a message of reserved operation {0}")]
-    Reserved(u32),
-    /// A data message of no bytes.
-    #[error("a data message of 0 bytes")]
-    Empty,
-    /// More bytes than the buffer that was published.
-    #[error("{claimed} bytes announced where {room} were granted")]
-    Overrun {
-        /// What the message says.
-        claimed: u32,
-        /// What it could say.
-        room: u64,
-    },
-    /// The message tells another number of bytes than the card counted.
-    #[error("{claimed} bytes announced, {written} written")]
-    Length {
-        /// What the message says.
-        claimed: u32,
-        /// What the network card counted.
-        written: u32,
-    },
-    /// More data messages than credits.
-    #[error("a data message without credit")]
-    NoCredit,
-    /// A credit limit that takes back credits.
-    #[error("a credit limit that goes backwards by {0}")]
-    CreditsRegress(u16),
-    /// A buffer descriptor that overwrites one that is not used up, or wraps round the address space.
-    #[error("a buffer descriptor that cannot be")]
-    BadArea,
-    /// Data, or an end, after the end of the stream.
-    #[error("a message after the end of the stream")]
-    AfterEnd,
-}
+pub use violation::Violation;

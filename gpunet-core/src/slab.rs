@@ -23,7 +23,7 @@ impl Slab {
     }
 
     /// Adds the memory behind the first `from` bytes, up to `len`. `from` is a multiple of 4 KiB, or what a
-    /// slab so far was made or extended to.
+    /// slab was made or extended to before.
     pub fn extend(&mut self, from: u64, len: u64) {
         let mut at = from.next_multiple_of(1 << MIN_RING_LOG2);
         // Largest aligned blocks first, so that every block's buddy is found by its offset.
@@ -57,7 +57,7 @@ impl Slab {
         let class = usize::from(log2.checked_sub(MIN_RING_LOG2)?);
         let from = (class..CLASSES).find(|&c| !self.free[c].is_empty())?;
         let at = self.free[from].pop_first()?;
-        // Split down: the lower half goes on, the upper halves stay free.
+        // Split down: the lower half is split further, the upper halves stay free.
         for c in (class..from).rev() {
             self.free[c].insert(at + (1 << (c + usize::from(MIN_RING_LOG2))));
         }
@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_exhausted_slab_says_so_and_recovers() {
+    fn an_exhausted_slab_returns_none_and_recovers() {
         let mut slab = Slab::new(4096, 64 * 1024);
         let rings: Vec<u64> = (0..16).map(|_| slab.take(12).expect("free")).collect();
         assert_eq!((slab.take(12), slab.free_bytes()), (None, 0));

@@ -1,4 +1,4 @@
-//! What carries a stream: one small trait, and a sibling file for each way.
+//! What carries a stream: one small trait, and a sibling file for each transport.
 //!
 //! A transport is only a choice of where rings and words lie and who advances them. A *driven*
 //! stream ([`tcp`]) has two local rings, and the proxy moves bytes between them and a
@@ -18,7 +18,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A way to carry streams. Used by the control plane, on one thread.
+/// A way to carry streams. The control plane uses it, on one thread.
 pub trait Transport {
     /// Which one it is.
     fn kind(&self) -> TransportKind;
@@ -33,7 +33,7 @@ pub trait Transport {
     fn connect(&self, request: Connect) -> Connecting;
 }
 
-/// A driven stream on its way.
+/// A driven stream being opened.
 pub type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
 
 /// A listening socket of one transport.
@@ -52,7 +52,7 @@ pub trait Listen {
     fn accept(&mut self) -> io::Result<Accepted>;
 
     /// Returns how many connections [`Listen::accept`] takes at once; a transport that cannot count
-    /// says 1 for "some".
+    /// returns 1 for "some".
     fn ready(&mut self) -> u64;
 
     /// Returns whether a client waits for an answer.
@@ -109,7 +109,7 @@ pub struct Opened {
     pub peer: SocketAddr,
 }
 
-/// A wish to connect.
+/// A request to connect.
 #[derive(Clone, Debug)]
 pub struct Connect {
     /// Where to.
@@ -124,9 +124,9 @@ pub struct Connect {
     pub memory: Option<verbs::Memory>,
 }
 
-/// What became of a wish to connect.
+/// What became of a request to connect.
 pub enum Connecting {
-    /// Nobody is there by this transport; the next one may try.
+    /// This transport reaches no listener there; the next one may try.
     Elsewhere(Connect),
     /// In the listener's backlog: it completes when the ticket is accepted.
     Queued,
@@ -137,13 +137,13 @@ pub enum Connecting {
 /// What a data thread knows at the beginning of a stream's turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// Nanoseconds, of a clock that does not go back.
+    /// Nanoseconds of a monotonic clock.
     pub now: u64,
     /// Which descriptors of [`StreamIo::readiness`] had an event since the last turn.
     pub events: [bool; 2],
     /// The device has consumed what came in, up to this position.
     pub consumed: u64,
-    /// What comes in is thrown away.
+    /// What comes in is discarded.
     pub discards: bool,
 }
 
@@ -152,7 +152,7 @@ pub struct Turn {
 pub struct Ready {
     /// [`StreamIo::take`] has something to give: bytes, the end, an error.
     pub readable: bool,
-    /// [`StreamIo::offer`] may take something, or has an error to tell.
+    /// [`StreamIo::offer`] may take something, or has an error to report.
     pub writable: bool,
 }
 
@@ -161,20 +161,20 @@ pub struct Ready {
 /// The spans are consecutive: each `offer` begins where the bytes taken so far end, and so does each
 /// `take`. A transport whose network card has written the bytes already gives their number.
 pub trait StreamIo: Send {
-    /// Moves on whatever is not bytes offered or taken: completions, grants, signs of life. The data
-    /// thread calls it at the beginning of each turn of the stream.
+    /// Handles everything but bytes offered or taken: completions, grants, keep-alives. The data thread
+    /// calls it at the beginning of each turn of the stream.
     fn turn(&mut self, _turn: &Turn) -> Ready {
         Ready::default()
     }
 
-    /// Says whether the transport can be looked at without a system call ([`StreamIo::look`]).
+    /// Returns whether the transport can be polled without a system call ([`StreamIo::poll`]).
     fn is_pollable(&self) -> bool {
         false
     }
 
-    /// Looks whether something has happened, and if so a turn is due. A data thread that spins does
+    /// Returns whether something has happened; if so, a turn is due. A data thread that spins calls
     /// this for its pollable streams rather than wait for events, which take an interrupt.
-    fn look(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         false
     }
 
@@ -194,13 +194,13 @@ pub trait StreamIo: Send {
     /// `WouldBlock` when there are none; else the stream's failure.
     fn take(&mut self, span: RingSpan) -> io::Result<usize>;
 
-    /// Reads and throws away; 0 is the peer's end of stream.
+    /// Reads and discards bytes; 0 is the peer's end of stream.
     ///
     /// # Errors
     /// As [`StreamIo::take`].
     fn discard(&mut self) -> io::Result<usize>;
 
-    /// Says that no more will be sent.
+    /// Announces that no more will be sent.
     ///
     /// # Errors
     /// The stream's failure.
@@ -209,7 +209,7 @@ pub trait StreamIo: Send {
     /// Makes the coming drop a reset instead of an orderly close.
     fn reset(&mut self);
 
-    /// Begins the end, or goes on with it; says whether it is over, so that the stream may be dropped.
+    /// Begins to close the stream, or continues; returns whether it is closed, so that it may be dropped.
     /// Until then the data thread calls again, at each event and at [`StreamIo::deadline`].
     fn close(&mut self, _now: u64) -> bool {
         true
@@ -230,6 +230,6 @@ pub trait StreamIo: Send {
     /// does not count.
     fn unacknowledged(&self) -> u64;
 
-    /// The descriptors, at least one, whose readiness tells when to try again.
+    /// The descriptors, at least one, whose readiness shows when to try again.
     fn readiness(&self) -> [Option<BorrowedFd<'_>>; 2];
 }

@@ -7,15 +7,15 @@
 //! The steps of a connection, the same for both ends:
 //!
 //! ```text
-//! active:   Verbs::resolve --> Link --prepare--> keys --connect(private data)--> Endpoint
-//! passive:  Listening::next --> Link --prepare--> keys --accept(private data)--> Endpoint
+//! active:   Verbs::resolve --> Handshake --prepare--> keys --connect(private data)--> Endpoint
+//! passive:  Listening::next --> Handshake --prepare--> keys --accept(private data)--> Endpoint
 //! ```
 //!
 //! Resolving, connecting and accepting take time and are futures, polled on the control thread; an
 //! [`Endpoint`] belongs to a data thread, and none of its calls blocks.
 //!
 //! # Isolation
-//! Each link has a protection domain of its own (cached with the registrations in it, see
+//! Each handshake has a protection domain of its own (cached with the registrations in it, see
 //! [`Memory`]): a peer's key opens the one ring it was given and nothing else, whatever other
 //! connections that peer has.
 
@@ -48,17 +48,17 @@ pub trait Verbs {
 
     /// Finds the device and the route to `to`. The future fails with `NetworkUnreachable` or
     /// `HostUnreachable` when no RDMA device leads there, with `TimedOut` when nobody answers.
-    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Link>>;
+    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Handshake>>;
 
     /// Forgets the registrations cached for memory of that owner (see [`Memory::owner`]); those in
-    /// use go with their link.
+    /// use go with their handshake.
     fn forget(&self, owner: u64);
 
     /// What it holds at this moment.
     fn usage(&self) -> Usage;
 }
 
-/// Counts of live objects, for tests that look for leaks and for people.
+/// Counts of live objects, for leak tests and for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Queue pairs.
@@ -84,16 +84,16 @@ pub trait Listening {
 /// A connection request.
 pub struct Request {
     /// The connection to be.
-    pub link: Box<dyn Link>,
+    pub handshake: Box<dyn Handshake>,
     /// What the client sent along; zero padded on InfiniBand and RoCE.
     pub private_data: Vec<u8>,
 }
 
-/// A connection on its way: its device is known, its queue pair is made by `prepare`.
+/// A connection being made: its device is known, and `prepare` makes its queue pair.
 ///
 /// Dropping it at any step refuses or abandons the connection. When the drop returns, nothing
 /// touches the memory given to `prepare` any more.
-pub trait Link {
+pub trait Handshake {
     /// This end's address.
     fn local(&self) -> SocketAddr;
 
@@ -104,7 +104,7 @@ pub trait Link {
     fn device(&self) -> &DeviceInfo;
 
     /// Registers memory (or finds it registered), makes the queue pair and posts `receives`
-    /// receives. Called once, or again after it said `Unsupported`.
+    /// receives. Called once, or again after it returned `Unsupported`.
     ///
     /// # Errors
     /// `OutOfMemory` when the locked-memory limit is too low (the text names it), `Unsupported` when
@@ -113,7 +113,7 @@ pub trait Link {
 
     /// Sends the request and waits for the answer: the endpoint and the peer's private data.
     ///
-    /// The future fails with `ConnectionRefused` when the peer rejects, `TimedOut` when it is silent.
+    /// The future fails with `ConnectionRefused` when the peer rejects, `TimedOut` when it does not answer.
     fn connect(self: Box<Self>, private_data: &[u8]) -> Pending<(Box<dyn Endpoint>, Vec<u8>)>;
 
     /// Answers the request and waits until the connection is established.
@@ -123,7 +123,7 @@ pub trait Link {
     fn reject(self: Box<Self>);
 }
 
-/// An RDMA device as far as the transport cares.
+/// What the transport needs to know of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its name, such as `mlx5_0` or `rxe0`.
@@ -186,7 +186,7 @@ pub enum RingMemory {
     },
 }
 
-/// What the peer is told so that it can write.
+/// What the peer needs so that it can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The receive ring's key.
@@ -228,8 +228,8 @@ pub trait Endpoint: Send {
     /// The table into which the peer writes the descriptors of its receive buffers.
     fn table(&self) -> &Table;
 
-    /// Says whether the peer has disconnected, or its process has died. A host that is gone says
-    /// nothing: only a request that fails tells.
+    /// Returns whether the peer has disconnected, or its process has died. A host that is gone sends
+    /// no sign: only a failing request shows it.
     fn is_disconnected(&mut self) -> bool;
 
     /// Shortens the time after which the peer tries again when it found no receive posted. On every
@@ -293,7 +293,7 @@ pub enum Completion {
         /// The request's id.
         id: u64,
         /// How it went.
-        status: Status,
+        status: CompletionStatus,
     },
     /// A message came in and took one receive.
     Received {
@@ -306,9 +306,9 @@ pub enum Completion {
     Flushed,
 }
 
-/// How a request went (ibv_wc_status, the ones that are told apart).
+/// How a request ended (ibv_wc_status, as far as the transport distinguishes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum CompletionStatus {
     /// IBV_WC_SUCCESS.
     Success,
     /// IBV_WC_WR_FLUSH_ERR: the queue pair was in error already.

@@ -10,7 +10,7 @@ mod ring;
 mod wire;
 
 use gpunet_core::verbs::rdma::Rdma;
-use gpunet_core::verbs::{Completion, Op, Sge, Source, Status, Usage, Verbs, WorkRequest};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op, Sge, Source, Usage, Verbs, WorkRequest};
 use ring::Rings;
 use rustix::process::Rlimit;
 use std::io::ErrorKind;
@@ -64,116 +64,116 @@ async fn settled(rdma: &Rdma) -> Usage {
 }
 
 async fn bytes_and_messages(rdma: &Rdma) {
-    let (near, far) = (Rings::new(1), Rings::new(2));
-    let mut pair = connect(rdma, 7001, &near, &far).await;
+    let (local, remote) = (Rings::new(1), Rings::new(2));
+    let mut pair = connect(rdma, 7001, &local, &remote).await;
     assert!(pair.request_data.starts_with(b"from the client"), "{:?}", pair.request_data);
     assert!(pair.answer_data.starts_with(b"from the server"), "{:?}", pair.answer_data);
     assert_eq!(rdma.usage().queue_pairs, 2);
 
     // Two pieces of the send ring, out of order, arrive as one write.
-    near.fill_send(0, b"world");
-    near.fill_send(100, b"hello ");
-    let from = Source::Ring([(near.send_address() + 100, 6), (near.send_address(), 5)]);
-    pair.write(7, from, far.recv_address() + 1000, pair.far_keys.recv_rkey, 0x1234_5678).await;
-    assert_eq!(pair.near_next().await, Completion::Sent { id: 7, status: Status::Success });
+    local.fill_send(0, b"world");
+    local.fill_send(100, b"hello ");
+    let from = Source::Ring([(local.send_address() + 100, 6), (local.send_address(), 5)]);
+    pair.write(7, from, remote.recv_address() + 1000, pair.remote_keys.recv_rkey, 0x1234_5678).await;
+    assert_eq!(pair.local_next().await, Completion::Sent { id: 7, status: CompletionStatus::Success });
     pair.expect_message(0x1234_5678, 11).await;
-    assert_eq!(far.received(1000, 11), b"hello world");
+    assert_eq!(remote.received(1000, 11), b"hello world");
 
     // 16 bytes from the request itself into the table.
     let sge = Sge { address: 0x7000_1234, rkey: 99, len: 4096 };
-    let to = pair.far_keys.table_address + 16;
+    let to = pair.remote_keys.table_address + 16;
     let inline = Source::Inline(sge.to_bytes());
-    pair.write(8, inline, to, pair.far_keys.table_rkey, 0x8000_0001).await;
-    assert_eq!(pair.near_next().await, Completion::Sent { id: 8, status: Status::Success });
+    pair.write(8, inline, to, pair.remote_keys.table_rkey, 0x8000_0001).await;
+    assert_eq!(pair.local_next().await, Completion::Sent { id: 8, status: CompletionStatus::Success });
     pair.expect_message(0x8000_0001, 16).await;
-    assert_eq!(pair.far.table().take(0), None);
-    assert_eq!(pair.far.table().take(1), Some(sge));
+    assert_eq!(pair.remote.table().take(0), None);
+    assert_eq!(pair.remote.table().take(1), Some(sge));
 
     // A message alone, many times: receives are posted again and queues go round.
     for number in 0..3 * DEPTH.receives {
         pair.write(u64::from(number), Source::Nothing, 0, 0, number).await;
         assert_eq!(
-            pair.near_next().await,
-            Completion::Sent { id: u64::from(number), status: Status::Success }
+            pair.local_next().await,
+            Completion::Sent { id: u64::from(number), status: CompletionStatus::Success }
         );
         pair.expect_message(number, 0).await;
-        pair.far.post_receive().unwrap();
+        pair.remote.post_receive().unwrap();
     }
 
-    // The other end goes: we hear of it, and what is posted then comes back.
-    let Pair { mut near, far, .. } = pair;
-    assert!(!near.is_disconnected());
+    // The other end goes: this end learns of it, and what is posted then comes back.
+    let Pair { mut local, remote, .. } = pair;
+    assert!(!local.is_disconnected());
     let start = Instant::now();
-    drop(far);
+    drop(remote);
     println!("dropping an endpoint took {:?}", start.elapsed());
-    until("the end to be seen", || near.is_disconnected().then_some(())).await;
-    drop(near);
+    until("the end to be seen", || local.is_disconnected().then_some(())).await;
+    drop(local);
     assert_eq!(settled(rdma).await, rdma.usage());
 }
 
 async fn full_queue(rdma: &Rdma) {
-    let (near, far) = (Rings::new(1), Rings::new(2));
-    let mut pair = connect(rdma, 7002, &near, &far).await;
+    let (local, remote) = (Rings::new(1), Rings::new(2));
+    let mut pair = connect(rdma, 7002, &local, &remote).await;
     // Plain writes take no receive.
     let op = Op::Write {
-        from: Source::Ring([(near.send_address(), 64), (0, 0)]),
-        to: far.recv_address(),
-        rkey: pair.far_keys.recv_rkey,
+        from: Source::Ring([(local.send_address(), 64), (0, 0)]),
+        to: remote.recv_address(),
+        rkey: pair.remote_keys.recv_rkey,
         immediate: None,
     };
     for id in 0..u64::from(DEPTH.sends) {
-        pair.near.post(&WorkRequest { id, op }).unwrap();
+        pair.local.post(&WorkRequest { id, op }).unwrap();
     }
-    let error = pair.near.post(&WorkRequest { id: 999, op }).unwrap_err();
+    let error = pair.local.post(&WorkRequest { id: 999, op }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     for id in 0..u64::from(DEPTH.sends) {
-        assert_eq!(pair.near_next().await, Completion::Sent { id, status: Status::Success });
+        assert_eq!(pair.local_next().await, Completion::Sent { id, status: CompletionStatus::Success });
     }
-    assert_eq!(pair.far.post_receive().unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(pair.remote.post_receive().unwrap_err().kind(), ErrorKind::OutOfMemory);
 }
 
 async fn wrong_key(rdma: &Rdma) {
-    let (near, far) = (Rings::new(1), Rings::new(2));
-    let mut pair = connect(rdma, 7003, &near, &far).await;
+    let (local, remote) = (Rings::new(1), Rings::new(2));
+    let mut pair = connect(rdma, 7003, &local, &remote).await;
     let other = connect(rdma, 7004, &Rings::new(3), &Rings::new(4)).await;
     // The key of another connection of the same two programs opens nothing here.
-    near.fill_send(0, &[0xff; 16]);
+    local.fill_send(0, &[0xff; 16]);
     let op = Op::Write {
-        from: Source::Ring([(near.send_address(), 16), (0, 0)]),
-        to: other.far_keys.table_address,
-        rkey: other.far_keys.table_rkey,
+        from: Source::Ring([(local.send_address(), 16), (0, 0)]),
+        to: other.remote_keys.table_address,
+        rkey: other.remote_keys.table_rkey,
         immediate: None,
     };
-    pair.near.post(&WorkRequest { id: 1, op }).unwrap();
-    match pair.near_next().await {
-        // iWARP's completion says only that the bytes are with TCP.
+    pair.local.post(&WorkRequest { id: 1, op }).unwrap();
+    match pair.local_next().await {
+        // iWARP's completion means only that TCP has the bytes.
         Completion::Sent { id: 1, status } => {
-            assert!(pair.iwarp || status == Status::RemoteRefused, "{status:?}")
+            assert!(pair.iwarp || status == CompletionStatus::RemoteRefused, "{status:?}")
         }
         unexpected => panic!("{unexpected:?}"),
     }
     // And the queue pair is in error: its receives come back.
-    assert_eq!(pair.near_next().await, Completion::Flushed);
-    assert_eq!(other.far.table().take(0), None);
+    assert_eq!(pair.local_next().await, Completion::Flushed);
+    assert_eq!(other.remote.table().take(0), None);
 }
 
 async fn refusals(rdma: &Rdma) {
     let rings = Rings::new(1);
     // Nobody listens.
-    let mut link = rdma.resolve(address(7010), None).await.unwrap();
-    link.prepare(&rings.memory(), DEPTH).unwrap();
-    let error = link.connect(b"").await.err().expect("refused");
+    let mut handshake = rdma.resolve(address(7010), None).await.unwrap();
+    handshake.prepare(&rings.memory(), DEPTH).unwrap();
+    let error = handshake.connect(b"").await.err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 
-    // The server says no.
+    // The server rejects.
     let mut listening = listener(rdma, 7011);
-    let mut link = rdma.resolve(address(7011), None).await.unwrap();
-    assert_eq!(link.peer(), address(7011));
-    link.prepare(&rings.memory(), DEPTH).unwrap();
+    let mut handshake = rdma.resolve(address(7011), None).await.unwrap();
+    assert_eq!(handshake.peer(), address(7011));
+    handshake.prepare(&rings.memory(), DEPTH).unwrap();
     let refuse = async {
-        next_request(&mut *listening).await.link.reject();
+        next_request(&mut *listening).await.handshake.reject();
     };
-    let (outcome, ()) = tokio::join!(link.connect(b"let me in"), refuse);
+    let (outcome, ()) = tokio::join!(handshake.connect(b"let me in"), refuse);
     assert_eq!(outcome.err().expect("refused").kind(), ErrorKind::ConnectionRefused);
 
     // A number that is taken, and an address that is not ours.
@@ -192,26 +192,26 @@ async fn refusals(rdma: &Rdma) {
 async fn gone_client(rdma: &Rdma) {
     let mut listening = listener(rdma, 7020);
     let rings = Rings::new(1);
-    let mut link = rdma.resolve(address(7020), None).await.unwrap();
-    link.prepare(&rings.memory(), DEPTH).unwrap();
-    let iwarp = link.device().iwarp;
+    let mut handshake = rdma.resolve(address(7020), None).await.unwrap();
+    handshake.prepare(&rings.memory(), DEPTH).unwrap();
+    let iwarp = handshake.device().iwarp;
     // Asks, and gives up before the answer.
-    let asked = tokio::time::timeout(Duration::from_millis(300), link.connect(b"first")).await;
+    let asked = tokio::time::timeout(Duration::from_millis(300), handshake.connect(b"first")).await;
     assert!(asked.is_err());
     settled_but(rdma, 1).await;
-    let mut link = rdma.resolve(address(7020), None).await.unwrap();
-    link.prepare(&rings.memory(), DEPTH).unwrap();
+    let mut handshake = rdma.resolve(address(7020), None).await.unwrap();
+    handshake.prepare(&rings.memory(), DEPTH).unwrap();
     let refuse = async {
         let mut request = next_request(&mut *listening).await;
         if iwarp && request.private_data.starts_with(b"first") {
-            // Its kernel part tells only when the request is accepted.
-            request.link.prepare(&rings.memory(), DEPTH).unwrap();
-            assert!(request.link.accept(b"").await.is_err());
+            // Its kernel part reports only when the request is accepted.
+            request.handshake.prepare(&rings.memory(), DEPTH).unwrap();
+            assert!(request.handshake.accept(b"").await.is_err());
             request = next_request(&mut *listening).await;
         }
         assert!(request.private_data.starts_with(b"second"), "{:?}", request.private_data);
     };
-    let (outcome, ()) = tokio::join!(link.connect(b"second"), refuse);
+    let (outcome, ()) = tokio::join!(handshake.connect(b"second"), refuse);
     assert_eq!(outcome.err().expect("refused").kind(), ErrorKind::ConnectionRefused);
     drop(listening);
     settled(rdma).await;
@@ -226,15 +226,15 @@ async fn settled_but(rdma: &Rdma, identifiers: usize) {
 }
 
 async fn many_connections(rdma: &Rdma) {
-    let (near, far) = (Rings::new(5), Rings::new(6));
-    drop(connect(rdma, 7030, &near, &far).await);
+    let (local, remote) = (Rings::new(5), Rings::new(6));
+    drop(connect(rdma, 7030, &local, &remote).await);
     let before = settled(rdma).await;
     let start = Instant::now();
     let count = 200;
     for _ in 0..count {
-        let mut pair = connect(rdma, 7030, &near, &far).await;
+        let mut pair = connect(rdma, 7030, &local, &remote).await;
         pair.write(1, Source::Nothing, 0, 0, 77).await;
-        assert_eq!(pair.near_next().await, Completion::Sent { id: 1, status: Status::Success });
+        assert_eq!(pair.local_next().await, Completion::Sent { id: 1, status: CompletionStatus::Success });
         pair.expect_message(77, 0).await;
         drop(pair);
         settled(rdma).await;
@@ -244,19 +244,19 @@ async fn many_connections(rdma: &Rdma) {
 }
 
 async fn cut_anew(rdma: &Rdma) {
-    let (near, far) = (Rings::new(10), Rings::new(11));
-    drop(connect(rdma, 7035, &near, &far).await);
+    let (local, remote) = (Rings::new(10), Rings::new(11));
+    drop(connect(rdma, 7035, &local, &remote).await);
     let before = settled(rdma).await;
     // The same memory in other rings: what was registered for the old ones goes.
-    let (near, far) = (near.halved(), far.halved());
-    drop(connect(rdma, 7035, &near, &far).await);
+    let (local, remote) = (local.halved(), remote.halved());
+    drop(connect(rdma, 7035, &local, &remote).await);
     assert_eq!(settled(rdma).await, before);
 }
 
 async fn forgetting(rdma: &Rdma) {
-    let (near, far) = (Rings::new(7), Rings::new(8));
+    let (local, remote) = (Rings::new(7), Rings::new(8));
     let before = settled(rdma).await.memory_regions;
-    let pair = connect(rdma, 7040, &near, &far).await;
+    let pair = connect(rdma, 7040, &local, &remote).await;
     let each = (rdma.usage().memory_regions - before) / 2;
     assert!(each >= 3, "{each}");
     rdma.forget(8);
@@ -266,7 +266,7 @@ async fn forgetting(rdma: &Rdma) {
     rdma.forget(7);
     assert_eq!(rdma.usage().memory_regions, before);
     // Memory that nobody else holds is free now.
-    assert_eq!(near.holders(), 1);
+    assert_eq!(local.holders(), 1);
 }
 
 /// Registers with a low limit, and again with the old one.
@@ -283,17 +283,17 @@ fn locked_memory() {
     run(async {
         let rings = Rings::new(9);
         let _listening = listener(&rdma, 7050);
-        let mut link = rdma.resolve(address(7050), None).await.unwrap();
+        let mut handshake = rdma.resolve(address(7050), None).await.unwrap();
         let old = getrlimit(Resource::Memlock);
         setrlimit(Resource::Memlock, Rlimit { current: Some(4096), ..old }).unwrap();
-        let result = link.prepare(&rings.memory(), DEPTH);
+        let result = handshake.prepare(&rings.memory(), DEPTH);
         setrlimit(Resource::Memlock, old).unwrap();
         let error = result.unwrap_err();
         println!("locked memory: {error}");
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().contains("4096 bytes") && error.to_string().contains("ulimit -l"));
-        // The link is still good for another try.
-        link.prepare(&rings.memory(), DEPTH).unwrap();
+        // The handshake is still good for another try.
+        handshake.prepare(&rings.memory(), DEPTH).unwrap();
     });
 }
 

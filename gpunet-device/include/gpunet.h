@@ -8,20 +8,19 @@
  * `ptxas -maxrregcount=64` (or CU_JIT_MAX_REGISTERS).
  *
  * Who calls: every function without a suffix is called by ALL threads of a thread block, at the same
- * point and with the same arguments, and gives all of them the same result. What such a call writes
- * (data, addresses, option values) must be in shared or global memory: a local variable is each
- * thread's own, and one thread writes. `_warp`: all threads of a warp. `_thread` and `single_thread_`: any one thread.
- * What the calling threads wrote before a call is seen by it; what a call wrote is seen by all of
- * them after it.
+ * point and with the same arguments, and returns the same result to all of them. What such a call writes
+ * (data, addresses, option values) must be in shared or global memory: a local variable belongs to one
+ * thread, and one thread writes. `_warp`: all threads of a warp. `_thread` and `single_thread_`: any one thread.
+ * A call sees what the calling threads wrote before it; all of them see what the call wrote after it.
  *
- * What is returned: 0 or a count or a socket; a failure is a negative Linux errno (-EAGAIN, ...).
- * A socket is a positive int, good on its device until it is closed, in later launches too. What a launch
- * leaves open, the host keeps or closes when it finishes the launch. A closed socket is -EBADF.
- * -EALREADY: another block or warp is sending (or receiving) on that socket at this moment, or binding
- * or connecting it.
+ * Result: 0, a count or a socket; a failure is a negative Linux errno (-EAGAIN, ...).
+ * A socket is a positive int, valid on its device until it is closed, in later launches too. The host keeps
+ * or closes what a launch leaves open when it finishes the launch. A closed socket is -EBADF.
+ * -EALREADY: another block or warp is sending (or receiving) on that socket now, or binding or
+ * connecting it.
  * -EMFILE: all socket slots are in use. -ENFILE: the proxy has no file descriptor left.
  * -ENETDOWN: no attachment is bound to the module, or the proxy has stopped or gave no sign of life while
- * the call waited. If the proxy goes on, the call can be made again.
+ * the call waited. If the proxy resumes, the call can be repeated.
  */
 #ifndef GPUNET_H
 #define GPUNET_H
@@ -110,7 +109,7 @@ enum {
 #define gpunet_htons(x) ((unsigned short)((((x) & 0xff) << 8) | (((x) >> 8) & 0xff)))
 #define gpunet_htonl(x) __byte_perm((unsigned int)(x), 0, 0x0123)
 
-/* What stands between the two is done by one thread of the block while the others wait. */
+/* One thread of the block runs the code between the two while the others wait. */
 #define BEGIN_SINGLE_THREAD_PART                                                                               \
     do {                                                                                                       \
         __syncthreads();                                                                                       \
@@ -151,7 +150,7 @@ __device__ int single_thread_gclose(int socket);
 /* Bytes. A send may take fewer than given (at least one): it returns once they are in the ring, not
  * once they are delivered. A receive returns what is there (at least one), and 0 at the end of the
  * stream. `_nb` and MSG_DONTWAIT: -EAGAIN instead of waiting. MSG_WAITALL: all of it, in both
- * directions. MSG_PEEK: what is received stays; the call shows all that has come, as far as asked for. */
+ * directions. MSG_PEEK: the received bytes stay; the call returns all that has come, up to the length. */
 __device__ long long gsend(int socket, const void *data, unsigned long long len, int flags = 0);
 __device__ long long gsend_nb(int socket, const void *data, unsigned long long len, int flags = 0);
 __device__ long long gsend_warp(int socket, const void *data, unsigned long long len, int flags = 0);
@@ -162,7 +161,7 @@ __device__ long long grecv_warp(int socket, void *data, unsigned long long len, 
 __device__ long long grecv_thread(int socket, void *data, unsigned long long len, int flags = 0);
 
 /* Waits for one of many sockets, listeners too; returns how many are ready. The timeout is in
- * NANOseconds; negative: none; 0: only look. Before it waits, it tells the senders what was received. */
+ * NANOseconds; negative: none; 0: do not wait. Before it waits, it announces to the senders what was received. */
 __device__ int gpoll(struct pollfd *fds, unsigned long long count, long long timeout_ns);
 
 __device__ int ggetsockname(int socket, struct sockaddr *addr, socklen_t *len);

@@ -2,8 +2,20 @@
 
 /// A run of bytes in the device's memory, shared by all lanes of a group.
 ///
-/// A `&mut [u8]` cannot be what many lanes hold at a time, so socket calls take this: a raw address
-/// and a length, `Copy`, fit for kernel parameters. Who makes one vouches for the memory once.
+/// Many lanes cannot hold one `&mut [u8]`, so socket calls take this: a raw address and a length, `Copy`,
+/// fit for kernel parameters. The unsafe constructor vouches for the memory once.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::Buffer;
+///
+/// let mut bytes = [0u8; 64];
+/// // SAFETY: `bytes` outlives the buffer, which alone uses it.
+/// let buffer = unsafe { Buffer::from_raw_parts(bytes.as_mut_ptr(), bytes.len()) };
+/// let (header, body) = (buffer.first(8), buffer.skip(8));
+/// assert_eq!((header.len(), body.len()), (8, 56));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Buffer {
@@ -11,7 +23,7 @@ pub struct Buffer {
     len: usize,
 }
 
-// SAFETY: an address and a length; `from_raw_parts`' contract speaks of all lanes and threads.
+// SAFETY: an address and a length; `from_raw_parts`' contract covers all lanes and threads.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -23,6 +35,16 @@ impl Buffer {
     /// The bytes stay mapped in the device's address space while any copy of the value is used.
     /// While one group receives into them nobody else uses them; while groups send them nobody
     /// writes them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::Buffer;
+    /// # fn example(block: u32, memory: *mut u8) -> Buffer {
+    /// // SAFETY: the host allocated 4 KiB for each block, and blocks use only their own.
+    /// let buffer = unsafe { Buffer::from_raw_parts(memory.wrapping_add(block as usize * 4096), 4096) };
+    /// # buffer }
+    /// ```
     #[must_use]
     #[inline(always)]
     pub const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
@@ -43,7 +65,7 @@ impl Buffer {
         self.len
     }
 
-    /// Says whether there are no bytes.
+    /// Returns whether there are no bytes.
     #[must_use]
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
@@ -51,6 +73,16 @@ impl Buffer {
     }
 
     /// The first `len` bytes, or all if there are fewer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut bytes = [0u8; 10];
+    /// # // SAFETY: `bytes` outlives the buffer.
+    /// # let buffer = unsafe { gpunet_device::Buffer::from_raw_parts(bytes.as_mut_ptr(), bytes.len()) };
+    /// assert_eq!(buffer.first(4).len(), 4);
+    /// assert_eq!(buffer.first(99).len(), 10);
+    /// ```
     #[must_use]
     #[inline(always)]
     pub const fn first(self, len: usize) -> Self {
@@ -58,6 +90,16 @@ impl Buffer {
     }
 
     /// What follows the first `len` bytes; empty if there are no more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut bytes = [0u8; 10];
+    /// # // SAFETY: `bytes` outlives the buffer.
+    /// # let buffer = unsafe { gpunet_device::Buffer::from_raw_parts(bytes.as_mut_ptr(), bytes.len()) };
+    /// assert_eq!(buffer.skip(4).as_ptr(), buffer.as_ptr().wrapping_add(4));
+    /// assert!(buffer.skip(99).is_empty());
+    /// ```
     #[must_use]
     #[inline(always)]
     pub const fn skip(self, len: usize) -> Self {
@@ -66,6 +108,16 @@ impl Buffer {
     }
 
     /// `len` bytes from `start`, cut to what is there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut bytes = [0u8; 10];
+    /// # // SAFETY: `bytes` outlives the buffer.
+    /// # let buffer = unsafe { gpunet_device::Buffer::from_raw_parts(bytes.as_mut_ptr(), bytes.len()) };
+    /// assert_eq!(buffer.slice(2, 3).len(), 3);
+    /// assert_eq!(buffer.slice(8, 3).len(), 2);
+    /// ```
     #[must_use]
     #[inline(always)]
     pub const fn slice(self, start: usize, len: usize) -> Self {
@@ -74,6 +126,17 @@ impl Buffer {
 }
 
 /// Bytes to send: a [`Buffer`], or bytes that never change.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+/// stream.send_all(g, b"HTTP/1.1 200 OK\r\n\r\n")?; // bytes of the program
+/// stream.send_all(g, buffer)?; // memory of the group
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     pub(crate) ptr: *const u8,

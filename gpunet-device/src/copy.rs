@@ -12,24 +12,19 @@ mod edges;
 
 use crate::Group;
 use crate::platform;
-use chunks::{Aligned, Shifted, copy_rows, copy_tiles};
+use chunks::{Aligned, CHUNK, Shifted, WARP, copy_rows, copy_tiles};
 use gpunet_abi::RingSpan;
 
 /// Loads a lane has under way before it stores. On an H200 eight fill PCIe from one block in the
 /// write direction, and the read direction gains up to sixteen (measured: docs/performance.md).
 pub const IN_FLIGHT: usize = 8;
 /// The same in groups of at most [`FEW_LANES`]. From pinned memory to an H200, 256 lanes move 39 GB/s
-/// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much on its way at a time) and
+/// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much in flight) and
 /// 44 with eight; and a thread of a still larger block has no registers for sixteen.
 pub const IN_FLIGHT_OF_FEW: usize = 16;
 /// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads. The
 /// second one mostly finds what the first has fetched, so twice as many lanes are few there.
 pub const FEW_LANES: usize = 256;
-
-/// Bytes of a chunk.
-const CHUNK: usize = 16;
-/// Lanes of a warp.
-const WARP: usize = 32;
 
 /// Copies `len` bytes from `src` to `dst` by lane `lane` of `lanes`; all lanes together copy all.
 ///
@@ -39,6 +34,18 @@ const WARP: usize = 32;
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else writes
 /// either meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, copy::copy};
+/// # fn example<G: Group>(g: &G, net: Net, from: Buffer, to: Buffer) -> Result<()> {
+/// // SAFETY: the caller's buffers; they do not overlap, and only this group uses them.
+/// unsafe { copy(g.rank(), g.size(), to.as_ptr(), from.as_ptr(), from.len()) };
+/// g.sync(); // every lane sees the copy
+/// # Ok(())
+/// # }
+/// ```
 #[inline(never)]
 pub unsafe fn copy(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's contract.
@@ -199,7 +206,7 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
             }
             return;
         }
-        // Few lanes want more on its way at a time than fits beside a kernel's own registers.
+        // Few lanes want more in flight than fits beside a kernel's own registers.
         let many = lanes as usize > FEW_LANES || len < row * IN_FLIGHT_OF_FEW;
         if len < row * IN_FLIGHT || many && (lanes as usize).is_multiple_of(WARP) {
             // SAFETY: the caller's contract; both are aligned, `len` is a number of chunks, and what is less than a
@@ -216,13 +223,26 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
 ///
 /// # Safety
 /// `src` is readable for `span.len()` bytes, and the span is the caller's to write (reserved).
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream, copy::copy_into_ring};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, record: Buffer) -> Result<()> {
+/// let span = stream.reserve(g, record.len())?;
+/// // SAFETY: the span is reserved, and at most as long as `record`.
+/// unsafe { copy_into_ring(g, span, record.as_ptr()) };
+/// stream.commit(g, span.len());
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 pub unsafe fn copy_into_ring<G: Group>(g: &G, span: RingSpan, src: *const u8) {
     // SAFETY: the caller's contract.
     unsafe { copy_into_ring_by(g.rank(), g.size(), span, src) };
 }
 
-/// As [`copy_into_ring`], by lane `lane` of `lanes`; others than those do nothing.
+/// As [`copy_into_ring`], by lane `lane` of `lanes`; other lanes do nothing.
 ///
 /// # Safety
 /// As [`copy_into_ring`].
@@ -244,6 +264,19 @@ pub(crate) unsafe fn copy_into_ring_by(lane: u32, lanes: u32, span: RingSpan, sr
 ///
 /// # Safety
 /// `dst` is writable for `span.len()` bytes, and the span is the caller's to read (peeked).
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream, copy::copy_out_of_ring};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, record: Buffer) -> Result<()> {
+/// let span = stream.peek(g, record.len())?;
+/// // SAFETY: the span was peeked, and is at most as long as `record`.
+/// unsafe { copy_out_of_ring(g, record.as_ptr(), span) };
+/// stream.release(g, span.len());
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 pub unsafe fn copy_out_of_ring<G: Group>(g: &G, dst: *mut u8, span: RingSpan) {
     // SAFETY: the caller's contract.

@@ -2,14 +2,13 @@
 //! with them.
 
 pub mod deferred;
-pub mod give_way;
-mod panics;
+pub(crate) mod panics;
+pub mod spin_yield;
 pub mod watch;
 
 use crate::group::{Lanes, Solo};
 use crate::{Kernel, platform};
 pub use panics::BlockPanicked;
-pub(crate) use panics::follow as follow_panic;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -18,6 +17,23 @@ use std::thread::JoinHandle;
 const STACK: usize = 256 * 1024;
 
 /// A running launch.
+///
+/// # Examples
+///
+/// ```
+/// # #[derive(Clone, Copy)]
+/// # struct Nothing;
+/// # impl gpunet_device::Kernel for Nothing {
+/// #     const ENTRY: &'static str = "nothing";
+/// #     fn run<G: gpunet_device::Group>(self, _: &G) {}
+/// # }
+/// let launch = gpunet_device::cpu::launch(1, 1, Nothing)?;
+/// while !launch.is_finished() {
+///     std::thread::yield_now();
+/// }
+/// assert!(launch.panicked().is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Launch {
     threads: Vec<JoinHandle<()>>,
@@ -55,6 +71,25 @@ impl Drop for Running {
 ///
 /// # Errors
 /// The operating system's, when it refuses a thread; blocks that were started run on.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Group, Kernel, cpu};
+///
+/// #[derive(Clone, Copy)]
+/// struct Count;
+/// impl Kernel for Count {
+///     const ENTRY: &'static str = "count";
+///     fn run<G: Group>(self, g: &G) {
+///         assert_eq!(g.sum(1), 4);
+///     }
+/// }
+///
+/// let launch = cpu::launch(2, 4, Count)?; // two blocks of four threads
+/// launch.wait().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn launch<K: Kernel>(blocks: u32, threads: u32, kernel: K) -> std::io::Result<Launch> {
     launch_with(blocks, threads, kernel, |_| {})
 }
@@ -64,6 +99,20 @@ pub fn launch<K: Kernel>(blocks: u32, threads: u32, kernel: K) -> std::io::Resul
 ///
 /// # Errors
 /// As [`launch`].
+///
+/// # Examples
+///
+/// ```
+/// # #[derive(Clone, Copy)]
+/// # struct Nothing;
+/// # impl gpunet_device::Kernel for Nothing {
+/// #     const ENTRY: &'static str = "nothing";
+/// #     fn run<G: gpunet_device::Group>(self, _: &G) {}
+/// # }
+/// let report = |panicked: &gpunet_device::cpu::BlockPanicked| eprintln!("{panicked}");
+/// gpunet_device::cpu::launch_with(1, 1, Nothing, report)?.wait().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn launch_with<K: Kernel>(
     blocks: u32,
     threads: u32,

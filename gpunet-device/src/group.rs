@@ -1,4 +1,4 @@
-//! Who makes a call together: a thread block, a warp, a thread.
+//! The threads that make a call together: a thread block, a warp, a thread.
 
 #[cfg(target_arch = "nvptx64")]
 pub mod nvptx;
@@ -12,8 +12,8 @@ pub mod solo;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {lanes::Lanes, solo::Solo};
 
-/// A lane of a group: what a call asks for again and again, once. A kernel's group may lie in memory, from where its
-/// answers are loaded again after each barrier.
+/// A lane's rank and its group's size, asked for once per call: a kernel's group may lie in memory, from where they
+/// would be loaded again after each barrier.
 #[derive(Clone, Copy, Debug)]
 #[doc(hidden)]
 pub struct Lane {
@@ -66,6 +66,19 @@ impl Lane {
 /// Every socket call is group-collective: all lanes call it, in the same order, with the same
 /// arguments, and all get the same result. So are [`Group::sync`], [`Group::broadcast`] and
 /// [`Group::sum`].
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::Group;
+///
+/// /// Adds numbers up, each lane its share; all lanes get the total.
+/// fn total<G: Group>(g: &G, numbers: &[u32]) -> u32 {
+///     let (rank, lanes) = (g.rank() as usize, g.size() as usize);
+///     g.sum(numbers.iter().skip(rank).step_by(lanes).sum())
+/// }
+/// # assert_eq!(total(&gpunet_device::group::Solo::new(0, 1), &[1, 2, 3]), 6);
+/// ```
 pub trait Group {
     /// The warp this lane belongs to, as a group of its own.
     type Warp: Group;
@@ -83,6 +96,17 @@ pub trait Group {
     /// Waits for all lanes; what each wrote before is visible to all after.
     fn sync(&self);
     /// Gives every lane the value of lane 0. Also a [`Group::sync`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, next_ticket: fn() -> u64) -> Result<()> {
+    /// // The leader draws a ticket; all lanes learn it.
+    /// let ticket = g.broadcast(if g.is_leader() { next_ticket() } else { 0 });
+    /// # Ok(())
+    /// # }
+    /// ```
     fn broadcast(&self, value: u64) -> u64;
     /// Gives every lane the sum of all lanes' values. Also a [`Group::sync`].
     fn sum(&self, value: u32) -> u32;
@@ -106,6 +130,19 @@ pub trait Group {
         crate::platform::opaque(self.rank() == 0)
     }
     /// This lane's warp.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Result, SockAddr, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<()> {
+    /// // Each warp of the block has a connection of its own.
+    /// let warp = g.warp();
+    /// let stream = Stream::connect(&warp, net, addr)?;
+    /// stream.close(&warp)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     fn warp(&self) -> Self::Warp;
     /// This lane alone.
     fn thread(&self) -> Self::Thread;

@@ -1,18 +1,19 @@
-//! What both halves of a stream do: find their ring, and tell the other side.
+//! What both halves of a stream do: check their handle, find their ring, and wake the other side.
 
+use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
-use crate::slots::{self, Half};
-use crate::wait::{Deadline, WaitGuard};
+use crate::slots::{self, Caller, Half};
+use crate::timeout::Deadline;
 use crate::{Group, Net, platform, table};
 use core::mem::offset_of;
-use gpunet_abi::entry::{Direction, Entry, GroupId, lock};
+use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind, lock};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Error, Handle, Link, Result, Word};
 
 /// The ring's end that a direction in the table describes.
-pub(crate) fn ring_end(d: &Direction, link: Link) -> RingEnd {
+pub(crate) fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
     // SAFETY: addresses that `table::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =
@@ -20,13 +21,13 @@ pub(crate) fn ring_end(d: &Direction, link: Link) -> RingEnd {
     RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs, link }
 }
 
-/// A call that moves nothing still says whether the handle is dead.
+/// Checks the handle for a call that moves nothing.
 #[cold]
 pub(crate) fn check_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<usize> {
     by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).map(|_| 0)
 }
 
-/// Tells whoever advances the other side of a half that its word has changed. By one lane.
+/// Wakes whoever advances the other side of a half, after its word has changed. By one lane.
 #[inline(always)]
 pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
     if !platform::MAY_SLEEP {
@@ -39,19 +40,19 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
             Half::Recv => net.send_park(partner),
         });
         platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
-    } else if end.link.is_far() {
-        platform::wake(far_park(end.mine, half.other()));
-        platform::ring_bell(table::far(net, slot));
+    } else if end.link.is_remote() {
+        platform::wake(remote_park(end.mine, half.other()));
+        platform::ring_bell(table::remote_part(net, slot));
     } else {
         let (sleeping, doorbell) = net.data_thread(slot);
         platform::ring_doorbell(sleeping, doorbell);
     }
 }
 
-/// The flag of who waits for a word of a stream in an arena, for the half of theirs that polls it: in
-/// the line that the word lies in.
+/// The park flag of the waiter for a word of a stream in an arena, by the half that polls it: in the line
+/// that the word lies in.
 #[inline(always)]
-pub(crate) fn far_park(word: Word, half: Half) -> *mut u32 {
+pub(crate) fn remote_park(word: Word, half: Half) -> *mut u32 {
     let (word_at, flag_at) = match half {
         Half::Recv => (offset_of!(SocketLine, landed), offset_of!(SocketLine, recv_park)),
         Half::Send => (offset_of!(SocketLine, released), offset_of!(SocketLine, send_park)),
@@ -81,8 +82,8 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
     }
 }
 
-/// Says everywhere that this end gives a half up, because the other end wrote what cannot be. By one
-/// lane.
+/// Records and publishes that this end gives a half up, because the other end wrote an invalid word. By
+/// one lane.
 ///
 /// It finds the ring's end in the table: were it given the caller's by its address, each lane would keep the
 /// half in local memory and not in registers, for what never happens.
@@ -95,6 +96,34 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, se
     let end = ring_end(&direction, link);
     end.publish(word);
     notify(net, handle.slot(), end, half);
+}
+
+/// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the
+/// receiving one counts). Begins with a barrier.
+///
+/// # Errors
+/// BadHandle; NotConnected; NetworkDown, when there is no attachment.
+#[inline(always)]
+pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, half: Half) -> Result<()> {
+    g.sync();
+    // One lane decides for all: another group may be closing it just now.
+    by_leader(g, || use_stream(net, handle, half, Caller::of(g)))?;
+    Ok(())
+}
+
+/// The leader's part of [`check_stream`].
+#[inline(never)]
+fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
+    if !net.is_attached() {
+        return Err(Error::NetworkDown);
+    }
+    if slots::use_handle(net, handle)? != Kind::Stream {
+        return Err(Error::NotConnected);
+    }
+    if half == Half::Recv {
+        become_receiver(net, handle, caller.id(net))?;
+    }
+    Ok(0)
 }
 
 /// Makes a group the one that announces what is consumed of a stream, before it uses the receiving half
@@ -117,15 +146,15 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
         if guard.is_due() {
             guard.check()?;
         }
-        platform::breathe();
+        platform::back_off();
     }
     table::receiver(entry).set(group.0);
     slots::unlock(net, handle.slot(), Half::Recv);
     Ok(())
 }
 
-/// Announces what the calling group has consumed of a stream and not said yet. Whoever waits does it,
-/// by whatever call. By one lane, after a barrier of the group.
+/// Announces what the calling group has consumed of a stream and not announced yet, before it waits in
+/// whatever call. By one lane, after a barrier of the group.
 ///
 /// Of groups that share a stream only the one that received last announces, and under the lock, so the
 /// position never goes back.
@@ -145,8 +174,8 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     slots::unlock(net, handle.slot(), Half::Recv);
 }
 
-/// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes who waits
-/// for it. By one lane.
+/// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes its
+/// waiter. By one lane.
 #[inline(always)]
 pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);

@@ -14,6 +14,8 @@ pub mod references;
 /// pointers, and `#[repr(C)]` structures of these, without padding. No references: what a `&T` points to lies in the
 /// host's memory, and the compiler expects that nobody changes it.
 ///
+/// # Examples
+///
 /// ```
 /// use gpunet_device::{Buffer, Group, Kernel, Listener, Net, SockAddr, kernel_entry};
 ///
@@ -58,12 +60,28 @@ pub trait Kernel: Copy + Send + 'static {
 /// `#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]`.
 ///
 /// # Compile-time errors
-/// - The name differs from [`Kernel::ENTRY`], by which the host looks for the entry.
+/// - The name differs from [`Kernel::ENTRY`], by which the host finds the entry.
 /// - A parameter is a reference, a function pointer or another value that cannot be zero, such as `NonNull`. A
 ///   reference that may be zero, such as `Option<&T>`, is found when the PTX is built.
 /// - There is padding between the parameters or behind the last one: bytes that nobody set would be copied to the
 ///   device. Padding inside a parameter is found when the PTX is built.
 /// - The structure, or that of a parameter, lacks `#[repr(C)]`.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Kernel, Net, kernel_entry};
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// pub struct Serve {
+///     pub net: Net,
+/// }
+/// # impl Kernel for Serve {
+/// #     const ENTRY: &'static str = "serve";
+/// #     fn run<G: Group>(self, _: &G) {}
+/// # }
+/// kernel_entry!(serve_entry, "serve", Serve);
+/// ```
 #[macro_export]
 macro_rules! kernel_entry {
     ($function:ident, $name:literal, $kernel:ty) => {

@@ -9,7 +9,7 @@
 //! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`] |
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
-//! | below | `half` (what sending and receiving share), `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (waits that end), `platform` (what differs between GPU and CPU), `panic` (what a GPU's panic tells) |
+//! | below | `half` (what sending and receiving share), `close`, `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (for the other end's word), `guard` and `timeout` (what ends a wait), `platform` (what differs between GPU and CPU), `panic` (the record of a GPU's panic) |
 //! | C | `capi`: the GPUnet-named functions, exported from the PTX (feature `capi`) |
 //!
 //! Data never passes through a control request: a send is a copy and one published word, a receive
@@ -20,10 +20,12 @@
 pub mod buffer;
 #[cfg(all(target_arch = "nvptx64", feature = "capi"))]
 mod capi;
+mod close;
 pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
 pub mod group;
+mod guard;
 mod half;
 pub mod kernel;
 pub mod listener;
@@ -41,6 +43,7 @@ pub mod send;
 mod slots;
 pub mod stream;
 mod table;
+mod timeout;
 mod wait;
 
 pub use buffer::{Buffer, Source};
@@ -57,6 +60,14 @@ pub use send::SendHalf;
 pub use stream::{Shutdown, Stream};
 
 /// Nanoseconds of the device's monotonic clock, for measuring within one device.
+///
+/// # Examples
+///
+/// ```
+/// let start = gpunet_device::now_ns();
+/// let elapsed_ns = gpunet_device::now_ns() - start;
+/// # let _ = elapsed_ns;
+/// ```
 #[inline(always)]
 #[must_use]
 pub fn now_ns() -> u64 {

@@ -1,19 +1,35 @@
 //! Listeners: bind, accept, close.
 
+use crate::close::close;
 use crate::outcome::by_leader;
-use crate::stream::{Stream, close};
-use crate::wait::Timeout;
+use crate::stream::Stream;
+use crate::timeout::Timeout;
 use crate::{Group, Net, request, slots, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 
-/// How many connections may wait when nothing else is said.
+/// How many connections may wait in a listener's backlog by default.
 pub const DEFAULT_BACKLOG: u32 = 128;
 
 /// A listening socket, shared by any number of groups of one device.
 ///
-/// It is served by whoever accepts, in order. Dropping one does nothing; see [`Listener::close`].
+/// Connections go to the groups that accept, in order. Dropping one does nothing; see [`Listener::close`].
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Listener, Net, Result, SockAddr};
+/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+/// let listener = Listener::bind(g, net, SockAddr::v4([0, 0, 0, 0], 7777))?;
+/// while let Ok(mut stream) = listener.accept(g) {
+///     stream.send_all(g, b"hello\n")?;
+///     stream.close(g)?;
+/// }
+/// listener.close(g)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
     net: Net,
@@ -29,6 +45,18 @@ impl Listener {
     /// # Errors
     /// AddressInUse, AddressNotAvailable, AccessDenied, TooManySockets, TooManyFiles, NoBuffers (rings that can
     /// never be had), Canceled, NetworkDown, or another errno of bind(2) and listen(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Listener, Net, Result, SockAddr};
+    /// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+    /// let listener = Listener::bind(g, net, SockAddr::v4([127, 0, 0, 1], 0))?;
+    /// let port = listener.local_addr().port; // the port that was free
+    /// # let _ = port;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bind<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<Self> {
         Self::bind_with(g, net, addr, Options::DEFAULT, DEFAULT_BACKLOG)
     }
@@ -37,6 +65,19 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::bind`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Listener, Net, Options, Result, SockAddr};
+    /// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+    /// // Streams with rings of 1 MiB, and a long queue.
+    /// let options = Options::DEFAULT.with_rings(1 << 20, 1 << 20);
+    /// let listener = Listener::bind_with(g, net, SockAddr::v6([0; 16], 7777), options, 1024)?;
+    /// # listener.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(never)]
     pub fn bind_with<G: Group>(
         g: &G,
@@ -46,7 +87,7 @@ impl Listener {
         backlog: u32,
     ) -> Result<Self> {
         let raw = by_leader(g, || {
-            // As connect; the receive timeout is accept's, and says nothing of how soon a busy proxy answers.
+            // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
             let timeout = Timeout::ns(options.send_timeout_ns);
             let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
                 let mut request = request::new(net, Op::Bind, handle);
@@ -71,6 +112,19 @@ impl Listener {
     ///
     /// # Errors
     /// BadHandle when it is stale; InvalidArgument when it does not listen.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Handle, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, raw: i32) -> Result<()> {
+    /// // One block listened and left `raw`, the handle's number, in memory.
+    /// let handle = Handle::from_raw(raw).ok_or(Error::BadHandle)?;
+    /// let stream = Listener::from_handle(g, net, handle)?.accept(g)?;
+    /// # stream.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         g.sync();
         // One lane decides for all: another group may be closing it just now.
@@ -81,7 +135,7 @@ impl Listener {
         Ok(Self { net, handle })
     }
 
-    /// Accepts a connection, waiting for one (as long as the receive timeout says).
+    /// Accepts a connection, waiting for one (up to the receive timeout).
     ///
     /// Where ring memory, descriptors or memory of the system are short, the connection stays in the
     /// backlog and the call waits for them, too; the proxy's log names the limit.
@@ -93,6 +147,18 @@ impl Listener {
     /// BadHandle when the listener was closed; TooManySockets (EMFILE) when no socket slot is free; TimedOut;
     /// WouldBlock; Canceled; NetworkDown. Of a call that does not wait also NoBuffers and TooManyFiles
     /// (ENFILE): what is short.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener, buffer: Buffer) -> Result<()> {
+    /// let mut stream = listener.accept(g)?;
+    /// let n = stream.recv(g, buffer)?;
+    /// # let _ = n;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
         let options = table::options(self.net, self.handle);
         self.accept_with(g, Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
@@ -102,6 +168,20 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::accept`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
+    /// match listener.accept_timeout(g, 5_000_000_000) {
+    ///     Ok(stream) => stream.close(g)?,
+    ///     Err(Error::TimedOut) => {} // nobody came for 5 s
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn accept_timeout<G: Group>(&self, g: &G, timeout_ns: u64) -> Result<Stream> {
         self.accept_with(g, Timeout::ns(timeout_ns))
     }
@@ -110,6 +190,20 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::accept`]; WouldBlock when no connection waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
+    /// match listener.try_accept(g) {
+    ///     Ok(stream) => stream.close(g)?,
+    ///     Err(Error::WouldBlock) => {} // do other work first
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_accept<G: Group>(&self, g: &G) -> Result<Stream> {
         self.accept_with(g, Timeout::NON_BLOCKING)
     }
@@ -127,7 +221,7 @@ impl Listener {
             if slots::kind_of(net, listener)? != Kind::Listener {
                 return Err(Error::InvalidArgument);
             }
-            // No request just to hear that nobody is there.
+            // No request just to learn that no connection waits.
             if timeout == Timeout::NON_BLOCKING && net.ready(listener.slot()).observe() == 0 {
                 return Err(Error::WouldBlock);
             }
@@ -143,7 +237,7 @@ impl Listener {
         })
     }
 
-    /// The address it listens at, with the port that was got.
+    /// The address it listens at, with the port that was assigned.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
         table::local(self.net, self.handle)
@@ -162,6 +256,19 @@ impl Listener {
     ///
     /// # Errors
     /// BadHandle when it is closed already; NetworkDown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Listener, Net, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
+    /// // One block of the launch closes for all; accepts of the others return BadHandle.
+    /// if g.index() == 0 {
+    ///     listener.close(g)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(never)]
     pub fn close<G: Group>(self, g: &G) -> Result<()> {
         g.sync();

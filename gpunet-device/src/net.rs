@@ -1,20 +1,33 @@
 //! The kernel's way to its sockets, and every address derived from it.
 
 use core::mem::offset_of;
-use gpunet_abi::arena::Region;
 use gpunet_abi::claim::Posted;
 use gpunet_abi::context::Context;
 use gpunet_abi::control::ControlSlot;
 use gpunet_abi::entry::{Entry, OwnWords};
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
-use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 #[cfg(not(target_arch = "nvptx64"))]
-use gpunet_abi::place::{FIRST_ARENA, REGIONS};
+use gpunet_abi::region::{FIRST_ARENA, REGIONS};
 use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// What a kernel is handed to use sockets: the address of its launch's [`Context`].
 ///
 /// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Buffer, Net};
+///
+/// /// A kernel's parameters.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// pub struct Parameters {
+///     pub net: Net,
+///     pub buffer: Buffer,
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Net(u64);
@@ -25,6 +38,14 @@ impl Net {
     /// # Safety
     /// A [`Context`] lies at `address`, and it and the regions it names stay mapped while any
     /// socket call uses this value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// // SAFETY: 0 stands for no context.
+    /// let net = unsafe { gpunet_device::Net::from_raw(0) };
+    /// assert!(!net.is_attached());
+    /// ```
     #[must_use]
     #[inline(always)]
     pub const unsafe fn from_raw(address: u64) -> Self {
@@ -38,7 +59,7 @@ impl Net {
         self.0
     }
 
-    /// Says whether an attachment of this version stands behind the handle.
+    /// Returns whether an attachment of this version stands behind the handle.
     #[must_use]
     #[inline(always)]
     pub fn is_attached(self) -> bool {
@@ -72,7 +93,7 @@ impl Net {
 
     /// The address of `len` bytes at `place`; `None` unless they lie inside the region.
     #[inline(always)]
-    pub(crate) fn resolve(self, place: Place, len: u64) -> Option<u64> {
+    pub(crate) fn resolve(self, place: RegionOffset, len: u64) -> Option<u64> {
         let context = self.context();
         let (base, size) = match place.region() {
             SHARED => (context.shared, context.shared_layout.len),
@@ -141,7 +162,7 @@ impl Net {
         self.shared_word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
     }
 
-    /// The status of a socket, unless the word speaks of another generation.
+    /// The status of a socket, unless the word belongs to another generation.
     #[inline(always)]
     pub(crate) fn status(self, slot: u32, generation: u32) -> Option<Status> {
         let word = self.shared_word(self.line(slot) + offset_of!(SocketLine, status) as u64);

@@ -1,4 +1,4 @@
-//! What a panic does on a GPU: it says where it is, and ends the kernel with a trap.
+//! What a panic does on a GPU: it records where it happened, and ends the kernel with a trap.
 
 use crate::Group;
 use crate::group::ThreadBlock;
@@ -7,27 +7,27 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::panic_record::{PANIC_TEXT, PanicRecord};
 
-/// Where a panic is told. The host sets it in each module that it loads; 0: nobody wants to know. Its name
+/// Where a panic is recorded. The host sets it in each module that it loads; 0: no record is wanted. Its name
 /// is [`gpunet_abi::panic_record::PANIC_SYMBOL`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_panic_record: u64 = 0;
 
-/// How far the telling is: one thread does it, and the others leave it the time.
-static TELLING: AtomicU32 = AtomicU32::new(NOBODY);
+/// How far the record is: one thread writes it, and the others leave it the time.
+static RECORDING: AtomicU32 = AtomicU32::new(NOBODY);
 const NOBODY: u32 = 0;
 const SOMEBODY: u32 = 1;
-const TOLD: u32 = 2;
+const DONE: u32 = 2;
 
-/// Looks at [`TELLING`] before a thread ends the grid under one that tells: far longer than that takes.
-const LOOKS: u32 = 100_000;
+/// Polls of [`RECORDING`] before a thread ends the grid under one that records: far longer than that takes.
+const POLLS: u32 = 100_000;
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     // SAFETY: the host writes the variable between launches only.
     let record = unsafe { (&raw const gpunet_panic_record).read_volatile() };
     if record != 0 {
-        tell_once(record as *mut PanicRecord, info);
+        record_once(record as *mut PanicRecord, info);
     }
     // SAFETY: `trap` aborts the grid; nothing runs after it.
     unsafe { asm!("trap;", options(noreturn, nostack)) }
@@ -35,24 +35,24 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 
 #[cold]
 #[inline(never)]
-fn tell_once(record: *mut PanicRecord, info: &PanicInfo<'_>) {
-    // Ordering: Relaxed; it only decides who tells.
-    if TELLING.compare_exchange(NOBODY, SOMEBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-        tell(record, info);
-        TELLING.store(TOLD, Ordering::Relaxed);
+fn record_once(record: *mut PanicRecord, info: &PanicInfo<'_>) {
+    // Ordering: Relaxed; it only decides who records.
+    if RECORDING.compare_exchange(NOBODY, SOMEBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        write_record(record, info);
+        RECORDING.store(DONE, Ordering::Relaxed);
     }
-    let mut looks = 0;
-    while TELLING.load(Ordering::Relaxed) != TOLD && looks < LOOKS {
-        looks += 1;
+    let mut polls = 0;
+    while RECORDING.load(Ordering::Relaxed) != DONE && polls < POLLS {
+        polls += 1;
     }
 }
 
-fn tell(record: *mut PanicRecord, info: &PanicInfo<'_>) {
+fn write_record(record: *mut PanicRecord, info: &PanicInfo<'_>) {
     let (file, line, column) = info.location().map_or(("", 0, 0), |at| (at.file(), at.line(), at.column()));
     let message = info.message().as_str().unwrap_or("");
     let block = ThreadBlock::current();
     // SAFETY: the host put the address of a record in pinned memory there, and reads it only once `told` is
-    // set; the thread that tells is the only one that writes.
+    // set; the recording thread is the only one that writes.
     unsafe {
         (&raw mut (*record).line).write_volatile(line);
         (&raw mut (*record).column).write_volatile(column);

@@ -7,10 +7,10 @@
 use core::mem::MaybeUninit;
 use gpunet_abi::Word;
 
-/// Says that a type is integers only, without padding, and that every bit pattern is a value.
+/// Types of integers only, without padding, of which every bit pattern is a value.
 ///
 /// # Safety
-/// Just that; and its size is a multiple of eight bytes.
+/// The type is such, and its size is a multiple of eight bytes.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: `repr(C)` integers and byte arrays; the sizes are pinned by const assertions in the ABI.
@@ -18,7 +18,7 @@ unsafe impl Plain for gpunet_abi::Options {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::SockAddr {}
 // SAFETY: as above.
-unsafe impl Plain for gpunet_abi::entry::Direction {}
+unsafe impl Plain for gpunet_abi::entry::HalfEntry {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::entry::Entry {}
 // SAFETY: as above.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn load<T: Plain>(from: *const T) -> T {
     unsafe { value.0.assume_init() }
 }
 
-/// Copies a value into memory that other threads may read once a later publish tells them.
+/// Copies a value into memory that other threads may read after a later publish.
 ///
 /// # Safety
 /// `to` is 8-byte aligned and writable, and nobody else writes it at this time.

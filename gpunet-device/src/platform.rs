@@ -1,6 +1,6 @@
 //! What differs between the GPU and the CPU: time, waiting, waking, vector accesses.
 //!
-//! Both files define the same functions, so nothing above asks which one it is.
+//! Both files define the same functions, so no caller asks which one it is.
 
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;

@@ -1,93 +1,18 @@
 //! Waiting for one of many sockets.
 
 mod readiness;
+mod set;
 
 use crate::group::Lane;
+use crate::guard::WaitGuard;
 use crate::half::announce_consumed;
 use crate::outcome::by_leader_once;
-use crate::wait::{Deadline, WaitGuard};
+use crate::timeout::Deadline;
 use crate::{Group, Net, platform, slots};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result};
 use readiness::examine;
-
-/// There is data, or a connection to accept, or the end of the stream.
-pub const POLLIN: i16 = 1;
-/// There is space to send.
-pub const POLLOUT: i16 = 4;
-/// The socket has failed.
-pub const POLLERR: i16 = 8;
-/// Both directions have ended.
-pub const POLLHUP: i16 = 16;
-/// The handle is stale.
-pub const POLLNVAL: i16 = 32;
-/// The peer will send no more.
-pub const POLLRDHUP: i16 = 0x2000;
-
-/// One socket to watch: Linux's `struct pollfd`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct PollFd {
-    /// A [`crate::Handle`] as C carries it; a negative one is passed over.
-    pub handle: i32,
-    /// What is asked for.
-    pub events: i16,
-    /// What was found.
-    pub revents: i16,
-}
-
-/// Sockets to watch, in memory that the whole group uses.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct PollSet {
-    ptr: *mut PollFd,
-    len: usize,
-}
-
-// SAFETY: an address and a length; `from_raw_parts`' contract speaks of all lanes.
-unsafe impl Send for PollSet {}
-
-impl PollSet {
-    /// Makes a set of the `len` entries at `ptr`.
-    ///
-    /// # Safety
-    /// The entries are aligned and mapped while the value is used, and only this group uses them.
-    #[must_use]
-    pub const unsafe fn from_raw_parts(ptr: *mut PollFd, len: usize) -> Self {
-        Self { ptr, len }
-    }
-
-    /// How many entries there are.
-    #[must_use]
-    pub const fn len(self) -> usize {
-        self.len
-    }
-
-    /// Returns whether there are none.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.len == 0
-    }
-
-    /// Entry `index`; an empty one past the end.
-    #[must_use]
-    pub fn get(self, index: usize) -> PollFd {
-        if index >= self.len {
-            return PollFd { handle: -1, events: 0, revents: 0 };
-        }
-        // SAFETY: inside the set (checked), by the constructor's contract.
-        unsafe { self.ptr.wrapping_add(index).read_volatile() }
-    }
-
-    /// Sets entry `index`; nothing past the end. One lane does it, and a sync follows before others
-    /// look.
-    pub fn set(self, index: usize, fd: PollFd) {
-        if index < self.len {
-            // SAFETY: inside the set (checked), by the constructor's contract.
-            unsafe { self.ptr.wrapping_add(index).write_volatile(fd) };
-        }
-    }
-}
+pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, PollSet};
 
 /// Waits until a socket of the set is ready; returns how many are.
 ///
@@ -95,36 +20,52 @@ impl PollSet {
 /// does before it waits. A handle that another group closes ends the wait: POLLNVAL.
 ///
 /// Only what was asked for, an error, a hang-up or a stale handle ends the wait. `timeout_ns` is in
-/// nanoseconds; negative: no limit; 0: only look. Each entry's `revents` says what was found.
+/// nanoseconds; negative: no limit; 0: do not wait. Each entry's `revents` receives what was found.
 ///
 /// # Cooperation
-/// All lanes call it with the same set; they share the work of looking.
+/// All lanes call it with the same set; they share the work of examining it.
 ///
 /// # Errors
 /// Canceled; NetworkDown. A timeout is `Ok(0)`.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Listener, Net, PollFd, PollSet, Result, poll, poll::POLLIN};
+/// # fn example<G: Group>(g: &G, net: Net, listener: Listener, set: PollSet) -> Result<()> {
+/// if g.is_leader() {
+///     set.set(0, PollFd { handle: listener.handle().raw(), events: POLLIN, revents: 0 });
+/// }
+/// g.sync();
+/// if poll(g, net, set, 1_000_000)? > 0 && set.get(0).revents & POLLIN != 0 {
+///     listener.accept(g)?.close(g)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<usize> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
     g.sync();
-    let mut rest = Rest::new(net, timeout_ns);
-    let result = wait(g, net, set, timeout_ns == 0, &mut rest);
+    let mut pause = PollWait::new(net, timeout_ns);
+    let result = wait(g, net, set, timeout_ns == 0, &mut pause);
     if g.is_leader() {
-        rest.end();
+        pause.end();
     }
     result
 }
 
-fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Rest) -> Result<usize> {
-    // Nothing was looked at yet: any epoch is a new one.
+fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut PollWait) -> Result<usize> {
+    // Nothing was examined yet: any epoch is new.
     let mut epoch = None;
     let mut direct = 0;
     let mut announced = false;
     let lane = Lane::of(g);
     loop {
-        // One word says whether any proxy-driven socket changed; it is read before the sockets are,
+        // One word changes whenever a proxy-driven socket does; it is read before the sockets are,
         // so a change during the scan leads to another. Sockets of direct streams have their words
-        // in this device's memory, where looking is cheap, and are read every time, as are the states
+        // in this device's memory, where a load is cheap, and are read every time, as are the states
         // of all handles.
         let now = g.broadcast_once::<0>(lane, if lane.is_leader() { net.epoch().observe() } else { 0 });
         let all = platform::MAY_SLEEP || epoch != Some(now);
@@ -141,8 +82,8 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, only_look: bool, rest: &mut Res
             announced = true;
             announce(g, net, set);
         }
-        // One lane rests for all, and tells them why it woke.
-        let woke = by_leader_once::<G, 1>(g, lane, || rest.take(now, direct > 0, only_look).map(|()| 0));
+        // One lane waits for all; its result is broadcast.
+        let woke = by_leader_once::<G, 1>(g, lane, || pause.until_due(now, direct > 0, no_wait).map(|()| 0));
         if let Err(error) = woke {
             g.sync();
             return if error == Error::TimedOut { Ok(0) } else { Err(error) };
@@ -194,33 +135,33 @@ fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
     }
 }
 
-/// How the leader passes the time between two scans.
-struct Rest {
+/// How the leader waits between two scans.
+struct PollWait {
     net: Net,
     guard: WaitGuard,
-    counted: platform::Counted,
-    /// What it was before the last scan, once this thread is counted.
-    moment: Option<platform::Moment>,
+    registration: platform::PollerRegistration,
+    /// The change counts before the last scan, once this thread is registered.
+    counts: Option<platform::ChangeCounts>,
 }
 
 /// Scans before a CPU poller goes to sleep.
 const SCANS_BEFORE_SLEEP: u32 = 4;
 
-impl Rest {
+impl PollWait {
     fn new(net: Net, timeout_ns: i64) -> Self {
         let deadline = if timeout_ns > 0 { Deadline::after(timeout_ns as u64) } else { Deadline::NEVER };
         let guard = WaitGuard::new(net, deadline);
-        Self { net, guard, counted: platform::Counted::new(net), moment: None }
+        Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None }
     }
 
-    /// Waits until another scan is worth it. `epoch` is what it was before the last scan, and
-    /// `direct` says that sockets are watched whose changes no epoch tells (to a GPU).
+    /// Waits until another scan is due. `epoch` is its value before the last scan; `direct`: sockets are
+    /// watched whose changes do not move the epoch (on a GPU).
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
-    fn take(&mut self, epoch: u64, direct: bool, only_look: bool) -> Result<()> {
-        if only_look {
-            // One who asks again and again must hear of cancel too.
+    fn until_due(&mut self, epoch: u64, direct: bool, no_wait: bool) -> Result<()> {
+        if no_wait {
+            // A caller that polls in a loop must learn of cancel too.
             return self.guard.check().and(Err(Error::TimedOut));
         }
         loop {
@@ -229,17 +170,17 @@ impl Rest {
                 self.guard.check()?;
             }
             if platform::MAY_SLEEP {
-                if let Some(moment) = &self.moment {
-                    // The scan that has just ended began after this thread counted itself in.
-                    moment.sleep(self.guard.remaining_ns());
+                if let Some(counts) = &self.counts {
+                    // The scan that has just ended began after this thread registered.
+                    counts.sleep(self.guard.remaining_ns());
                 } else if self.guard.rounds() <= SCANS_BEFORE_SLEEP {
                     return Ok(());
                 }
-                self.counted.enter();
-                self.moment = Some(platform::Moment::take(self.net));
+                self.registration.enter();
+                self.counts = Some(platform::ChangeCounts::load(self.net));
                 return Ok(());
             }
-            // No epoch tells that another group has closed a handle: the states are read now and then.
+            // The epoch does not move when another group closes a handle: the states are read now and then.
             if direct || due || self.net.epoch().observe() != epoch {
                 return Ok(());
             }
@@ -247,6 +188,6 @@ impl Rest {
     }
 
     fn end(&mut self) {
-        self.counted.leave();
+        self.registration.leave();
     }
 }

@@ -4,6 +4,25 @@
 //! tests run what the exported C functions ([`capi`](crate)) only wrap. A call by handle finds its
 //! stream in the device's table, takes the direction it uses (EALREADY if another group has it),
 //! and leaves the table as it found it.
+//!
+//! # Examples
+//!
+//! ```
+//! use gpunet_device::{Group, Net, Result, posix::{close::close, connect::connect_in, recv::recv}};
+//!
+//! /// Receives at most `len` bytes from a server; `addr` is a `struct sockaddr_in`, as C has it.
+//! ///
+//! /// # Safety
+//! /// `addr` is readable for 16 bytes and `data` writable for `len`.
+//! unsafe fn fetch<G: Group>(g: &G, net: Net, addr: *const u8, data: *mut u8, len: usize) -> Result<i64> {
+//!     // SAFETY: the caller's promise.
+//!     let socket = unsafe { connect_in(g, net, addr, 16) }? as i32;
+//!     // SAFETY: as above.
+//!     let received = unsafe { recv(g, net, socket, data, len, 0) };
+//!     close(g, net, socket)?;
+//!     received
+//! }
+//! ```
 
 pub mod accept;
 pub mod bind;
@@ -25,13 +44,22 @@ use gpunet_abi::{Error, Handle, Result};
 /// The handle that a C program passed.
 ///
 /// # Errors
-/// BadHandle for what can be none.
+/// BadHandle for an invalid number.
 #[inline(always)]
 pub(crate) fn handle(raw: i32) -> Result<Handle> {
     Handle::from_raw(raw).ok_or(Error::BadHandle)
 }
 
 /// What a C program gets: the value, or the negated errno.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Error, posix::returned};
+///
+/// assert_eq!(returned(Ok(5)), 5);
+/// assert_eq!(returned(Err(Error::WouldBlock)), -11); // -EAGAIN
+/// ```
 #[inline(always)]
 #[must_use]
 pub fn returned(result: Result<i64>) -> i64 {
@@ -41,7 +69,7 @@ pub fn returned(result: Result<i64>) -> i64 {
     }
 }
 
-/// Takes a slot's kind for granted, or says which errno Linux has for a call on such a socket.
+/// Returns `error` unless `ok`: the errno that Linux has for a call on such a socket.
 #[inline(always)]
 pub(crate) fn unless(ok: bool, error: Error) -> Result<()> {
     if ok { Ok(()) } else { Err(error) }

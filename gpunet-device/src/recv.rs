@@ -2,11 +2,11 @@
 
 use crate::copy::copy_out_of_ring_by;
 use crate::group::Lane;
-use crate::half::{self, check_handle, give_up, ring_end};
+use crate::half::{self, check_handle, check_stream, give_up, ring_end};
 use crate::outcome::by_leader;
 use crate::slots::Half;
-use crate::stream::check_stream;
-use crate::wait::{Timeout, await_word, awaited};
+use crate::timeout::Timeout;
+use crate::wait::{await_word, awaited};
 use crate::{Buffer, Group, Net, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
@@ -15,6 +15,18 @@ use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Error, Handle, Link, Result, RingSpan};
 
 /// The receiving half of a stream. One group uses it at a time.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream};
+/// # fn example<G: Group>(g: &G, net: Net, stream: Stream, buffer: Buffer) -> Result<()> {
+/// let (send, mut recv) = stream.split();
+/// while recv.recv(g, buffer)? > 0 {} // until the peer has sent all
+/// # let _ = send;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RecvHalf {
     pub(crate) net: Net,
@@ -41,7 +53,7 @@ impl RecvHalf {
     /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::direction_of(entry, Half::Recv);
+        let d = table::half_entry(entry, Half::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
@@ -57,6 +69,17 @@ impl RecvHalf {
     ///
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Handle, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, handle: Handle, buffer: Buffer) -> Result<()> {
+    /// let n = RecvHalf::from_handle(g, net, handle)?.recv(g, buffer)?;
+    /// # let _ = n;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Recv)?;
@@ -74,6 +97,22 @@ impl RecvHalf {
     /// # Errors
     /// ConnectionReset; TimedOut; WouldBlock; BadHandle; Canceled; NetworkDown; Protocol. What came before
     /// an error is received first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let mut total = 0;
+    /// loop {
+    ///     match recv.recv(g, buffer)? {
+    ///         0 => break, // the end of the stream
+    ///         n => total += n,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         self.recv_with(g, buffer, Timeout::SOCKET, false)
@@ -83,6 +122,21 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`]; WouldBlock when nothing has come.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// # let mut total = 0;
+    /// match recv.try_recv(g, buffer) {
+    ///     Ok(n) => total += n,
+    ///     Err(Error::WouldBlock) => {} // nothing has come yet
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         self.recv_with(g, buffer, Timeout::NON_BLOCKING, false)
@@ -92,6 +146,20 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let n = match recv.recv_timeout(g, buffer, 1_000_000) {
+    ///     Err(Error::TimedOut) => 0, // nothing came for 1 ms
+    ///     received => received?,
+    /// };
+    /// # let _ = n;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
         self.recv_with(g, buffer, Timeout::ns(timeout_ns), false)
@@ -102,6 +170,19 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`]; some bytes may have been received then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let header = buffer.first(16);
+    /// if recv.recv_exact(g, header)? < header.len() {
+    ///     return Err(Error::ConnectionReset); // the stream ended within a header
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         let timeout = Timeout::SOCKET_BLOCKING;
@@ -160,8 +241,8 @@ impl RecvHalf {
         self.ended().map(|()| false)
     }
 
-    /// Says how the stream has ended, when no byte is available: in good order (a shutdown of this half is
-    /// that, too), or by an error.
+    /// How the stream has ended, when no byte is available: in good order (also by a shutdown of this
+    /// half), or by an error.
     #[inline(always)]
     fn ended(&self) -> Result<()> {
         if self.consumer.failed() {
@@ -173,10 +254,10 @@ impl RecvHalf {
         }
     }
 
-    /// If some bytes are known but fewer than `len`, looks for more: before a peek, which would else show
-    /// the same as the last one. All lanes.
+    /// If some bytes are known but fewer than `len`, polls for more: before a peek, which would otherwise
+    /// show the same as the last one. All lanes.
     #[inline(always)]
-    pub(crate) fn look_for_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
+    pub(crate) fn poll_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
         let have = self.consumer.available();
         if have > 0 && have < len { self.refresh(g) } else { Ok(()) }
     }
@@ -222,10 +303,10 @@ impl RecvHalf {
         self.announced = self.consumer.position();
     }
 
-    /// The leader's part: the first word that says something new, or why there will be none, packed.
+    /// The leader's part: the first word that is new, or why there will be none, packed.
     #[inline(always)]
     fn await_landed(&mut self, timeout: Timeout) -> u64 {
-        let word = self.consumer.look();
+        let word = self.consumer.poll();
         if word != self.consumer.landed() && !word.end() {
             return word.0;
         }
@@ -244,8 +325,29 @@ impl RecvHalf {
     ///
     /// # Errors
     /// As [`RecvHalf::recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// // Counts the zeros in what has come, in the ring, each lane a share of the first piece.
+    /// let span = recv.peek(g, 4096)?;
+    /// let mut zeros = 0;
+    /// let mut at = g.rank() as usize;
+    /// while at < span.first.len {
+    ///     // SAFETY: inside the peeked span.
+    ///     zeros += u32::from(unsafe { span.first.ptr.add(at).read_volatile() } == 0);
+    ///     at += g.size() as usize;
+    /// }
+    /// let zeros = g.sum(zeros);
+    /// recv.release(g, span.first.len);
+    /// # let _ = zeros;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.look_for_more(g, len as u64)?;
+        self.poll_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), Timeout::SOCKET)? {
             // A receive meets after its copy; this call has none.
             g.sync();
@@ -257,14 +359,36 @@ impl RecvHalf {
     ///
     /// # Cooperation
     /// All lanes call it, each after its own reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let span = recv.peek(g, 4096)?;
+    /// recv.release(g, span.len()); // reads none of it: this skips up to 4 KiB
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn release<G: Group>(&mut self, g: &G, len: usize) {
         self.pop(g, Lane::of(g), len as u64);
     }
 
-    /// Wants no more (SHUT_RD): receives return 0, and what still comes is thrown away.
+    /// Stops receiving (SHUT_RD): receives return 0, and what still comes is discarded.
     ///
     /// # Cooperation
     /// All lanes call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// recv.shutdown(g);
+    /// assert_eq!(recv.recv(g, buffer)?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
         if self.consumer.finished() {
             return;
@@ -277,13 +401,26 @@ impl RecvHalf {
         }
     }
 
-    /// Bytes that can be received without waiting (FIONREAD), by a fresh look; none after a shutdown.
+    /// Bytes that can be received without waiting (FIONREAD), by a fresh poll; none after a shutdown.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.
     ///
     /// # Errors
     /// Protocol.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// // Takes whole records of 64 bytes only.
+    /// if recv.available(g)? >= 64 {
+    ///     recv.recv_exact(g, buffer.first(64))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
         self.refresh(g)?;
         Ok(self.consumer.available() as usize)
@@ -298,16 +435,28 @@ impl RecvHalf {
         if self.consumer.failed() {
             return Err(Error::Protocol);
         }
-        // After the end there is nothing new; and if only the status said so, the word says less.
+        // After the end there is nothing new; and if only the status showed it, the word does not.
         if self.consumer.finished() || self.consumer.landed().end() {
             g.sync();
             return Ok(());
         }
-        let word = StreamWord(by_leader(g, || Ok(self.consumer.look().0))?);
+        let word = StreamWord(by_leader(g, || Ok(self.consumer.poll().0))?);
         self.accept(g, Lane::of(g), word)
     }
 
     /// Bytes received so far.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let before = recv.position();
+    /// let n = recv.recv(g, buffer)?;
+    /// assert_eq!(recv.position() - before, n as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.consumer.position()

@@ -1,6 +1,7 @@
 //! Control requests: claim a control slot, post, wait for the answer.
 
-use crate::wait::{Deadline, Timeout, WaitGuard};
+use crate::guard::WaitGuard;
+use crate::timeout::{Deadline, Timeout};
 use crate::{Net, plain, platform, slots};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -38,16 +39,16 @@ struct Control {
 }
 
 /// The claim of a control slot.
-struct Word32(*mut u32);
+struct ClaimCell(*mut u32);
 
-impl Word32 {
+impl ClaimCell {
     fn atomic<'a>(&self) -> &'a AtomicU32 {
         // SAFETY: in the table of claims in device memory, aligned, only atomically accessed.
         unsafe { AtomicU32::from_ptr(self.0) }
     }
 }
 
-impl ClaimWord for Word32 {
+impl ClaimWord for ClaimCell {
     // Ordering: Relaxed; the exchange decides.
     fn peek(&self) -> u32 {
         self.atomic().load(Ordering::Relaxed)
@@ -66,8 +67,8 @@ impl ClaimWord for Word32 {
 }
 
 impl Control {
-    fn claim(self) -> Word32 {
-        Word32(self.net.claim(self.index))
+    fn claim(self) -> ClaimCell {
+        ClaimCell(self.net.claim(self.index))
     }
 
     /// The last request of whoever held the claim. By its holder.
@@ -107,7 +108,7 @@ impl Control {
         sequence
     }
 
-    /// Says that nobody waits for the reply to the request of that number.
+    /// Tells the proxy that nobody waits for the reply to the request of that number.
     fn abandon(self, sequence: u64) {
         self.net.abandon(self.index).publish(sequence);
         self.ring();
@@ -178,7 +179,7 @@ impl Claim {
             if !wait {
                 return Err(Error::WouldBlock);
             }
-            platform::breathe();
+            platform::back_off();
         }
     }
 

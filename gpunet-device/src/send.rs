@@ -3,10 +3,10 @@
 use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
 use crate::group::Lane;
-use crate::half::{check_handle, give_up, mirror, notify, ring_end};
+use crate::half::{check_handle, check_stream, give_up, mirror, notify, ring_end};
 use crate::slots::Half;
-use crate::stream::check_stream;
-use crate::wait::{Timeout, await_word, awaited};
+use crate::timeout::Timeout;
+use crate::wait::{await_word, awaited};
 use crate::{Group, Net, platform, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
@@ -23,12 +23,25 @@ pub const PUBLISH_CHUNK: u64 = 128 * 1024;
 /// and 42 by this.
 pub const DIRECT_CHUNK: u64 = 2 << 20;
 /// Lanes from which on the leader's warp is spared all pieces of a call but the first: it is late, because it
-/// releases the piece before and looks for space. Smaller groups would miss its loads.
+/// releases the piece before and polls for space. Smaller groups would miss its loads.
 const SPARES_LEADER: u32 = 512;
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
 /// The sending half of a stream. One group uses it at a time.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Stream};
+/// # fn example<G: Group>(g: &G, net: Net, stream: Stream, buffer: Buffer) -> Result<()> {
+/// let (mut send, recv) = stream.split();
+/// send.send_all(g, buffer)?;
+/// send.shutdown(g); // the peer reads the end; `recv` goes on
+/// # let _ = recv;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SendHalf {
     pub(crate) net: Net,
@@ -49,7 +62,7 @@ impl SendHalf {
     /// As [`SendHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::direction_of(entry, Half::Send);
+        let d = table::half_entry(entry, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
@@ -64,6 +77,16 @@ impl SendHalf {
     ///
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Handle, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, handle: Handle, buffer: Buffer) -> Result<()> {
+    /// SendHalf::from_handle(g, net, handle)?.send_all(g, buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Send)?;
@@ -83,6 +106,18 @@ impl SendHalf {
     /// # Errors
     /// BrokenPipe after shutdown, or when the peer reads no more; ConnectionReset; TimedOut;
     /// WouldBlock; BadHandle; Canceled; NetworkDown; Protocol.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let sent = send.send(g, buffer)?;
+    /// let rest = buffer.skip(sent); // for the next call
+    /// # let _ = rest;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
         self.send_with(g, source.into(), Timeout::SOCKET)
@@ -92,6 +127,20 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`]; WouldBlock when the ring is full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let sent = match send.try_send(g, buffer) {
+    ///     Err(Error::WouldBlock) => 0, // the ring is full
+    ///     sent => sent?,
+    /// };
+    /// # let _ = sent;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
         self.send_with(g, source.into(), Timeout::NON_BLOCKING)
@@ -101,6 +150,21 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// # let mut total = 0;
+    /// match send.send_timeout(g, buffer, 10_000_000) {
+    ///     Ok(n) => total += n,
+    ///     Err(Error::TimedOut) => send.shutdown(g), // no space for 10 ms
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send_timeout<G: Group>(
         &mut self,
@@ -115,6 +179,17 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`]; some of the bytes may have been sent then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// send.send_all(g, b"length: 3\n")?;
+    /// send.send_all(g, buffer.first(3))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
         let mut rest = source.into();
@@ -167,7 +242,7 @@ impl SendHalf {
                 if odd { g.broadcast_once::<1>(lane, word) } else { g.broadcast_once::<0>(lane, word) };
             let word = StreamWord(word);
             self.publish(lane, span.len() as u64);
-            // A word that cannot be ends this call, and the next one says why. What is free already is
+            // An impossible word ends this call, and the next one reports it. What is free already is
             // taken; more would have to be waited for.
             if self.accept(g, lane, word).is_err() || self.producer.reader_left() || self.producer.free() == 0
             {
@@ -180,18 +255,18 @@ impl SendHalf {
         }
     }
 
-    /// What is known of the other end once `len` more bytes are in the ring: it is looked at when `want` bytes
-    /// would not fit by what is known already. The leader's part.
+    /// What is known of the other end once `len` more bytes are in the ring: its word is polled when `want`
+    /// bytes would not fit by what is known already. The leader's part.
     #[inline(always)]
     fn poll_released(&self, len: usize, want: u64) -> StreamWord {
         if self.producer.free() - (len as u64) < want {
-            self.producer.look()
+            self.producer.poll()
         } else {
             self.producer.released()
         }
     }
 
-    /// Makes sure that there is free space, and looks for `want` bytes of it. All lanes, which meet at least once more
+    /// Makes sure that there is free space, and polls for `want` bytes of it. All lanes, which meet at least once more
     /// when there is some ([`Group::broadcast_once`]).
     ///
     /// # Errors
@@ -223,7 +298,7 @@ impl SendHalf {
         // A single message arrives sooner in more pieces, of which the other end copies one meanwhile.
         let share = if len as u64 >= capacity { capacity / 2 } else { capacity / 4 };
         // A CPU's release waits for nothing, and what a CPU receives is best still in its cache.
-        let to_gpu = platform::RELEASE_WAITS && (link.is_near() || link.is_silent());
+        let to_gpu = platform::RELEASE_WAITS && (link.is_same_device() || link.is_polled());
         if !to_gpu || share < PUBLISH_CHUNK {
             PUBLISH_CHUNK
         } else if share < DIRECT_CHUNK {
@@ -233,7 +308,7 @@ impl SendHalf {
         }
     }
 
-    /// Says why nothing can be sent any more, by what is known already.
+    /// Checks whether anything can still be sent, by what is known already.
     #[inline(always)]
     fn check(&self) -> Result<()> {
         if self.producer.is_open() {
@@ -283,19 +358,19 @@ impl SendHalf {
         notify(self.net, self.handle.slot(), self.producer.end(), Half::Send);
     }
 
-    /// Looks for free space, waiting for it if `timeout` says so. All lanes.
+    /// Polls for free space, waiting for it up to `timeout`. All lanes.
     #[inline(always)]
     fn refresh<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout) -> Result<()> {
         let word = if lane.is_leader() { self.await_released(timeout) } else { 0 };
         match awaited(g.broadcast_once::<0>(lane, word)).inspect_err(|_| g.sync())? {
             Some(word) => self.accept(g, lane, word),
-            // Said of what is received only.
+            // For the receiving half only.
             None => Ok(()),
         }
     }
 
     /// The leader's part: the first word with free space, or why there will be none, packed. It
-    /// looks at the status first: a sender with room left would else not learn of a failure.
+    /// checks the status first: otherwise a sender with room left would not learn of a failure.
     #[inline(always)]
     fn await_released(&self, timeout: Timeout) -> u64 {
         await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), timeout)
@@ -325,6 +400,26 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::send`]; InvalidArgument for `len` 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// // Writes zeros in the ring, each lane a share.
+    /// let span = send.reserve(g, 4096)?;
+    /// for piece in span.pieces() {
+    ///     let mut at = g.rank() as usize;
+    ///     while at < piece.len {
+    ///         // SAFETY: inside the reserved span.
+    ///         unsafe { piece.ptr.add(at).write_volatile(0) };
+    ///         at += g.size() as usize;
+    ///     }
+    /// }
+    /// send.commit(g, span.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         if len == 0 {
             return Err(Error::InvalidArgument);
@@ -340,6 +435,18 @@ impl SendHalf {
     ///
     /// # Cooperation
     /// All lanes call it, each after its own writes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let span = send.reserve(g, 4096)?;
+    /// // ... all lanes write the first 100 bytes of it ...
+    /// send.commit(g, span.len().min(100));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
         // A shutdown in between has ended the stream: the reservation is void.
         if !self.producer.finished() {
@@ -351,6 +458,17 @@ impl SendHalf {
     ///
     /// # Cooperation
     /// All lanes call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// send.shutdown(g);
+    /// assert_eq!(send.send(g, buffer), Err(Error::BrokenPipe));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
         if !self.producer.finished() {
             self.producer.finish();
@@ -359,6 +477,18 @@ impl SendHalf {
     }
 
     /// Bytes sent so far.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// let before = send.position();
+    /// let n = send.send(g, buffer)?;
+    /// assert_eq!(send.position() - before, n as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.producer.position()

@@ -12,19 +12,19 @@ use gpunet_abi::recycle::{self, SlotRing};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
 
 /// The recycling ring of this device.
-struct Ring {
+struct RecyclingRing {
     net: Net,
     sockets: u64,
 }
 
-impl Ring {
+impl RecyclingRing {
     fn counter<'a>(&self) -> &'a AtomicU64 {
         // SAFETY: the counter lies in this device's memory; only its threads touch it, atomically.
         unsafe { AtomicU64::from_ptr(self.net.taken()) }
     }
 }
 
-impl SlotRing for Ring {
+impl SlotRing for RecyclingRing {
     // Ordering: Relaxed; `advance` decides.
     fn taken(&self) -> u64 {
         self.counter().load(Ordering::Relaxed)
@@ -53,14 +53,15 @@ impl SlotRing for Ring {
 /// Takes a free slot and prepares its entry and words. By one lane.
 ///
 /// # Errors
-/// TooManySockets, when none is free; Protocol, when the ring holds what is no slot.
+/// TooManySockets, when none is free; Protocol, when the ring holds an invalid slot.
 #[inline(never)]
 pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     let sockets = net.context().sockets;
     if sockets == 0 {
         return Err(Error::TooManySockets);
     }
-    let slot = recycle::take(&Ring { net, sockets: u64::from(sockets) }).ok_or(Error::TooManySockets)?;
+    let slot =
+        recycle::take(&RecyclingRing { net, sockets: u64::from(sockets) }).ok_or(Error::TooManySockets)?;
     if slot >= sockets {
         return Err(Error::Protocol);
     }

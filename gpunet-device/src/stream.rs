@@ -1,19 +1,31 @@
 //! A connected stream: connect, both halves together, close.
 
 use crate::buffer::Source;
-use crate::half::become_receiver;
+use crate::close::close_stream;
+use crate::half::check_stream;
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
-use crate::request::{self, Claim};
+use crate::request;
 use crate::send::SendHalf;
-use crate::slots::{self, Caller, Half};
-use crate::wait::Timeout;
-use crate::{Buffer, Group, Net, platform, table};
+use crate::slots::{Caller, Half};
+use crate::timeout::Timeout;
+use crate::{Buffer, Group, Net, table};
 use gpunet_abi::control::{Op, Query};
-use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
 /// Which direction to shut down.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Group, Net, Result, Shutdown, Stream};
+/// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+/// stream.send_all(g, b"GET / HTTP/1.0\r\n\r\n")?;
+/// stream.shutdown(g, Shutdown::Write); // nothing more to ask
+/// while stream.recv(g, buffer)? > 0 {}
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
     /// No more will be received.
@@ -27,7 +39,24 @@ pub enum Shutdown {
 /// A connected stream.
 ///
 /// All lanes of a group hold equal values. Dropping one does nothing: a stream lives until
-/// [`Stream::close`], also across launches, and is found again by its [`Handle`]. A closed one cannot be used:
+/// [`Stream::close`], also across launches, and is found again by its [`Handle`].
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Buffer, Group, Net, Result, SockAddr, Stream};
+///
+/// /// Asks a server for its greeting; returns how long it is.
+/// fn greeting<G: Group>(g: &G, net: Net, buffer: Buffer) -> Result<usize> {
+///     let mut stream = Stream::connect(g, net, SockAddr::v4([10, 0, 0, 2], 7777))?;
+///     stream.send_all(g, b"HELLO\n")?;
+///     let len = stream.recv(g, buffer)?;
+///     stream.close(g)?;
+///     Ok(len)
+/// }
+/// ```
+///
+/// A closed stream cannot be used:
 ///
 /// ```compile_fail,E0382
 /// # use gpunet_device::{Group, Result, Stream};
@@ -52,6 +81,18 @@ impl Stream {
     /// # Errors
     /// ConnectionRefused, NetworkUnreachable, HostUnreachable, TimedOut, TooManySockets, TooManyFiles, NoBuffers,
     /// Canceled, NetworkDown, or another errno of connect(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Result, SockAddr, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+    /// let mut stream = Stream::connect(g, net, SockAddr::v4([10, 0, 0, 2], 7777))?;
+    /// stream.send_all(g, b"hello")?;
+    /// stream.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<Self> {
         Self::connect_with(g, net, addr, Options::DEFAULT)
     }
@@ -59,7 +100,20 @@ impl Stream {
     /// Connects to `addr` with options: ring sizes, transport, timeouts and so on.
     ///
     /// # Errors
-    /// As [`Stream::connect`]; InvalidArgument for options that cannot be.
+    /// As [`Stream::connect`]; InvalidArgument for invalid options.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Options, Result, SockAddr, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<()> {
+    /// // RDMA or an error, with rings of 4 MiB.
+    /// let options = Options::DEFAULT.with_transport(TransportKind::Rc).with_rings(4 << 20, 4 << 20);
+    /// let stream = Stream::connect_with(g, net, addr, options)?;
+    /// # stream.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn connect_with<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<Self> {
         Self::of(net, connect_handle(g, net, addr, options)?)
@@ -69,6 +123,17 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::connect`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Result, SockAddr, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<()> {
+    /// let stream = Stream::connect_timeout(g, net, addr, 3_000_000_000)?; // at most 3 s
+    /// # stream.close(g)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_timeout<G: Group>(g: &G, net: Net, addr: SockAddr, timeout_ns: u64) -> Result<Self> {
         let options = Options::DEFAULT.with_timeouts(timeout_ns, 0);
         let mut stream = Self::connect_with(g, net, addr, options)?;
@@ -81,6 +146,19 @@ impl Stream {
     ///
     /// # Errors
     /// BadHandle when it is stale; NotConnected when it is no stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Handle, Net, Result, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, raw: i32) -> Result<()> {
+    /// // A kernel that kept its stream's handle in memory serves it again in a later launch.
+    /// let handle = Handle::from_raw(raw).ok_or(Error::BadHandle)?;
+    /// let mut stream = Stream::from_handle(g, net, handle)?;
+    /// stream.send_all(g, b"still here")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         check_stream(g, net, handle, Half::Recv)?;
         Ok(Self::load(net, handle))
@@ -109,6 +187,21 @@ impl Stream {
 
     /// Separates the halves, for two groups or two parts of a program. They still share the handle;
     /// [`Stream::join`] puts them together again to close.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Net, Result, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: Stream, buffer: Buffer) -> Result<()> {
+    /// let (mut send, mut recv) = stream.split();
+    /// let n = recv.recv(g, buffer)?;
+    /// send.send_all(g, buffer.first(n))?;
+    /// if let Some(stream) = Stream::join(send, recv) {
+    ///     stream.close(g)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn split(self) -> (SendHalf, RecvHalf) {
         (self.send, self.recv)
@@ -131,21 +224,48 @@ impl Stream {
     }
 
     /// The stream's handle, good until it is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Result, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: Stream, kept: *mut i32) -> Result<()> {
+    /// // Leaves the stream to a later launch: its handle, in memory that outlives the kernel.
+    /// if g.is_leader() {
+    ///     // SAFETY: the kernel's own memory.
+    ///     unsafe { kept.write(stream.handle().raw()) };
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn handle(&self) -> Handle {
         self.send.handle
     }
 
-    /// See [`SendHalf::send`].
+    /// Sends bytes; returns how many. See [`SendHalf::send`].
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// let sent = stream.send(g, buffer)?;
+    /// if sent < buffer.len() {
+    ///     stream.send_all(g, buffer.skip(sent))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
         self.send.send(g, source)
     }
 
-    /// See [`SendHalf::try_send`].
+    /// Sends what fits into the ring, without waiting. See [`SendHalf::try_send`].
     ///
     /// # Errors
     /// As there.
@@ -154,7 +274,7 @@ impl Stream {
         self.send.try_send(g, source)
     }
 
-    /// See [`SendHalf::send_timeout`].
+    /// Sends bytes, waiting at most `timeout_ns` nanoseconds. See [`SendHalf::send_timeout`].
     ///
     /// # Errors
     /// As there.
@@ -168,25 +288,48 @@ impl Stream {
         self.send.send_timeout(g, source, timeout_ns)
     }
 
-    /// See [`SendHalf::send_all`].
+    /// Sends all bytes. See [`SendHalf::send_all`].
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// stream.send_all(g, b"hello")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn send_all<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<()> {
         self.send.send_all(g, source)
     }
 
-    /// See [`RecvHalf::recv`].
+    /// Receives up to `buffer.len()` bytes; returns how many, and 0 at the end of the stream. See [`RecvHalf::recv`].
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// match stream.recv(g, buffer)? {
+    ///     0 => {} // the end of the stream
+    ///     n => stream.send_all(g, buffer.first(n))?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         self.recv.recv(g, buffer)
     }
 
-    /// See [`RecvHalf::try_recv`].
+    /// Receives what has come, without waiting. See [`RecvHalf::try_recv`].
     ///
     /// # Errors
     /// As there.
@@ -195,7 +338,7 @@ impl Stream {
         self.recv.try_recv(g, buffer)
     }
 
-    /// See [`RecvHalf::recv_timeout`].
+    /// Receives, waiting at most `timeout_ns` nanoseconds. See [`RecvHalf::recv_timeout`].
     ///
     /// # Errors
     /// As there.
@@ -204,42 +347,85 @@ impl Stream {
         self.recv.recv_timeout(g, buffer, timeout_ns)
     }
 
-    /// See [`RecvHalf::recv_exact`].
+    /// Fills the whole buffer; returns fewer bytes only when the stream ends first. See [`RecvHalf::recv_exact`].
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// let n = stream.recv_exact(g, buffer)?;
+    /// let ended_early = n < buffer.len();
+    /// # let _ = ended_early;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
         self.recv.recv_exact(g, buffer)
     }
 
-    /// See [`SendHalf::reserve`].
+    /// Reserves ring space to write in place. See [`SendHalf::reserve`].
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// let span = stream.reserve(g, 1)?;
+    /// if g.is_leader() {
+    ///     // SAFETY: the first byte of the reserved span.
+    ///     unsafe { span.first.ptr.write_volatile(b'!') };
+    /// }
+    /// stream.commit(g, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.send.reserve(g, len)
     }
 
-    /// See [`SendHalf::commit`].
+    /// Publishes the first `len` bytes of the reserved span. See [`SendHalf::commit`].
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
         self.send.commit(g, len);
     }
 
-    /// See [`RecvHalf::peek`].
+    /// Shows received bytes in place. See [`RecvHalf::peek`].
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// // Looks at the first byte and leaves it to the next receive.
+    /// let span = stream.peek(g, 1)?;
+    /// if !span.is_empty() {
+    ///     // SAFETY: inside the peeked span.
+    ///     let first = unsafe { span.first.ptr.read_volatile() };
+    ///     # let _ = first;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.recv.peek(g, len)
     }
 
-    /// See [`RecvHalf::release`].
+    /// Gives the first `len` bytes of the peeked span back. See [`RecvHalf::release`].
     pub fn release<G: Group>(&mut self, g: &G, len: usize) {
         self.recv.release(g, len);
     }
 
-    /// See [`RecvHalf::available`].
+    /// Bytes that can be received without waiting. See [`RecvHalf::available`].
     ///
     /// # Errors
     /// As there.
@@ -251,6 +437,17 @@ impl Stream {
     ///
     /// # Cooperation
     /// All lanes call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Net, Result, Shutdown, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// stream.shutdown(g, Shutdown::Read); // no answer is wanted
+    /// stream.send_all(g, buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G, how: Shutdown) {
         if how != Shutdown::Read {
             self.send.shutdown(g);
@@ -267,13 +464,35 @@ impl Stream {
     /// All lanes call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] says whether it is still open.
+    /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] tells whether it is still open.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Net, Result, Stream};
+    /// # fn example<G: Group>(g: &G, net: Net, mut stream: Stream) -> Result<()> {
+    /// stream.send_all(g, b"bye")?;
+    /// stream.close(g)?; // "bye" still arrives
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn close<G: Group>(self, g: &G) -> Result<()> {
         close_stream(g, self.send.net, self.handle())
     }
 
     /// The other end's address.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// let from_this_host = stream.peer_addr().ip[0] == 127;
+    /// # let _ = from_this_host;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn peer_addr(&self) -> SockAddr {
         table::peer(self.send.net, self.handle())
@@ -286,6 +505,17 @@ impl Stream {
     }
 
     /// What carries the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// let is_rdma = stream.transport() == TransportKind::Rc;
+    /// # let _ = is_rdma;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn transport(&self) -> TransportKind {
         let raw = table::transport(self.send.net, self.handle());
@@ -305,6 +535,17 @@ impl Stream {
     ///
     /// # Errors
     /// InvalidArgument; NetworkDown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// // Receives give up after 1 s from now on.
+    /// stream.set_options(g, stream.options().with_timeouts(0, 1_000_000_000))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_options<G: Group>(&mut self, g: &G, options: Options) -> Result<()> {
         let net = self.send.net;
         let handle = self.handle();
@@ -332,12 +573,23 @@ impl Stream {
     ///
     /// # Errors
     /// NotConnected; NetworkDown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// // Waits until the peer's side has acknowledged everything.
+    /// while stream.out_queue(g)? > 0 {}
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn out_queue<G: Group>(&mut self, g: &G) -> Result<u64> {
         let (net, handle) = (self.send.net, self.handle());
         by_leader(g, || {
             if table::link_of(net.entry(handle.slot())).is_direct() {
                 // What the other end has not consumed.
-                let word = self.send.producer.look();
+                let word = self.send.producer.poll();
                 return Ok(self.send.position().saturating_sub(word.position()));
             }
             let mut request = request::new(net, Op::Query, handle);
@@ -363,116 +615,4 @@ fn connect_handle<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -
         table::open(net, handle, &reply.descriptor, Caller::of(g).id(net))?;
         Ok(handle.raw() as u64)
     })
-}
-
-/// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the
-/// receiving one counts). Begins with a barrier.
-///
-/// # Errors
-/// BadHandle; NotConnected; NetworkDown, when there is no attachment.
-#[inline(always)]
-pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, half: Half) -> Result<()> {
-    g.sync();
-    // One lane decides for all: another group may be closing it just now.
-    by_leader(g, || use_stream(net, handle, half, Caller::of(g)))?;
-    Ok(())
-}
-
-/// The leader's part of [`check_stream`].
-#[inline(never)]
-fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
-    if !net.is_attached() {
-        return Err(Error::NetworkDown);
-    }
-    if slots::use_handle(net, handle)? != Kind::Stream {
-        return Err(Error::NotConnected);
-    }
-    if half == Half::Recv {
-        become_receiver(net, handle, caller.id(net))?;
-    }
-    Ok(0)
-}
-
-/// A socket whose handle is dead and whose proxy does not know it yet: the caller still has its slot.
-pub(crate) struct Closing {
-    net: Net,
-    handle: Handle,
-    claim: Claim,
-}
-
-impl Closing {
-    /// Retires the state of a socket. By one lane.
-    ///
-    /// # Errors
-    /// BadHandle when it is closed already, or of another kind; TimedOut; NetworkDown.
-    #[inline(never)]
-    pub(crate) fn begin(net: Net, handle: Handle, kind: Kind) -> Result<Self> {
-        if slots::kind_of(net, handle)? != kind {
-            return Err(Error::BadHandle);
-        }
-        // The claim first: it may have to be waited for, and the handle is good until the close is sure to
-        // be posted.
-        let claim = Claim::for_close(net, handle)?;
-        if !slots::retire(net, handle, kind) {
-            claim.release();
-            return Err(Error::BadHandle);
-        }
-        wake_waiters(net, handle);
-        Ok(Self { net, handle, claim })
-    }
-
-    /// Tells the proxy, and how far a stream was. By the same lane; in a cancelled launch, too.
-    ///
-    /// # Errors
-    /// As [`Claim::post_close`].
-    #[inline(never)]
-    pub(crate) fn post(self, sent: u64, consumed: u64) -> Result<u64> {
-        let mut request = request::new(self.net, Op::Close, self.handle);
-        (request.send_position, request.recv_position) = (sent, consumed);
-        self.claim.post_close(&request, self.handle).map(|_| 0)
-    }
-}
-
-/// [`Stream::close`], of the stream as the table has it, where each call leaves it. All lanes.
-///
-/// It takes no [`Stream`]: a value whose address is passed on is kept in local memory all its life, and not in
-/// registers, and each call then waits for it (0.6 us of 1.9 for 64 bytes between two blocks of an H200).
-///
-/// # Errors
-/// As [`Stream::close`].
-#[inline(never)]
-pub(crate) fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
-    g.sync();
-    let mut closing = None;
-    // One lane decides for all: another group may be closing it just now, or changing its options. And
-    // the handle is dead before the other end hears of it: who waits is not told of an end that it
-    // answers with.
-    let says_end = by_leader(g, || {
-        closing = Some(Closing::begin(net, handle, Kind::Stream)?);
-        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
-        Ok(u64::from(table::options(net, handle).linger_ms != 0))
-    })?;
-    let mut stream = Stream::load(net, handle);
-    if says_end != 0 {
-        stream.send.shutdown(g);
-        stream.recv.shutdown(g);
-    }
-    let (sent, consumed) = (stream.send.position(), stream.recv.position());
-    by_leader(g, || closing.map_or(Ok(0), |closing| closing.post(sent, consumed)))?;
-    Ok(())
-}
-
-/// Closes what is no stream. By one lane.
-///
-/// # Errors
-/// As [`Closing::begin`] and [`Closing::post`].
-pub(crate) fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
-    Closing::begin(net, handle, kind)?.post(0, 0)
-}
-
-/// Wakes groups that wait on a handle that has just been closed. By one lane.
-pub(crate) fn wake_waiters(net: Net, handle: Handle) {
-    platform::wake(net.recv_park(handle.slot()));
-    platform::wake(net.send_park(handle.slot()));
-    platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
 }

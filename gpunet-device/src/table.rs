@@ -1,21 +1,21 @@
-//! What the table says of a socket: where its rings lie, how far it is, its options and addresses.
+//! A socket's entry in the table: where its rings lie, its positions, options and addresses.
 
 use crate::slots::{self, Half};
 use crate::{Net, plain};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
-use gpunet_abi::entry::{Direction, Entry, GroupId, Kind};
+use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
-use gpunet_abi::place::Place;
 use gpunet_abi::position::StreamWord;
+use gpunet_abi::region::RegionOffset;
 use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
 /// The group `receiver` is the first to use it.
 ///
 /// # Errors
-/// Protocol, when the proxy's descriptor cannot be; BadHandle, when the socket was closed meanwhile,
+/// Protocol, when the proxy's descriptor is invalid; BadHandle, when the socket was closed meanwhile,
 /// for a launch that has ended.
 #[inline(never)]
 pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
@@ -26,10 +26,10 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
         return Err(Error::Protocol);
     }
     // A publisher finds whom to wake beside the words, and at the start of the other device's part.
-    let far = if d.link.is_far() {
+    let far = if d.link.is_remote() {
         let whole_lines =
             [d.published, d.consumed, d.landed, d.released].iter().all(|word| in_line(net, *word));
-        match net.resolve(Place::new(d.published.region(), 0), size_of::<PartHeader>() as u64) {
+        match net.resolve(RegionOffset::new(d.published.region(), 0), size_of::<PartHeader>() as u64) {
             Some(far) if whole_lines => far,
             _ => return Err(Error::Protocol),
         }
@@ -44,7 +44,7 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
         plain::store(&raw mut (*entry).local, &d.local);
         plain::store(&raw mut (*entry).peer, &d.peer);
         (&raw mut (*entry).link).write_volatile(d.link);
-        (&raw mut (*entry).far).write_volatile(far);
+        (&raw mut (*entry).remote_part).write_volatile(far);
         (&raw mut (*entry).transport).write_volatile(d.transport);
     }
     self::receiver(entry).set(receiver.0);
@@ -52,19 +52,25 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
 }
 
 /// Returns whether the whole line that a word lies in is inside its region.
-fn in_line(net: Net, word: Place) -> bool {
+fn in_line(net: Net, word: RegionOffset) -> bool {
     let line = size_of::<SocketLine>() as u64;
-    net.resolve(Place::new(word.region(), word.offset() / line * line), line).is_some()
+    net.resolve(RegionOffset::new(word.region(), word.offset() / line * line), line).is_some()
 }
 
-fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Result<Direction> {
+fn direction(
+    net: Net,
+    ring: RegionOffset,
+    log2: u32,
+    mine: RegionOffset,
+    theirs: RegionOffset,
+) -> Result<HalfEntry> {
     if log2 < MIN_RING_LOG2 as u32 || log2 > MAX_RING_LOG2 as u32 {
         return Err(Error::Protocol);
     }
     let capacity = 1u64 << log2;
     match (net.resolve(ring, capacity), net.resolve(mine, 8), net.resolve(theirs, 8)) {
         (Some(base), Some(mine), Some(theirs)) if mine % 8 == 0 && theirs % 8 == 0 => {
-            Ok(Direction { base, capacity, mine, theirs, position: 0, seen: 0 })
+            Ok(HalfEntry { base, capacity, mine, theirs, position: 0, seen: 0 })
         }
         _ => Err(Error::Protocol),
     }
@@ -72,14 +78,14 @@ fn direction(net: Net, ring: Place, log2: u32, mine: Place, theirs: Place) -> Re
 
 /// One half of a stream as the table has it, and who is at the other side. The handle was checked.
 #[inline(always)]
-pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (Direction, Link) {
+pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (HalfEntry, Link) {
     let entry = net.entry(handle.slot());
-    (direction_of(entry, half), link_of(entry))
+    (half_entry(entry, half), link_of(entry))
 }
 
 /// One half of a stream as its entry has it. The handle was checked.
 #[inline(always)]
-pub(crate) fn direction_of(entry: *mut Entry, half: Half) -> Direction {
+pub(crate) fn half_entry(entry: *mut Entry, half: Half) -> HalfEntry {
     let direction = match half {
         // SAFETY: field address inside the table's entry.
         Half::Send => unsafe { &raw const (*entry).send },
@@ -98,10 +104,10 @@ pub(crate) fn link_of(entry: *mut Entry) -> Link {
 }
 
 /// The other device's part of the arena that the stream lies in.
-pub(crate) fn far(net: Net, slot: u32) -> *mut PartHeader {
+pub(crate) fn remote_part(net: Net, slot: u32) -> *mut PartHeader {
     let entry = net.entry(slot);
     // SAFETY: inside the entry; written when the stream was opened.
-    unsafe { (&raw const (*entry).far).read_volatile() as *mut PartHeader }
+    unsafe { (&raw const (*entry).remote_part).read_volatile() as *mut PartHeader }
 }
 
 /// The options of a socket.
@@ -119,7 +125,7 @@ pub(crate) fn announced(entry: *mut Entry) -> Word {
     unsafe { Word::from_ptr(&raw mut (*entry).announced) }
 }
 
-/// The word that says which group announces what was consumed: a [`GroupId`].
+/// The word that names the group that announces what was consumed: a [`GroupId`].
 #[inline(always)]
 pub(crate) fn receiver(entry: *mut Entry) -> Word {
     // SAFETY: an aligned word inside the table's entry.
@@ -185,8 +191,8 @@ pub(crate) fn transport(net: Net, handle: Handle) -> u32 {
     unsafe { (&raw const (*entry).transport).read_volatile() }
 }
 
-/// Stands for the error in the status word once SO_ERROR has told it; no errno.
-const STATUS_TOLD: u32 = u32::MAX;
+/// Stands for the error in the status word once SO_ERROR has reported it; no errno.
+const STATUS_REPORTED: u32 = u32::MAX;
 
 /// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is the
 /// status word's and stays there. By one lane.
@@ -197,10 +203,10 @@ pub(crate) fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
     // SAFETY: a plain integer; of two groups that ask at once both may get it.
     let found = match unsafe { error.read_volatile() } {
         0 => status,
-        STATUS_TOLD => 0,
+        STATUS_REPORTED => 0,
         kept => kept,
     };
     // SAFETY: as above.
-    unsafe { error.write_volatile(if status == 0 { 0 } else { STATUS_TOLD }) };
+    unsafe { error.write_volatile(if status == 0 { 0 } else { STATUS_REPORTED }) };
     found
 }

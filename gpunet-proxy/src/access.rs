@@ -1,8 +1,7 @@
-//! Who may use the daemon, and how much of it.
+//! Access control of the daemon: who may use it, and how much of it.
 //!
-//! A client is what the kernel says of its connection ([`Credentials::of_peer`]). [`Access`], read
-//! from the daemon's file, turns that into [`Limits`] or a refusal; an [`Account`] counts what a
-//! user's attachments hold together.
+//! The kernel identifies a client ([`Credentials::of_peer`]). [`Access`], read from the daemon's file, gives the
+//! client's [`Limits`] or refuses it. An [`Account`] counts what all attachments of a user hold together.
 
 mod account;
 #[allow(unsafe_code)]
@@ -32,7 +31,7 @@ use std::os::fd::AsFd;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The process; 0 if it lies in a process namespace that this process does not see.
+    /// The process id; 0 if this process does not see the client's process namespace.
     pub pid: u32,
     /// Its effective user.
     pub uid: u32,
@@ -43,12 +42,11 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Of the process that connected to the other end of `socket`, at the time it did so.
+    /// Reads the credentials of the process that connected to the other end of `socket`, as they were at that time.
     ///
-    /// The kernel keeps both with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot
-    /// change under the reader: `/proc/PID/status` may by now be of another process with the same
-    /// number, and getgrouplist tells which groups the user database gives the user, not which ones
-    /// the process has.
+    /// The kernel keeps them with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot change meanwhile.
+    /// `/proc/PID/status` might by now be of another process with the same number, and getgrouplist returns the
+    /// groups that the user database gives the user, not those of the process.
     ///
     /// # Errors
     /// `socket` is no connected Unix socket.
@@ -144,7 +142,7 @@ impl Limits {
     }
 }
 
-/// The limits of a table that says so; the others come from a more general one.
+/// The limits that a table sets; the others come from a more general table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Overrides {
@@ -171,7 +169,7 @@ impl Overrides {
         *self == Self::default()
     }
 
-    /// The more generous of two groups' limits, one by one.
+    /// The larger of two groups' limits, key by key.
     fn or_more(self, other: &Self) -> Self {
         Self {
             sockets: self.sockets.max(other.sockets),
@@ -224,7 +222,7 @@ pub struct Access {
     of_groups: BTreeMap<u32, Overrides>,
 }
 
-/// [`Access`] as it is written.
+/// [`Access`] as the file has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
@@ -377,13 +375,13 @@ impl Access {
     /// Its keys in the daemon's file.
     pub const KEYS: [&'static str; 5] = ["allow_users", "allow_groups", "limits", "user", "group"];
 
-    /// What everyone may hold and do who is in no table of users or groups.
+    /// The limits of users that are in no table of users or groups.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits::default().with(&self.written.limits)
     }
 
-    /// What a client may hold and do; `None`: it may not attach.
+    /// The limits of a client; `None` if it may not attach.
     #[must_use]
     pub fn limits_for(&self, who: &Credentials) -> Option<Limits> {
         let (root, own) = (who.uid == 0, who.uid == self.own);

@@ -1,4 +1,4 @@
-//! The agent of an attachment: what does in the owner's process what the control plane asks.
+//! The agent of an attachment: carries out the control plane's requests in the owner's process.
 //!
 //! In an embedded proxy it is a thread of the same process; under a daemon it is the client's session
 //! thread, and requests and answers travel over the session's socket, descriptors with them.
@@ -10,34 +10,38 @@ use crate::model::message::Message;
 use crossbeam_channel::Sender;
 use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
 use gpu_usermap::{PinnedRegion, Vacated};
-use gpunet_abi::arena::Region;
 use gpunet_abi::layout::DeviceLayout;
+use gpunet_abi::region::Region;
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::SharedMemory;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The agent of an attachment of this process: a thread that is started by the first request and ends
-/// with the link, when the attachment is forgotten.
-pub(crate) fn embedded_agent(device: AttachmentId, agent: SharedAgent, answers: ControlSender) -> AgentLink {
+/// The agent of an attachment of this process: a thread that the first request starts and that ends with the link,
+/// when the attachment is forgotten.
+pub(crate) fn embedded_agent(
+    attachment: AttachmentId,
+    agent: SharedAgent,
+    answers: ControlSender,
+) -> AgentLink {
     let thread = Mutex::new(AgentThread::Idle(agent));
     Box::new(move |request| {
         // A panic in here is a failed start, which leaves `Ended`.
         let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
-        thread.start(device, &answers);
+        thread.start(attachment, &answers);
         let refused = match &*thread {
             AgentThread::Running(requests) => requests.send(request).err().map(|unsent| unsent.0),
             _ => Some(request),
         };
         if let Some(request) = refused {
             let answer = request.failed("the agent's thread has ended");
-            let _ = answers.send(Message::Agent { device, answer });
+            let _ = answers.send(Message::Agent { attachment, answer });
         }
     })
 }
 
-/// Where an embedded agent is.
+/// The state of an embedded agent's thread.
 enum AgentThread {
     /// Not yet needed.
     Idle(SharedAgent),
@@ -47,7 +51,7 @@ enum AgentThread {
 }
 
 impl AgentThread {
-    fn start(&mut self, device: AttachmentId, answers: &ControlSender) {
+    fn start(&mut self, attachment: AttachmentId, answers: &ControlSender) {
         *self = match std::mem::replace(self, Self::Ended) {
             Self::Idle(agent) => {
                 let (requests, inbox) = crossbeam_channel::unbounded();
@@ -55,7 +59,7 @@ impl AgentThread {
                 let serve = move || {
                     for request in inbox {
                         let answer = agent.handle(request);
-                        let _ = answers.send(Message::Agent { device, answer });
+                        let _ = answers.send(Message::Agent { attachment, answer });
                     }
                 };
                 match std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(serve) {
@@ -71,8 +75,8 @@ impl AgentThread {
     }
 }
 
-/// An agent, for the thread that serves it and for its attachment. What it has mapped stays as long as
-/// either of them: kernels and tasks use it whether the daemon lives or not.
+/// An agent, shared by the thread that serves it and by its attachment. Its mappings live as long as either of
+/// them: kernels and tasks use them whether the daemon lives or not.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAgent(Arc<Mutex<Agent>>);
 
@@ -81,15 +85,14 @@ impl SharedAgent {
         Self(Arc::new(Mutex::new(agent)))
     }
 
-    /// Does what the control plane asks.
+    /// Carries out a request of the control plane.
     pub(crate) fn handle(&self, request: ToAgent) -> FromAgent {
-        // What a panic left half done is an arena that was not answered for.
+        // A panic leaves at most an arena that was not answered for.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(request)
     }
 }
 
-/// The agent's state: what it has mapped for its attachment. Used by one thread, which may wait for
-/// CUDA.
+/// The agent's state: its mappings. One thread uses it, which may wait for CUDA.
 #[derive(Debug)]
 pub(crate) struct Agent {
     device: Option<Device>,
@@ -99,15 +102,15 @@ pub(crate) struct Agent {
     mapped: HashMap<u32, Mapped>,
     /// Parts in this GPU's memory.
     provided: HashMap<u32, ShareableBuffer>,
-    /// Where CPU blocks may still look for a bell.
+    /// Where CPU blocks may still look for a doorbell.
     vacated: Vec<Vacated>,
 }
 
 /// One arena as this attachment has it.
 #[derive(Debug)]
 struct Mapped {
-    near: (u8, Memory),
-    far: (u8, Memory),
+    own: (u8, Memory),
+    peer: (u8, Memory),
 }
 
 /// Memory in the device's address space.
@@ -194,12 +197,12 @@ impl Agent {
     }
 
     fn map(&mut self, map: MapArena) -> Result<(), String> {
-        let (near, far) = (self.memory(map.arena, map.near.1)?, self.memory(map.arena, map.far.1)?);
-        let silent = if map.silent { Region::SILENT } else { 0 };
-        self.enter(map.near.0, &near.region(Region::VALID | Region::NEAR | silent))?;
-        self.enter(map.far.0, &far.region(Region::VALID))?;
-        self.mapped.insert(map.arena, Mapped { near: (map.near.0, near), far: (map.far.0, far) });
-        // Who sleeps until something changes is to sleep on the new part's bell, too.
+        let (own, peer) = (self.memory(map.arena, map.own.1)?, self.memory(map.arena, map.peer.1)?);
+        let peer_polls = if map.peer_polls { Region::POLLED } else { 0 };
+        self.enter(map.own.0, &own.region(Region::VALID | Region::OWN | peer_polls))?;
+        self.enter(map.peer.0, &peer.region(Region::VALID))?;
+        self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
+        // A block that sleeps until something changes must wake for the new part, too.
         self.shared.bump_epoch();
         Ok(())
     }
@@ -207,7 +210,7 @@ impl Agent {
     fn memory(&self, arena: u32, part: Part) -> Result<Memory, String> {
         match part {
             Part::Pinned(region) => {
-                // A mapping of its own, with a life of its own.
+                // A separate mapping with its own lifetime.
                 let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
                 let region = PinnedRegion::from_fd(fd).map_err(|error| error.to_string())?;
                 let Some(device) = &self.device else { return Ok(Memory::Cpu(region)) };
@@ -235,8 +238,8 @@ impl Agent {
 
     fn unmap(&mut self, arena: u32) {
         self.provided.remove(&arena);
-        let Some(Mapped { near, far }) = self.mapped.remove(&arena) else { return };
-        for (number, memory) in [near, far] {
+        let Some(Mapped { own, peer }) = self.mapped.remove(&arena) else { return };
+        for (number, memory) in [own, peer] {
             if let Err(reason) = self.enter(number, &Region::default()) {
                 tracing::warn!(reason, "cannot take a region out of the device's table");
             }

@@ -39,7 +39,7 @@ impl ClientSocket {
         self.takes_descriptors.load(Ordering::Relaxed)
     }
 
-    /// Lets nothing more pass in either direction.
+    /// Shuts both directions down.
     pub(crate) fn shut_down(&self) {
         let _ = shutdown(self, Shutdown::Both);
     }
@@ -59,7 +59,7 @@ impl AsRawFd for ClientSocket {
 
 impl Drop for ClientSocket {
     fn drop(&mut self) {
-        // The client hears of it at once, and its queue grows no more.
+        // The client sees it at once, and its queue grows no more.
         self.shut_down();
         let takes_descriptors = *self.takes_descriptors.get_mut();
         if let (true, Some(socket)) = (takes_descriptors, self.socket.take()) {

@@ -1,21 +1,24 @@
 //! The control plane: everything that is not bytes, on one tokio thread.
 //!
-//! An actor: it owns the tables of every attachment and changes them one message at a time. What
-//! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
-//! a message. Files: `tables` (who owns which slot), `descriptor` (where a stream lies), `request`
-//! (what the device asks), `listener`, `handshake` (clients before an accept), `stream` (connecting,
-//! opening, closing), `pair` (both ends on one device), `join` (on two), `arena` (memory of two), `reap`
-//! (what a finished launch, a detach or a dead process leaves), `rings` (their memory), `shortage` (what
-//! there is too little of), `route` (which
-//! transport), `snapshot` (what all of them hold), `grow` (ring memory that is made after the start).
+//! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
+//! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
+//! (what it keeps for an attachment), `slots` (sockets), `pending` (requests without an answer), `request` (checks
+//! and dispatches requests), `connect`, `listener`, `handshake` (clients before an accept), `close`, `pair` (direct
+//! streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor` (what a
+//! device is told of a stream), `rings` and `grow` (ring memory), `quota`, `shortage` (what happens when something
+//! runs out), `route` (which transport), `reap` (what a finished launch, a detach or a dead process leaves),
+//! `snapshot` (for gpunetctl and metrics).
 
 mod arena;
+mod close;
+mod connect;
 mod descriptor;
 mod grow;
 mod handshake;
 mod join;
 mod listener;
 mod pair;
+mod pending;
 #[cfg(test)]
 mod plane;
 mod quota;
@@ -26,7 +29,6 @@ mod route;
 mod shortage;
 mod slots;
 mod snapshot;
-mod stream;
 mod tables;
 
 use crate::control_queue::{ControlReceiver, ControlSender};
@@ -47,10 +49,10 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tables::Device;
+use tables::AttachmentEntry;
 
 /// Bytes that the control plane keeps for each socket slot of an attachment, in use or not.
-pub(crate) const SLOT_BYTES: u64 = size_of::<tables::Slot>() as u64;
+pub(crate) const SLOT_BYTES: u64 = size_of::<slots::Slot>() as u64;
 
 /// How the control plane reaches a data thread.
 #[derive(Clone)]
@@ -61,7 +63,7 @@ pub(crate) struct ShardLink {
 
 impl ShardLink {
     pub(crate) fn send(&self, command: Command) {
-        // A data thread that has ended is the heartbeat's business.
+        // The heartbeat notices a data thread that has ended.
         let _ = self.commands.send(command);
         crate::doorbell::ring(&self.bell);
     }
@@ -69,7 +71,7 @@ impl ShardLink {
 
 /// The control plane's state.
 pub(crate) struct Control {
-    devices: BTreeMap<AttachmentId, Device>,
+    attachments: BTreeMap<AttachmentId, AttachmentEntry>,
     shards: Vec<ShardLink>,
     messages: ControlSender,
     routes: Routes,
@@ -79,7 +81,7 @@ pub(crate) struct Control {
     peer_listeners: HashMap<SocketAddr, (AttachmentId, u32)>,
     arenas: Arenas,
     joins: Joins,
-    /// What streams and attachments that are gone have carried.
+    /// What closed streams and detached attachments have carried.
     past: Past,
     started: Instant,
     linger: Duration,
@@ -89,7 +91,7 @@ impl Control {
     pub(crate) fn new(shards: Vec<ShardLink>, messages: ControlSender, config: &Config) -> Self {
         let routes = Routes::new(config);
         Self {
-            devices: BTreeMap::new(),
+            attachments: BTreeMap::new(),
             shards,
             messages,
             routes,
@@ -119,71 +121,72 @@ impl Control {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Request { device, id, request } => {
-                if let Some(device) = self.device(device) {
-                    device.attached.inbox.leave_request(id.control);
+            Message::Request { attachment, id, request } => {
+                if let Some(attachment) = self.attachment(attachment) {
+                    attachment.state.inbox.leave_request(id);
                 }
-                self.handle_request(device, id, &request);
+                self.handle_request(attachment, id, &request);
             }
-            Message::Ask { device, control, request, answer } => {
-                let Some(attachment) = self.device(device) else { return };
-                attachment.answers.insert(control, answer);
-                self.handle_request(device, RequestId { control, seq: 0 }, &request);
+            Message::Ask { attachment, id, request, answer } => {
+                let Some(entry) = self.attachment(attachment) else { return };
+                entry.answers.insert(id, answer);
+                self.handle_request(attachment, RequestId::Host(id), &request);
             }
-            Message::Abandon { device, id } => {
-                if let Some(device) = self.device(device) {
-                    device.attached.inbox.leave_abandon(id.control);
+            Message::Abandon { attachment, id } => {
+                if let Some(attachment) = self.attachment(attachment) {
+                    attachment.state.inbox.leave_abandon(id);
                 }
-                self.handle_abandon(device, id);
+                self.handle_abandon(attachment, id);
             }
-            Message::Attempted { device, id, attempt, result } => {
-                self.handle_attempted(device, id, attempt, result);
+            Message::Attempted { attachment, id, attempt, result } => {
+                self.handle_attempted(attachment, id, attempt, result);
             }
-            Message::Handshake { device, listener, number, rings, result } => {
-                self.handle_handshake(device, listener, number, rings, result);
+            Message::Handshake { attachment, listener, number, rings, result } => {
+                self.handle_handshake(attachment, listener, number, rings, result);
             }
-            Message::Refuse { device, tickets } => self.refuse(device, tickets),
-            Message::Sweep { device, sweep } => self.sweep(device, sweep),
-            Message::ListenerReady { device, socket } => {
-                self.handle_listener_ready(device, socket);
+            Message::Refuse { attachment, tickets } => self.refuse(attachment, tickets),
+            Message::Sweep { attachment, sweep } => self.sweep(attachment, sweep),
+            Message::ListenerReady { attachment, socket } => {
+                self.handle_listener_ready(attachment, socket);
             }
-            Message::Finished { device, socket, undelivered, counts } => {
-                if let Some(device) = self.device(device) {
-                    device.warn_undelivered(socket.slot, undelivered);
+            Message::Finished { attachment, socket, undelivered, counts } => {
+                if let Some(attachment) = self.attachment(attachment) {
+                    attachment.warn_undelivered(socket.slot, undelivered);
                 }
-                self.handle_finished(device, socket, counts);
+                self.handle_finished(attachment, socket, counts);
             }
-            Message::OutQueue { device, id, bytes } => {
-                self.handle_out_queue(device, id, bytes);
+            Message::OutQueue { attachment, id, bytes } => {
+                self.handle_out_queue(attachment, id, bytes);
             }
-            Message::Attach(attached) => {
-                self.grow(&attached);
-                self.devices.insert(attached.id, Device::new(attached));
+            Message::Attach(state) => {
+                self.grow(&state);
+                self.attachments.insert(state.id, AttachmentEntry::new(state));
             }
-            Message::Grown { device, rings, last } => self.handle_grown(device, rings, last),
-            Message::Agent { device, answer } => self.handle_agent(device, answer),
+            Message::Grown { attachment, rings, last } => self.handle_grown(attachment, rings, last),
+            Message::Agent { attachment, answer } => self.handle_agent(attachment, answer),
             Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
             Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
-            Message::FinishLaunch { device, launch, policy, fresh, done } => {
-                done(self.finish_launch(device, launch, policy, &fresh));
+            Message::FinishLaunch { attachment, launch, policy, fresh, done } => {
+                done(self.finish_launch(attachment, launch, policy, &fresh));
             }
-            Message::AbortLaunch { device, launch } => self.abort_launch(device, launch),
-            Message::Release { device, handles } => self.release(device, &handles),
-            Message::ResetAll { device } => self.reset_all(device),
-            Message::Usage { device, done } => {
-                let usage = self.device(device).map_or_else(Usage::default, |device| device.usage());
+            Message::AbortLaunch { attachment, launch } => self.abort_launch(attachment, launch),
+            Message::Release { attachment, handles } => self.release(attachment, &handles),
+            Message::ResetAll { attachment } => self.reset_all(attachment),
+            Message::Usage { attachment, done } => {
+                let usage =
+                    self.attachment(attachment).map_or_else(Usage::default, |attachment| attachment.usage());
                 done(usage);
             }
-            Message::Detach { device, why, done } => self.detach(device, why, done),
-            Message::Gone { device, done } => self.gone(device, done),
+            Message::Detach { attachment, why, done } => self.detach(attachment, why, done),
+            Message::Gone { attachment, done } => self.gone(attachment, done),
             Message::Snapshot { done } => self.take_snapshot(done),
-            Message::DetachTimeout { device } => self.finish_detach(device),
+            Message::DetachTimeout { attachment } => self.finish_detach(attachment),
             Message::Ping | Message::Stop => {}
         }
     }
 
-    fn device(&mut self, id: AttachmentId) -> Option<&mut Device> {
-        self.devices.get_mut(&id)
+    fn attachment(&mut self, id: AttachmentId) -> Option<&mut AttachmentEntry> {
+        self.attachments.get_mut(&id)
     }
 
     /// The data thread that serves a slot.

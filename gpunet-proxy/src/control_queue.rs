@@ -1,8 +1,9 @@
-//! The way to the control thread: a queue for each attachment. Users are served in turn, and the attachments of a user, too.
+//! The queue of the control thread: one queue for each attachment. Users take turns, and so do the attachments of a
+//! user.
 //!
-//! An attachment that sends many messages waits for its own; the others of its user wait for one turn of it, and other users
-//! for one turn of all that it has. What belongs to no attachment (a sign of life, the end, a new attachment) goes before
-//! everything else.
+//! An attachment that sends many messages waits for its own; the other attachments of its user wait for one turn of
+//! it, and other users for one turn of the user. What belongs to no attachment (a liveness check, the end, a new
+//! attachment) goes before everything else.
 
 use crate::model::message::Message;
 use gpunet_core::ids::AttachmentId;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long messages of one attachment are served before those of the next user. A request takes 2 to 20 us; the turns of
-/// a hundred take less than a person notices, and a sixtieth of the shortest heartbeat.
+/// How long the messages of one attachment are served before those of the next user. A request takes 2 to 20 us. A
+/// hundred turns take less than a person notices, and a sixtieth of the shortest heartbeat.
 const TURN: Duration = Duration::from_micros(250);
 
 /// Makes the queue, and its two ends.
@@ -21,15 +22,15 @@ pub(crate) fn control_queue() -> (ControlSender, ControlReceiver) {
     (ControlSender(queue.clone()), ControlReceiver(queue))
 }
 
-/// The end of everybody else.
+/// The sending end.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlSender(Arc<Queue>);
 
-/// The control thread's end. Dropped, it takes everything that waits with it.
+/// The control thread's end. Dropping it drops all queued messages.
 #[derive(Debug)]
 pub(crate) struct ControlReceiver(Arc<Queue>);
 
-/// The control thread takes no more messages.
+/// The control thread has ended and takes no more messages.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
@@ -48,11 +49,11 @@ impl std::fmt::Debug for Queue {
 #[derive(Default)]
 struct State {
     first: VecDeque<Message>,
-    /// Whose an attachment is.
+    /// The user of each attachment.
     users: HashMap<AttachmentId, u32>,
-    /// What waits, by user; `None` for what is no user's, as the questions of people.
+    /// Queued messages by user; `None` for those of no user, such as operators' questions.
     others: HashMap<Option<u32>, Waiting>,
-    /// Who has messages: the first one has its turn.
+    /// The users that have messages; the first one has its turn.
     turns: VecDeque<Option<u32>>,
     /// Its turn; `None` before it has begun.
     turn: Option<Turn>,
@@ -68,12 +69,12 @@ struct Turn {
     attachment: AttachmentId,
 }
 
-/// What waits of one user.
+/// The queued messages of one user.
 #[derive(Default)]
 struct Waiting {
-    /// By attachment. None is empty.
+    /// By attachment. No queue is empty.
     messages: HashMap<AttachmentId, VecDeque<Message>>,
-    /// Which have messages: the first one has the user's turn.
+    /// The attachments that have messages; the first one has the user's turn.
     turns: VecDeque<AttachmentId>,
 }
 
@@ -103,7 +104,7 @@ impl ControlSender {
         Ok(())
     }
 
-    /// Forgets whose attachment that was.
+    /// Forgets the user of an attachment.
     pub(crate) fn forget(&self, attachment: AttachmentId) {
         self.0.lock().users.remove(&attachment);
     }
@@ -115,7 +116,7 @@ impl ControlSender {
 }
 
 impl ControlReceiver {
-    /// The next message. Gives other tasks of the thread a turn once in a while.
+    /// The next message. Yields to other tasks of the thread once in a while.
     pub(crate) async fn recv(&mut self) -> Message {
         loop {
             tokio::task::coop::consume_budget().await;
@@ -156,15 +157,15 @@ impl Drop for ControlReceiver {
                 std::mem::take(&mut state.turns),
             )
         };
-        // What waits for answers is told by this, and may look at the queue.
+        // Dropping a message tells whoever waits for its answer, and that may use the queue.
         drop(left);
     }
 }
 
 impl State {
     fn push(&mut self, message: Message) {
-        if let Message::Attach(attached) = &message {
-            self.users.insert(attached.id, attached.client.uid);
+        if let Message::Attach(state) = &message {
+            self.users.insert(state.id, state.client.uid);
         }
         let Some(attachment) = message.attachment() else { return self.first.push_back(message) };
         let user = self.users.get(&attachment).copied();
@@ -218,13 +219,13 @@ mod tests {
         state
     }
 
-    fn abandon(device: u32, control: u32) -> Message {
-        Message::Abandon { device: AttachmentId(device), id: RequestId { control, seq: 0 } }
+    fn abandon(attachment: u32, control: u32) -> Message {
+        Message::Abandon { attachment: AttachmentId(attachment), id: RequestId::Device { control, seq: 0 } }
     }
 
     fn taken(message: Option<Message>) -> Option<(u32, u32)> {
         match message? {
-            Message::Abandon { device, id } => Some((device.0, id.control)),
+            Message::Abandon { attachment, id } => Some((attachment.0, id.control()?)),
             Message::Ping => Some((9, 9)),
             _ => None,
         }
@@ -259,10 +260,11 @@ mod tests {
             state.users.insert(AttachmentId(user), 1000);
         }
         let many = [1, 1, 2, 2, 3, 3].into_iter().enumerate();
-        many.for_each(|(control, device)| state.push(abandon(device, control as u32)));
+        many.for_each(|(control, attachment)| state.push(abandon(attachment, control as u32)));
         (0..3).for_each(|control| state.push(abandon(8, control)));
         // Each is served so slowly that its turn is over.
-        let mut order = (0..).map_while(|n| taken(state.pop(start + n * TURN))).map(|(device, _)| device);
+        let mut order =
+            (0..).map_while(|n| taken(state.pop(start + n * TURN))).map(|(attachment, _)| attachment);
         assert_eq!(order.by_ref().collect::<Vec<_>>(), [1, 8, 2, 8, 3, 8, 1, 2, 3]);
     }
 
@@ -273,8 +275,8 @@ mod tests {
             users: HashMap::from([(AttachmentId(1), 1000), (AttachmentId(2), 4242)]),
             ..State::default()
         };
-        for (device, control) in [(1, 0), (2, 0), (2, 1), (1, 1)] {
-            state.push(abandon(device, control));
+        for (attachment, control) in [(1, 0), (2, 0), (2, 1), (1, 1)] {
+            state.push(abandon(attachment, control));
         }
         assert_eq!(taken(state.pop(start)), Some((1, 0)));
         let later = start + 2 * TURN;
@@ -291,8 +293,8 @@ mod tests {
         let thread = std::thread::spawn(move || (0..1000).try_for_each(|n| sending.send(abandon(n % 7, n))));
         let got: Vec<_> = (0..1000).map(|_| taken(Some(runtime.block_on(receiver.recv())))).collect();
         thread.join().unwrap().unwrap();
-        for device in 0..7 {
-            let own = got.iter().flatten().filter(|(from, _)| *from == device);
+        for attachment in 0..7 {
+            let own = got.iter().flatten().filter(|(from, _)| *from == attachment);
             assert!(own.is_sorted_by_key(|(_, control)| *control));
         }
         assert!(!sender.is_closed());

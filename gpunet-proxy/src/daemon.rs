@@ -43,13 +43,13 @@ use tokio::time::MissedTickBehavior;
 
 /// Connections of one user that have not attached (yet), at most: a program needs one at a time. So many may all those
 /// together have who may not attach: one person can be thousands of users (subuid).
-const VISITORS: usize = 64;
+const MAX_PENDING: usize = 64;
 /// The same of everybody together: within the descriptors that the daemon keeps to itself.
-const ALL_VISITORS: usize = 3 * VISITORS;
+const MAX_PENDING_TOTAL: usize = 3 * MAX_PENDING;
 /// How often the sessions' thread shows that it lives.
 const PULSE: Duration = Duration::from_millis(250);
 /// How long to wait before the next accept when descriptors have run out.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Why a daemon could not start.
 ///
@@ -99,7 +99,7 @@ pub enum StartError {
 /// ```
 #[derive(Debug)]
 pub struct Daemon {
-    desk: Arc<Desk>,
+    state: Arc<DaemonState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -126,7 +126,7 @@ pub struct Drained {
 
 /// What the sessions are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum Phase {
     /// Serve, by the rules of that number.
     Serve(u64),
     /// Take no more attachments, and let the sockets flush.
@@ -136,13 +136,13 @@ enum Order {
 }
 
 /// What the sessions share.
-struct Desk {
+struct DaemonState {
     proxy: Arc<Runtime>,
     accounts: Accounts,
     access: Mutex<Access>,
-    orders: watch::Sender<Order>,
+    phase: watch::Sender<Phase>,
     /// By user: connections that have not attached. `None` are those who may not.
-    visitors: Mutex<HashMap<Option<u32>, usize>>,
+    pending: Mutex<HashMap<Option<u32>, usize>>,
     work: Arc<UserWork>,
     started: Instant,
     /// When the sessions' thread last updated its pulse, in milliseconds after the start.
@@ -150,13 +150,13 @@ struct Desk {
     drained: Mutex<Drained>,
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for DaemonState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("order", &*self.orders.borrow()).finish_non_exhaustive()
+        f.debug_struct("DaemonState").field("phase", &*self.phase.borrow()).finish_non_exhaustive()
     }
 }
 
-impl Desk {
+impl DaemonState {
     fn age_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
@@ -169,14 +169,14 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl DaemonState {
     fn new(proxy: Arc<Runtime>, accounts: Accounts, access: Access) -> Self {
         Self {
             proxy,
             accounts,
             access: Mutex::new(access),
-            orders: watch::Sender::new(Order::Serve(0)),
-            visitors: Mutex::default(),
+            phase: watch::Sender::new(Phase::Serve(0)),
+            pending: Mutex::default(),
             work: Arc::default(),
             started: Instant::now(),
             pulse: AtomicU64::new(0),
@@ -226,24 +226,24 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let limit = getrlimit(Resource::Nofile).current;
     let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)));
-    let desk = Arc::new(Desk::new(proxy, accounts, access));
+    let state = Arc::new(DaemonState::new(proxy, accounts, access));
     let listener = {
         let _entered = runtime.enter();
         watch(listener).map_err(StartError::Listener)?
     };
-    let serving = desk.clone();
+    let serving = state.clone();
     let serve = move || runtime.block_on(tokio::task::LocalSet::new().run_until(serve(serving, listener)));
     let thread = std::thread::Builder::new().name("gpunet-sessions".to_owned()).spawn(serve);
     let thread = Some(thread.map_err(StartError::Thread)?);
-    Ok(Daemon { desk, thread })
+    Ok(Daemon { state, thread })
 }
 
 impl Daemon {
     /// Returns what the daemon holds now, or `None` if its control plane does not answer. Blocks until it has.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        let mut snapshot = self.desk.proxy.snapshot()?;
-        snapshot.uptime_ms = self.desk.age_ms();
+        let mut snapshot = self.state.proxy.snapshot()?;
+        snapshot.uptime_ms = self.state.age_ms();
         Some(snapshot)
     }
 
@@ -260,9 +260,9 @@ impl Daemon {
     /// # }
     /// ```
     pub fn set_access(&self, access: Access) {
-        *lock(&self.desk.access) = access;
-        self.desk.orders.send_modify(|order| {
-            if let Order::Serve(rules) = order {
+        *lock(&self.state.access) = access;
+        self.state.phase.send_modify(|phase| {
+            if let Phase::Serve(rules) = phase {
                 *rules += 1;
             }
         });
@@ -271,11 +271,11 @@ impl Daemon {
     /// Returns whether all threads of the daemon make progress.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let bound = self.desk.proxy.config.heartbeat.max(4 * PULSE);
+        let bound = self.state.proxy.config.heartbeat.max(4 * PULSE);
         let serves = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         // Ordering: Relaxed; nothing else is read after it.
-        let silent_ms = self.desk.age_ms().saturating_sub(self.desk.pulse.load(Ordering::Relaxed));
-        serves && silent_ms < bound.as_millis() as u64 && self.desk.proxy.heart.beats(bound)
+        let silent_ms = self.state.age_ms().saturating_sub(self.state.pulse.load(Ordering::Relaxed));
+        serves && silent_ms < bound.as_millis() as u64 && self.state.proxy.heart.beats(bound)
     }
 
     /// Takes no more attachments, ends the existing ones, and stops the daemon.
@@ -285,7 +285,7 @@ impl Daemon {
     #[must_use]
     pub fn drain(mut self, bound: Duration) -> Drained {
         let deadline = Instant::now() + bound;
-        self.desk.orders.send_replace(Order::Drain);
+        self.state.phase.send_replace(Phase::Drain);
         // The sessions' thread ends with the last of them.
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
@@ -295,22 +295,22 @@ impl Daemon {
         } else {
             self.count_unfinished();
         }
-        *lock(&self.desk.drained)
+        *lock(&self.state.drained)
     }
 
     /// Counts the streams that are cut off when the bound is over.
     fn count_unfinished(&self) {
         let clients = self.snapshot().map_or(Vec::new(), |snapshot| snapshot.clients);
         for client in clients {
-            self.desk.count(client.undelivered, client.opened.saturating_sub(client.closed));
+            self.state.count(client.undelivered, client.opened.saturating_sub(client.closed));
         }
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.desk.proxy.stop();
-        self.desk.orders.send_replace(Order::Stop);
+        self.state.proxy.stop();
+        self.state.phase.send_replace(Phase::Stop);
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by the thread itself.
             let _ = thread.join();
@@ -324,8 +324,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The sessions' thread: accepts until the daemon drains, and waits for the sessions unless it stops.
-async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
-    let mut orders = desk.orders.subscribe();
+async fn serve(state: Arc<DaemonState>, listener: AsyncFd<OwnedFd>) {
+    let mut phase = state.phase.subscribe();
     let mut sessions = JoinSet::new();
     let mut pulse = tokio::time::interval(PULSE);
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -336,33 +336,33 @@ async fn serve(desk: Arc<Desk>, listener: AsyncFd<OwnedFd>) {
             accepted = accept => match accepted {
                 // Who may not come is turned away here, and takes no more than a moment.
                 Ok(socket) => {
-                    if let Some(visit) = session::Visit::enter(&desk, socket) {
-                        sessions.spawn_local(session::serve(desk.clone(), visit));
+                    if let Some(pending) = session::PendingConnection::enter(&state, socket) {
+                        sessions.spawn_local(session::serve(state.clone(), pending));
                     }
                 }
                 Err(error) => {
                     if error.kind() != io::ErrorKind::ConnectionAborted {
                         tracing::warn!(%error, "cannot accept a program; see `ulimit -n`");
                     }
-                    tokio::time::sleep(EXHAUSTED).await;
+                    tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             },
             Some(_) = sessions.join_next() => {}
             // Ordering: Relaxed; a sign of life orders nothing.
-            _ = pulse.tick() => desk.pulse.store(desk.age_ms(), Ordering::Relaxed),
-            () = ending(&mut orders) => break,
+            _ = pulse.tick() => state.pulse.store(state.age_ms(), Ordering::Relaxed),
+            () = ending(&mut phase) => break,
         }
     }
     drop(listener);
     tokio::select! {
-        _ = orders.wait_for(|order| *order == Order::Stop) => {}
+        _ = phase.wait_for(|phase| *phase == Phase::Stop) => {}
         () = async { while sessions.join_next().await.is_some() {} } => {}
     }
 }
 
 /// Returns once the daemon drains or stops.
-async fn ending(orders: &mut watch::Receiver<Order>) {
-    let _ = orders.wait_for(|order| matches!(order, Order::Drain | Order::Stop)).await;
+async fn ending(phase: &mut watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|phase| matches!(phase, Phase::Drain | Phase::Stop)).await;
 }
 
 #[cfg(test)]

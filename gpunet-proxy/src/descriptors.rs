@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 /// ```
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
-    match crate::errno::errno(error) {
+    match crate::errno::from_io(error) {
         Error::TooManyFiles => "; raise the limit of file descriptors (`ulimit -n`)",
         _ => "",
     }

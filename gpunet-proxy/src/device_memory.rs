@@ -3,7 +3,7 @@
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CopyError, CudaError, Device, GpuBuffer};
 use gpunet_abi::Word;
-use gpunet_abi::arena::Region;
+use gpunet_abi::region::Region;
 use gpunet_device::Buffer;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

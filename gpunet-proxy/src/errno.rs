@@ -7,7 +7,7 @@ use std::io;
 ///
 /// EMFILE means one thing on a device: its socket table is full. Descriptors belong to the proxy, which to a kernel is
 /// the system: when they run out, whichever of their two limits it is, that is ENFILE.
-pub(crate) fn errno(error: &io::Error) -> Error {
+pub(crate) fn from_io(error: &io::Error) -> Error {
     match (error.raw_os_error(), error.kind()) {
         (Some(libc::EMFILE | libc::ENFILE), _) => Error::TooManyFiles,
         (Some(code), _) => Error::from_errno(code),

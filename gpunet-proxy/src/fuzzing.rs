@@ -1,7 +1,7 @@
 //! What utils/fuzz reaches of the private parts (`--cfg fuzzing`).
 
 use crate::wire::{
-    Frame, Packet, ToDaemon, ToProgram, Want, decode, decode_first, encode, from_handles, handles,
+    Frame, Hello, Packet, ToDaemon, ToProgram, decode, decode_first, encode, from_handles, handles,
 };
 use std::os::fd::OwnedFd;
 
@@ -14,7 +14,7 @@ pub fn read_packet(packet: &[u8]) {
     let Some((&[expected, descriptors], bytes)) = packet.split_first_chunk::<2>() else { return };
     let packet = Packet { bytes: bytes.to_vec(), fds: some_descriptors(descriptors % 20) };
     match expected % 4 {
-        0 => again(decode_first::<Want>(packet).ok().map(|(frame, _)| frame)),
+        0 => again(decode_first::<Hello>(packet).ok().map(|(frame, _)| frame)),
         1 => again(decode_first::<ToProgram>(packet).ok().map(|(frame, _)| frame)),
         2 => again(decode::<ToDaemon>(packet).ok().map(|(frame, _)| {
             if let ToDaemon::Release { handles: raw } | ToDaemon::FinishLaunch { fresh: raw, .. } = &frame {

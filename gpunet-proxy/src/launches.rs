@@ -3,6 +3,7 @@
 
 use gpunet_abi::Handle;
 use gpunet_abi::layout::LAUNCHES;
+use gpunet_core::ids::LaunchId;
 use std::collections::HashSet;
 
 /// The launches of an attachment.
@@ -19,23 +20,23 @@ pub(crate) struct Launches {
 
 impl Launches {
     /// Takes a number; `None` when all are in use.
-    pub(crate) fn begin(&mut self) -> Option<u32> {
+    pub(crate) fn begin(&mut self) -> Option<LaunchId> {
         let launch = self.used.trailing_ones();
         if launch >= LAUNCHES {
             return None;
         }
         self.used |= 1 << launch;
-        Some(launch)
+        Some(LaunchId(launch))
     }
 
     /// Gives a number back: its kernels have ended. Returns the sockets that no running launch knows any
     /// more.
     #[must_use]
-    pub(crate) fn end(&mut self, launch: u32) -> Vec<Handle> {
-        self.used &= !(1 << launch);
+    pub(crate) fn end(&mut self, launch: LaunchId) -> Vec<Handle> {
+        self.used &= !bit(launch);
         let mut free = Vec::new();
         self.known.retain_mut(|(handle, users)| {
-            *users &= !(1 << launch);
+            *users &= !bit(launch);
             if *users == 0 {
                 free.push(*handle);
             }
@@ -47,8 +48,8 @@ impl Launches {
     /// Notes sockets that were closed for `launch`, which has ended, and which launches ever knew them.
     /// Returns those that no other running launch knows.
     #[must_use]
-    pub(crate) fn retire(&mut self, launch: u32, closed: &[Handle], users: &[u64]) -> Vec<Handle> {
-        let running = self.used & !(1 << launch);
+    pub(crate) fn retire(&mut self, launch: LaunchId, closed: &[Handle], users: &[u64]) -> Vec<Handle> {
+        let running = self.used & !bit(launch);
         let mut free = Vec::new();
         for (&handle, &users) in closed.iter().zip(users) {
             match users & running {
@@ -61,7 +62,7 @@ impl Launches {
 
     /// Of the sockets that a launch made and did not use, those that are its own; the others were kept
     /// for whoever comes, by an earlier launch of that number. `fresh` are all there are at present.
-    pub(crate) fn own(&mut self, fresh: Vec<(Handle, u32)>, launch: u32) -> Vec<Handle> {
+    pub(crate) fn own(&mut self, fresh: Vec<(Handle, LaunchId)>, launch: LaunchId) -> Vec<Handle> {
         self.kept.retain(|kept| fresh.iter().any(|(handle, _)| handle == kept));
         let of_launch =
             fresh.into_iter().filter(|&(handle, by)| by == launch && !self.kept.contains(&handle));
@@ -72,6 +73,11 @@ impl Launches {
     pub(crate) fn keep(&mut self, fresh: Vec<Handle>) {
         self.kept.extend(fresh);
     }
+}
+
+/// The bit of a launch among the users of a socket.
+const fn bit(launch: LaunchId) -> u64 {
+    1 << launch.0
 }
 
 #[cfg(test)]
@@ -88,7 +94,7 @@ mod tests {
         let (a, b) = (launches.begin().unwrap(), launches.begin().unwrap());
         let closed = [socket(1), socket(2)];
         // The launch itself, and one that has ended long ago.
-        assert_eq!(launches.retire(a, &closed, &[1 << a, 1 << a | 1 << 40]), closed);
+        assert_eq!(launches.retire(a, &closed, &[bit(a), bit(a) | 1 << 40]), closed);
         assert_eq!(launches.end(a), []);
         assert_eq!(launches.end(b), []);
     }
@@ -97,8 +103,8 @@ mod tests {
     fn sockets_that_others_know_are_free_when_the_last_of_them_has_ended() {
         let mut launches = Launches::default();
         let [a, b, c] = [0; 3].map(|_| launches.begin().unwrap());
-        let all = 1 << a | 1 << b | 1 << c;
-        assert_eq!(launches.retire(a, &[socket(1), socket(2)], &[all, 1 << a | 1 << c]), []);
+        let all = bit(a) | bit(b) | bit(c);
+        assert_eq!(launches.retire(a, &[socket(1), socket(2)], &[all, bit(a) | bit(c)]), []);
         assert_eq!(launches.end(a), []);
         // The number is another launch's now, which knows nothing of them.
         assert_eq!(launches.begin(), Some(a));
@@ -111,7 +117,7 @@ mod tests {
     fn a_socket_that_was_kept_is_not_a_later_launch_s() {
         let mut launches = Launches::default();
         let a = launches.begin().unwrap();
-        let other = a + 1;
+        let other = LaunchId(a.0 + 1);
         let fresh = vec![(socket(1), a), (socket(2), other)];
         assert_eq!(launches.own(fresh.clone(), a), [socket(1)]);
         launches.keep(vec![socket(1)]);

@@ -1,4 +1,4 @@
-//! Signs of life: each worker counts its turns, and the heartbeat thread looks.
+//! Liveness: each worker counts its turns, and the heartbeat thread checks the counts.
 
 use crate::model::attachment_state::AttachmentState;
 use gpunet_core::ids::AttachmentId;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One worker's sign of life.
+/// One worker's count of turns.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     turns: AtomicU64,
@@ -57,24 +57,24 @@ struct State {
     stop: bool,
     /// When all workers had last taken a turn.
     beaten: Option<Instant>,
-    devices: Vec<Arc<AttachmentState>>,
+    attachments: Vec<Arc<AttachmentState>>,
 }
 
 impl Heart {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere does not make the list of devices wrong.
+        // A panic elsewhere does not invalidate the list of attachments.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, device: Arc<AttachmentState>) {
-        self.lock().devices.push(device);
+    pub(crate) fn add(&self, attachment: Arc<AttachmentState>) {
+        self.lock().attachments.push(attachment);
     }
 
     pub(crate) fn remove(&self, id: AttachmentId) {
-        self.lock().devices.retain(|device| device.id != id);
+        self.lock().attachments.retain(|attachment| attachment.id != id);
     }
 
-    /// Says whether all workers have taken a turn within that time.
+    /// Returns whether all workers have taken a turn within that time.
     pub(crate) fn beats(&self, within: Duration) -> bool {
         let state = self.lock();
         !state.stop && state.beaten.is_none_or(|at| at.elapsed() <= within)
@@ -85,8 +85,8 @@ impl Heart {
         self.wake.notify_all();
     }
 
-    /// Beats for all devices every `period` while every worker takes turns; says "down" once one
-    /// has ended, or when told to stop.
+    /// Beats for all attachments every `period` while every worker takes turns. Writes "down" once one has ended,
+    /// or when told to stop.
     pub(crate) fn run(&self, period: Duration, workers: &[Worker]) {
         let mut seen: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
         let mut reported = false;
@@ -105,16 +105,16 @@ impl Heart {
                 tracing::error!(worker = worker.name, "a proxy thread ended: sockets report ENETDOWN");
             }
             if state.stop || ended.is_some() {
-                state.devices.iter().for_each(|device| device.memory.beat_down());
+                state.attachments.iter().for_each(|attachment| attachment.memory.beat_down());
                 if state.stop {
                     return;
                 }
                 continue;
             }
             let turns: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
-            // A worker that did not answer is stuck: no beat, and devices draw their conclusion.
+            // A worker that did not take a turn is stuck: no beat, and the devices time out.
             if turns.iter().zip(&seen).all(|(now, before)| now != before) {
-                state.devices.iter().for_each(|device| device.memory.beat());
+                state.attachments.iter().for_each(|attachment| attachment.memory.beat());
                 state.beaten = Some(Instant::now());
             }
             seen = turns;

@@ -6,7 +6,7 @@ use gpunet_abi::layout::{Geometry, SharedLayout};
 use gpunet_core::memory::SharedMemory;
 use std::sync::Arc;
 
-/// Ring memory that an attachment begins with; the rest is made while it is in use already.
+/// Ring memory that an attachment begins with; the rest is allocated while it is already in use.
 const FIRST_RINGS: u64 = 4 << 20;
 
 /// Ring memory in the shared region that exists from the start.

@@ -8,7 +8,7 @@ use crate::doorbell;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
-use crate::model::message::{ANSWER, Command, Message, send_to};
+use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Pulse, Worker};
 use crate::shard::{Shard, ShardSetup};
@@ -68,7 +68,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     workers.push(Worker { name: "control thread".to_owned(), pulse: pulse.clone(), wake });
     let (heart, period) = (Arc::new(Heart::default()), config.heartbeat / 8);
     let beating = heart.clone();
-    // From here on an error stops, by the drop, the threads that were started.
+    // From here on an error stops the threads that were started, by the drop.
     let threads = Mutex::new(Vec::new());
     let inner = Runtime { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
     for (index, shard) in shards.into_iter().enumerate() {
@@ -102,11 +102,11 @@ impl Runtime {
         Ok(())
     }
 
-    /// What it holds, but for how long it runs; `None` if the control plane does not answer.
+    /// A snapshot without the uptime; `None` if the control plane does not answer.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let (done, snapshot) = crossbeam_channel::bounded(1);
         self.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
-        snapshot.recv_timeout(ANSWER).ok()
+        snapshot.recv_timeout(ANSWER_TIMEOUT).ok()
     }
 
     pub(crate) fn next_id(&self) -> AttachmentId {
@@ -114,16 +114,16 @@ impl Runtime {
         AttachmentId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn add(&self, attached: &Arc<AttachmentState>) {
-        self.heart.add(attached.clone());
-        let _ = self.messages.send(Message::Attach(attached.clone()));
+    pub(crate) fn add(&self, attachment: &Arc<AttachmentState>) {
+        self.heart.add(attachment.clone());
+        let _ = self.messages.send(Message::Attach(attachment.clone()));
         for shard in &self.shards {
-            shard.send(Command::Attach(attached.clone()));
+            shard.send(Command::Attach(attachment.clone()));
         }
     }
 
     pub(crate) fn stop(&self) {
-        // The heart first: it would take the workers' end for a failure and report it.
+        // Stop the heartbeat first: it would take the workers' end for a failure and report it.
         self.heart.stop();
         for shard in &self.shards {
             shard.send(Command::Stop);

@@ -1,9 +1,9 @@
 //! The program's end of an attachment to a daemon.
 //!
-//! A connection carries one attachment. Any thread may post frames; a thread of the session reads what
-//! the daemon says: replies complete what waits for them, and what the daemon asks of the attachment's
-//! agent is done right there (it may wait for CUDA; nothing else is urgent). Files: `connect` (the
-//! first frames), this one (everything after).
+//! A connection carries one attachment. Any thread may post frames. A thread of the session reads what the daemon
+//! sends: it completes pending requests and calls, and carries out the daemon's requests to the attachment's agent
+//! (these may wait for CUDA; nothing else is urgent). Files: `connect` (the first frames), this one (everything
+//! after).
 
 mod connect;
 
@@ -15,13 +15,14 @@ use crate::doorbell;
 use crate::model::agent::FromAgent;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::{FinishPolicy, Finished};
-use crate::model::message::ANSWER;
+use crate::model::message::ANSWER_TIMEOUT;
 use crate::model::message::Answer;
 use crate::plain::{bytes_of, from_bytes};
-use crate::wire::{self, AgentAnswer, AgentRequest, MAX_FRAME, ToDaemon, ToProgram};
+use crate::wire::{self, AgentAnswer, AgentRequest, CallId, MAX_FRAME, ToDaemon, ToProgram};
 use crossbeam_channel::{Receiver, Sender};
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
+use gpunet_core::ids::{HostRequestId, LaunchId};
 use gpunet_core::memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, shutdown};
@@ -33,7 +34,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 /// One attachment's connection.
-pub(crate) struct Session {
+pub(crate) struct ProgramSession {
     socket: OwnedFd,
     /// Wakes the session's thread when a frame could not be sent at once.
     bell: OwnedFd,
@@ -45,35 +46,36 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 struct State {
-    /// What waits for the daemon, by number: host programs' requests have theirs from
-    /// [`crate::model::message::HOST_REQUESTS`] on, calls have small ones.
-    pending: HashMap<u32, Pending>,
-    /// Frames that the socket did not take yet.
+    /// Requests of host programs that have no answer yet.
+    requests: HashMap<HostRequestId, Answer>,
+    /// Calls that have no answer yet.
+    calls: HashMap<CallId, Call>,
+    last_call: CallId,
+    /// Frames that are not sent yet.
     outgoing: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
-    calls: u32,
-    /// The program wants to end it.
+    /// The program has asked for the end.
     leaving: bool,
     detaching: Option<Sender<()>>,
-    /// Nothing comes any more.
+    /// The connection has ended.
     over: bool,
-    /// What the daemon told last.
+    /// The totals that the daemon reported last.
     stats: Stats,
 }
 
-enum Pending {
-    Ask(Answer),
+/// Who waits for the answer to a call.
+enum Call {
     Finish(Sender<Finished>),
     Usage(Sender<(Usage, Stats)>),
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for ProgramSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("over", &self.lock().over).finish_non_exhaustive()
     }
 }
 
-impl Session {
-    /// Takes over a connection that was welcomed, and starts its thread.
+impl ProgramSession {
+    /// Takes over a connection after the welcome, and starts its thread.
     pub(crate) fn start(
         socket: OwnedFd,
         memory: Arc<SharedMemory>,
@@ -98,21 +100,26 @@ impl Session {
         self.linger
     }
 
-    /// Reaps what a launch left; nothing was, as far as a daemon that is gone can tell.
+    /// Reaps what a launch left. If the daemon is gone, the receiver is disconnected.
     pub(crate) fn finish_launch(
         &self,
-        launch: u32,
+        launch: LaunchId,
         policy: FinishPolicy,
         fresh: &[Handle],
     ) -> Receiver<Finished> {
         let (done, report) = crossbeam_channel::bounded(1);
         let (policy, fresh) = (policy.into(), wire::handles(fresh));
-        self.call(Pending::Finish(done), |call| ToDaemon::FinishLaunch { call, launch, policy, fresh });
+        self.call(Call::Finish(done), |call| ToDaemon::FinishLaunch {
+            call,
+            launch: launch.0,
+            policy,
+            fresh,
+        });
         report
     }
 
-    pub(crate) fn abort_launch(&self, launch: u32) {
-        self.post(&mut self.lock(), &ToDaemon::AbortLaunch { launch }, None);
+    pub(crate) fn abort_launch(&self, launch: LaunchId) {
+        self.post(&mut self.lock(), &ToDaemon::AbortLaunch { launch: launch.0 }, None);
     }
 
     pub(crate) fn release(&self, handles: &[Handle]) {
@@ -126,32 +133,32 @@ impl Session {
     /// What the attachment holds, and its totals.
     pub(crate) fn usage(&self) -> (Usage, Stats) {
         let (done, usage) = crossbeam_channel::bounded(1);
-        self.call(Pending::Usage(done), |call| ToDaemon::Usage { call });
-        usage.recv_timeout(ANSWER).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
+        self.call(Call::Usage(done), |call| ToDaemon::Usage { call });
+        usage.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
     }
 
     /// Posts a request; `answer` is called on the session's thread, or dropped if there will be none.
-    pub(crate) fn ask(&self, number: u32, request: &Request, answer: Answer) {
+    pub(crate) fn ask(&self, id: HostRequestId, request: &Request, answer: Answer) {
         let request = bytes_of(request).to_vec();
         let mut state = self.lock();
         if state.over {
-            // An answer may hold what comes here again when it is dropped.
+            // Dropping an answer may call this session again.
             drop(state);
             return drop(answer);
         }
-        state.pending.insert(number, Pending::Ask(answer));
-        self.post(&mut state, &ToDaemon::Ask { number, request }, None);
+        state.requests.insert(id, answer);
+        self.post(&mut state, &ToDaemon::Ask { id, request }, None);
     }
 
-    pub(crate) fn abandon(&self, number: u32) {
-        self.post(&mut self.lock(), &ToDaemon::Abandon { number }, None);
+    pub(crate) fn abandon(&self, id: HostRequestId) {
+        self.post(&mut self.lock(), &ToDaemon::Abandon { id }, None);
     }
 
-    /// Asks for the attachment's end; `done` is answered when it is over, or dropped.
+    /// Asks for the attachment's end; `done` is answered when it has ended, or dropped.
     pub(crate) fn detach(&self, done: Sender<()>) {
         let mut state = self.lock();
         state.leaving = true;
-        // On its own thread nobody must wait for what this thread is to read.
+        // On its own thread nothing may wait for a frame that this thread is to read.
         if !state.over && self.thread.get() != Some(&std::thread::current().id()) {
             state.detaching = Some(done);
         }
@@ -163,18 +170,18 @@ impl Session {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    fn call(&self, pending: Pending, frame: impl FnOnce(u32) -> ToDaemon) {
+    fn call(&self, waiting: Call, frame: impl FnOnce(CallId) -> ToDaemon) {
         let mut state = self.lock();
         if state.over {
             return;
         }
-        state.calls = (state.calls + 1) % crate::model::message::HOST_REQUESTS;
-        let call = state.calls;
-        state.pending.insert(call, pending);
+        let call = state.last_call.next();
+        state.last_call = call;
+        state.calls.insert(call, waiting);
         self.post(&mut state, &frame(call), None);
     }
 
-    /// Sends a frame, or leaves it to the session's thread while the daemon has much to read.
+    /// Sends a frame, or queues it for the session's thread while the daemon's socket is full.
     fn post(&self, state: &mut State, frame: &ToDaemon, fd: Option<OwnedFd>) {
         if state.over {
             return;
@@ -185,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Sends what waits to be sent; says whether nothing is left.
+    /// Sends the queued frames; returns whether none is left.
     fn flush(&self, state: &mut State) -> bool {
         while let Some((bytes, fd)) = state.outgoing.front() {
             let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
@@ -193,7 +200,7 @@ impl Session {
                 Ok(()) => drop(state.outgoing.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(_) => {
-                    // The daemon is gone; the thread reads so too.
+                    // The daemon is gone; the thread will read the end, too.
                     state.outgoing.clear();
                     self.hang_up();
                 }
@@ -230,18 +237,18 @@ impl Session {
             tracing::error!(reason = ended, "the daemon is gone: sockets report ENETDOWN");
         }
         self.hang_up();
-        // Its writer is gone, or has forgotten this attachment: what nobody else says, this side does.
+        // The daemon is gone or has forgotten this attachment: the heartbeat has no other writer any more.
         self.memory.beat_down();
     }
 
-    /// Completes everything that waits, with nothing.
+    /// Drops everything that waits for an answer.
     fn end(&self) {
         let mut state = self.lock();
         state.over = true;
-        let dropped =
-            (std::mem::take(&mut state.pending), std::mem::take(&mut state.outgoing), state.detaching.take());
+        let questions = (std::mem::take(&mut state.requests), std::mem::take(&mut state.calls));
+        let dropped = (questions, std::mem::take(&mut state.outgoing), state.detaching.take());
         drop(state);
-        // Outside the lock: an answer that is dropped may come here again.
+        // Outside the lock: dropping an answer may call this session again.
         drop(dropped);
     }
 
@@ -262,28 +269,28 @@ impl Session {
 
     fn handle(&self, frame: ToProgram, fds: Vec<OwnedFd>, agent: &SharedAgent) {
         match frame {
-            ToProgram::Reply { number, reply } => {
-                let answer = self.lock().pending.remove(&number);
+            ToProgram::Reply { id, reply } => {
+                let answer = self.lock().requests.remove(&id);
                 let reply = from_bytes::<Reply>(&reply);
-                if let (Some(Pending::Ask(answer)), Some(reply)) = (answer, reply) {
+                if let (Some(answer), Some(reply)) = (answer, reply) {
                     answer(&reply);
                 }
             }
             ToProgram::Finished { call, closed, kept, more } => {
-                if let Some(Pending::Finish(done)) = self.lock().pending.remove(&call) {
+                if let Some(Call::Finish(done)) = self.lock().calls.remove(&call) {
                     let closed = wire::from_handles(&closed);
                     let _ = done.send(Finished { closed, kept: kept as usize, more });
                 }
             }
-            ToProgram::UsageIs { call, usage, stats } => {
+            ToProgram::Usage { call, usage, stats } => {
                 let mut state = self.lock();
                 state.stats = stats.into();
-                if let Some(Pending::Usage(done)) = state.pending.remove(&call) {
+                if let Some(Call::Usage(done)) = state.calls.remove(&call) {
                     let _ = done.send((usage.into(), state.stats));
                 }
             }
             ToProgram::Agent(request) => self.serve(request, fds, agent),
-            // Said once, or not to this kind of connection.
+            // Sent once, or not to this kind of connection.
             ToProgram::Refused { .. }
             | ToProgram::Ready(_)
             | ToProgram::SendCard
@@ -293,7 +300,7 @@ impl Session {
         }
     }
 
-    /// Does what the control plane asks of the attachment's agent.
+    /// Carries out a request to the attachment's agent.
     fn serve(&self, request: AgentRequest, fds: Vec<OwnedFd>, agent: &SharedAgent) {
         let answer = match request.request(fds) {
             Ok(request) => agent.handle(request),
@@ -313,8 +320,8 @@ impl Session {
     }
 }
 
-/// The session's thread ends: by return, or by a panic, after which nobody reads any more.
-struct Ended<'a>(&'a Session);
+/// Cleans up when the session's thread ends, by return or by panic: nobody reads any more.
+struct Ended<'a>(&'a ProgramSession);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {

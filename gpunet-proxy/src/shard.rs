@@ -1,9 +1,12 @@
 //! A data thread: scan words, drive state machines, move bytes.
 //!
-//! One turn: commands, network events, words, ready streams, timers. Each ready stream gets a
-//! budget per turn, so that no stream starves another. Files: this one holds the loop, `scan` looks
-//! at the words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
+//! One turn takes commands, scans the words, polls transports, drives the ready streams, takes network events and
+//! expires timers. Each ready stream gets a budget per turn, so that no stream starves another. Files: this one
+//! holds the loop, `commands` what the control plane orders, `events` the epoll set, `scan` and `streams` the
+//! words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
 
+mod commands;
+mod events;
 mod scan;
 mod sleep;
 mod stream;
@@ -11,35 +14,27 @@ mod streams;
 
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
-use crate::model::message::{Command, Message, OpenStream};
+use crate::model::message::{Command, Message};
 use crate::pulse::{Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
-use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_abi::{Error, Options, StreamWord};
+use events::Events;
+use gpunet_abi::StreamWord;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::memory::WordArray;
-use rustix::event::epoll;
-use scan::{Device, Extent};
+use scan::{Extent, ServedAttachment};
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::{Pumped, Stream};
+use stream::{DrivenStream, Progress};
 
-/// In the key of a stream (device and slot): it is the stream's second descriptor. Slots have 16 bits.
-const SECOND: u64 = 1 << 31;
-/// In a key: it is the device's doorbell, and the wake-up is all there is to it.
-const DOORBELL: u64 = 1 << 30;
-/// Control slots of all attachments together at which a turn looks after one that did something: that takes some
-/// microseconds.
+/// Control slots, of all attachments together, that a turn scans if the turn before it did something. That takes
+/// some microseconds.
 const REQUESTS: usize = 4096;
-/// Streams looked at in one turn without a system call.
-const LOOKS: usize = 64;
-/// The eventfd's key in the epoll set.
-const BELL: u64 = u64::MAX;
-
+/// Transports that one turn polls without a system call.
+const POLLS: usize = 64;
 /// What a data thread is given.
 pub(crate) struct ShardSetup {
     pub(crate) index: usize,
@@ -54,11 +49,11 @@ pub(crate) struct ShardSetup {
 /// The state of a data thread.
 pub(crate) struct Shard {
     setup: ShardSetup,
-    epoll: OwnedFd,
+    events: Events,
     started: Instant,
-    devices: BTreeMap<AttachmentId, Device>,
+    attachments: BTreeMap<AttachmentId, ServedAttachment>,
     ready: VecDeque<(AttachmentId, u32)>,
-    /// Streams (device, slot, generation) that can be looked at without a system call, next one first.
+    /// Streams (attachment, slot, generation) whose transport can be polled without a system call, next one first.
     pollable: VecDeque<(AttachmentId, u32, u32)>,
     deadlines: BTreeSet<(u64, AttachmentId, u32)>,
     idle: Idle,
@@ -69,14 +64,13 @@ pub(crate) struct Shard {
 
 impl Shard {
     pub(crate) fn new(setup: ShardSetup) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &*setup.bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let events = Events::new(&setup.bell)?;
         let idle = Idle::new(setup.spin, setup.latency);
         Ok(Self {
             setup,
-            epoll,
+            events,
             started: Instant::now(),
-            devices: BTreeMap::new(),
+            attachments: BTreeMap::new(),
             ready: VecDeque::new(),
             pollable: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -103,13 +97,13 @@ impl Shard {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
         busy |= self.scan(Extent::Slice);
-        busy |= self.look();
-        busy |= self.pump();
+        busy |= self.poll_streams();
+        busy |= self.drive();
         busy |= self.poll_network(Duration::ZERO);
-        busy |= self.pump();
+        busy |= self.drive();
         self.expire();
         self.was_busy = busy || !self.ready.is_empty();
-        let polled = self.devices.values().any(|device| device.attached.polled);
+        let polled = self.attachments.values().any(|attachment| attachment.state.polled);
         if !self.was_busy
             && let Some(limit) = self.idle.sleep_for(Instant::now(), polled)
         {
@@ -120,18 +114,21 @@ impl Shard {
         }
     }
 
-    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed: returns whether one
-    /// has. It counts as activity: of a GPU that asks for one thing after the other the thread would else find each
-    /// request at the end of the longest sleep.
+    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. Returns whether one
+    /// has; that counts as activity. Otherwise, with a GPU that makes one request after another, the thread would
+    /// find each request at the end of the longest sleep.
     fn sleep(&mut self, limit: Duration) -> bool {
         let now = self.now();
         let until_deadline =
             self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
-        let flags: Vec<_> =
-            self.devices.values().map(|device| device.attached.memory.sleeping(self.setup.index)).collect();
-        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of
-        // all of them: flags, fence, look again, sleep.
+        let flags: Vec<_> = self
+            .attachments
+            .values()
+            .map(|attachment| attachment.state.memory.sleeping(self.setup.index))
+            .collect();
+        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of all of them: set
+        // the flags, fence, scan again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
@@ -143,241 +140,101 @@ impl Shard {
         found
     }
 
-    fn take_commands(&mut self) -> bool {
-        let mut busy = false;
-        while let Ok(command) = self.setup.commands.try_recv() {
-            busy = true;
-            hand_off::at(HandOff::CommandTaken);
-            self.handle_command(command);
-        }
-        busy
+    fn stream(
+        &mut self,
+        attachment: AttachmentId,
+        slot: u32,
+    ) -> Option<(&AttachmentState, &mut DrivenStream)> {
+        let attachment = self.attachments.get_mut(&attachment)?;
+        let stream = attachment.streams.get_mut(slot)?;
+        Some((&attachment.state, stream))
     }
 
-    fn handle_command(&mut self, command: Command) {
-        match command {
-            Command::Attach(attached) => self.attach(attached),
-            Command::Detach { device, done } => {
-                if let Some(gone) = self.devices.remove(&device) {
-                    // A client may hold the same eventfd: it does not leave the set by being closed.
-                    if let Some(bell) = gone.attached.doorbells.get(self.setup.index) {
-                        let _ = epoll::delete(&self.epoll, bell);
-                    }
-                    // What has not ended by now is cut off.
-                    let lost = gone.streams.iter().map(|(_, stream)| stream.undelivered()).sum();
-                    gone.attached.totals.lose(lost);
-                }
-                self.ready.retain(|&(d, _)| d != device);
-                self.pollable.retain(|&(d, ..)| d != device);
-                self.deadlines.retain(|&(_, d, _)| d != device);
-                let _ = done.send(());
-            }
-            Command::Open { device, slot, stream } => self.open(device, slot, stream),
-            Command::Close { device, slot, linger_ns } => {
-                let now = self.now();
-                let Some((attached, stream)) = self.stream(device, slot) else { return };
-                stream.observe_words(attached, slot);
-                stream.connection.handle_close(now, linger_ns);
-                self.enqueue(device, slot);
-            }
-            Command::Gone { device, slot, bound_ns } => {
-                let now = self.now();
-                let Some((attached, stream)) = self.stream(device, slot) else { return };
-                stream.observe_words(attached, slot);
-                stream.connection.handle_gone(now, bound_ns);
-                self.enqueue(device, slot);
-            }
-            Command::SetOptions { device, slot, options } => self.set_options(device, slot, &options),
-            Command::OutQueue { device, slot, id } => {
-                // The words first: what the device sent before it asked counts.
-                let bytes = self.stream(device, slot).map(|(attached, stream)| {
-                    stream.observe_words(attached, slot);
-                    stream.undelivered()
-                });
-                let _ = self.setup.control.send(Message::OutQueue { device, id, bytes });
-            }
-            Command::Count { done } => {
-                let _ = done.send(self.devices.values().flat_map(Device::counts).collect());
-            }
-            Command::Stop => self.stop = true,
-        }
-    }
-
-    fn attach(&mut self, attached: Arc<AttachmentState>) {
-        if let Some(bell) = attached.doorbells.get(self.setup.index) {
-            let key = u64::from(attached.id.0) << 32 | DOORBELL;
-            // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
-            // same eventfd, and could make a read of it wait.
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            if let Err(error) = epoll::add(&self.epoll, bell, epoll::EventData::new_u64(key), flags) {
-                tracing::warn!(device = attached.id.0, %error, "cannot watch a doorbell: sends may be late");
-            }
-        }
-        self.devices.insert(attached.id, Device::new(attached));
-    }
-
-    fn stream(&mut self, device: AttachmentId, slot: u32) -> Option<(&AttachmentState, &mut Stream)> {
-        let device = self.devices.get_mut(&device)?;
-        let stream = device.streams.get_mut(slot)?;
-        Some((&device.attached, stream))
-    }
-
-    fn set_options(&mut self, device: AttachmentId, slot: u32, options: &Options) {
-        if let Some((_, stream)) = self.stream(device, slot)
-            && let Err(error) = stream.set_options(options)
-        {
-            tracing::debug!(slot, %error, "socket options not applied");
-        }
-    }
-
-    fn open(&mut self, device_id: AttachmentId, slot: u32, opened: OpenStream) {
-        let Some(device) = self.devices.get_mut(&device_id) else { return };
-        let key = u64::from(device_id.0) << 32 | u64::from(slot);
-        let flags = epoll::EventFlags::IN
-            | epoll::EventFlags::OUT
-            | epoll::EventFlags::PRI
-            | epoll::EventFlags::RDHUP
-            | epoll::EventFlags::ET;
-        let keys = [key, key | SECOND].map(epoll::EventData::new_u64);
-        let fds = opened.io.readiness();
-        let added = fds
-            .into_iter()
-            .zip(keys)
-            .try_for_each(|(fd, key)| fd.map_or(Ok(()), |fd| epoll::add(&self.epoll, fd, key, flags)));
-        let mut stream = Box::new(Stream::new(opened));
-        if let Err(error) = added {
-            tracing::warn!(slot, %error, "cannot watch a connection");
-            stream.fail(&device.attached, slot, Error::NoBuffers);
-        }
-        if stream.is_pollable() {
-            self.pollable.push_back((device_id, slot, stream.generation));
-        }
-        device.streams.insert(slot, stream);
-        self.enqueue(device_id, slot);
-    }
-
-    fn enqueue(&mut self, device: AttachmentId, slot: u32) {
-        if let Some((_, stream)) = self.stream(device, slot)
+    fn enqueue(&mut self, attachment: AttachmentId, slot: u32) {
+        if let Some((_, stream)) = self.stream(attachment, slot)
             && !std::mem::replace(&mut stream.queued, true)
         {
-            self.ready.push_back((device, slot));
+            self.ready.push_back((attachment, slot));
         }
     }
 
-    /// Looks at the words that devices write; queues the streams whose words changed and hands control
-    /// requests on.
+    /// Scans the words that devices write. Queues the streams whose words changed, and hands control requests on.
     fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
-        let Self { devices, ready, setup, .. } = self;
-        let sharing = devices.len();
+        let Self { attachments, ready, setup, .. } = self;
+        let sharing = attachments.len();
         let requests = match extent {
             Extent::Whole => usize::MAX,
-            // After a turn that did something a small slice of them would wait for several such turns.
+            // In busy turns, which take longer, a small slice would make a request wait for several of them.
             Extent::Slice if self.was_busy => REQUESTS,
             Extent::Slice => 0,
         };
-        for (&id, device) in devices.iter_mut() {
-            busy |= device.scan_streams(extent, sharing, |slot, stream| {
+        for (&id, attachment) in attachments.iter_mut() {
+            busy |= attachment.scan_streams(extent, sharing, |slot, stream| {
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }
             });
             if setup.index == 0 {
-                busy |= device.scan_requests(requests / sharing, &setup.control);
+                busy |= attachment.scan_requests(requests / sharing, &setup.control);
             }
         }
         busy
     }
 
-    /// Looks at some of the streams that can be looked at without a system call, each in its time;
-    /// those that are not reached have events.
-    fn look(&mut self) -> bool {
+    /// Polls the transports of some streams without a system call, in turn. Those that are not reached have events.
+    fn poll_streams(&mut self) -> bool {
         let mut busy = false;
-        for _ in 0..self.pollable.len().min(LOOKS) {
-            let Some((device, slot, generation)) = self.pollable.pop_front() else { break };
-            let stream = self.stream(device, slot).map(|(_, stream)| stream);
+        for _ in 0..self.pollable.len().min(POLLS) {
+            let Some((attachment, slot, generation)) = self.pollable.pop_front() else { break };
+            let stream = self.stream(attachment, slot).map(|(_, stream)| stream);
             // Closed streams drop out here.
             let Some(stream) = stream.filter(|stream| stream.generation == generation) else { continue };
-            let found = !stream.queued && stream.look();
-            self.pollable.push_back((device, slot, generation));
+            let found = !stream.queued && stream.poll_transport();
+            self.pollable.push_back((attachment, slot, generation));
             if found {
                 busy = true;
-                self.enqueue(device, slot);
-            }
-        }
-        busy
-    }
-
-    /// Takes network events, waiting for them at most `limit`.
-    fn poll_network(&mut self, limit: Duration) -> bool {
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
-        let mut busy = false;
-        if !limit.is_zero() {
-            sleep::wait_readable(self.epoll.as_fd(), limit);
-        }
-        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&none)) else { return false };
-        for event in events.iter() {
-            busy = true;
-            let key = event.data.u64();
-            if key == BELL {
-                let _ = rustix::io::read(&*self.setup.bell, &mut [0u8; 8]);
-                continue;
-            }
-            if key & DOORBELL != 0 {
-                continue;
-            }
-            let (device, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND) as u32);
-            let flags = event.flags;
-            let ended =
-                flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-            if let Some((_, stream)) = self.stream(device, slot) {
-                stream.events[usize::from(key & SECOND != 0)] = true;
-                // Urgent data too: a read stops short of it.
-                stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
-                stream.connection.handle_ready(
-                    ended || flags.contains(epoll::EventFlags::IN),
-                    ended || flags.contains(epoll::EventFlags::OUT),
-                );
-                self.enqueue(device, slot);
+                self.enqueue(attachment, slot);
             }
         }
         busy
     }
 
     /// Drives each stream that was ready when the call began, once.
-    fn pump(&mut self) -> bool {
+    fn drive(&mut self) -> bool {
         let count = self.ready.len();
         for _ in 0..count {
-            let Some((device_id, slot)) = self.ready.pop_front() else { break };
+            let Some((attachment_id, slot)) = self.ready.pop_front() else { break };
             let now = self.now();
-            let Some(device) = self.devices.get_mut(&device_id) else { continue };
-            let Some(stream) = device.streams.get_mut(slot) else { continue };
+            let Some(attachment) = self.attachments.get_mut(&attachment_id) else { continue };
+            let Some(stream) = attachment.streams.get_mut(slot) else { continue };
             stream.queued = false;
-            match stream.pump(&device.attached, slot, now) {
-                Pumped::Idle => {
+            match stream.drive(&attachment.state, slot, now) {
+                Progress::Idle => {
                     let at = stream.deadline();
                     if let Some(old) = std::mem::replace(&mut stream.timer, at)
                         && Some(old) != at
                     {
-                        self.deadlines.remove(&(old, device_id, slot));
+                        self.deadlines.remove(&(old, attachment_id, slot));
                     }
                     if let Some(at) = at {
-                        self.deadlines.insert((at, device_id, slot));
+                        self.deadlines.insert((at, attachment_id, slot));
                     }
                 }
-                Pumped::More => {
+                Progress::More => {
                     stream.queued = true;
-                    self.ready.push_back((device_id, slot));
+                    self.ready.push_back((attachment_id, slot));
                 }
-                Pumped::Finished { undelivered } => {
+                Progress::Finished { undelivered } => {
                     let socket = SocketId { slot, generation: stream.generation };
                     let counts = stream.connection.counts();
                     if let Some(at) = stream.timer {
-                        self.deadlines.remove(&(at, device_id, slot));
+                        self.deadlines.remove(&(at, attachment_id, slot));
                     }
-                    device.remove(slot);
-                    device.attached.totals.close(undelivered);
-                    let message = Message::Finished { device: device_id, socket, undelivered, counts };
+                    attachment.remove(slot);
+                    attachment.state.totals.close(undelivered);
+                    let message =
+                        Message::Finished { attachment: attachment_id, socket, undelivered, counts };
                     let _ = self.setup.control.send(message);
                 }
             }
@@ -391,14 +248,14 @@ impl Shard {
         if first > now {
             return;
         }
-        while let Some(&(at, device, slot)) = self.deadlines.first()
+        while let Some(&(at, attachment, slot)) = self.deadlines.first()
             && at <= now
         {
             self.deadlines.pop_first();
-            if let Some((_, stream)) = self.stream(device, slot) {
+            if let Some((_, stream)) = self.stream(attachment, slot) {
                 stream.timer = None;
             }
-            self.enqueue(device, slot);
+            self.enqueue(attachment, slot);
         }
     }
 }
@@ -447,16 +304,16 @@ mod tests {
             pulse: Arc::default(),
         })
         .unwrap();
-        let attached = gpu(&Config::default());
-        shard.attach(attached.clone());
+        let state = gpu(&Config::default());
+        shard.attach(state.clone());
         shard.turn();
         assert!(!shard.was_busy);
-        // A turn looks at a few requests, and this is not one of them. Before it sleeps, it looks at all.
-        let last = attached.memory.geometry().controls as usize - 1;
-        attached.memory.request_words().get(last).publish(1);
+        // A turn scans a few requests, and this is not one of them. Before it sleeps, it scans all.
+        let last = state.memory.geometry().controls - 1;
+        state.memory.request_words().get(last as usize).publish(1);
         shard.turn();
         assert!(
-            matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control as usize == last)
+            matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control() == Some(last))
         );
         assert!(shard.was_busy);
     }

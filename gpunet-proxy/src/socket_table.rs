@@ -11,6 +11,7 @@ use gpunet_abi::Handle;
 use gpunet_abi::entry::{Kind, SlotState};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::layout::DeviceLayout;
+use gpunet_core::ids::LaunchId;
 use std::sync::Arc;
 
 /// The table of one attachment.
@@ -27,19 +28,19 @@ impl SocketTable {
     }
 
     /// The sockets that were made and neither bound nor connected, and the launches that made them.
-    pub(crate) fn fresh(&self) -> Result<Vec<(Handle, u32)>, CopyError> {
+    pub(crate) fn fresh(&self) -> Result<Vec<(Handle, LaunchId)>, CopyError> {
         let states = self.memory.load_words::<u32>(self.layout.states as usize, self.sockets as usize)?;
         let fresh = states.into_iter().map(SlotState).enumerate();
         let fresh = fresh.filter(|(_, state)| state.kind() == Kind::Fresh);
         Ok(fresh
-            .map(|(slot, state)| (Handle::new(slot as u32, state.generation()), state.launch()))
+            .map(|(slot, state)| (Handle::new(slot as u32, state.generation()), LaunchId(state.launch())))
             .collect())
     }
 
-    /// Makes handles stale that the proxy has closed and not given out again; returns for each a bit for
-    /// every launch that ever used it.
+    /// Makes handles stale that the proxy has closed and not given out again. Returns for each a bit for every
+    /// launch that ever used it.
     ///
-    /// The states first, and the users after them: see `use_handle` in gpunet-device.
+    /// Writes the states first and reads the users after them: see `use_handle` in gpunet-device.
     pub(crate) fn retire(&self, closed: &[Handle]) -> Result<Vec<u64>, CopyError> {
         let mut sorted: Vec<Handle> = closed.to_vec();
         sorted.sort_unstable_by_key(|handle| handle.slot());

@@ -4,11 +4,12 @@ use crate::attachment::{Attachment, Shared};
 use crate::launches::Launches;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport, Finished, MOST_HANDLES};
-use crate::model::message::ANSWER;
+use crate::model::message::ANSWER_TIMEOUT;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::panic_record::PanicRecord;
+use gpunet_core::ids::LaunchId;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ impl Shared {
 
     /// Makes the handles of sockets stale that were closed for a launch that has ended, and releases
     /// those that no other launch knows; the others follow when those launches have ended.
-    fn retire(&self, launch: u32, closed: &[Handle]) {
+    fn retire(&self, launch: LaunchId, closed: &[Handle]) {
         if closed.is_empty() {
             return;
         }
@@ -44,7 +45,7 @@ impl Shared {
     }
 
     /// A launch is over: gives its number back, and what only it knew.
-    fn end_launch(&self, launch: u32) {
+    fn end_launch(&self, launch: LaunchId) {
         let free = self.launches().end(launch);
         self.release(&free);
     }
@@ -91,7 +92,7 @@ impl Attachment {
 /// ```
 #[derive(Debug)]
 pub struct LaunchToken {
-    launch: u32,
+    launch: LaunchId,
     shared: Arc<Shared>,
     finished: bool,
 }
@@ -101,7 +102,7 @@ impl LaunchToken {
     /// [`Net`](gpunet_device::Net).
     #[must_use]
     pub fn context(&self) -> u64 {
-        self.shared.contexts + u64::from(self.launch) * size_of::<Context>() as u64
+        self.shared.contexts + u64::from(self.launch.0) * size_of::<Context>() as u64
     }
 
     /// Cancels the launch: every call of its kernels that waits, or would wait, returns ECANCELED. It
@@ -164,11 +165,11 @@ impl LaunchToken {
             return FinishReport::default();
         }
         let mut reap = Reap::new(self.shared.clone(), self.launch, policy);
-        if !reap.run(Some(ANSWER)) {
+        if !reap.run(Some(ANSWER_TIMEOUT)) {
             let left_open = reap.left_open;
             tracing::warn!(
-                launch = self.launch,
-                "the proxy has not answered for {ANSWER:?}: the launch's sockets are closed when it does"
+                launch = self.launch.0,
+                "the proxy has not answered for {ANSWER_TIMEOUT:?}: the launch's sockets are closed when it does"
             );
             // Without a thread they stay out of use until the attachment is closed, and so does the number.
             let _ =
@@ -187,7 +188,7 @@ impl LaunchToken {
 /// proxy takes what a launch of that number opens for this one's.
 struct Reap {
     shared: Arc<Shared>,
-    launch: u32,
+    launch: LaunchId,
     policy: FinishPolicy,
     /// Sockets that only the device knows, and that the proxy was not told of yet.
     fresh: Vec<Handle>,
@@ -197,7 +198,7 @@ struct Reap {
 }
 
 impl Reap {
-    fn new(shared: Arc<Shared>, launch: u32, policy: FinishPolicy) -> Self {
+    fn new(shared: Arc<Shared>, launch: LaunchId, policy: FinishPolicy) -> Self {
         let fresh = match shared.table.fresh() {
             Ok(fresh) => shared.launches().own(fresh, launch),
             Err(error) => {

@@ -1,8 +1,8 @@
-//! What may take as long as a client likes, on threads of its user.
+//! Work that may take as long as a client likes, on threads of its user.
 //!
-//! Whoever closes the last descriptor of a file waits for whatever the file makes of it, and a client can pass
-//! descriptors of files that make much of it: a TCP socket that lingers, a file of a file system of its own. So
-//! descriptors of clients are taken and closed here. A user whose work does not end waits for itself.
+//! Closing the last descriptor of a file can block, and a client can pass descriptors of files that block for long:
+//! a TCP socket that lingers, a file of a file system of its own. So descriptors of clients are received and closed
+//! here. A user whose work does not end only holds up itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +27,8 @@ struct Queue {
 }
 
 impl UserWork {
-    /// Has a thread of that user do something. The result does not come before it is done, and not at all if the system
-    /// gives no thread.
+    /// Runs a job on a thread of that user. The result does not come before the job is done, and not at all if the
+    /// system refuses a thread.
     pub(crate) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         uid: u32,
@@ -36,7 +36,7 @@ impl UserWork {
     ) -> oneshot::Receiver<T> {
         let (done, result) = oneshot::channel();
         let job = move || {
-            // Who waits may have given up.
+            // The receiver may have given up.
             let _ = done.send(job());
         };
         let mut users = self.lock();
@@ -58,7 +58,7 @@ impl UserWork {
         result
     }
 
-    /// How much work of that user has not begun.
+    /// How many jobs of that user have not begun.
     pub(crate) fn waiting(&self, uid: u32) -> usize {
         self.lock().get(&uid).map_or(0, |queue| queue.jobs.len())
     }

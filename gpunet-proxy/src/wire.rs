@@ -20,14 +20,16 @@
 //!
 //! A hello begins with eight bytes that every version has (magic and version, little-endian), and so
 //! does the first answer, so that two programs that do not fit can say so. Files: `frames` (what is
-//! said), `packet` (how it travels), `check` (which descriptors are what they should be).
+//! said), `numbers` (which answer belongs to which question), `packet` (how it travels), `check` (which descriptors are what they should be).
 
 mod check;
 mod frames;
+mod numbers;
 mod packet;
 
 pub(crate) use check::{is_dma_buf, is_gpu_export};
 pub(crate) use frames::*;
+pub(crate) use numbers::CallId;
 pub(crate) use packet::{Incoming, Packet, recv, recv_plain, send};
 
 use serde::Serialize;

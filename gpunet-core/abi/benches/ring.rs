@@ -42,7 +42,7 @@ impl Ring {
     fn message(&mut self, len: u64, mut bytes: Option<(&[u8], &mut [u8])>) {
         let Self { producer, consumer, .. } = self;
         if producer.free() < len {
-            let word = producer.look();
+            let word = producer.poll();
             producer.accept(word).expect("a valid word");
         }
         let span = producer.span(len);
@@ -57,7 +57,7 @@ impl Ring {
         producer.advance(span.len() as u64);
         producer.announce();
 
-        let word = consumer.look();
+        let word = consumer.poll();
         consumer.accept(word).expect("a valid word");
         let span = consumer.span(len);
         if let Some((_, to)) = &mut bytes {

@@ -6,6 +6,18 @@ pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
 
 /// An IPv4 or IPv6 address and port, as it travels in control slots. 32 bytes, no padding.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::SockAddr;
+///
+/// let listen = SockAddr::v4([0, 0, 0, 0], 7777);
+/// let parsed: std::net::SocketAddr = "[::1]:80".parse()?;
+/// assert_eq!(SockAddr::from(parsed).to_std(), Some(parsed));
+/// # let _ = listen;
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct SockAddr {

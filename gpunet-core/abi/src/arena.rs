@@ -10,8 +10,8 @@
 //! part of B:  header | lines (B polls, A writes) | rings (A writes, B reads)
 //! ```
 //!
-//! A stream takes one ring in each part. The ring's first page says which line goes with it, so there
-//! is nothing else to allocate.
+//! A stream takes one ring in each part. The ring's first page determines its line, so there is nothing
+//! else to allocate.
 
 use crate::layout::{PAGE, SocketLine};
 use crate::options::MIN_RING_LOG2;
@@ -60,35 +60,6 @@ impl PartLayout {
     #[must_use]
     pub const fn line(&self, ring: u64) -> u64 {
         self.lines + ((ring - self.rings) >> MIN_RING_LOG2) * size_of::<SocketLine>() as u64
-    }
-}
-
-/// A region in the device's table: where it has an arena's part. Written by the attachment's agent in
-/// the device's own memory.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Region {
-    /// Its first byte, in the device's address space.
-    pub base: u64,
-    /// Bytes that streams may lie in.
-    pub len: u64,
-    /// Bits of [`Region::VALID`] and its neighbours; written last, and cleared first.
-    pub flags: u64,
-    reserved: u64,
-}
-
-impl Region {
-    /// The entry stands for something.
-    pub const VALID: u64 = 1;
-    /// The part that this device polls.
-    pub const NEAR: u64 = 2;
-    /// The other device wakes no sleeper.
-    pub const SILENT: u64 = 4;
-
-    /// An entry.
-    #[must_use]
-    pub const fn new(base: u64, len: u64, flags: u64) -> Self {
-        Self { base, len, flags, reserved: 0 }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who may use a control slot: one group at a time, also when one has left without its reply.
+//! Who may use a control slot: one group at a time, even after one has left without its reply.
 //!
 //! ```text
 //! FREE --take--> HELD --release--> FREE
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A group that leaves without a reply (the proxy gave no sign of life) has abandoned its request, so
-//! a proxy that goes on answers at once. Whoever next looks for a control slot adopts the orphan when
-//! that answer is there, and closes what was opened in vain. Until then the proxy may still write the
-//! slot, so nobody else posts in it.
+//! a proxy that resumes answers at once. The next group that needs a control slot adopts the orphan
+//! when that answer is there, and closes what was opened in vain. Until then the proxy may still write
+//! the slot, so no other group posts in it.
 
 use crate::control::Op;
 use crate::hand_off::{self, HandOff};

@@ -1,6 +1,6 @@
 //! What a kernel is handed: the address of its launch's context.
 
-use crate::layout::{DeviceLayout, SHARDS, SharedLayout};
+use crate::layout::{CONTEXT_LEN, DeviceLayout, SHARDS, SharedLayout};
 
 /// Everything a kernel needs to find the regions, one per launch, in the device's memory.
 ///
@@ -28,10 +28,10 @@ pub struct Context {
     pub shared_layout: SharedLayout,
     /// The device region's parts.
     pub device_layout: DeviceLayout,
-    /// A heartbeat that stands still for so many nanoseconds means ENETDOWN.
+    /// A heartbeat that does not change for so many nanoseconds means ENETDOWN.
     pub heartbeat_timeout_ns: u64,
     /// Eventfds of the data threads, for CPU thread blocks; -1 where there is none.
     pub doorbells: [i32; SHARDS],
 }
 
-const _: () = assert!(size_of::<Context>() == 320);
+const _: () = assert!(size_of::<Context>() as u64 == CONTEXT_LEN);

@@ -4,9 +4,9 @@
 //! writes the [`Request`] and then publishes a new sequence number in the slot's request word; the
 //! proxy answers by writing the [`Reply`] and then publishing the same number in [`Reply::seq`].
 //! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
-//! the proxy then answers at once, with whichever came first. Who leaves without the reply: [`crate::claim`].
+//! the proxy then answers at once, with whichever came first. For a group that leaves without the reply see [`crate::claim`].
 
-use crate::{Link, Options, Place, SockAddr};
+use crate::{Link, Options, RegionOffset, SockAddr};
 
 /// What a request asks for. The numbers are part of the ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,17 +126,17 @@ pub struct Descriptor {
     /// Who is at the other side.
     pub link: Link,
     /// Send ring.
-    pub send_ring: Place,
+    pub send_ring: RegionOffset,
     /// Receive ring.
-    pub recv_ring: Place,
+    pub recv_ring: RegionOffset,
     /// Word the device writes: bytes sent.
-    pub published: Place,
+    pub published: RegionOffset,
     /// Word the device polls: bytes of the send ring that are free again.
-    pub released: Place,
+    pub released: RegionOffset,
     /// Word the device polls: bytes received.
-    pub landed: Place,
+    pub landed: RegionOffset,
     /// Word the device writes: bytes consumed.
-    pub consumed: Place,
+    pub consumed: RegionOffset,
     /// log2 of the send ring's size.
     pub send_log2: u32,
     /// log2 of the receive ring's size.
@@ -176,12 +176,12 @@ impl Reply {
             descriptor: Descriptor {
                 transport: 0,
                 link: Link::DRIVEN,
-                send_ring: Place(0),
-                recv_ring: Place(0),
-                published: Place(0),
-                released: Place(0),
-                landed: Place(0),
-                consumed: Place(0),
+                send_ring: RegionOffset(0),
+                recv_ring: RegionOffset(0),
+                published: RegionOffset(0),
+                released: RegionOffset(0),
+                landed: RegionOffset(0),
+                consumed: RegionOffset(0),
                 send_log2: 0,
                 recv_log2: 0,
                 local: SockAddr::NONE,

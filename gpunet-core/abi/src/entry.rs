@@ -9,7 +9,7 @@ use crate::{Link, Options, SockAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Nothing.
+    /// Not in use.
     Free = 0,
     /// Made by gsocket, or a bind or connect is under way.
     Fresh = 1,
@@ -46,7 +46,7 @@ impl Kind {
 ///
 /// Kernels change it by compare-exchange or store. The host stores [`SlotState::retired`] for a socket
 /// that the proxy has closed for a finished launch: before the proxy gives the slot out again, which
-/// it does only when the host says so. So the host's store can only meet a kernel's close of the same
+/// it does only when the host asks for it. So the host's store can only meet a kernel's close of the same
 /// socket, which leaves the same value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
@@ -118,10 +118,10 @@ impl GroupId {
     }
 }
 
-/// One direction of a stream as the device keeps it between calls. Addresses are the device's own.
+/// One half of a stream as the device keeps it between calls. Addresses are the device's own.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Direction {
+pub struct HalfEntry {
     /// First byte of the ring.
     pub base: u64,
     /// Bytes in the ring.
@@ -149,10 +149,10 @@ pub struct Entry {
     pub transport: u32,
     /// Who is at the other side.
     pub link: Link,
-    /// Send direction.
-    pub send: Direction,
-    /// Receive direction.
-    pub recv: Direction,
+    /// The sending half.
+    pub send: HalfEntry,
+    /// The receiving half.
+    pub recv: HalfEntry,
     /// Bytes consumed as last announced; `recv.position` may be ahead of it.
     pub announced: u64,
     /// A [`GroupId`]: who announces what was consumed. Changed under `recv_lock`.
@@ -167,7 +167,7 @@ pub struct Entry {
     pub error: u32,
     reserved: u32,
     /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
-    pub far: u64,
+    pub remote_part: u64,
     reserved2: [u64; 2],
 }
 
@@ -188,7 +188,7 @@ impl Entry {
     /// The entry of a slot that was just taken.
     #[must_use]
     pub const fn fresh(options: Options) -> Self {
-        const NONE: Direction = Direction { base: 0, capacity: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
+        const NONE: HalfEntry = HalfEntry { base: 0, capacity: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
         Self {
             send_lock: lock::FREE,
             recv_lock: lock::FREE,
@@ -203,7 +203,7 @@ impl Entry {
             peer: SockAddr::NONE,
             error: 0,
             reserved: 0,
-            far: 0,
+            remote_part: 0,
             reserved2: [0; 2],
         }
     }
@@ -230,7 +230,7 @@ mod tests {
     use crate::layout::LAUNCHES;
 
     #[test]
-    fn a_state_says_kind_generation_and_launch() {
+    fn a_state_holds_kind_generation_and_launch() {
         for (kind, generation, launch) in [
             (Kind::Fresh, 1, 0),
             (Kind::Bound, 2, 1),

@@ -6,6 +6,15 @@ macro_rules! errors {
         ///
         /// A number, not an enum: on the device an error crosses broadcasts, control slots and
         /// status words, and naming it at each of them made a third of the PTX.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use gpunet_abi::Error;
+        ///
+        /// assert_eq!(Error::TimedOut.errno(), 110);
+        /// assert_eq!(Error::from_errno(110).to_string(), "timed out");
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(transparent)]
         pub struct Error(i32);
@@ -76,7 +85,7 @@ errors! {
     TooManySockets = 24, "socket table full";
     /// EPIPE: a send after shutdown, or to a peer that reads no more.
     BrokenPipe = 32, "broken pipe";
-    /// EPROTO: a shared word or slot holds what cannot be; the connection is ended.
+    /// EPROTO: a shared word or slot holds an invalid value; the connection is ended.
     Protocol = 71, "shared memory was overwritten: protocol error";
     /// EDESTADDRREQ
     DestinationRequired = 89, "destination address required";

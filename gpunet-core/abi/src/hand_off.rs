@@ -1,8 +1,8 @@
-//! The moments at which one agent hands something to another, for tests that stop a thread there.
+//! The points at which one agent hands something to another, for tests that stop a thread there.
 //!
-//! With the feature `pauses` a `Plan` makes threads pause, yield or never go on at these moments,
-//! chosen by a seeded generator: whatever goes wrong if somebody stops in between, goes wrong soon.
-//! Without the feature, and on a GPU always, [`at`] is nothing.
+//! With the feature `pauses`, a `Plan` makes threads pause, yield or stop for good at these points,
+//! chosen by a seeded generator, so that a race between two steps shows soon. Without the feature, and
+//! on a GPU always, [`at`] does nothing.
 
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
 mod plan;
@@ -19,7 +19,7 @@ pub enum HandOff {
     Observed,
     /// A cell of the recycling ring was read, and the slot is not taken yet.
     CellRead,
-    /// A slot was taken, and nothing names it yet.
+    /// A slot was taken, and no entry names it yet.
     SlotTaken,
     /// The state of a slot has changed.
     StateChanged,
@@ -31,11 +31,11 @@ pub enum HandOff {
     ReplyFound,
     /// A direction of a stream was locked or unlocked.
     Locked,
-    /// Lanes have copied into or out of a ring, and have not said so yet.
+    /// Lanes have copied into or out of a ring, and have not published it yet.
     Copied,
-    /// A thread has said that it will sleep, and has not looked again yet.
+    /// A thread has announced that it will sleep, and has not polled again yet.
     Parking,
-    /// A thread has published, and has not looked yet whether anybody sleeps.
+    /// A thread has published, and has not checked yet whether anybody sleeps.
     Waking,
     /// The proxy has taken a message from its queue.
     MessageTaken,
@@ -53,7 +53,7 @@ pub enum HandOff {
 #[cfg(feature = "pauses")]
 pub const HAND_OFFS: usize = HandOff::TableTouched as usize + 1;
 
-/// Notes that the calling thread is at a hand-off. Nothing, unless a test made it something.
+/// Notes that the calling thread is at a hand-off. Does nothing without the feature `pauses`.
 #[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
 #[inline(always)]
 pub fn at(_: HandOff) {}

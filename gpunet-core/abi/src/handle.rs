@@ -8,7 +8,17 @@ pub const MAX_GENERATION: u32 = (1 << 15) - 1;
 /// A socket slot and its generation in one positive `i32`.
 ///
 /// Bits 0-15 hold the slot, bits 16-30 the generation. A handle whose generation is not the slot's
-/// present one is stale, and every call answers it with EBADF.
+/// current one is stale, and every call rejects it with EBADF.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::Handle;
+///
+/// let handle = Handle::new(7, 1);
+/// assert_eq!(Handle::from_raw(handle.raw()), Some(handle));
+/// assert_eq!(Handle::from_raw(-1), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Handle(i32);
@@ -20,7 +30,7 @@ impl Handle {
         Self((((generation & MAX_GENERATION) << 16) | (slot & 0xffff)) as i32)
     }
 
-    /// Reads a handle as C programs carry it; `None` for what can be none.
+    /// Reads a handle as C programs carry it; `None` for an invalid number.
     #[must_use]
     pub const fn from_raw(raw: i32) -> Option<Self> {
         if raw <= 0 || (raw >> 16) == 0 { None } else { Some(Self(raw)) }

@@ -5,20 +5,20 @@
 //! **Device region** (GPU memory; the heap for the CPU device): the device's own socket table, then ring
 //! memory for streams between two sockets of that device.
 
-use crate::arena::Region;
 use crate::claim::Posted;
-use crate::context::Context;
 use crate::control::ControlSlot;
 use crate::entry::{Entry, OwnWords};
 use crate::panic_record::PanicRecord;
-use crate::place::REGIONS;
+use crate::region::{REGIONS, Region};
 
-/// Everything starts on such a boundary.
+/// Every part starts on such a boundary.
 pub const PAGE: u64 = 4096;
-/// Launches that can be told apart at a time.
+/// Launches of an attachment at a time.
 pub const LAUNCHES: u32 = 64;
 /// Data threads at most.
 pub const SHARDS: usize = 16;
+/// Bytes of a [`Context`](crate::Context), which holds the layouts.
+pub(crate) const CONTEXT_LEN: u64 = 320;
 
 /// How many of each thing an attachment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub const HEARTBEAT_DOWN: u64 = u64::MAX;
 
 const _: () = assert!(size_of::<SharedHeader>() == 4096);
 
-/// What the proxy tells one socket: one line, so that one look fetches it all.
+/// What the proxy tells one socket: one line, so that one load fetches it all.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SocketLine {
@@ -199,7 +199,7 @@ const _: () = assert!(size_of::<DeviceHeader>() == 4096);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct DeviceLayout {
-    /// [`Context`] per launch. Host writes once, kernels read.
+    /// [`Context`](crate::Context) per launch. Host writes once, kernels read.
     pub contexts: u64,
     /// `u32` per control slot: a value of [`crate::claim`].
     pub claims: u64,
@@ -230,7 +230,7 @@ impl DeviceLayout {
         let sockets = geometry.sockets as u64;
         let controls = geometry.controls as u64;
         let contexts = size_of::<DeviceHeader>() as u64;
-        let claims = contexts + round_up(LAUNCHES as u64 * size_of::<Context>() as u64);
+        let claims = contexts + round_up(LAUNCHES as u64 * CONTEXT_LEN);
         let posted = claims + round_up(controls * 4);
         let states = posted + round_up(controls * size_of::<Posted>() as u64);
         let users = states + round_up(sockets * 4);

@@ -1,16 +1,16 @@
 //! The memory contract between kernels and the proxy.
 //!
-//! A socket is two byte rings and four words. This crate says where they lie, who writes each of
+//! A socket is two byte rings and four words. This crate defines where they lie, who writes each of
 //! them, and how a value is published and observed. The device crate, the proxy and the tests all
 //! compile it; it depends on nothing and allocates nothing.
 //!
 //! | layer | modules |
 //! |---|---|
-//! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word says), [`park`] (sleeping and waking) |
+//! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side) |
 //! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
-//! | placement | [`place`] (region and offset), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table) |
-//! | failures | [`panic_record`] (where a GPU says why it panicked) |
+//! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table) |
+//! | failures | [`panic_record`] (where a GPU records why it panicked) |
 //! | tests | [`hand_off`] (where threads can be made to pause) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
@@ -22,19 +22,19 @@ pub mod arena;
 pub mod claim;
 pub mod context;
 pub mod control;
+mod device_scope;
 pub mod entry;
 pub mod errno;
 pub mod hand_off;
 pub mod handle;
 pub mod layout;
 pub mod link;
-mod near;
 pub mod options;
 pub mod panic_record;
 pub mod park;
-pub mod place;
 pub mod position;
 pub mod recycle;
+pub mod region;
 pub mod ring;
 pub mod span;
 pub mod status;
@@ -46,13 +46,13 @@ pub use errno::{Error, Result};
 pub use handle::Handle;
 pub use link::Link;
 pub use options::{Options, TransportKind};
-pub use place::Place;
 pub use position::StreamWord;
+pub use region::RegionOffset;
 pub use span::{Piece, RingSpan};
 pub use status::Status;
 pub use word::Word;
 
-/// Version of this contract; a device and a proxy of different versions refuse each other.
+/// Version of this contract; a device and a proxy of different versions reject each other.
 pub const VERSION: u32 = 3;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

@@ -8,6 +8,15 @@ pub const MAX_RING_LOG2: u8 = 24;
 pub const DEFAULT_RING_LOG2: u8 = 18;
 
 /// Which transport a socket may use.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::{Options, TransportKind};
+///
+/// let options = Options::DEFAULT.with_transport(TransportKind::Peer);
+/// assert_eq!(TransportKind::from_raw(options.transport), Some(TransportKind::Peer));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TransportKind {
@@ -38,6 +47,19 @@ impl TransportKind {
 }
 
 /// The options of one socket. 32 bytes, no padding.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::{Options, TransportKind};
+///
+/// let options = Options::DEFAULT
+///     .with_rings(1 << 20, 1 << 20)
+///     .with_transport(TransportKind::Tcp)
+///     .with_timeouts(0, 5_000_000_000) // receives: 5 s
+///     .with_flag(Options::KEEPALIVE, true);
+/// assert!(options.is_valid() && options.has(Options::NODELAY));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Options {
@@ -84,7 +106,7 @@ impl Options {
         reserved: [0; 5],
     };
 
-    /// Says whether a flag is set.
+    /// Returns whether a flag is set.
     #[must_use]
     pub const fn has(self, flag: u32) -> bool {
         self.flags & flag != 0
@@ -127,7 +149,7 @@ impl Options {
         self
     }
 
-    /// Says whether every field is one a proxy can serve.
+    /// Returns whether a proxy supports every field.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.send_log2 >= MIN_RING_LOG2

@@ -1,7 +1,7 @@
-//! Where a GPU's panic is told: the kernel ends with a trap, after which nothing of the GPU's memory can
-//! be read. So the thread that panics writes into pinned memory first.
+//! Where a GPU records its panic: the kernel ends with a trap, after which the GPU's memory cannot be
+//! read. So the panicking thread writes into pinned memory first.
 
-/// What one thread told of its panic. In the shared region.
+/// What one thread recorded of its panic. In the shared region.
 ///
 /// | field | writer | reader |
 /// |---|---|---|
@@ -22,7 +22,7 @@ pub struct PanicRecord {
     pub thread: u32,
     /// Bytes of `file`.
     pub file_len: u32,
-    /// Bytes of `message`; 0 when it is not a literal, which is all that a GPU can tell.
+    /// Bytes of `message`; 0 when it is not a literal, which is all that a GPU can record.
     pub message_len: u32,
     reserved: [u32; 9],
     /// The source file, cut at its end.
@@ -35,7 +35,7 @@ pub struct PanicRecord {
 pub const PANIC_TEXT: usize = 224;
 
 /// The variable of a module that holds the address of a [`PanicRecord`], in the device's address space.
-/// 0: nobody wants to know.
+/// 0: no record is wanted.
 pub const PANIC_SYMBOL: &str = "gpunet_panic_record";
 
 const _: () = assert!(size_of::<PanicRecord>() == 512);

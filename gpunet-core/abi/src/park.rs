@@ -16,7 +16,7 @@
 use crate::hand_off::{self, HandOff};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// A flag that says "someone sleeps here"; its address is what a futex waits on.
+/// A flag that is set while someone sleeps on it; its address is what a futex waits on.
 pub trait ParkFlag {
     /// Stores 1 (a waiter is about to sleep) or 0.
     fn store(&self, sleeping: bool);
@@ -26,7 +26,7 @@ pub trait ParkFlag {
     fn fence();
 }
 
-/// Says whether a publisher must wake the waiter. Called after the word was stored.
+/// Returns whether a publisher must wake the waiter. Called after the word was stored.
 #[inline(always)]
 pub fn must_wake<F: ParkFlag>(flag: &F) -> bool {
     hand_off::at(HandOff::Waking);
@@ -34,10 +34,10 @@ pub fn must_wake<F: ParkFlag>(flag: &F) -> bool {
     flag.load()
 }
 
-/// Sleeps by `sleep` unless `changed` says that the wait is over.
+/// Sleeps by `sleep` unless `changed` returns that the wait is over.
 ///
 /// `sleep` must return when the flag is no longer 1, and at the latest after a bounded time; it may
-/// return early. The caller looks at its word again in any case.
+/// return early. The caller loads its word again in any case.
 #[inline(always)]
 pub fn park<F: ParkFlag>(flag: &F, changed: impl FnOnce() -> bool, sleep: impl FnOnce()) {
     flag.store(true);

@@ -1,4 +1,4 @@
-//! What a stream word says: a position, and whether the stream ended.
+//! What a stream word means: a position, and whether the stream ended.
 //!
 //! ```text
 //!  63  62  61  60                                               0
@@ -22,12 +22,21 @@ pub const MASK: u64 = ERR - 1;
 const SIGN: u64 = 1 << 63;
 
 /// A 61-bit byte position with its END and ERR marks, as it stands in a shared word.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::StreamWord;
+///
+/// let word = StreamWord::at(100).moved_by(28).with_end();
+/// assert_eq!((word.position(), word.end(), word.err()), (128, true, false));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct StreamWord(pub u64);
 
 impl StreamWord {
-    /// What stands for every word that no agent writes: ERR without END. [`advance`] refuses it.
+    /// What stands for every word that no agent writes: ERR without END. [`advance`] rejects it.
     pub const MALFORMED: Self = Self(ERR);
 
     /// Makes the word of a position.
@@ -236,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every word that [`advance`] accepts is released or not as its position says, and a word
+        /// Every word that [`advance`] accepts is released or not by its position, and a word
         /// with a mark releases whoever waits for whatever position.
         #[test]
         fn a_stream_waits_by_a_signed_cyclic_comparison(

@@ -10,8 +10,8 @@
 //!
 //! There are as many cells as slots, so the proxy never pushes over a cell that is not taken. But it
 //! may write a cell again as soon as that is taken: the slot has been used and closed in the meantime.
-//! So who takes one reads the cell *before* the exchange on `taken`. If the exchange succeeds, nobody
-//! had taken the cell until then, and the value that was read is the slot's.
+//! So a thread that takes one reads the cell *before* the exchange on `taken`. If the exchange succeeds,
+//! no other thread had taken the cell until then, and the value that was read is the slot's.
 
 use crate::hand_off::{self, HandOff};
 

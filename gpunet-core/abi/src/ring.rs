@@ -1,4 +1,4 @@
-//! The two ends of a ring: who may write where, and what has to be said to whom.
+//! The two ends of a ring: who may write where, and which words each publishes.
 //!
 //! ```text
 //! sender  --- published --->   ring   <--- consumed ---  receiver
@@ -6,11 +6,11 @@
 //!
 //! A [`Producer`] owns the bytes from its position up to `released + capacity`; a [`Consumer`] owns
 //! those from its position up to `landed`. Both keep private copies of what they believe, and check
-//! every word the other agent wrote. All lanes of a group hold the same value: one lane looks and
+//! every word the other agent wrote. All lanes of a group hold the same value: one lane polls and
 //! announces, all lanes `accept` what it saw and `advance` together.
 
 use crate::position::{StreamWord, Violation, advance};
-use crate::{Link, RingSpan, Word, near};
+use crate::{Link, RingSpan, Word, device_scope};
 
 /// Where a ring and its two words lie, in the caller's address space.
 #[derive(Clone, Copy, Debug)]
@@ -33,21 +33,25 @@ impl RingEnd {
     #[inline(always)]
     #[must_use]
     pub fn observe(&self) -> StreamWord {
-        StreamWord::read(if self.link.is_near() { near::observe(self.theirs) } else { self.theirs.observe() })
+        StreamWord::read(if self.link.is_same_device() {
+            device_scope::observe(self.theirs)
+        } else {
+            self.theirs.observe()
+        })
     }
 
     /// Publishes this end's word.
     #[inline(always)]
     pub fn publish(&self, word: StreamWord) {
-        if self.link.is_near() {
-            near::publish(self.mine, word.0);
+        if self.link.is_same_device() {
+            device_scope::publish(self.mine, word.0);
         } else {
             self.mine.publish(word.0);
         }
     }
 }
 
-/// The bytes from one position of a ring to a later one: at most its capacity, and so 32 bits of both tell.
+/// The bytes from one position of a ring to a later one: at most its capacity, so 32 bits of both are enough.
 #[inline(always)]
 const fn distance(from: StreamWord, to: StreamWord) -> u64 {
     (to.0 as u32).wrapping_sub(from.0 as u32) as u64
@@ -91,14 +95,14 @@ impl Producer {
         self.end
     }
 
-    /// Observes what the other end consumed. One lane looks; all lanes [`Producer::accept`].
+    /// Observes what the other end consumed. One lane polls; all lanes [`Producer::accept`].
     #[inline(always)]
     #[must_use]
-    pub fn look(&self) -> StreamWord {
+    pub fn poll(&self) -> StreamWord {
         self.end.observe()
     }
 
-    /// Believes a word that [`Producer::look`] returned.
+    /// Believes a word that [`Producer::poll`] returned.
     ///
     /// # Errors
     /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims bytes that
@@ -116,7 +120,7 @@ impl Producer {
         if self.finished() { 0 } else { self.end.capacity - distance(self.released, self.word) }
     }
 
-    /// Returns whether more can be sent, as far as both ends have said: neither has ended.
+    /// Returns whether more can be sent, by what is known of both ends: neither has ended.
     #[inline(always)]
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -184,7 +188,7 @@ impl Producer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
         self.word = self.word.with_err();
@@ -242,14 +246,14 @@ impl Consumer {
         self.end
     }
 
-    /// Observes what has landed. One lane looks; all lanes [`Consumer::accept`].
+    /// Observes what has landed. One lane polls; all lanes [`Consumer::accept`].
     #[inline(always)]
     #[must_use]
-    pub fn look(&self) -> StreamWord {
+    pub fn poll(&self) -> StreamWord {
         self.end.observe()
     }
 
-    /// Believes a word that [`Consumer::look`] returned.
+    /// Believes a word that [`Consumer::poll`] returned.
     ///
     /// # Errors
     /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims more bytes
@@ -260,7 +264,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Notes that nothing more will land although the word does not say so: its writer is gone. All
+    /// Notes that nothing more will land although the word does not show it: its writer is gone. All
     /// lanes; the word is not accepted again after it.
     #[inline(always)]
     pub const fn end_here(&mut self) {
@@ -274,7 +278,7 @@ impl Consumer {
         if self.finished() { 0 } else { distance(self.word, self.landed) }
     }
 
-    /// Returns whether more can land, as far as both ends have said: neither has ended.
+    /// Returns whether more can land, by what is known of both ends: neither has ended.
     #[inline(always)]
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -353,7 +357,7 @@ impl Consumer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR, and so END), because the other wrote what cannot be. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
         self.word = self.word.with_err();

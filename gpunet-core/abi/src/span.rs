@@ -13,6 +13,16 @@ pub struct Piece {
 ///
 /// Never a slice: the other end of the ring may be a GPU, a NIC or another process. The bytes are
 /// read and written by copies of raw memory, and only inside the window that the positions allow.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::RingSpan;
+///
+/// let mut ring = [0u8; 16];
+/// let span = RingSpan::new(ring.as_mut_ptr(), 16, 12, 7); // wraps after 4 bytes
+/// assert_eq!((span.first.len, span.second.len), (4, 3));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct RingSpan {
@@ -47,7 +57,7 @@ impl RingSpan {
         self.first.len + self.second.len
     }
 
-    /// Says whether the span has no bytes.
+    /// Returns whether the span has no bytes.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -2,10 +2,19 @@
 
 use crate::errno::Error;
 
-/// What the proxy says of a socket beside its positions. Written by the proxy alone.
+/// What the proxy reports about a socket beside its positions. Written by the proxy alone.
 ///
 /// Bits 0-15 are the errno (0: none), bit 16 [`Status::EOF`], bit 17 [`Status::NO_SEND`], bits
-/// 32-46 the generation of the slot: a word of an earlier generation says nothing.
+/// 32-46 the generation of the slot: a word of an earlier generation does not count.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_abi::{Error, Status};
+///
+/// let status = Status::open(1).with_error(Error::ConnectionReset);
+/// assert_eq!(status.error(), Some(Error::ConnectionReset));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Status(pub u64);
@@ -34,19 +43,19 @@ impl Status {
         Self(self.0 | flags)
     }
 
-    /// The generation the word speaks of.
+    /// The generation that the word is about.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Says whether something other than "healthy" stands here.
+    /// Returns whether an error or a flag is set.
     #[must_use]
     pub const fn is_set(self) -> bool {
         self.0 & 0xffff_ffff != 0
     }
 
-    /// Says whether one of the flags is set.
+    /// Returns whether one of the flags is set.
     #[must_use]
     pub const fn has(self, flag: u64) -> bool {
         self.0 & flag != 0
@@ -67,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_read_back() {
+    fn what_is_set_is_read_back() {
         let open = Status::open(0x7ffe);
         assert_eq!((open.generation(), open.is_set(), open.error()), (0x7ffe, false, None));
         assert!(!open.has(Status::EOF) && !open.has(Status::NO_SEND));
@@ -76,7 +85,7 @@ mod tests {
         assert!(ended.is_set() && ended.has(Status::EOF) && !ended.has(Status::NO_SEND));
         let both = ended.with(Status::NO_SEND);
         assert!(both.has(Status::EOF) && both.has(Status::NO_SEND));
-        assert_eq!(both.with(Status::EOF), both, "said twice");
+        assert_eq!(both.with(Status::EOF), both, "set twice");
 
         let failed = both.with_error(Error::ConnectionReset);
         assert_eq!((failed.generation(), failed.error()), (0x7ffe, Some(Error::ConnectionReset)));

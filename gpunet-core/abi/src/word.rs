@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// A word in memory that is shared with another agent.
 ///
 /// A `Word` is a raw address, not a reference: agents map the memory at different places and write
-/// it at any time. It is `Copy`; the rule "one writing agent" is kept by whoever hands it out.
+/// it at any time. It is `Copy`; whoever hands it out keeps the rule "one writing agent".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Word(*mut u64);

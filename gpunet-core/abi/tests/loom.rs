@@ -145,7 +145,7 @@ fn ring_bytes_change_hands_with_the_words() {
     });
 }
 
-/// An error after data: who sees the status, fences and looks again finds all data that came first.
+/// An error after data: a reader that sees the status, fences and polls again finds all data that came first.
 #[test]
 fn data_before_an_error_is_never_lost() {
     loom::model(|| {
@@ -340,7 +340,7 @@ impl Host {
 }
 
 /// One change against a task that waits and the thread that wakes it, whether or not that thread is
-/// counted when the task comes: the task always goes on.
+/// counted when the task comes: the task always continues.
 #[test]
 fn a_task_that_waits_is_always_woken() {
     for counted in [false, true] {
@@ -450,7 +450,7 @@ impl ClaimWord for Claim {
     }
 }
 
-/// A group leaves its control slot, two others look for one, and the proxy answers meanwhile: the slot is
+/// A group leaves its control slot, two others need one, and the proxy answers meanwhile: the slot is
 /// adopted by one of them, after the answer, with what the first had noted.
 #[test]
 fn an_orphan_is_adopted_once_after_its_answer() {

@@ -107,12 +107,12 @@ proptest! {
                     consumer.advance(span.len() as u64);
                 }
                 Step::SenderLooks => {
-                    let seen = producer.look();
+                    let seen = producer.poll();
                     prop_assert_eq!(producer.accept(seen), Ok(()));
                     (released, left) = (announced, says_left);
                 }
                 Step::ReceiverLooks => {
-                    let seen = consumer.look();
+                    let seen = consumer.poll();
                     prop_assert_eq!(consumer.accept(seen), Ok(()));
                     (landed, sees_end) = (sent, ended);
                 }
@@ -192,7 +192,7 @@ fn an_end_that_gives_up_says_so_and_moves_no_more() {
     producer.announce();
     assert!(producer.failed() && producer.finished() && !producer.is_open());
     assert_eq!((producer.free(), producer.position()), (0, 10));
-    assert_eq!(consumer.accept(consumer.look()), Ok(()));
+    assert_eq!(consumer.accept(consumer.poll()), Ok(()));
     assert!(consumer.broken() && !consumer.ended() && !consumer.is_open(), "{:?}", consumer.landed());
     assert_eq!(consumer.available(), 10, "what came before comes first");
 
@@ -201,7 +201,7 @@ fn an_end_that_gives_up_says_so_and_moves_no_more() {
     consumer.announce();
     assert!(consumer.failed() && consumer.finished() && !consumer.is_open());
     assert_eq!(consumer.available(), 0);
-    assert_eq!(producer.accept(producer.look()), Ok(()));
+    assert_eq!(producer.accept(producer.poll()), Ok(()));
     assert!(producer.reader_left() && !producer.is_open() && !producer.failed() && !producer.finished());
 }
 
@@ -210,7 +210,7 @@ fn a_stream_whose_writer_is_gone_ends_where_it_is() {
     let (mut producer, mut consumer, _memory) = ends();
     producer.advance(10);
     producer.announce();
-    assert_eq!(consumer.accept(consumer.look()), Ok(()));
+    assert_eq!(consumer.accept(consumer.poll()), Ok(()));
     consumer.end_here();
     assert!(consumer.ended() && !consumer.is_open() && !consumer.broken() && !consumer.finished());
     assert_eq!(consumer.available(), 10);

@@ -47,9 +47,9 @@ fn what_moved_and_what_waits_is_counted_in_each_direction() {
 fn each_direction_ends_by_itself() {
     let mut c = open();
     assert_eq!(c.ended(), (false, false));
-    let mut silent = Connection { ..c };
-    silent.handle_eof();
-    assert_eq!(silent.ended(), (false, true));
+    let mut at_end = Connection { ..c };
+    at_end.handle_eof();
+    assert_eq!(at_end.ended(), (false, true));
     c.handle_published(StreamWord::at(0).with_end()).unwrap();
     c.handle_shutdown(0);
     assert_eq!(c.ended(), (true, false));
@@ -111,7 +111,7 @@ fn linger_zero_does_not_wait_for_the_peer_after_a_half_close() {
 }
 
 #[test]
-fn an_error_is_told_once_and_the_slot_waits_for_close() {
+fn an_error_is_reported_once_and_the_slot_waits_for_close() {
     let mut c = open();
     assert_eq!(c.handle_error(Error::ConnectionReset), Some(Error::ConnectionReset));
     assert_eq!(c.handle_error(Error::BrokenPipe), None);
@@ -169,7 +169,7 @@ fn nothing_is_sent_after_a_failed_send_whoever_ends_the_stream() {
 }
 
 #[test]
-fn a_failed_send_is_told_at_once_when_nothing_is_left_to_receive() {
+fn a_failed_send_is_reported_at_once_when_nothing_is_left_to_receive() {
     let mut c = open();
     c.handle_eof();
     assert_eq!(c.handle_send_error(Error::BrokenPipe), Some(Error::BrokenPipe));
@@ -207,9 +207,9 @@ fn a_device_that_is_gone_has_its_data_delivered_and_then_the_peer_sees_a_reset()
     // No end of stream: nobody closed it.
     assert_eq!(c.poll_action(2), Action::Settle);
     c.handle_unacknowledged(2, 10);
-    assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + CUT_SETTLE_NS)));
-    assert_eq!(c.poll_action(2 + CUT_SETTLE_NS), Action::Settle);
-    c.handle_unacknowledged(2 + CUT_SETTLE_NS, 0);
+    assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + ABORT_SETTLE_NS)));
+    assert_eq!(c.poll_action(2 + ABORT_SETTLE_NS), Action::Settle);
+    c.handle_unacknowledged(2 + ABORT_SETTLE_NS, 0);
     assert_eq!(c.poll_action(3_000_000), Action::Finish(Outcome { unsent: 0, reset: true }));
 }
 
@@ -239,7 +239,7 @@ fn what_the_peer_sends_to_a_gone_device_is_discarded_between_two_questions() {
 }
 
 #[test]
-fn an_end_that_a_gone_device_meant_is_still_told() {
+fn an_end_that_a_gone_device_announced_is_still_sent() {
     let mut c = open();
     c.handle_published(StreamWord::at(5).with_end()).unwrap();
     c.handle_gone(0, 1000);

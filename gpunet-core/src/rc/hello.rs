@@ -1,4 +1,4 @@
-//! Private data: what both ends tell each other while the connection is made.
+//! Private data: what both ends exchange while the connection is made.
 
 /// Bytes of a [`Hello`] in private data, without gpunet's block.
 pub const HELLO_LEN: usize = 40;
@@ -22,7 +22,7 @@ pub struct Remote {
     pub len: u32,
 }
 
-/// What an end of a connection says about itself.
+/// What one end of a connection announces about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The host stores integers big end first; its table is written in that order.
@@ -59,10 +59,10 @@ pub enum BadHello {
     #[error("protocol version {0}; only 1 is known")]
     Version(u8),
     /// A table of fewer than two entries, or one that wraps round the address space.
-    #[error("a table of {0} buffer descriptors that cannot be")]
+    #[error("an invalid table of {0} buffer descriptors")]
     Table(u32),
     /// A buffer of no bytes, or one that wraps round the address space.
-    #[error("a receive buffer that cannot be")]
+    #[error("an invalid receive buffer")]
     Area,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_another_program_says_nothing() {
+    fn a_block_of_another_program_is_ignored() {
         for (magic, version) in [(*b"else", BLOCK_VERSION), (MAGIC, 0)] {
             let mut other = RSTREAM;
             other[40..44].copy_from_slice(&magic);
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_one_end_says_the_other_reads(
+        fn what_one_end_writes_the_other_reads(
             big_endian: bool, credits: u16, table in (0u64..1 << 56, any::<u32>(), 2u32..9),
             area in (0u64..1 << 56, any::<u32>(), 1u32..), gpunet: bool, reset: bool
         ) {

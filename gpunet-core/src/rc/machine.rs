@@ -1,12 +1,12 @@
-//! Both directions, and what belongs to neither: shutdown, control messages, signs of life.
+//! Both directions, and what belongs to neither: shutdown, control messages, keep-alive.
 
 mod post;
 
-use super::Violation;
 use super::hello::{Capabilities, Hello, Remote};
 use super::message::{CONTROL_LIMIT, Message};
 use super::receiver::Receiver;
-use super::sender::{Ring, Sender};
+use super::sender::{SendRing, Sender};
+use super::violation::Violation;
 use crate::verbs::Sge;
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ pub struct Config {
     pub recv_ring: Remote,
     /// Send-queue slots for data.
     pub sends: u32,
-    /// Receives that the peer was told of; [`Config::SPARE_RECEIVES`] more are posted.
+    /// Receives that the peer knows of; [`Config::SPARE_RECEIVES`] more are posted.
     pub receives: u16,
     /// After so many nanoseconds without proof that the peer's host lives, proof is asked for.
     pub keepalive: u64,
@@ -43,7 +43,7 @@ impl Config {
     /// Send-queue slots for control messages.
     pub const SPARE_SENDS: u32 = CONTROL_LIMIT;
 
-    /// What to tell the peer, given where its descriptors go.
+    /// The greeting for the peer, given where its descriptors go.
     #[must_use]
     pub fn hello(&self, table: Remote) -> Hello {
         Hello {
@@ -110,17 +110,17 @@ pub struct Machine {
     /// The peer takes no more.
     peer_gone: bool,
     failure: Option<Failure>,
-    /// When the peer's host last showed that it lives.
+    /// When the peer's host last showed a sign of life.
     alive_at: u64,
     /// Since when requests are under way without a sign of life.
     waiting_since: u64,
 }
 
 impl Machine {
-    /// A connection just established, at `now` (nanoseconds of any clock that does not go back).
+    /// A connection just established, at `now` (nanoseconds of any monotonic clock).
     #[must_use]
     pub fn new(config: &Config, peer: Hello, now: u64) -> Self {
-        let ring = Ring { address: config.send_ring.0, len: config.send_ring.1 };
+        let ring = SendRing { address: config.send_ring.0, len: config.send_ring.1 };
         let all = (config.sends + CONTROL_LIMIT) as usize;
         Self {
             variant: config.variant,
@@ -220,7 +220,7 @@ impl Machine {
     pub fn handle_send_failed(&mut self, failure: Failure) {
         let Some(failed) = self.in_flight.pop_front() else { return };
         // When both ends disconnect at once, one of the messages finds no queue pair any more. Data is
-        // another matter, unless the peer has said that it takes no more.
+        // another matter, unless the peer has announced that it takes no more.
         if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
             self.handle_failure(failure);
         }
@@ -238,14 +238,14 @@ impl Machine {
         self.receiver.handle_consumed(position);
     }
 
-    /// Notes that the connection is gone, without a word from the peer or after one.
+    /// Notes that the connection is gone, with or without a message from the peer.
     pub fn handle_disconnected(&mut self) {
-        let all_said = self.is_over() || self.has_ended();
-        if all_said && self.in_flight.iter().any(|request| !request.control) {
-            // Data under way tells, by its completions, whether the peer had all of it before it went.
+        let all_sent = self.is_over() || self.has_ended();
+        if all_sent && self.in_flight.iter().any(|request| !request.control) {
+            // The completions of data under way show whether the peer had all of it before it went.
             return;
         }
-        let in_order = self.peer_gone || all_said;
+        let in_order = self.peer_gone || all_sent;
         self.peer_gone = true;
         if !in_order {
             self.handle_failure(Failure::Reset);
@@ -262,34 +262,34 @@ impl Machine {
         self.offered = self.offered.max(position);
     }
 
-    /// Asks to tell the peer that no more data will come, behind what was offered.
+    /// Queues the message that no more data will come, behind what was offered.
     pub fn shutdown(&mut self) {
         if self.shutdown == Ending::No {
             self.shutdown = Ending::Wanted;
         }
     }
 
-    /// Asks to tell the peer that the connection is over, behind what was posted.
+    /// Queues the message that the connection is over, behind what was posted.
     pub fn disconnect(&mut self) {
         if self.disconnect == Ending::No {
             self.disconnect = Ending::Wanted;
         }
     }
 
-    /// Asks to tell the peer that the connection is given up, if it is one that understands.
+    /// Queues the message that the connection is given up, if the peer understands it.
     pub fn reset(&mut self) {
         if self.peer.gpunet.is_some_and(|can| can.reset) && self.reset == Ending::No {
             self.reset = Ending::Wanted;
         }
     }
 
-    /// Says whether everything that was asked for has been told, and arrived or failed.
+    /// Returns whether everything that was asked for has been sent, and has arrived or failed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let told = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
+        let sent = [self.shutdown, self.disconnect, self.reset].iter().all(|e| *e != Ending::Wanted);
         let idle = self.in_flight.is_empty() && self.follow.is_none();
-        let told = told || self.is_over() || self.has_ended();
-        self.failure.is_some() || self.peer_gone || (told && idle)
+        let sent = sent || self.is_over() || self.has_ended();
+        self.failure.is_some() || self.peer_gone || (sent && idle)
     }
 
     /// The last message of all has been sent; none may follow, or the peer would not take it.
@@ -308,7 +308,7 @@ impl Machine {
         self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended()
     }
 
-    /// Says whether an offer would be taken, in part at least.
+    /// Returns whether an offer would be accepted, at least in part.
     #[must_use]
     pub fn may_send(&self) -> bool {
         !self.has_stopped() && self.has_slot() && self.sender.may_send()
@@ -346,7 +346,7 @@ impl Machine {
         self.receiver.received()
     }
 
-    /// Says whether the peer has ended its stream.
+    /// Returns whether the peer has ended its stream.
     #[must_use]
     pub const fn is_peer_shut(&self) -> bool {
         self.peer_shut

@@ -1,6 +1,6 @@
 //! The messages of the protocol: 32 bits, the operation in the top three.
 
-use super::Violation;
+use super::violation::Violation;
 
 /// Control messages (grants, credits, ends, signs of life) that may be under way at a time, in work
 /// requests: a peer keeps so many receives beyond its credits.

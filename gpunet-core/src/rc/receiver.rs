@@ -1,12 +1,12 @@
 //! One direction in: the ring published to the sender area by area, and the messages it may send.
 //!
 //! # Areas
-//! The first area is the whole ring, told in the private data. Later ones are the bytes consumed
+//! The first area is the whole ring, announced in the private data. Later ones are the bytes consumed
 //! since, published by writing a descriptor into the sender's table. At most two areas are under way:
 //! an entry of the table may be written again only after every byte of the area it named has come.
 //! An area is granted as soon as there is an entry for it and it reaches a quarter of the ring or
 //! 64 KiB, whichever is less, or cannot grow because the ring ends there. A sender is therefore
-//! never made to wait for half a ring, and never given crumbs while more can be had.
+//! never made to wait for half a ring, and never given small pieces while more can be had.
 //!
 //! # Credits
 //! A credit stands for a posted receive. The driver posts one in the place of each that completed, so
@@ -14,15 +14,15 @@
 //! sender may be ahead is a matter of bytes, as with TCP, and 400 unread messages of one byte do not
 //! stop a stream whose ring is empty. Limits are absolute and never go backwards.
 
-use super::Violation;
 use super::hello::Remote;
+use super::violation::Violation;
 
 /// Areas under way.
 const AREAS: usize = 2;
 /// An area of so many bytes is always worth granting.
 const WORTH: u64 = 64 * 1024;
 
-/// What one control message says: how far credits go, and perhaps a new area.
+/// What one control message grants: a credit limit, and perhaps a new area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Absolute credit limit, its low 16 bits.
@@ -35,7 +35,7 @@ pub struct Grant {
 #[derive(Clone, Debug)]
 pub struct Receiver {
     ring: Remote,
-    /// Receives that are posted, as the peer was told.
+    /// Receives that are posted, as announced to the peer.
     depth: u16,
     /// Entries of the sender's table, and the next one to write.
     entries: u32,
@@ -46,7 +46,7 @@ pub struct Receiver {
     /// Where the areas under way end, oldest first.
     ends: [u64; AREAS],
     areas: usize,
-    /// Data messages that came, and how many the sender was told it may send.
+    /// Data messages that came, and how many the sender may send.
     messages: u64,
     limit: u64,
 }
@@ -117,7 +117,7 @@ impl Receiver {
         self.received
     }
 
-    /// Says whether [`Receiver::grant`] would give an area.
+    /// Returns whether [`Receiver::grant`] would give an area.
     #[must_use]
     pub const fn wants_area(&self) -> bool {
         self.areas < AREAS && self.next_area() > 0

@@ -1,7 +1,7 @@
 //! One direction out: the peer's areas, the credits it gave, and what is on its way.
 
-use super::Violation;
 use super::hello::Remote;
+use super::violation::Violation;
 use crate::verbs::{Op, Source};
 
 /// Entries of our table, into which the peer writes its areas.
@@ -9,7 +9,7 @@ const ENTRIES: usize = 2;
 
 /// Our send ring as work requests name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ring {
+pub struct SendRing {
     /// First byte.
     pub address: u64,
     /// Bytes, a power of two.
@@ -19,7 +19,7 @@ pub struct Ring {
 /// The sending direction.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    ring: Ring,
+    ring: SendRing,
     /// Most bytes of one message.
     chunk: u64,
     /// What is left of the areas that the peer published, by entry of our table.
@@ -40,7 +40,7 @@ pub struct Sender {
 impl Sender {
     /// The direction out of `ring` to a peer whose first area and credits these are.
     #[must_use]
-    pub const fn new(ring: Ring, area: Remote, credits: u16) -> Self {
+    pub const fn new(ring: SendRing, area: Remote, credits: u16) -> Self {
         // A quarter of the ring: one part is on its way while the kernel fills the next. Large
         // messages cost fewer credits and completions; beyond 1 MiB that is no gain.
         let quarter = ring.len / 4;
@@ -87,7 +87,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`Violation::BadArea`], when the last area of that entry is not used up yet, or the new one
-    /// cannot be.
+    /// is invalid.
     pub fn handle_area(&mut self, area: Remote) -> Result<(), Violation> {
         if self.areas[self.expected].len != 0
             || area.len == 0
@@ -100,7 +100,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Says whether data may be sent, as far as the peer is concerned.
+    /// Returns whether data may be sent, as far as the peer is concerned.
     #[must_use]
     pub const fn may_send(&self) -> bool {
         self.messages != self.limit && self.areas[self.current].len > 0
@@ -159,7 +159,7 @@ mod tests {
 
     fn sender(area: u32, credits: u16) -> Sender {
         Sender::new(
-            Ring { address: 0x8000, len: 4096 },
+            SendRing { address: 0x8000, len: 4096 },
             Remote { address: 0x100, rkey: 5, len: area },
             credits,
         )

@@ -1,12 +1,12 @@
 //! Peer: both ends on this host, the sender's ring is the receiver's, and no proxy moves a byte.
 //!
-//! This file is the meeting place: listeners by address, and the connects that wait for an accept.
+//! This file is where they meet: listeners by address, and the connects that wait for an accept.
 //! Where rings and words of a matched pair lie is decided by who owns the memory (the control
 //! plane); the device code does the rest.
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
-use crate::ids::AttachmentId;
-use crate::line::{Line, Place};
+use crate::ids::{AttachmentId, RequestId};
+use crate::wait_queue::{WaitKey, WaitQueue};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::cell::RefCell;
@@ -20,39 +20,39 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The attachment of the connecting socket.
-    pub device: AttachmentId,
+    pub attachment: AttachmentId,
     /// Slot of the connecting socket.
     pub slot: u32,
     /// Its generation.
     pub generation: u32,
-    /// The number of its request.
-    pub control: u32,
+    /// The connect.
+    pub request: RequestId,
 }
 
 /// A listener's backlog.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Line<Ticket>,
+    waiting: WaitQueue<Ticket>,
     backlog: usize,
-    /// [::] without IPV6_V6ONLY: IPv4 addresses of this host mean it too.
+    /// `[::]` without IPV6_V6ONLY: IPv4 addresses of this host mean it too.
     dual: bool,
 }
 
 #[derive(Debug, Default)]
-struct Meeting {
+struct Backlogs {
     listeners: HashMap<SocketAddr, Queue>,
     /// Where the connects wait.
-    places: HashMap<Ticket, (SocketAddr, Place)>,
+    keys: HashMap<Ticket, (SocketAddr, WaitKey)>,
 }
 
 /// The peer transport of a proxy: all its attachments meet here.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    meeting: Rc<RefCell<Meeting>>,
+    backlogs: Rc<RefCell<Backlogs>>,
 }
 
 impl Peer {
-    /// An empty meeting place.
+    /// A transport without listeners.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -61,7 +61,7 @@ impl Peer {
     /// The listener that a connect to `to` means: that exact address, or the wildcard of its port
     /// when the address is one of this host's.
     fn find(&self, to: SocketAddr) -> Option<SocketAddr> {
-        let listeners = &self.meeting.borrow().listeners;
+        let listeners = &self.backlogs.borrow().listeners;
         if listeners.contains_key(&to) {
             return Some(to);
         }
@@ -75,29 +75,29 @@ impl Peer {
 
     /// Takes a connect out of the backlog it waits in; returns whether it was there.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
-        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
-        let Some((addr, place)) = places.remove(&ticket) else { return false };
-        listeners.get_mut(&addr).is_some_and(|queue| queue.waiting.remove(place).is_some())
+        let Backlogs { listeners, keys } = &mut *self.backlogs.borrow_mut();
+        let Some((addr, key)) = keys.remove(&ticket) else { return false };
+        listeners.get_mut(&addr).is_some_and(|queue| queue.waiting.remove(key).is_some())
     }
 
     /// Puts a connect that was accepted back where it was: at the head of the backlog at `addr`.
     pub fn put_back(&self, addr: SocketAddr, ticket: Ticket) {
-        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        let Backlogs { listeners, keys } = &mut *self.backlogs.borrow_mut();
         if let Some(queue) = listeners.get_mut(&addr) {
-            places.insert(ticket, (addr, queue.waiting.push_front(ticket)));
+            keys.insert(ticket, (addr, queue.waiting.push_front(ticket)));
         }
     }
 
     /// The address of the listener in whose backlog a connect waits.
     #[must_use]
     pub fn backlog_of(&self, ticket: Ticket) -> Option<SocketAddr> {
-        self.meeting.borrow().places.get(&ticket).map(|(addr, _)| *addr)
+        self.backlogs.borrow().keys.get(&ticket).map(|(addr, _)| *addr)
     }
 
     /// The connects that wait at `addr`; used when its listener closes.
     #[must_use]
     pub fn waiting_at(&self, addr: SocketAddr) -> Vec<Ticket> {
-        let queue = &self.meeting.borrow().listeners;
+        let queue = &self.backlogs.borrow().listeners;
         queue.get(&addr).map(|queue| queue.waiting.iter().copied().collect()).unwrap_or_default()
     }
 
@@ -114,25 +114,25 @@ impl Transport for Peer {
     }
 
     fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
-        let listeners = &mut self.meeting.borrow_mut().listeners;
+        let listeners = &mut self.backlogs.borrow_mut().listeners;
         if listeners.contains_key(&bound.addr) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let dual =
             bound.addr.is_ipv6() && bound.addr.ip().is_unspecified() && !bound.options.has(Options::V6ONLY);
-        let queue = Queue { waiting: Line::default(), backlog: backlog.max(1) as usize, dual };
+        let queue = Queue { waiting: WaitQueue::default(), backlog: backlog.max(1) as usize, dual };
         listeners.insert(bound.addr, queue);
-        Ok(Box::new(PeerListening { addr: bound.addr, meeting: self.meeting.clone() }))
+        Ok(Box::new(PeerListening { addr: bound.addr, backlogs: self.backlogs.clone() }))
     }
 
     fn connect(&self, request: Connect) -> Connecting {
         let Some(addr) = self.find(request.to) else {
             return Connecting::Elsewhere(request);
         };
-        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        let Backlogs { listeners, keys } = &mut *self.backlogs.borrow_mut();
         match listeners.get_mut(&addr) {
             Some(queue) if queue.waiting.len() < queue.backlog => {
-                places.insert(request.ticket, (addr, queue.waiting.push_back(request.ticket)));
+                keys.insert(request.ticket, (addr, queue.waiting.push_back(request.ticket)));
                 Connecting::Queued
             }
             // A full backlog refuses, as Linux does for Unix-domain sockets.
@@ -143,7 +143,7 @@ impl Transport for Peer {
 
 struct PeerListening {
     addr: SocketAddr,
-    meeting: Rc<RefCell<Meeting>>,
+    backlogs: Rc<RefCell<Backlogs>>,
 }
 
 impl Listen for PeerListening {
@@ -152,15 +152,15 @@ impl Listen for PeerListening {
     }
 
     fn accept(&mut self) -> io::Result<Accepted> {
-        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        let Backlogs { listeners, keys } = &mut *self.backlogs.borrow_mut();
         let waiting = listeners.get_mut(&self.addr).and_then(|queue| queue.waiting.pop_front());
         let ticket = waiting.ok_or(io::ErrorKind::WouldBlock)?;
-        places.remove(&ticket);
+        keys.remove(&ticket);
         Ok(Accepted::Direct(ticket))
     }
 
     fn ready(&mut self) -> u64 {
-        self.meeting.borrow().listeners.get(&self.addr).map_or(0, |queue| queue.waiting.len() as u64)
+        self.backlogs.borrow().listeners.get(&self.addr).map_or(0, |queue| queue.waiting.len() as u64)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -170,14 +170,14 @@ impl Listen for PeerListening {
 
 impl Drop for PeerListening {
     fn drop(&mut self) {
-        let Meeting { listeners, places } = &mut *self.meeting.borrow_mut();
+        let Backlogs { listeners, keys } = &mut *self.backlogs.borrow_mut();
         for ticket in listeners.remove(&self.addr).iter().flat_map(|queue| queue.waiting.iter()) {
-            places.remove(ticket);
+            keys.remove(ticket);
         }
     }
 }
 
-/// Says whether `ip` is an address of this host: whether a socket can be bound to it.
+/// Returns whether `ip` is an address of this host: whether a socket can be bound to it.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || (!ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok())
 }
@@ -188,7 +188,12 @@ mod tests {
     use crate::transport::tcp;
 
     fn ticket(slot: u32) -> Ticket {
-        Ticket { device: AttachmentId(1), slot, generation: 1, control: 7 }
+        Ticket {
+            attachment: AttachmentId(1),
+            slot,
+            generation: 1,
+            request: RequestId::Device { control: 7, seq: 1 },
+        }
     }
 
     fn wish(to: SocketAddr, slot: u32) -> Connect {
@@ -213,7 +218,7 @@ mod tests {
         peer.put_back(addr, ticket(2));
         assert!(matches!(listening.accept(), Ok(Accepted::Direct(Ticket { slot: 2, .. }))));
         drop(listening);
-        assert!(!peer.withdraw(ticket(3)) && peer.meeting.borrow().places.is_empty());
+        assert!(!peer.withdraw(ticket(3)) && peer.backlogs.borrow().keys.is_empty());
         assert!(matches!(peer.connect(wish(addr, 4)), Connecting::Elsewhere(_)));
     }
 

@@ -10,7 +10,7 @@ mod visibility;
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Opening, Transport};
 use crate::rc::{Config, Hello, Remote, Variant};
-use crate::verbs::{Depth, Keys, Link, Listening, Memory, Table, Verbs};
+use crate::verbs::{Depth, Handshake, Keys, Listening, Memory, Table, Verbs};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
 use std::io;
@@ -22,8 +22,8 @@ use stream::RcIo;
 /// Settings of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// An idle connection asks that often whether the peer's host lives: a host that has lost its
-    /// power says nothing. Default 2 s; the answer to a host that is gone takes as long again as the
+    /// An idle connection asks this often whether the peer's host is alive: a host that has lost its
+    /// power sends no sign. Default 2 s; the answer to a host that is gone takes as long again as the
     /// network card retries (about 8 s).
     pub keepalive: Duration,
 }
@@ -78,10 +78,10 @@ impl Transport for Rc {
         let resolving = self.verbs.resolve(request.to, from);
         let settings = self.settings;
         Connecting::Pending(Box::pin(async move {
-            let mut link = resolving.await?;
-            let (config, hello) = prepare(&mut *link, &memory, &settings)?;
-            let (local, peer) = (link.local(), link.peer());
-            let (endpoint, private_data) = link.connect(&hello.encode()).await?;
+            let mut handshake = resolving.await?;
+            let (config, hello) = prepare(&mut *handshake, &memory, &settings)?;
+            let (local, peer) = (handshake.local(), handshake.peer());
+            let (endpoint, private_data) = handshake.connect(&hello.encode()).await?;
             let theirs = Hello::decode(&private_data).map_err(not_rsocket)?;
             let io = RcIo::new(endpoint, &config, theirs)?;
             Ok(Opened { kind: TransportKind::Rc, io: Box::new(io), local, peer })
@@ -94,7 +94,7 @@ struct RcListening {
     settings: Settings,
     /// The request to be answered next. Those behind it wait in the kernel, where they are fewer than
     /// the backlog, and are not shown once their client has gone.
-    request: Option<(Box<dyn Link>, Hello)>,
+    request: Option<(Box<dyn Handshake>, Hello)>,
     v6_only: bool,
 }
 
@@ -104,14 +104,14 @@ impl RcListening {
         while self.request.is_none()
             && let Ok(request) = self.listening.next()
         {
-            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket says.
-            let unwanted = self.v6_only && request.link.peer().ip().to_canonical().is_ipv4();
+            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket's options are.
+            let unwanted = self.v6_only && request.handshake.peer().ip().to_canonical().is_ipv4();
             match Hello::decode(&request.private_data) {
-                Ok(hello) if !unwanted => self.request = Some((request.link, hello)),
-                Ok(_) => request.link.reject(),
+                Ok(hello) if !unwanted => self.request = Some((request.handshake, hello)),
+                Ok(_) => request.handshake.reject(),
                 Err(error) => {
-                    tracing::debug!(peer = %request.link.peer(), %error, "a request that is none of an rsocket");
-                    request.link.reject();
+                    tracing::debug!(peer = %request.handshake.peer(), %error, "a request that is none of an rsocket");
+                    request.handshake.reject();
                 }
             }
         }
@@ -138,16 +138,16 @@ impl Listen for RcListening {
 
     fn answer(&mut self, memory: &Memory) -> io::Result<Opening> {
         self.read();
-        let (mut link, theirs) = self.request.take().ok_or(io::ErrorKind::WouldBlock)?;
-        let (local, peer) = (link.local(), link.peer());
-        let (config, hello) = match prepare(&mut *link, memory, &self.settings) {
+        let (mut handshake, theirs) = self.request.take().ok_or(io::ErrorKind::WouldBlock)?;
+        let (local, peer) = (handshake.local(), handshake.peer());
+        let (config, hello) = match prepare(&mut *handshake, memory, &self.settings) {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.request = Some((link, theirs));
+                self.request = Some((handshake, theirs));
                 return Err(error);
             }
         };
-        let accepting = link.accept(&hello.encode());
+        let accepting = handshake.accept(&hello.encode());
         Ok(Box::pin(async move {
             let io = RcIo::new(accepting.await?, &config, theirs)?;
             Ok(Opened { kind: TransportKind::Rc, io: Box::new(io), local, peer })
@@ -156,8 +156,8 @@ impl Listen for RcListening {
 
     fn refuse(&mut self) {
         self.read();
-        if let Some((link, _)) = self.request.take() {
-            link.reject();
+        if let Some((handshake, _)) = self.request.take() {
+            handshake.reject();
         }
     }
 
@@ -166,14 +166,18 @@ impl Listen for RcListening {
     }
 }
 
-/// Registers the memory and makes the queue pair; returns what this end is and says.
-fn prepare(link: &mut dyn Link, memory: &Memory, settings: &Settings) -> io::Result<(Config, Hello)> {
-    let variant = if link.device().iwarp { Variant::Send } else { Variant::Immediate };
-    let most = link.device().max_depth.saturating_sub(2 * Config::SPARE_RECEIVES);
+/// Registers the memory and makes the queue pair; returns this end's configuration and its greeting.
+fn prepare(
+    handshake: &mut dyn Handshake,
+    memory: &Memory,
+    settings: &Settings,
+) -> io::Result<(Config, Hello)> {
+    let variant = if handshake.device().iwarp { Variant::Send } else { Variant::Immediate };
+    let most = handshake.device().max_depth.saturating_sub(2 * Config::SPARE_RECEIVES);
     let sends = depth_for(memory.send_ring.len).min(most);
     let receives = depth_for(memory.recv_ring.len).min(most);
     let depth = Depth { sends: sends + Config::SPARE_SENDS, receives: receives + Config::SPARE_RECEIVES };
-    let Keys { recv_rkey, table_address, table_rkey } = link.prepare(memory, depth)?;
+    let Keys { recv_rkey, table_address, table_rkey } = handshake.prepare(memory, depth)?;
     let config = Config {
         variant,
         send_ring: (memory.send_ring.address, memory.send_ring.len),

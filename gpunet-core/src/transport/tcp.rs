@@ -131,7 +131,7 @@ struct TcpIo {
     stream: TcpStream,
     /// The end of the stream was sent, or waits behind the bytes.
     shut: bool,
-    /// Bytes sent that `completed` has not told yet: the kernel has a copy of its own.
+    /// Bytes sent that `completed` has not reported yet: the kernel has a copy of its own.
     completed: u64,
 }
 
@@ -158,7 +158,7 @@ impl StreamIo for TcpIo {
     fn shutdown_write(&mut self) -> io::Result<()> {
         self.shut = true;
         match self.stream.shutdown(Shutdown::Write) {
-            // The peer reset the connection: the next read or write says so, if anyone cares.
+            // The peer reset the connection: the next read or write reports it.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         }

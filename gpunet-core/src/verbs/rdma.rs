@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | C | `ffi` (types, numbers, functions), `address` | declares |
 //! | objects | `cm` (identifiers, channels), `queue_pair`, `objects` (domains, regions, queues), `context`, `event` | calls |
-//! | life | `connection` (everything one connection holds), `janitor` (ends it), `domain` and `pool` (registrations, kept) | none |
-//! | the trait | `resolve`, `listener`, `link`, `endpoint` | none |
+//! | life | `parts` (everything one connection holds), `connection` and `janitor` (end it), `domain` and `pool` (registrations, kept) | none |
+//! | the trait | `resolve`, `listener`, `handshake`, `endpoint` | none |
 //!
 //! An object keeps its parent alive, so that none is destroyed too early:
 //! connection > queue pair, identifier > completion queue > lease of a domain > regions > protection
@@ -26,17 +26,19 @@ mod error;
 mod event;
 #[allow(unsafe_code)]
 mod ffi;
+mod handshake;
 mod janitor;
-mod link;
 mod listener;
 #[allow(unsafe_code)]
 mod objects;
+mod parts;
 mod pool;
 #[allow(unsafe_code)]
 mod probe;
 #[allow(unsafe_code)]
 mod queue_pair;
 mod resolve;
+mod stack;
 mod status;
 #[allow(unsafe_code)]
 mod wait;
@@ -50,11 +52,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Link, Listening, Pending, Usage, Verbs};
+use super::{Handshake, Listening, Pending, Usage, Verbs};
 use counts::Counts;
 use ffi::Library;
-use janitor::Employment;
+use janitor::JanitorThread;
 use pool::Pool;
+use stack::Stack;
 
 /// The RDMA devices of this machine.
 ///
@@ -62,13 +65,6 @@ use pool::Pool;
 /// does so before it opens this: rdma_cm refuses a thread whose credentials have changed since.
 pub struct Rdma {
     stack: Arc<Stack>,
-}
-
-/// What all parts share.
-struct Stack {
-    library: &'static Library,
-    pool: Arc<Pool>,
-    employment: Employment,
 }
 
 impl Rdma {
@@ -88,13 +84,13 @@ impl Rdma {
         {
             return Err(why);
         }
-        let employment = Employment::start()
+        let janitor_thread = JanitorThread::start()
             .map_err(|e| Unavailable::Failed { call: "starting a thread", reason: e.to_string() })?;
         let pool = Pool::new(Arc::new(Counts::default()));
-        Ok(Self { stack: Arc::new(Stack { library, pool, employment }) })
+        Ok(Self { stack: Arc::new(Stack { library, pool, janitor_thread }) })
     }
 
-    /// Says what there is, for people.
+    /// Describes what there is, for people.
     ///
     /// # Errors
     /// What is missing, and what to do about it.
@@ -108,7 +104,7 @@ impl Verbs for Rdma {
         Ok(Box::new(listener::RdmaListening::new(Arc::clone(&self.stack), addr, backlog)?))
     }
 
-    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Link>> {
+    fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Handshake>> {
         Box::pin(resolve::resolve(Arc::clone(&self.stack), to, from))
     }
 

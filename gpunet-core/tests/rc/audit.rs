@@ -234,7 +234,7 @@ impl Audit {
         self.messages += 1;
     }
 
-    /// The peer said how many messages it takes, in 16 bits.
+    /// The peer announced how many messages it takes, in 16 bits.
     pub fn limit(&mut self, limit: u16) {
         self.credits = limit.wrapping_sub(self.sent_messages);
     }
@@ -250,7 +250,7 @@ impl Audit {
         self.peer.credits - self.credits
     }
 
-    /// What it says to give that many more.
+    /// What it announces to grant that many more.
     pub fn limit_for(&self, more: u16) -> u16 {
         self.sent_messages.wrapping_add(self.credits).wrapping_add(more)
     }

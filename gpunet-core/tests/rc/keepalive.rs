@@ -48,7 +48,7 @@ proptest! {
                 }
                 under_way += 1;
             }
-            // Due and nothing under way cannot be.
+            // Due while nothing is under way is impossible.
             prop_assert!(under_way > 0 || alive + period > now);
         }
     }

@@ -4,7 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `nic` | a card's side of a connection: memory under keys, queues, completions |
-//! | `audit` | what a machine may do, written from the specification; looks at every request |
+//! | `audit` | what a machine may do, written from the specification; checks every request |
 //! | `ours` | a `Machine` with rings and an application |
 //! | `reference` | the rsocket of librdmacm, written from the specification; `shape`: its sizes and places |
 //! | `wire` | two ends and the wire between them, which delivers in order at times of its own |

@@ -5,7 +5,7 @@ use crate::nic::{Nic, Piece, decode, encode, fill, pattern};
 use crate::size::{RING_KEY, Size, TABLE_KEY};
 use crate::wire::Node;
 use gpunet_core::rc::{Config, Failure, Hello, Machine, Message};
-use gpunet_core::verbs::{Completion, Sge, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Sge};
 
 /// One end that is a machine.
 pub struct Ours {
@@ -46,7 +46,7 @@ impl Ours {
             Completion::Sent { status, .. } => {
                 self.audit.completed();
                 match status {
-                    Status::Success => self.machine.handle_sent(self.now),
+                    CompletionStatus::Success => self.machine.handle_sent(self.now),
                     _ => self.machine.handle_send_failed(Failure::Device),
                 }
             }
@@ -90,7 +90,7 @@ impl Ours {
             self.audit.posted(&op);
             self.nic.out.push_back(op);
         }
-        // As the transport: it lets go of the queue pair once everything is told.
+        // As the transport: it lets go of the queue pair once everything is sent.
         self.nic.dead = self.closing && self.machine.is_settled();
     }
 }

@@ -6,7 +6,7 @@ use crate::nic::{Nic, Piece, decode, encode, pattern};
 use crate::shape::{Shape, TABLE_KEY};
 use crate::wire::Node;
 use gpunet_core::rc::{Failure, Hello, Remote, Variant};
-use gpunet_core::verbs::{Completion, Op, Sge, Source, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op, Sge, Source};
 use std::collections::VecDeque;
 
 const CHUNK_MIN: u64 = 2048;
@@ -169,7 +169,7 @@ impl Reference {
         self.nic.dead |= !self.connected && self.slots.is_empty();
     }
 
-    /// librdmacm decides between the two messages when rshutdown is entered, and says nothing at all if
+    /// librdmacm decides between the two messages when rshutdown is entered, and sends nothing at all if
     /// the peer's SHUTDOWN comes while it waits for a slot. We decide when there is one.
     fn post_end(&mut self) {
         let both = self.ending == Ending::Both || !self.readable;
@@ -187,7 +187,7 @@ impl Reference {
                     Slot::Control => {}
                     Slot::Last => self.connected = false,
                 }
-                if status != Status::Success && self.connected {
+                if status != CompletionStatus::Success && self.connected {
                     (self.broken, self.connected) = (true, false);
                 }
             }

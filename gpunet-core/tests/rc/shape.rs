@@ -1,4 +1,4 @@
-//! Sizes and places of an rsocket, and what it says of itself.
+//! Sizes and places of an rsocket, and what it announces of itself.
 
 use gpunet_core::rc::{Hello, Remote, Variant};
 use gpunet_core::verbs::Sge;

@@ -1,4 +1,4 @@
-//! Sizes and places of a machine, and what it says of itself.
+//! Sizes and places of a machine, and what it announces of itself.
 
 use gpunet_core::rc::{Config, Hello, Remote, Variant};
 

@@ -1,5 +1,5 @@
 //! Every byte arrives once and in order, whatever the wire, the cards and the applications do; the
-//! audit and the rsocket look at each request meanwhile.
+//! audit and the rsocket check each request meanwhile.
 
 use crate::ours::Ours;
 use crate::reference::Reference;
@@ -128,7 +128,7 @@ fn many_unread_bytes_in_messages_of_one_do_not_stop_a_stream() {
     world.assert_delivered();
 }
 
-/// A peer that does not look, as long as it may, is not overrun by control messages.
+/// A peer that does not poll, for as long as it may, is not overrun by control messages.
 #[test]
 fn a_peer_that_sleeps_is_sent_no_more_than_its_spare_receives() {
     for variant in [Variant::Immediate, Variant::Send] {

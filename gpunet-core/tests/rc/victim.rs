@@ -131,7 +131,7 @@ impl Victim {
         }
     }
 
-    /// Plays them, and looks at all that the machine does.
+    /// Plays them, and checks all that the machine does.
     pub fn play(&mut self, steps: &[(u8, u32)]) {
         let mut steps = steps.iter();
         while !self.is_over()

@@ -2,12 +2,12 @@
 
 use crate::nic::Nic;
 use gpunet_core::rc::Failure;
-use gpunet_core::verbs::{Completion, Op, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op};
 
 /// An end of a connection: a card, a program that drives it, and an application.
 pub trait Node {
     fn nic(&mut self) -> &mut Nic;
-    /// The program looks at its completions.
+    /// The program polls its completions.
     fn enter(&mut self, at_most: usize);
     /// The application writes; returns how much was taken.
     fn write(&mut self, len: u64) -> u64;
@@ -23,9 +23,9 @@ pub trait Node {
     fn disconnected(&mut self);
     /// It has read everything that will come.
     fn is_at_end(&self) -> bool;
-    /// It has said that it writes no more.
+    /// It has announced that it writes no more.
     fn has_shut(&self) -> bool;
-    /// All that it had to say has been said, and arrived or failed.
+    /// All that it had to send has been sent, and has arrived or failed.
     fn is_settled(&self) -> bool;
     fn failure(&self) -> Option<Failure>;
     /// Control messages sent.
@@ -97,7 +97,7 @@ impl World {
     pub fn acknowledge(&mut self, side: usize) -> bool {
         let nic = self.nodes[side].nic();
         let Some(good) = nic.acks.pop_front() else { return false };
-        let status = if good { Status::Success } else { Status::RetryExceeded };
+        let status = if good { CompletionStatus::Success } else { CompletionStatus::RetryExceeded };
         nic.completions.push_back(Completion::Sent { id: 0, status });
         true
     }
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Delivers, acknowledges and looks until nothing moves any more; nobody writes or reads.
+    /// Delivers, acknowledges and polls until nothing moves any more; nobody writes or reads.
     pub fn settle(&mut self) -> bool {
         let mut any = false;
         loop {

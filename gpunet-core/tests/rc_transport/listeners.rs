@@ -1,4 +1,4 @@
-//! What a listener says of its clients.
+//! What a listener reports of its clients.
 
 use crate::buffer::Rings;
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! What a stream says of the bytes it was offered.
+//! What a stream reports of the bytes it was offered.
 
 use crate::world::{End, World};
 use gpunet_core::verbs::sim::Fabric;

@@ -2,6 +2,7 @@
 
 use crate::buffer::{Buffer, Rings};
 use gpunet_abi::{Options, RingSpan};
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::rc::{Rc, Settings};
 use gpunet_core::transport::tcp;
@@ -55,7 +56,12 @@ impl World {
     }
 
     pub fn connect(&self, to: SocketAddr, rings: &Rings) -> Opening {
-        let ticket = Ticket { device: gpunet_core::ids::AttachmentId(1), slot: 1, generation: 1, control: 0 };
+        let ticket = Ticket {
+            attachment: AttachmentId(1),
+            slot: 1,
+            generation: 1,
+            request: RequestId::Device { control: 0, seq: 1 },
+        };
         let memory = Some(rings.memory());
         let wish = Connect { to, from: None, options: Options::DEFAULT, ticket, memory };
         match self.client.connect(wish) {

@@ -11,7 +11,7 @@ pub struct Buffer {
     layout: Layout,
 }
 
-// SAFETY: plain memory; the tests read what a message has told them of, and nobody writes it then.
+// SAFETY: plain memory; the tests read what a message has announced, which nobody writes then.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}

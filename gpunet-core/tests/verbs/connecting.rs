@@ -23,42 +23,42 @@ pub fn private_data_travels_both_ways(world: &World) {
 
 pub fn too_much_private_data_is_refused_at_once(world: &World) {
     let (addr, _listening) = world.listen(1);
-    let mut link = world.resolve(addr);
-    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-    let error = world.wait(link.connect(&[0; 57])).err().expect("refused");
+    let mut handshake = world.resolve(addr);
+    handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let error = world.wait(handshake.connect(&[0; 57])).err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
 pub fn a_rejected_client_is_refused(world: &World) {
     let (addr, mut listening) = world.listen(4);
     for drops in [false, true] {
-        let mut link = world.resolve(addr);
-        link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+        let mut handshake = world.resolve(addr);
+        handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
         let answer = async {
-            let Request { link, .. } = next(&mut *listening).await;
-            if drops { drop(link) } else { link.reject() }
+            let Request { handshake, .. } = next(&mut *listening).await;
+            if drops { drop(handshake) } else { handshake.reject() }
         };
-        let (connected, ()) = world.wait(async { tokio::join!(link.connect(&[1]), answer) });
+        let (connected, ()) = world.wait(async { tokio::join!(handshake.connect(&[1]), answer) });
         assert_eq!(connected.err().expect("refused").kind(), ErrorKind::ConnectionRefused);
     }
 }
 
 pub fn nobody_listens(world: &World) {
-    let mut link = world.resolve(world.address());
-    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-    let error = world.wait(link.connect(&[1])).err().expect("refused");
+    let mut handshake = world.resolve(world.address());
+    handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let error = world.wait(handshake.connect(&[1])).err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 }
 
 pub fn a_closed_listener_refuses_those_who_wait(world: &World) {
     let (addr, listening) = world.listen(4);
-    let mut link = world.resolve(addr);
-    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let mut handshake = world.resolve(addr);
+    handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
     let close = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(listening);
     };
-    let (connected, ()) = world.wait(async { tokio::join!(link.connect(&[1]), close) });
+    let (connected, ()) = world.wait(async { tokio::join!(handshake.connect(&[1]), close) });
     assert_eq!(connected.err().expect("refused").kind(), ErrorKind::ConnectionRefused);
 }
 
@@ -76,9 +76,9 @@ pub fn requests_come_in_order(world: &World) {
     world.wait(async {
         let mut waiting = Vec::new();
         for (i, rings) in rings.iter().enumerate() {
-            let mut link = world.client.resolve(addr, None).await.unwrap();
-            link.prepare(&rings.memory(), DEPTH).unwrap();
-            let mut connecting = link.connect(&[i as u8]);
+            let mut handshake = world.client.resolve(addr, None).await.unwrap();
+            handshake.prepare(&rings.memory(), DEPTH).unwrap();
+            let mut connecting = handshake.connect(&[i as u8]);
             // Some steps happen only when the future is polled.
             let poll = timeout(Duration::from_millis(200), &mut connecting).await;
             assert!(poll.is_err(), "nobody has accepted it");
@@ -92,32 +92,32 @@ pub fn requests_come_in_order(world: &World) {
             if request.private_data[0] == 1 {
                 // The kernel forgets what happens to a request before it is fetched, so the client's
                 // absence may show only now.
-                request.link.prepare(&Rings::new(RING, 9).memory(), DEPTH).unwrap();
-                assert!(request.link.accept(&[]).await.is_err(), "its client has gone");
+                request.handshake.prepare(&Rings::new(RING, 9).memory(), DEPTH).unwrap();
+                assert!(request.handshake.accept(&[]).await.is_err(), "its client has gone");
                 request = next(&mut *listening).await;
             }
             assert_eq!(request.private_data[0], expected);
-            assert_eq!(request.link.local(), addr);
+            assert_eq!(request.handshake.local(), addr);
         }
     });
 }
 
-/// Clients that have asked and do not take the answer: one that goes on later, and one that gives up.
+/// Clients that have asked and do not take the answer: one that continues later, and one that gives up.
 pub fn an_accept_waits_for_its_client(world: &World) {
     // For the steps that lead to where both ends stand still.
     let step = Duration::from_millis(100);
     let (addr, mut listening) = world.listen(4);
     for gives_up in [false, true] {
-        let mut link = world.resolve(addr);
-        if link.device().iwarp {
+        let mut handshake = world.resolve(addr);
+        if handshake.device().iwarp {
             // There the answer is the last message.
             return;
         }
-        link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-        let mut connecting = link.connect(&[1]);
+        handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+        let mut connecting = handshake.connect(&[1]);
         world.wait(async {
             assert!(timeout(step, &mut connecting).await.is_err(), "nobody has accepted it");
-            let mut passive = next(&mut *listening).await.link;
+            let mut passive = next(&mut *listening).await.handshake;
             passive.prepare(&Rings::new(RING, 2).memory(), DEPTH).unwrap();
             let mut accepting = passive.accept(&[]);
             assert!(timeout(step, &mut accepting).await.is_err(), "its client has not taken the answer");
@@ -192,7 +192,7 @@ pub fn memory_forgotten_in_use_goes_with_its_connection(world: &World) {
 }
 
 pub fn an_impossible_depth_is_refused(world: &World) {
-    let mut link = world.resolve(world.address());
-    let deep = Depth { sends: link.device().max_depth + 1, receives: 16 };
-    assert!(link.prepare(&Rings::new(RING, 1).memory(), deep).is_err());
+    let mut handshake = world.resolve(world.address());
+    let deep = Depth { sends: handshake.device().max_depth + 1, receives: 16 };
+    assert!(handshake.prepare(&Rings::new(RING, 1).memory(), deep).is_err());
 }

@@ -3,9 +3,9 @@
 use crate::buffer::Rings;
 use crate::moving::pattern;
 use crate::simulated::{LOCALHOST, NOTHING, roce, world};
-use crate::world::{DEPTH, PATIENCE, Pair, RING};
+use crate::world::{DEPTH, Pair, RING, TIMEOUT};
 use gpunet_core::verbs::sim::Settings;
-use gpunet_core::verbs::{Completion, Op, Source, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op, Source};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ fn a_host_without_power_is_noticed_by_trying_only() {
     let start = Instant::now();
     client.post(1, NOTHING);
     client.tell(2, 2);
-    assert_eq!(client.next_sent(), (1, Status::RetryExceeded));
+    assert_eq!(client.next_sent(), (1, CompletionStatus::RetryExceeded));
     let took = start.elapsed();
-    assert!(took >= Duration::from_millis(200) && took < PATIENCE / 2, "{took:?}");
-    assert_eq!(client.next_sent(), (2, Status::Flushed));
+    assert!(took >= Duration::from_millis(200) && took < TIMEOUT / 2, "{took:?}");
+    assert_eq!(client.next_sent(), (2, CompletionStatus::Flushed));
     drop(server);
     assert!(!client.endpoint.is_disconnected(), "a dead host says nothing");
 }
@@ -33,7 +33,7 @@ fn a_host_that_starts_again_knows_no_connection() {
     fabric.power_off(hosts[1]);
     fabric.power_on(hosts[1]);
     client.post(1, NOTHING);
-    assert_eq!(client.next_sent(), (1, Status::RetryExceeded));
+    assert_eq!(client.next_sent(), (1, CompletionStatus::RetryExceeded));
     assert!(!client.endpoint.is_disconnected());
     drop(server);
     drop(world.connect());
@@ -41,19 +41,19 @@ fn a_host_that_starts_again_knows_no_connection() {
 
 #[test]
 fn a_short_cut_is_survived() {
-    let (fabric, _, world) = world(Settings { retry_time: PATIENCE, ..roce() });
+    let (fabric, _, world) = world(Settings { retry_time: TIMEOUT, ..roce() });
     let Pair { mut client, mut server } = world.connect();
-    fabric.cut();
+    fabric.partition();
     client.rings.send.put(0, &pattern(4096, 1));
     client.write(1, (0, 4096), server.target(), 9);
     client.tell(2, 10);
     assert_eq!(server.endpoint.poll(), None);
-    fabric.cut_for(Duration::from_millis(30));
+    fabric.partition_for(Duration::from_millis(30));
     assert_eq!(server.next_message(), (9, Some(4096)));
     assert_eq!(server.next_message().0, 10);
     assert_eq!(server.rings.recv.get(0, 4096), pattern(4096, 1));
-    assert_eq!(client.next_sent(), (1, Status::Success));
-    assert_eq!(client.next_sent(), (2, Status::Success));
+    assert_eq!(client.next_sent(), (1, CompletionStatus::Success));
+    assert_eq!(client.next_sent(), (2, CompletionStatus::Success));
     assert!(fabric.counters().retries > 0);
 }
 
@@ -61,9 +61,9 @@ fn a_short_cut_is_survived() {
 fn a_long_cut_ends_the_connection_and_the_word_of_it_comes_late() {
     let (fabric, _, world) = world(roce());
     let Pair { mut client, mut server } = world.connect();
-    fabric.cut();
+    fabric.partition();
     client.post(1, NOTHING);
-    assert_eq!(client.next_sent(), (1, Status::RetryExceeded));
+    assert_eq!(client.next_sent(), (1, CompletionStatus::RetryExceeded));
     drop(client);
     assert!(!server.endpoint.is_disconnected());
     fabric.restore();
@@ -78,7 +78,7 @@ fn a_killed_process_is_announced() {
         fabric.kill(hosts[1]);
         client.wait_for_end();
         client.post(1, NOTHING);
-        let expected = if iwarp { Status::Flushed } else { Status::RetryExceeded };
+        let expected = if iwarp { CompletionStatus::Flushed } else { CompletionStatus::RetryExceeded };
         assert_eq!(client.next_sent(), (1, expected));
         assert!(server.endpoint.is_disconnected());
         assert_eq!(server.endpoint.poll(), None);
@@ -91,32 +91,36 @@ fn a_killed_process_is_announced() {
 fn a_killed_server_refuses_those_who_wait() {
     let (fabric, hosts, world) = world(roce());
     let (addr, mut listening) = world.listen(4);
-    let mut link = world.resolve(addr);
-    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-    let connecting = link.connect(&[1]);
+    let mut handshake = world.resolve(addr);
+    handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    let connecting = handshake.connect(&[1]);
     let request = listening.next().expect("a request");
     fabric.kill(hosts[1]);
     assert_eq!(world.wait(connecting).err().unwrap().kind(), ErrorKind::ConnectionRefused);
-    let mut link = request.link;
-    link.prepare(&Rings::new(RING, 2).memory(), DEPTH).unwrap();
-    assert_eq!(world.wait(link.accept(&[])).err().unwrap().kind(), ErrorKind::ConnectionAborted);
+    let mut handshake = request.handshake;
+    handshake.prepare(&Rings::new(RING, 2).memory(), DEPTH).unwrap();
+    assert_eq!(world.wait(handshake.accept(&[])).err().unwrap().kind(), ErrorKind::ConnectionAborted);
 }
 
 #[test]
 fn a_completion_error_can_be_ordered() {
-    for status in [Status::RetryExceeded, Status::RnrRetryExceeded, Status::RemoteRefused, Status::Other(12)]
-    {
+    for status in [
+        CompletionStatus::RetryExceeded,
+        CompletionStatus::RnrRetryExceeded,
+        CompletionStatus::RemoteRefused,
+        CompletionStatus::Other(12),
+    ] {
         let (fabric, hosts, world) = world(roce());
         let Pair { mut client, mut server } = world.connect();
         client.tell(1, 1);
         fabric.fail_next(hosts[0], status);
         client.tell(2, 2);
         client.tell(3, 3);
-        assert_eq!(client.next_sent(), (1, Status::Success));
+        assert_eq!(client.next_sent(), (1, CompletionStatus::Success));
         assert_eq!(client.next_sent(), (2, status));
-        assert_eq!(client.next_sent(), (3, Status::Flushed));
+        assert_eq!(client.next_sent(), (3, CompletionStatus::Flushed));
         assert_eq!(server.next_message().0, 1);
-        if status == Status::RemoteRefused {
+        if status == CompletionStatus::RemoteRefused {
             assert_eq!(server.next(), Completion::Flushed);
         }
     }
@@ -126,10 +130,10 @@ fn a_completion_error_can_be_ordered() {
 fn nobody_answers_on_a_cut_network_and_no_device_leads_to_a_hidden_address() {
     let (fabric, _, world) = world(Settings { connect_timeout: Duration::from_millis(50), ..roce() });
     let (addr, _listening) = world.listen(1);
-    fabric.cut();
-    let mut link = world.resolve(addr);
-    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-    assert_eq!(world.wait(link.connect(&[])).err().unwrap().kind(), ErrorKind::TimedOut);
+    fabric.partition();
+    let mut handshake = world.resolve(addr);
+    handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    assert_eq!(world.wait(handshake.connect(&[])).err().unwrap().kind(), ErrorKind::TimedOut);
     fabric.hide(LOCALHOST);
     let error = world.wait(world.client.resolve(addr, None)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NetworkUnreachable);
@@ -161,8 +165,8 @@ fn every_request_completes_once_and_in_order() {
                     _ if posted != trouble => {}
                     0 => fabric.kill(hosts[1]),
                     1 => fabric.power_off(hosts[1]),
-                    2 => fabric.fail_next(hosts[0], Status::Other(13)),
-                    3 => fabric.cut(),
+                    2 => fabric.fail_next(hosts[0], CompletionStatus::Other(13)),
+                    3 => fabric.partition(),
                     _ => {}
                 }
                 if seed % 5 == 4 && posted == trouble {
@@ -183,8 +187,11 @@ fn every_request_completes_once_and_in_order() {
             match client.endpoint.poll() {
                 Some(Completion::Sent { id, status }) => {
                     assert_eq!(id, completed, "seed {seed}");
-                    assert!(!failed || status == Status::Flushed, "seed {seed}: {status:?} after an error");
-                    failed |= status != Status::Success;
+                    assert!(
+                        !failed || status == CompletionStatus::Flushed,
+                        "seed {seed}: {status:?} after an error"
+                    );
+                    failed |= status != CompletionStatus::Success;
                     completed += 1;
                 }
                 Some(_) => {}
@@ -200,6 +207,6 @@ fn requests_fail_by_chance_when_they_are_to() {
     let (_, _, world) = world(Settings { failure_per_million: 1_000_000, ..roce() });
     let Pair { mut client, server } = world.connect();
     client.post(1, NOTHING);
-    assert_eq!(client.next_sent(), (1, Status::RetryExceeded));
+    assert_eq!(client.next_sent(), (1, CompletionStatus::RetryExceeded));
     drop(server);
 }

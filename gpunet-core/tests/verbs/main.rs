@@ -58,7 +58,7 @@ const CASES: &[Case] = cases![
     waking::the_end_of_a_connection_wakes,
 ];
 
-/// Runs every case in a world of its own, and says which failed.
+/// Runs every case in a world of its own; reports which failed.
 fn conform(world: impl Fn() -> World) {
     let mut failed = Vec::new();
     for (name, case) in CASES {

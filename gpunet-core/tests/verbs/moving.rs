@@ -2,7 +2,7 @@
 
 use crate::buffer::Rings;
 use crate::world::{DEPTH, End, Pair, RING, World};
-use gpunet_core::verbs::{Completion, Op, Source, Status, WorkRequest};
+use gpunet_core::verbs::{Completion, CompletionStatus, Op, Source, WorkRequest};
 use std::io::ErrorKind;
 
 /// Bytes that differ everywhere.
@@ -39,7 +39,7 @@ pub fn two_pieces_arrive_as_one(world: &World) {
     assert!(len.is_none_or(|len| len == 1500));
     let expected = [&bytes[RING - 1000..], &bytes[..500]].concat();
     assert_eq!(client.rings.recv.get(64, 1500), expected);
-    assert_eq!(server.next_sent().1, Status::Success);
+    assert_eq!(server.next_sent().1, CompletionStatus::Success);
 }
 
 pub fn descriptors_arrive_in_the_table(world: &World) {
@@ -71,7 +71,7 @@ pub fn messages_and_completions_keep_their_order(world: &World) {
         while let Some(completion) = end.endpoint.poll() {
             match completion {
                 Completion::Sent { id, status } => {
-                    assert_eq!((id, status), (*done, Status::Success));
+                    assert_eq!((id, status), (*done, CompletionStatus::Success));
                     *done += 1;
                 }
                 Completion::Received { message, .. } => {
@@ -98,7 +98,7 @@ pub fn an_empty_write_takes_no_receive(world: &World) {
     let nothing = Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: None };
     for id in 0..2 * u64::from(DEPTH.receives) {
         client.post(id, nothing);
-        assert_eq!(client.next(), Completion::Sent { id, status: Status::Success });
+        assert_eq!(client.next(), Completion::Sent { id, status: CompletionStatus::Success });
     }
     assert_eq!(server.endpoint.poll(), None);
     client.tell(1, 5);
@@ -120,10 +120,10 @@ pub fn a_full_send_queue_says_so(world: &World) {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(posted >= u64::from(DEPTH.sends));
     for id in 0..posted {
-        assert_eq!(client.next(), Completion::Sent { id, status: Status::Success });
+        assert_eq!(client.next(), Completion::Sent { id, status: CompletionStatus::Success });
     }
     client.post(9, nothing);
-    assert_eq!(client.next_sent(), (9, Status::Success));
+    assert_eq!(client.next_sent(), (9, CompletionStatus::Success));
     drop(server);
 }
 
@@ -137,13 +137,19 @@ fn is_refused(mut client: End, server: End, (to, rkey): (u64, u32)) {
     assert_eq!(id, 1);
     if client.iwarp {
         // iWARP acknowledges nothing: a card may learn of the refusal after the completion.
-        assert!(matches!(status, Status::RemoteRefused | Status::Success | Status::Flushed), "{status:?}");
+        assert!(
+            matches!(
+                status,
+                CompletionStatus::RemoteRefused | CompletionStatus::Success | CompletionStatus::Flushed
+            ),
+            "{status:?}"
+        );
         client.wait_for_end();
     } else {
-        assert_eq!(status, Status::RemoteRefused);
+        assert_eq!(status, CompletionStatus::RemoteRefused);
     }
     client.post(2, Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: None });
-    assert_eq!(client.next_sent(), (2, Status::Flushed));
+    assert_eq!(client.next_sent(), (2, CompletionStatus::Flushed));
     assert!(!server.rings.recv.get(0, RING).contains(&0xee), "nothing was written");
 }
 
@@ -185,7 +191,7 @@ pub fn messages_without_receives_wait_for_them(world: &World) {
     let mut sent = 0;
     for _ in 0..DEPTH.receives {
         client.tell(u64::from(sent), sent);
-        assert_eq!(client.next_sent(), (u64::from(sent), Status::Success));
+        assert_eq!(client.next_sent(), (u64::from(sent), CompletionStatus::Success));
         sent += 1;
     }
     client.tell(99, sent);
@@ -195,5 +201,5 @@ pub fn messages_without_receives_wait_for_them(world: &World) {
         assert_eq!(server.next_message().0, expected);
         server.endpoint.post_receive().unwrap();
     }
-    assert_eq!(client.next_sent(), (99, Status::Success));
+    assert_eq!(client.next_sent(), (99, CompletionStatus::Success));
 }

@@ -3,7 +3,7 @@
 use crate::buffer::Rings;
 use crate::world::{DEPTH, End, Pair, RING, World};
 use gpunet_core::verbs::sim::{Counters, Fabric, HostId, Settings};
-use gpunet_core::verbs::{Completion, Depth, Op, RingMemory, Source, Status, Verbs};
+use gpunet_core::verbs::{Completion, CompletionStatus, Depth, Op, RingMemory, Source, Verbs};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ fn the_rnr_timer_decides_how_long_a_message_waits() {
         server.endpoint.post_receive().unwrap();
         assert_eq!(server.next_message().0, 2);
         *took = start.elapsed();
-        assert_eq!(client.next_sent(), (1, Status::Success));
-        assert_eq!(client.next_sent(), (2, Status::Success));
+        assert_eq!(client.next_sent(), (1, CompletionStatus::Success));
+        assert_eq!(client.next_sent(), (2, CompletionStatus::Success));
     }
     assert!(took[0] >= Duration::from_millis(655), "{took:?}");
     assert!(took[1] < Duration::from_millis(600), "{took:?}");
@@ -77,8 +77,9 @@ fn an_iwarp_card_has_no_immediate_data() {
 #[test]
 fn the_memory_limit_is_named() {
     let (_, _, world) = world(Settings { memory_limit: 3 * RING as u64, ..roce() });
-    let prepare =
-        |link: &mut dyn gpunet_core::verbs::Link| link.prepare(&Rings::new(RING, 1).memory(), DEPTH);
+    let prepare = |handshake: &mut dyn gpunet_core::verbs::Handshake| {
+        handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH)
+    };
     let (mut first, mut second) = (world.resolve(world.address()), world.resolve(world.address()));
     prepare(&mut *first).unwrap();
     let error = prepare(&mut *second).unwrap_err();
@@ -105,10 +106,10 @@ fn a_dma_buf_is_mapped_where_the_card_can() {
 
     let (_, _, world) = world(Settings { dma_buf: true, ..roce() });
     let (addr, mut listening) = world.listen(1);
-    let mut link = world.resolve(addr);
-    let keys = link.prepare(&memory, DEPTH).unwrap();
-    let connecting = link.connect(&[]);
-    let mut passive = listening.next().expect("a request").link;
+    let mut handshake = world.resolve(addr);
+    let keys = handshake.prepare(&memory, DEPTH).unwrap();
+    let connecting = handshake.connect(&[]);
+    let mut passive = listening.next().expect("a request").handshake;
     let server = Rings::new(RING, 2);
     let server_keys = passive.prepare(&server.memory(), DEPTH).unwrap();
     let accepting = passive.accept(&[]);
@@ -118,7 +119,7 @@ fn a_dma_buf_is_mapped_where_the_card_can() {
         End { endpoint, rings: server, keys: server_keys, private_data: Vec::new(), iwarp: false };
     server.rings.send.put(100, b"through the descriptor");
     server.write(1, (100, 22), (memory.recv_ring.address, keys.recv_rkey), 1);
-    assert_eq!(server.next_sent(), (1, Status::Success));
+    assert_eq!(server.next_sent(), (1, CompletionStatus::Success));
     let mut bytes = [0; 22];
     rustix::io::pread(&fd, &mut bytes, RING as u64 + 100).expect("read back");
     assert_eq!(&bytes, b"through the descriptor");
@@ -146,9 +147,9 @@ fn a_full_backlog_refuses() {
     let (_, _, world) = world(roce());
     let (addr, _listening) = world.listen(1);
     let connect = || {
-        let mut link = world.resolve(addr);
-        link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-        link.connect(&[])
+        let mut handshake = world.resolve(addr);
+        handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+        handshake.connect(&[])
     };
     let waiting = connect();
     assert_eq!(world.wait(connect()).err().unwrap().kind(), ErrorKind::ConnectionRefused);
@@ -165,9 +166,9 @@ fn a_full_backlog_refuses() {
 fn a_client_that_has_gone_is_not_shown() {
     let (_, _, world) = world(roce());
     let (addr, mut listening) = world.listen(4);
-    let mut link = world.resolve(addr);
-    link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-    drop(link.connect(&[]));
+    let mut handshake = world.resolve(addr);
+    handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+    drop(handshake.connect(&[]));
     assert_eq!(listening.next().err().unwrap().kind(), ErrorKind::WouldBlock);
 }
 
@@ -178,12 +179,12 @@ fn a_wildcard_listener_answers_for_every_address() {
     let mut listening = host.listen("[::]:4000".parse().unwrap(), 4).unwrap();
     for to in ["192.0.2.7:4000", "[2001:db8::1]:4000"] {
         let world = World::new("sim", fabric.verbs(), fabric.verbs(), LOCALHOST);
-        let mut link = world.resolve(to.parse().unwrap());
-        link.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
-        let local = link.local();
-        let _connecting = link.connect(&[]);
+        let mut handshake = world.resolve(to.parse().unwrap());
+        handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
+        let local = handshake.local();
+        let _connecting = handshake.connect(&[]);
         let request = listening.next().expect("a request");
-        assert_eq!((request.link.local(), request.link.peer()), (to.parse().unwrap(), local));
+        assert_eq!((request.handshake.local(), request.handshake.peer()), (to.parse().unwrap(), local));
     }
 }
 
@@ -201,7 +202,7 @@ fn after_a_drop_the_ring_is_left_alone() {
     let before = ring.get(0, RING);
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(ring.get(0, RING), before);
-    assert_eq!(client.next_sent().1, Status::RetryExceeded);
+    assert_eq!(client.next_sent().1, CompletionStatus::RetryExceeded);
 }
 
 #[test]
@@ -212,15 +213,17 @@ fn a_refused_write_puts_both_queue_pairs_into_error() {
     let from = Source::Ring([(client.rings.send.address(), 1), (0, 0)]);
     client.post(1, Op::Write { from, to: 64, rkey: 64, immediate: None });
     assert_eq!(client.next_message().0, 1);
-    assert_eq!(client.next_sent(), (1, Status::RemoteRefused));
-    assert_eq!(server.next(), Completion::Sent { id: 1, status: Status::Success });
+    assert_eq!(client.next_sent(), (1, CompletionStatus::RemoteRefused));
+    assert_eq!(server.next(), Completion::Sent { id: 1, status: CompletionStatus::Success });
     for end in [&mut client, &mut server] {
         end.post(2, NOTHING);
         let mut flushed = 0;
         loop {
             match end.next() {
                 Completion::Flushed => flushed += 1,
-                other => break assert_eq!(other, Completion::Sent { id: 2, status: Status::Flushed }),
+                other => {
+                    break assert_eq!(other, Completion::Sent { id: 2, status: CompletionStatus::Flushed });
+                }
             }
         }
         assert!(flushed >= DEPTH.receives - 1, "{flushed}");
@@ -237,7 +240,7 @@ fn the_senders_own_memory_is_checked_too() {
     let (to, rkey) = server.target();
     let from = Source::Ring([(client.rings.send.address() + RING as u64 - 1, 2), (0, 0)]);
     client.post(1, Op::Write { from, to, rkey, immediate: None });
-    assert_eq!(client.next_sent(), (1, Status::Other(4)));
+    assert_eq!(client.next_sent(), (1, CompletionStatus::Other(4)));
 }
 
 #[test]
@@ -277,7 +280,7 @@ fn many_threads_share_a_network() {
     assert_eq!(fabric.counters().messages, 4 * 5 * 8);
 }
 
-/// Says how a long exchange on a bad network went.
+/// Reports how a long exchange on a bad network went.
 fn exchange(seed: u64) -> Counters {
     let delay = Duration::ZERO..=Duration::from_micros(200);
     let (fabric, _, world) = world(Settings { delay, loss_per_mille: 30, ..Settings::new(seed) });
@@ -286,7 +289,7 @@ fn exchange(seed: u64) -> Counters {
         let len = 1 + round * 7 % 900;
         client.write(1, (0, len), server.target(), round);
         assert_eq!(server.next_message(), (round, Some(len)));
-        assert_eq!(client.next_sent().1, Status::Success);
+        assert_eq!(client.next_sent().1, CompletionStatus::Success);
         server.endpoint.post_receive().unwrap();
     }
     fabric.counters()

@@ -1,12 +1,12 @@
 //! Conformance: arming and sleeping.
 
-use crate::world::{End, PATIENCE, Pair, World, until};
-use gpunet_core::verbs::{Completion, Endpoint, Status};
+use crate::world::{End, Pair, TIMEOUT, World, until};
+use gpunet_core::verbs::{Completion, CompletionStatus, Endpoint};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::thread;
 use std::time::Duration;
 
-/// Sleeps until one of the endpoint's descriptors is readable; says which are.
+/// Sleeps until one of the endpoint's descriptors is readable; returns which are.
 fn sleep(endpoint: &dyn Endpoint, time: Duration) -> [bool; 2] {
     let fds = endpoint.readiness();
     let mut fds = fds.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
@@ -21,7 +21,7 @@ fn take_message(end: &mut End) -> Option<u32> {
     loop {
         match end.endpoint.poll()? {
             Completion::Received { message, .. } => return Some(message),
-            Completion::Sent { status: Status::Success, .. } => {}
+            Completion::Sent { status: CompletionStatus::Success, .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -37,7 +37,7 @@ fn next_by_sleeping(end: &mut End) -> u32 {
         if let Some(message) = take_message(end) {
             return message;
         }
-        assert!(sleep(&*end.endpoint, PATIENCE)[0], "a wake-up was lost");
+        assert!(sleep(&*end.endpoint, TIMEOUT)[0], "a wake-up was lost");
     }
 }
 
@@ -68,7 +68,7 @@ pub fn an_event_comes_once_for_each_arm(world: &World) {
     assert!(!sleep(&*server.endpoint, short)[0], "not armed: no event");
     server.endpoint.arm().unwrap();
     client.tell(2, 2);
-    assert!(sleep(&*server.endpoint, PATIENCE)[0], "armed: an event");
+    assert!(sleep(&*server.endpoint, TIMEOUT)[0], "armed: an event");
     client.tell(3, 3);
     assert_eq!(server.next_message().0, 2);
     assert_eq!(server.next_message().0, 3);
@@ -76,13 +76,13 @@ pub fn an_event_comes_once_for_each_arm(world: &World) {
     assert!(!sleep(&*server.endpoint, short)[0], "the event was taken, and nothing has come since");
 }
 
-/// As files that the kernel's RDMA modules make: who waits for output there would wait for ever.
+/// As files that the kernel's RDMA modules make: a wait for output there would never end.
 pub fn descriptors_report_input_only(world: &World) {
     let (_, listening) = world.listen(1);
     let Pair { mut client, mut server } = world.connect();
     server.endpoint.arm().unwrap();
     client.tell(1, 1);
-    assert!(sleep(&*server.endpoint, PATIENCE)[0], "armed: an event");
+    assert!(sleep(&*server.endpoint, TIMEOUT)[0], "armed: an event");
     let endpoints = [client.endpoint.readiness(), server.endpoint.readiness()];
     for fd in endpoints.iter().flatten().chain([&listening.readiness()]) {
         let mut fds = [PollFd::new(fd, PollFlags::OUT)];
@@ -99,7 +99,7 @@ pub fn the_end_of_a_connection_wakes(world: &World) {
         started.send(()).unwrap();
         until("the end", || {
             // On iWARP the receives flush as well, which wakes too.
-            assert_ne!(sleep(&*server.endpoint, PATIENCE), [false; 2], "nothing woke the sleeper");
+            assert_ne!(sleep(&*server.endpoint, TIMEOUT), [false; 2], "nothing woke the sleeper");
             server.endpoint.is_disconnected()
         });
     });

@@ -2,7 +2,8 @@
 
 use crate::buffer::Rings;
 use gpunet_core::verbs::{
-    Completion, Depth, Endpoint, Keys, Link, Listening, Op, Request, Source, Status, Verbs, WorkRequest,
+    Completion, CompletionStatus, Depth, Endpoint, Handshake, Keys, Listening, Op, Request, Source, Verbs,
+    WorkRequest,
 };
 use std::future::Future;
 use std::io;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 /// Longest time that anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 pub const RING: usize = 16384;
 pub const DEPTH: Depth = Depth { sends: 16, receives: 32 };
 
@@ -30,7 +31,7 @@ pub struct End {
     pub endpoint: Box<dyn Endpoint>,
     pub rings: Rings,
     pub keys: Keys,
-    /// What the peer said in its request or answer.
+    /// What the peer sent in its request or answer.
     pub private_data: Vec<u8>,
     pub iwarp: bool,
 }
@@ -48,7 +49,7 @@ impl World {
 
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("it took too long") })
+            .block_on(async { tokio::time::timeout(TIMEOUT, future).await.expect("it took too long") })
     }
 
     /// An address whose port nobody uses.
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    pub fn resolve(&self, to: SocketAddr) -> Box<dyn Link> {
+    pub fn resolve(&self, to: SocketAddr) -> Box<dyn Handshake> {
         self.wait(self.client.resolve(to, None)).expect("a route")
     }
 
@@ -86,17 +87,17 @@ impl World {
         depth: Depth,
     ) -> Pair {
         let active = async {
-            let mut link = self.client.resolve(addr, None).await.expect("a route");
-            let iwarp = link.device().iwarp;
-            let keys = link.prepare(&client.memory(), depth).expect("memory registered");
-            let (endpoint, private_data) = link.connect(&encode(&keys)).await.expect("connected");
+            let mut handshake = self.client.resolve(addr, None).await.expect("a route");
+            let iwarp = handshake.device().iwarp;
+            let keys = handshake.prepare(&client.memory(), depth).expect("memory registered");
+            let (endpoint, private_data) = handshake.connect(&encode(&keys)).await.expect("connected");
             End { endpoint, rings: client.clone(), keys, private_data, iwarp }
         };
         let passive = async {
-            let Request { mut link, private_data } = next(listening).await;
-            let iwarp = link.device().iwarp;
-            let keys = link.prepare(&server.memory(), depth).expect("memory registered");
-            let endpoint = link.accept(&encode(&keys)).await.expect("accepted");
+            let Request { mut handshake, private_data } = next(listening).await;
+            let iwarp = handshake.device().iwarp;
+            let keys = handshake.prepare(&server.memory(), depth).expect("memory registered");
+            let endpoint = handshake.accept(&encode(&keys)).await.expect("accepted");
             End { endpoint, rings: server.clone(), keys, private_data, iwarp }
         };
         let (client, server) = self.wait(async { tokio::join!(active, passive) });
@@ -137,7 +138,7 @@ impl End {
             if let Some(completion) = self.endpoint.poll() {
                 return completion;
             }
-            assert!(start.elapsed() < PATIENCE, "no completion");
+            assert!(start.elapsed() < TIMEOUT, "no completion");
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -147,14 +148,14 @@ impl End {
         loop {
             match self.next() {
                 Completion::Received { message, len } => return (message, len),
-                Completion::Sent { status: Status::Success, .. } => {}
+                Completion::Sent { status: CompletionStatus::Success, .. } => {}
                 other => panic!("{other:?} instead of a message"),
             }
         }
     }
 
     /// The next completion of a request; messages are dropped.
-    pub fn next_sent(&mut self) -> (u64, Status) {
+    pub fn next_sent(&mut self) -> (u64, CompletionStatus) {
         loop {
             if let Completion::Sent { id, status } = self.next() {
                 return (id, status);
@@ -166,7 +167,7 @@ impl End {
         self.endpoint.post(&WorkRequest { id, op }).expect("posted");
     }
 
-    /// Writes a piece of the send ring to the same place in the peer's ring and tells of it; returns
+    /// Writes a piece of the send ring to the same place in the peer's ring with a message; returns
     /// the number of requests that this took.
     pub fn write(&mut self, id: u64, (at, len): (usize, u32), peer: (u64, u32), message: u32) -> u32 {
         let from = Source::Ring([(self.rings.send.address() + at as u64, len), (0, 0)]);
@@ -210,7 +211,7 @@ impl End {
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited too long for {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited too long for {what}");
         std::thread::sleep(Duration::from_micros(200));
     }
 }

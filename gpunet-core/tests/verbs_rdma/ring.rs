@@ -1,4 +1,4 @@
-//! Ring memory of the tests: pages of this process, written by a card and looked at by copying.
+//! Ring memory of the tests: pages of this process, written by a card and read by copying.
 
 use gpunet_core::verbs::{Memory, Ring, RingMemory};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -77,7 +77,7 @@ impl Rings {
     pub fn received(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= LEN);
         let mut bytes = vec![0; len];
-        // SAFETY: inside the receive ring; the message said that the bytes are there.
+        // SAFETY: inside the receive ring; the message announced that the bytes are there.
         unsafe { std::ptr::copy_nonoverlapping(self.pages.0.add(LEN + at), bytes.as_mut_ptr(), len) };
         bytes
     }

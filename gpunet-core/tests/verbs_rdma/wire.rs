@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const DEPTH: Depth = Depth { sends: 8, receives: 8 };
 
 /// Ten times what the emulated card needs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Names the step that begins, with the time since the first one.
 pub fn step(what: &str) {
@@ -34,7 +34,7 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "waited for {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited for {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -58,36 +58,36 @@ pub async fn next_request(listening: &mut dyn Listening) -> Request {
 
 /// Both ends of a connection.
 pub struct Pair {
-    pub near: Box<dyn Endpoint>,
-    pub far: Box<dyn Endpoint>,
-    pub far_keys: Keys,
+    pub local: Box<dyn Endpoint>,
+    pub remote: Box<dyn Endpoint>,
+    pub remote_keys: Keys,
     pub request_data: Vec<u8>,
     pub answer_data: Vec<u8>,
     pub iwarp: bool,
 }
 
-pub async fn connect(rdma: &Rdma, port: u16, near: &Rings, far: &Rings) -> Pair {
+pub async fn connect(rdma: &Rdma, port: u16, local: &Rings, remote: &Rings) -> Pair {
     let mut listening = listener(rdma, port);
-    let mut link = rdma.resolve(address(port), None).await.unwrap();
-    let iwarp = link.device().iwarp;
-    assert!(link.device().max_depth >= DEPTH.sends);
-    link.prepare(&near.memory(), DEPTH).unwrap();
-    let client = link.local();
+    let mut handshake = rdma.resolve(address(port), None).await.unwrap();
+    let iwarp = handshake.device().iwarp;
+    assert!(handshake.device().max_depth >= DEPTH.sends);
+    handshake.prepare(&local.memory(), DEPTH).unwrap();
+    let client = handshake.local();
     let serve = async {
-        let Request { mut link, private_data } = next_request(&mut *listening).await;
-        assert_eq!(link.local(), address(port));
-        assert_eq!(link.peer().ip(), client.ip());
-        let keys = link.prepare(&far.memory(), DEPTH).unwrap();
-        (link.accept(b"from the server").await.unwrap(), keys, private_data)
+        let Request { mut handshake, private_data } = next_request(&mut *listening).await;
+        assert_eq!(handshake.local(), address(port));
+        assert_eq!(handshake.peer().ip(), client.ip());
+        let keys = handshake.prepare(&remote.memory(), DEPTH).unwrap();
+        (handshake.accept(b"from the server").await.unwrap(), keys, private_data)
     };
-    let (active, passive) = tokio::join!(link.connect(b"from the client"), serve);
-    let (mut near, answer_data) = active.unwrap();
-    let (mut far, far_keys, request_data) = passive;
-    near.shorten_rnr_timer().unwrap();
-    far.shorten_rnr_timer().unwrap();
-    near.arm().unwrap();
-    far.arm().unwrap();
-    Pair { near, far, far_keys, request_data, answer_data, iwarp }
+    let (active, passive) = tokio::join!(handshake.connect(b"from the client"), serve);
+    let (mut local, answer_data) = active.unwrap();
+    let (mut remote, remote_keys, request_data) = passive;
+    local.shorten_rnr_timer().unwrap();
+    remote.shorten_rnr_timer().unwrap();
+    local.arm().unwrap();
+    remote.arm().unwrap();
+    Pair { local, remote, remote_keys, request_data, answer_data, iwarp }
 }
 
 impl Pair {
@@ -95,26 +95,26 @@ impl Pair {
     pub async fn write(&mut self, id: u64, from: Source, to: u64, rkey: u32, message: u32) {
         if !self.iwarp {
             let op = Op::Write { from, to, rkey, immediate: Some(message) };
-            self.near.post(&WorkRequest { id, op }).unwrap();
+            self.local.post(&WorkRequest { id, op }).unwrap();
             return;
         }
         if from != Source::Nothing {
             let op = Op::Write { from, to, rkey, immediate: None };
-            self.near.post(&WorkRequest { id: u64::MAX, op }).unwrap();
+            self.local.post(&WorkRequest { id: u64::MAX, op }).unwrap();
         }
-        self.near.post(&WorkRequest { id, op: Op::Send { message } }).unwrap();
+        self.local.post(&WorkRequest { id, op: Op::Send { message } }).unwrap();
         if from != Source::Nothing {
-            assert!(matches!(self.near_next().await, Completion::Sent { id: u64::MAX, .. }));
+            assert!(matches!(self.local_next().await, Completion::Sent { id: u64::MAX, .. }));
         }
     }
 
-    pub async fn near_next(&mut self) -> Completion {
-        next(&mut *self.near)
+    pub async fn local_next(&mut self) -> Completion {
+        next(&mut *self.local)
     }
 
     pub async fn expect_message(&mut self, message: u32, len: u32) {
         let len = (!self.iwarp).then_some(len);
-        assert_eq!(next(&mut *self.far), Completion::Received { message, len });
+        assert_eq!(next(&mut *self.remote), Completion::Received { message, len });
     }
 }
 
@@ -129,10 +129,10 @@ fn next(endpoint: &mut dyn Endpoint) -> Completion {
         if let Some(completion) = endpoint.poll() {
             return completion;
         }
-        assert!(start.elapsed() < PATIENCE, "waited for a completion");
+        assert!(start.elapsed() < TIMEOUT, "waited for a completion");
         let [completions, _] = endpoint.readiness();
         let mut fds = [PollFd::from_borrowed_fd(completions, PollFlags::IN)];
-        // Longer than the patience of the next look, so that a lost event is seen as slowness.
+        // Longer than the timeout of the next poll, so that a lost event is seen as slowness.
         let wait = Timespec { tv_sec: 5, tv_nsec: 0 };
         let _ = poll(&mut fds, Some(&wait));
     }

@@ -1,14 +1,18 @@
 //! The body of a copy: aligned chunks of the destination.
 
-use super::{CHUNK, WARP};
 use crate::platform::{self, Chunk};
+
+/// Bytes of a chunk.
+pub(super) const CHUNK: usize = 16;
+/// Lanes of a warp.
+pub(super) const WARP: usize = 32;
 
 /// How a lane copies chunks.
 pub(super) trait Pass: Copy {
     /// Copies `N` chunks that lie `step` bytes apart: all loads, then all stores.
     ///
     /// # Safety
-    /// `dst` is writable for those chunks and aligned; `src` is readable as the implementation says.
+    /// `dst` is writable for those chunks and aligned; `src` is readable as the implementation requires.
     unsafe fn pass<const N: usize>(self, dst: *mut u8, src: *const u8, step: u32);
 }
 
@@ -71,7 +75,7 @@ impl Pass for Shifted {
 /// than a tile any number of lanes may copy.
 ///
 /// # Safety
-/// `dst` is writable for so many chunks and `src` readable as the pass says; `lanes` is a multiple of [`WARP`], or
+/// `dst` is writable for so many chunks and `src` readable as the pass requires; `lanes` is a multiple of [`WARP`], or
 /// there are fewer chunks than a tile has.
 #[inline(always)]
 pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
@@ -105,7 +109,7 @@ pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
 /// many unless there are few lanes, then fewer.
 ///
 /// # Safety
-/// `dst` is writable for so many chunks and `src` readable as the pass says.
+/// `dst` is writable for so many chunks and `src` readable as the pass requires.
 #[inline(always)]
 pub(super) unsafe fn copy_rows<P: Pass, const ROWS: usize>(
     pass: P,

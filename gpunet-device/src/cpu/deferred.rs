@@ -1,11 +1,11 @@
 //! Requests in two steps, for callers that must not wait: programs of the host.
 //!
 //! A thread block posts a request in a control slot and waits there for the reply. A program in the
-//! proxy's own process hands the same request over as a message, and goes on when the reply comes.
+//! proxy's own process hands the same request over as a message, and continues when the reply comes.
 //! These are the two steps: what the device's table needs before, and after.
 
+use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::stream::wake_waiters;
 use crate::{Listener, Net, Shutdown, Stream, request, slots, table};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
@@ -14,6 +14,24 @@ use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 const SOLO: Solo = Solo::new(0, 1);
 
 /// A socket slot that was taken, and the request that is to open it.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::abi::control::{Reply, Request};
+/// use gpunet_device::{Net, Options, Result, SockAddr, Stream, cpu::deferred::Opening};
+///
+/// fn connect(net: Net, addr: SockAddr, proxy: impl Fn(&Request) -> Option<Reply>) -> Result<Option<Stream>> {
+///     let opening = Opening::connect(net, addr, Options::DEFAULT)?;
+///     match proxy(opening.request()) {
+///         Some(reply) => opening.stream(&reply).map(Some),
+///         None => {
+///             opening.forget(); // the proxy is gone
+///             Ok(None)
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a slot was taken for it"]
 pub struct Opening {
@@ -63,16 +81,16 @@ impl Opening {
         Ok(Self { net, handle, kind: Kind::Stream, request })
     }
 
-    /// What is to be posted, once.
+    /// The request to post, once.
     #[must_use]
     pub const fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Enters the socket in the table, as the reply has it, or says why there is none.
+    /// Enters the socket in the table, as the reply describes it.
     ///
     /// # Errors
-    /// The reply's errno; Protocol for a reply that cannot be.
+    /// The reply's errno; Protocol for an invalid reply.
     fn enter(&self, reply: &Reply) -> Result<()> {
         let entered = match (reply.errno, self.kind) {
             (0, Kind::Stream) => {
@@ -106,7 +124,7 @@ impl Opening {
         Listener::from_handle(&SOLO, self.net, self.handle)
     }
 
-    /// Takes in a reply that nobody wants any more; returns the request that closes what it opened.
+    /// Takes in a reply that is no longer wanted; returns the request that closes what it opened.
     #[must_use]
     pub fn discard(self, reply: &Reply) -> Option<Request> {
         self.enter(reply).ok()?;
@@ -128,16 +146,27 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
 }
 
 /// Ends a socket as [`Stream::close`] and [`Listener::close`] do, up to the request that is to be
-/// posted, whose reply tells nothing.
+/// posted, whose reply carries nothing.
 ///
 /// # Errors
 /// BadHandle when it is closed already.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::abi::control::Request;
+/// # use gpunet_device::{Net, Result, Stream, cpu::deferred};
+/// # fn example(net: Net, stream: Stream, post: impl FnOnce(Request)) -> Result<()> {
+/// post(deferred::close(net, stream.handle())?);
+/// # Ok(())
+/// # }
+/// ```
 pub fn close(net: Net, handle: Handle) -> Result<Request> {
     let kind = slots::kind_of(net, handle)?;
     let mut request = request::new(net, Op::Close, handle);
     if kind == Kind::Stream {
         let mut stream = Stream::from_handle(&SOLO, net, handle)?;
-        // A close that resets (SO_LINGER 0) does not say the end of the stream before.
+        // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
         if stream.options().linger_ms != 0 {
             stream.shutdown(&SOLO, Shutdown::Both);
         }

@@ -7,6 +7,25 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 /// A thread block of a launch panicked, on the CPU or on a GPU.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Group, Kernel, cpu};
+///
+/// #[derive(Clone, Copy)]
+/// struct Fails;
+/// impl Kernel for Fails {
+///     const ENTRY: &'static str = "fails";
+///     fn run<G: Group>(self, _: &G) {
+///         panic!("on purpose");
+///     }
+/// }
+///
+/// let panicked = cpu::launch(1, 1, Fails)?.wait().unwrap_err();
+/// assert_eq!((panicked.thread.as_str(), panicked.message.as_str()), ("gpunet-block-0", "on purpose"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockPanicked {
@@ -20,7 +39,7 @@ pub struct BlockPanicked {
 }
 
 impl BlockPanicked {
-    /// What a GPU told of its panic.
+    /// The panic that a GPU recorded.
     #[must_use]
     pub fn from_record(record: &PanicRecord) -> Self {
         let text = |bytes: &[u8; PANIC_TEXT], len: u32| {
@@ -52,7 +71,7 @@ impl std::fmt::Display for BlockPanicked {
 
 impl std::error::Error for BlockPanicked {}
 
-/// What a lane panics with because another one of its group did. Not told: the first panic is the reason.
+/// What a lane panics with because another one of its group did. Not reported: the first panic is the reason.
 struct AnotherLanePanicked;
 
 thread_local! {
@@ -62,7 +81,7 @@ thread_local! {
 
 /// Ends the calling lane: another lane of its group has panicked.
 pub(crate) fn follow() -> ! {
-    // Without the hook: it would be told as a panic of its own.
+    // Without the hook, which would report it as a panic of its own.
     panic::resume_unwind(Box::new(AnotherLanePanicked))
 }
 

@@ -1,16 +1,30 @@
 //! Watching many sockets from one thread that is not theirs.
 //!
-//! `poll` looks at the device's table, whose entries belong to the groups that use the sockets. A [`Watch`]
-//! needs no table: it is a copy of what its socket believed when it had to wait, and looks only at
-//! words of the other end and of the proxy, so any thread may look.
+//! `poll` reads the device's table, whose entries belong to the groups that use the sockets. A [`Watch`]
+//! needs no table: it is a copy of what its socket believed when it had to wait, and reads only words
+//! of the other end and of the proxy, so any thread may poll it.
 
-use crate::wait::{Deadline, WaitGuard};
+use crate::guard::WaitGuard;
+use crate::timeout::Deadline;
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
 
 /// What a socket waits for.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result, cpu::watch::Watch};
+/// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+/// if recv.try_recv(g, buffer) == Err(Error::WouldBlock) {
+///     let watch = Watch::bytes(recv); // another thread may poll it
+///     while !watch.is_over() {}
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     net: Net,
@@ -47,7 +61,7 @@ impl Watch {
         Self { net, handle: listener.handle(), what: What::Listener }
     }
 
-    /// Says whether the wait is over: whether the call is worth making again.
+    /// Returns whether the wait is over, so that the call should be repeated.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let (slot, generation) = (self.handle.slot(), self.handle.generation());
@@ -61,10 +75,10 @@ impl Watch {
         }
     }
 
-    /// Says why a send is of no use although there may be space: the stream has failed, its peer reads
-    /// no more, the launch was cancelled, or the proxy has stopped.
+    /// Checks whether a send is still useful although there may be space: the stream may have failed, its
+    /// peer may read no more, the launch may be cancelled, the proxy stopped.
     ///
-    /// A kernel's send does not look, because the words are a trip over the bus away; a CPU's may.
+    /// A kernel's send does not check, because that costs a trip over the bus; a CPU's may.
     ///
     /// # Errors
     /// The stream's; BrokenPipe; Canceled; NetworkDown.
@@ -86,64 +100,88 @@ impl Watch {
 
 /// A thread that sleeps until something changes that some [`Watch`] may wait for.
 ///
-/// It takes the moment (the epoch, and the bell of each arena), looks at its watches, and sleeps on that
-/// moment. Whoever changes a word moves one of them on afterwards, so a change that the looks missed ends
-/// the sleep at once.
+/// It loads the change counts (the epoch, and the bell of each arena), polls its watches, and sleeps on
+/// these counts. Whoever changes a word moves one of them on afterwards, so a change that the polls missed
+/// ends the sleep at once.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Net, Result, cpu::watch::{PollerRegistration, Sleeper, Watch}};
+///
+/// fn wait_for_one(net: Net, watches: &[Watch]) -> Result<()> {
+///     let (mut sleeper, mut counted) = (Sleeper::new(net), PollerRegistration::new(net));
+///     counted.enter();
+///     let result = loop {
+///         let counts = sleeper.change_counts();
+///         if watches.iter().any(Watch::is_over) {
+///             break Ok(());
+///         }
+///         if let Err(error) = sleeper.check() {
+///             break Err(error);
+///         }
+///         sleeper.sleep(&counts);
+///     };
+///     counted.leave();
+///     result
+/// }
+/// ```
 pub struct Sleeper {
     net: Net,
     guard: WaitGuard,
 }
 
 impl Sleeper {
-    /// Begins to watch over an attachment's signs of life, too.
+    /// Begins to watch an attachment's heartbeat, too.
     #[must_use]
     pub fn new(net: Net) -> Self {
         Self { net, guard: WaitGuard::new(net, Deadline::NEVER) }
     }
 
-    /// The state of epoch and bells, to be taken before the looks that precede a sleep.
+    /// Loads epoch and bells: to be called before the polls that precede a sleep.
     #[must_use]
-    pub fn moment(&self) -> Moment {
-        Moment(platform::Moment::take(self.net))
+    pub fn change_counts(&self) -> ChangeCounts {
+        ChangeCounts(platform::ChangeCounts::load(self.net))
     }
 
-    /// Says why no socket of the launch can go on.
+    /// Checks whether the launch's sockets can go on.
     ///
     /// # Errors
     /// Canceled; NetworkDown.
-    pub fn look(&mut self) -> Result<()> {
+    pub fn check(&mut self) -> Result<()> {
         self.guard.check()
     }
 
-    /// Sleeps until something differs from `moment`, at most 200 ms. Only a thread that is counted
-    /// ([`Counted`]) is woken early.
-    pub fn sleep(&self, moment: &Moment) {
-        moment.0.sleep(u64::MAX);
+    /// Sleeps until something differs from `counts`, at most 200 ms. Only a registered thread
+    /// ([`PollerRegistration`]) is woken early.
+    pub fn sleep(&self, counts: &ChangeCounts) {
+        counts.0.sleep(u64::MAX);
     }
 }
 
-/// What epoch and bells were at one moment.
+/// Epoch and bells at one moment.
 #[derive(Debug)]
-pub struct Moment(platform::Moment);
+pub struct ChangeCounts(platform::ChangeCounts);
 
-/// Counts one thread among those that whoever changes a word wakes, until [`Counted::leave`].
+/// Registers one thread among those that are woken when a word changes, until
+/// [`PollerRegistration::leave`].
 #[derive(Debug)]
-pub struct Counted(platform::Counted);
+pub struct PollerRegistration(platform::PollerRegistration);
 
-impl Counted {
-    /// Not counted yet.
+impl PollerRegistration {
+    /// Not registered yet.
     #[must_use]
     pub const fn new(net: Net) -> Self {
-        Self(platform::Counted::new(net))
+        Self(platform::PollerRegistration::new(net))
     }
 
-    /// Counts the thread in, wherever it is not yet: an arena that came meanwhile moved the epoch on.
-    /// A watch that is looked at after this call and is not over will wake the thread.
+    /// Registers the thread, wherever it is not yet: an arena that came meanwhile moved the epoch on.
+    /// A watch that is polled after this call and is not over will wake the thread.
     pub fn enter(&mut self) {
         self.0.enter();
     }
 
-    /// Takes the thread out.
+    /// Takes the thread out of the registration.
     pub fn leave(&mut self) {
         self.0.leave();
     }

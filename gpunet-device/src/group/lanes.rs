@@ -1,7 +1,7 @@
 //! CPU threads that form a group, with a real barrier: for tests of what lanes do together.
 
 use super::{Group, Lane, Solo};
-use crate::cpu;
+use crate::cpu::panics;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -9,22 +9,34 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 const WARP: u32 = 32;
 
 /// One lane of a group of CPU threads.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Group, group::Lanes};
+///
+/// std::thread::scope(|scope| {
+///     for lane in Lanes::group(0, 1, 4) {
+///         scope.spawn(move || assert_eq!(lane.sum(1), 4));
+///     }
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Lanes {
     rank: u32,
     size: u32,
     index: u32,
     count: u32,
-    shared: Arc<Meeting>,
-    warp: Arc<Meeting>,
+    shared: Arc<Collective>,
+    warp: Arc<Collective>,
 }
 
 /// Where the lanes of a group meet: every collective is one meeting, at which lane 0 leaves a value
 /// and each lane adds one.
 #[derive(Debug)]
-struct Meeting {
+struct Collective {
     size: u32,
-    state: Mutex<State>,
+    state: Mutex<CollectiveState>,
     wake: Condvar,
     poisoned: Arc<AtomicBool>,
 }
@@ -39,7 +51,7 @@ enum Purpose {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CollectiveState {
     arrived: u32,
     /// Of the last complete meeting.
     purpose: Purpose,
@@ -51,7 +63,7 @@ struct State {
     result: (u64, u64),
 }
 
-impl Meeting {
+impl Collective {
     fn new(size: u32, poisoned: &Arc<AtomicBool>) -> Arc<Self> {
         let (state, wake) = (Mutex::default(), Condvar::new());
         Arc::new(Self { size, state, wake, poisoned: poisoned.clone() })
@@ -79,7 +91,7 @@ impl Meeting {
         let (result, met) = (state.result, state.turn != turn);
         drop(state);
         if !met {
-            cpu::follow_panic();
+            panics::follow();
         }
         result
     }
@@ -99,9 +111,9 @@ impl Lanes {
     #[must_use]
     pub fn group(index: u32, count: u32, size: u32) -> Vec<Self> {
         let poisoned = Arc::new(AtomicBool::new(false));
-        let shared = Meeting::new(size, &poisoned);
+        let shared = Collective::new(size, &poisoned);
         let warps: Vec<_> = (0..size.div_ceil(WARP))
-            .map(|warp| Meeting::new((size - warp * WARP).min(WARP), &poisoned))
+            .map(|warp| Collective::new((size - warp * WARP).min(WARP), &poisoned))
             .collect();
         let lane = |rank: u32| Self {
             rank,

@@ -3,6 +3,16 @@
 use super::Group;
 
 /// A group of one lane: a CPU thread block, warp or thread.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Group, group::Solo};
+///
+/// let block = Solo::new(2, 4);
+/// assert_eq!((block.rank(), block.size()), (0, 1));
+/// assert_eq!((block.index(), block.count()), (2, 4));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Solo {
     index: u32,

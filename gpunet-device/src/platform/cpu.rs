@@ -1,10 +1,12 @@
 //! The CPU device: waiters spin a little and then sleep on futexes; publishers wake them.
 
 mod bells;
+mod futex;
 
-pub(crate) use bells::{Counted, Moment};
+pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
-use crate::cpu::give_way::{GiveWay, are_cores_few};
+use self::futex::{MAX_SLEEP, futex_wait, futex_wake};
+use crate::cpu::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
@@ -12,14 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// Looks at a word before a waiter goes to sleep: one right after another, and where cores are few those
-/// between which it lets others run.
+/// Polls of a word before a waiter goes to sleep: one right after another, and where cores are few those
+/// between which it yields.
 const SPINS: u32 = 4096;
 const SPINS_OF_FEW: u32 = 16;
 const TURNS_OF_FEW: u32 = 256;
-/// Longest sleep: cancel and heartbeat are looked at this often even if no wake-up comes.
-const MAX_SLEEP: Duration = Duration::from_millis(200);
-
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Nanoseconds of a monotonic clock.
@@ -33,12 +32,12 @@ pub(crate) const RELEASE_WAITS: bool = false;
 /// Waiters sleep when nothing comes.
 pub(crate) const MAY_SLEEP: bool = true;
 
-/// How many looks at the position word come between two looks at status, cancel and heartbeat.
+/// How many polls of the position word come between two checks of status, cancel and heartbeat.
 pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
 
 thread_local! {
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-    static GIVES_WAY: RefCell<GiveWay> = RefCell::new(GiveWay::new());
+    static SPIN_YIELD: RefCell<SpinYield> = RefCell::new(SpinYield::new());
 }
 
 /// Makes this thread's waits end once `abandoned` is set: its launch has lost a thread.
@@ -52,8 +51,8 @@ pub(crate) fn is_abandoned() -> bool {
     ABANDONED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
 }
 
-/// Lets others run, between two looks for which there is no flag to sleep on.
-pub(crate) fn breathe() {
+/// Lets other threads run between two attempts for which there is no flag to sleep on.
+pub(crate) fn back_off() {
     std::thread::yield_now();
 }
 
@@ -68,7 +67,7 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
         std::hint::spin_loop();
         return;
     }
-    if are_cores_few() && round < spins + TURNS_OF_FEW && GIVES_WAY.with_borrow_mut(GiveWay::give_way) {
+    if are_cores_few() && round < spins + TURNS_OF_FEW && SPIN_YIELD.with_borrow_mut(SpinYield::try_yield) {
         return;
     }
     let limit_ns = if naps {
@@ -81,17 +80,6 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
     // as long as kernels may use it.
     let flag = unsafe { SharedFlag::from_ptr(flag) };
     park(&flag, changed, || futex_wait(flag, 1, Duration::from_nanos(limit_ns).min(MAX_SLEEP)));
-}
-
-fn futex_wait(flag: SharedFlag, expected: u32, limit: Duration) {
-    let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    // SAFETY: FUTEX_WAIT reads the mapped flag and the timespec on this stack.
-    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAIT, expected, &raw const limit) };
-}
-
-fn futex_wake(flag: SharedFlag) {
-    // SAFETY: FUTEX_WAKE dereferences nothing.
-    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 /// Wakes who sleeps on `flag`, after a word was published.
@@ -118,33 +106,19 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
     }
 }
 
-/// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena at `far`.
-pub(crate) fn ring_bell(far: *mut PartHeader) {
+/// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena.
+pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
     // SAFETY: `table::open` checked that a part begins there; it stays mapped while the attachment lives.
-    let (pollers, bell) = unsafe { (&raw mut (*far).pollers, &raw mut (*far).bell) };
+    let (pollers, bell) = unsafe { (&raw mut (*remote_part).pollers, &raw mut (*remote_part).bell) };
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };
     if must_wake(&count) {
         // SAFETY: as in `pause`; CPU blocks of one attachment change it, atomically.
         let word = unsafe { AtomicU32::from_ptr(bell) };
-        // Ordering: Release, pairs with the Acquire load in `Moment::take` of the other attachment.
+        // Ordering: Release, pairs with the Acquire load in `ChangeCounts::load` of the other attachment.
         word.fetch_add(1, Ordering::Release);
         // SAFETY: as in `pause`.
         futex_wake(unsafe { SharedFlag::from_ptr(bell) });
-    }
-}
-
-/// Counts this thread among the sleeping pollers (`true`) or takes it out.
-fn count_poller(pollers: *mut u32, enter: bool) {
-    // SAFETY: as in `pause`; only CPU blocks of this process change the count.
-    let count = unsafe { AtomicU32::from_ptr(pollers) };
-    // Ordering: SeqCst, with a fence before the poller looks at words: pairs with the fence in `wake_pollers` and the proxy's `bump_epoch`: one of
-    // poller and publisher sees the other.
-    if enter {
-        count.fetch_add(1, Ordering::SeqCst);
-        SharedFlag::fence();
-    } else {
-        count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) const RELEASE_WAITS: bool = true;
 /// Waiters never sleep.
 pub(crate) const MAY_SLEEP: bool = false;
 
-/// How many looks at the position word come between two looks at status, cancel and heartbeat: 128
-/// looks take about 0.1 ms. The three words lie in pinned memory, and the looks of many waiting blocks
+/// How many polls of the position word come between two checks of status, cancel and heartbeat: 128
+/// polls take about 0.1 ms. The three words lie in pinned memory, and the loads of many waiting blocks
 /// queue on the bus: at 16, 64 echo streams inside one H200 took 184 us a round trip instead of 3.5.
 pub(crate) const SLOW_CHECK_EVERY: u32 = 128;
 
@@ -28,9 +28,9 @@ pub(crate) fn is_abandoned() -> bool {
     false
 }
 
-/// Waits some nanoseconds between two looks at a word that many groups want.
+/// Waits some nanoseconds between two attempts to change a word that many groups want.
 #[inline(always)]
-pub(crate) fn breathe() {
+pub(crate) fn back_off() {
     // SAFETY: suspends the thread for a short time.
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 200u32, options(nomem, nostack)) };
 }
@@ -56,12 +56,12 @@ pub(crate) fn wake_pollers(_pollers: *mut u32, _epoch: *mut u64) {}
 
 /// A GPU publisher wakes nobody.
 #[inline(always)]
-pub(crate) fn ring_bell(_far: *mut gpunet_abi::arena::PartHeader) {}
+pub(crate) fn ring_bell(_remote_part: *mut gpunet_abi::arena::PartHeader) {}
 
 /// A GPU poller is counted nowhere, since it never sleeps.
-pub(crate) struct Counted;
+pub(crate) struct PollerRegistration;
 
-impl Counted {
+impl PollerRegistration {
     #[inline(always)]
     pub(crate) const fn new(_net: crate::Net) -> Self {
         Self
@@ -74,12 +74,12 @@ impl Counted {
     pub(crate) fn leave(&mut self) {}
 }
 
-/// What a sleeper would compare with.
-pub(crate) struct Moment;
+/// What a sleeper would compare.
+pub(crate) struct ChangeCounts;
 
-impl Moment {
+impl ChangeCounts {
     #[inline(always)]
-    pub(crate) fn take(_net: crate::Net) -> Self {
+    pub(crate) fn load(_net: crate::Net) -> Self {
         Self
     }
 
@@ -87,7 +87,7 @@ impl Moment {
     pub(crate) fn sleep(&self, _limit_ns: u64) {}
 }
 
-/// A GPU rings no doorbell: the data thread looks.
+/// A GPU rings no doorbell: the data thread polls.
 #[inline(always)]
 pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 

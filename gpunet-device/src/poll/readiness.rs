@@ -1,6 +1,6 @@
 //! What is true of one socket that is polled.
 
-use super::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
+use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots::{self, Half};
 use crate::{Net, table};
 use gpunet_abi::entry::Kind;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_unasked() {
+    fn a_failure_is_reported_unasked() {
         let status = Some(Status::open(1).with_error(Error::ConnectionReset));
         assert_eq!(Ends { status, ..idle() }.revents(0), POLLERR);
         assert_eq!(Ends { landed: StreamWord::at(50).with_err(), ..idle() }.revents(0), POLLERR);
@@ -184,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(ended.revents(ALL | POLLRDHUP), POLLIN | POLLOUT | POLLRDHUP);
         }
-        // Where nothing more can be sent, the send that says so does not wait.
+        // Where nothing more can be sent, the send that reports it does not wait.
         let full = || Ends { sent: StreamWord::at(100 + 4096), ..idle() };
         for left in [
             Ends { released: StreamWord::at(100).with_end(), ..full() },
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn between_two_epochs_only_direct_streams_are_examined() {
-        let direct = Link::near(0);
+        let direct = Link::same_device(0);
         for (kind, link, found) in [
             (Kind::Stream, direct, POLLIN | POLLOUT),
             (Kind::Stream, Link::DRIVEN, POLLIN | POLLOUT),

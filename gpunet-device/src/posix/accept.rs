@@ -15,6 +15,19 @@ use gpunet_abi::{Error, Result};
 ///
 /// # Safety
 /// `len` is null or writable, and `addr` null or writable for `*len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::accept::accept};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// # use std::ptr::null_mut;
+/// // SAFETY: null: the peer's address is not wanted.
+/// let stream = unsafe { accept(g, net, socket, null_mut(), null_mut(), true) }? as i32;
+/// posix::close::close(g, net, stream)?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn accept<G: Group>(
     g: &G,
     net: Net,

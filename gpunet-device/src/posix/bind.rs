@@ -19,13 +19,27 @@ use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 ///
 /// # Safety
 /// `addr` is readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// // 0.0.0.0:7777 as a `struct sockaddr_in`, in memory that all lanes see.
+/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// // SAFETY: `addr` is readable for 16 bytes.
+/// unsafe { posix::bind::bind(g, net, socket, addr.as_ptr(), 16) }?;
+/// posix::bind::listen(g, net, socket, 128)?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn bind<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, len: u32) -> Result<i64> {
     let handle = handle(socket)?;
     by_leader(g, || {
         // SAFETY: the caller's contract.
         let addr = unsafe { sockaddr::read(addr, len) }?;
         unless(slots::kind_of(net, handle)? == Kind::Fresh, Error::InvalidArgument)?;
-        ask(net, handle, Kind::Fresh, Kind::Bound, Op::Bind, |request| request.address = addr)
+        post(net, handle, Kind::Fresh, Kind::Bound, Op::Bind, |request| request.address = addr)
     })?;
     Ok(0)
 }
@@ -43,8 +57,8 @@ pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i6
     let backlog = if backlog < 1 { 1 } else { backlog as u32 };
     by_leader(g, || match slots::kind_of(net, handle)? {
         Kind::Listener => Ok(0),
-        Kind::Bound => ask(net, handle, Kind::Bound, Kind::Listener, Op::Listen, |r| r.backlog = backlog),
-        Kind::Fresh => ask(net, handle, Kind::Fresh, Kind::Listener, Op::Bind, |request| {
+        Kind::Bound => post(net, handle, Kind::Bound, Kind::Listener, Op::Listen, |r| r.backlog = backlog),
+        Kind::Fresh => post(net, handle, Kind::Fresh, Kind::Listener, Op::Bind, |request| {
             (request.flags, request.backlog) = (Request::LISTEN, backlog);
             request.address = SockAddr::v4([0; 4], 0);
         }),
@@ -71,7 +85,7 @@ pub unsafe fn bind_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32, back
 
 /// Posts a request that turns a fresh or bound socket into another kind. By one lane. The proxy takes
 /// the slot back when the request fails.
-fn ask(
+fn post(
     net: Net,
     handle: Handle,
     from: Kind,

@@ -5,7 +5,7 @@ use super::handle;
 use super::opening::{give, take};
 use crate::outcome::by_leader;
 use crate::slots::Half;
-use crate::{Group, Listener, Net, slots, stream};
+use crate::{Group, Listener, Net, close, slots};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Result};
 
@@ -16,6 +16,16 @@ use gpunet_abi::{Error, Result};
 ///
 /// # Errors
 /// BadHandle; Busy when another group sends, receives, binds or connects; NetworkDown.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// posix::close::close(g, net, socket)?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
     let handle = handle(socket)?;
     let kind = by_leader(g, || {
@@ -37,7 +47,7 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
                 }
             };
             // The entry is not this group's any more once it is closed: nothing is given back then.
-            stream::close_stream(g, net, handle).inspect_err(|_| {
+            close::close_stream(g, net, handle).inspect_err(|_| {
                 if by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).is_ok() {
                     send.give(g);
                     recv.give(g);
@@ -49,7 +59,7 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
             by_leader(g, || {
                 take(net, handle, kind)?;
                 // A socket that is still open afterwards can be closed again.
-                stream::close(net, handle, kind).inspect_err(|_| {
+                close::close(net, handle, kind).inspect_err(|_| {
                     if slots::kind_of(net, handle).is_ok() {
                         give(net, handle);
                     }

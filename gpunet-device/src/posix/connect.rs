@@ -9,7 +9,7 @@ use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Options, Result};
 
-/// Connects a fresh or bound socket, waiting as long as SO_SNDTIMEO says. After a failure the socket
+/// Connects a fresh or bound socket, waiting up to SO_SNDTIMEO. After a failure the socket
 /// is closed. A non-blocking socket waits too: there is no connect under way here (no EINPROGRESS).
 ///
 /// # Cooperation
@@ -20,6 +20,19 @@ use gpunet_abi::{Error, Options, Result};
 ///
 /// # Safety
 /// `addr` is readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// // 127.0.0.1:7777 as a `struct sockaddr_in`.
+/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+/// // SAFETY: `addr` is readable for 16 bytes.
+/// unsafe { posix::connect::connect(g, net, socket, addr.as_ptr(), 16) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, len: u32) -> Result<i64> {
     let handle = handle(socket)?;
     by_leader(g, || {

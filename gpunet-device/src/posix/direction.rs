@@ -2,10 +2,11 @@
 
 use super::{handle, unless};
 use crate::group::Lane;
+use crate::guard::WaitGuard;
 use crate::half::become_receiver;
 use crate::outcome::{by_leader, by_leader_once};
 use crate::slots::{self, Caller, Half};
-use crate::wait::{Deadline, Timeout, WaitGuard};
+use crate::timeout::{Deadline, Timeout};
 use crate::{Group, Net, platform, table};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Error, Handle, Result};
@@ -80,7 +81,7 @@ fn take(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
         become_receiver(net, handle, caller.id(net))?;
     }
     lock_for_call(net, handle, half)?;
-    // It may have been closed, and even taken anew, between the two looks.
+    // It may have been closed, and even taken anew, between the two checks.
     slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
     let options = table::options(net, handle);
     Ok(Timeout::of_half(half, &options).packed())
@@ -98,7 +99,7 @@ fn lock_for_call(net: Net, handle: Handle, half: Half) -> Result<()> {
         if guard.is_due() {
             guard.check()?;
         }
-        platform::breathe();
+        platform::back_off();
     }
     Ok(())
 }

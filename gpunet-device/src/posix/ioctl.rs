@@ -25,6 +25,17 @@ pub const FIONBIO: u32 = 0x5421;
 ///
 /// # Safety
 /// `value` is null, or readable and writable.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, value: *mut i32) -> Result<()> {
+/// // SAFETY: an `int` of the block, in memory that all lanes see.
+/// unsafe { posix::ioctl::ioctl(g, net, socket, posix::ioctl::FIONREAD, value) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value: *mut i32) -> Result<i64> {
     unless(!value.is_null(), errno::FAULT)?;
     let found = match request {

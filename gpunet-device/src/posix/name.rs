@@ -25,6 +25,17 @@ pub enum End {
 ///
 /// # Safety
 /// `len` is null or writable, and `addr` null or writable for `*len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::name::{End, name}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, addr: *mut u8, len: *mut u32) -> Result<()> {
+/// // SAFETY: memory of the block: 28 bytes, and an `int` that holds 28.
+/// unsafe { name(g, net, socket, End::Peer, addr, len) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn name<G: Group>(
     g: &G,
     net: Net,

@@ -7,7 +7,7 @@
 use crate::Net;
 use crate::request::Claim;
 use crate::slots::{self, Half};
-use crate::wait::Timeout;
+use crate::timeout::Timeout;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Error, Handle, Result};

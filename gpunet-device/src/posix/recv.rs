@@ -20,6 +20,22 @@ use gpunet_abi::{Error, Result};
 ///
 /// # Safety
 /// `data` is writable for `len` bytes, and no one else uses them meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, Error, posix::{recv::recv, send::MSG_DONTWAIT}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, data: *mut u8) -> Result<()> {
+/// # let mut total = 0;
+/// // SAFETY: the block's own memory.
+/// match unsafe { recv(g, net, socket, data, 4096, MSG_DONTWAIT) } {
+///     Ok(n) => total += n,
+///     Err(Error::WouldBlock) => {} // nothing has come yet
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 pub unsafe fn recv<G: Group>(
     g: &G,
@@ -42,8 +58,8 @@ pub unsafe fn recv<G: Group>(
     let buffer = unsafe { Buffer::from_raw_parts(data, len) };
     let peek = flags & MSG_PEEK != 0;
     if peek {
-        // What is wrong with the stream the receive says, too.
-        let _ = half.look_for_more(g, len as u64);
+        // The receive reports a failure of the stream, too.
+        let _ = half.poll_more(g, len as u64);
     }
     let mut have = 0;
     let result = loop {

@@ -5,7 +5,7 @@ use super::errno;
 use crate::buffer::Source;
 use crate::send::SendHalf;
 use crate::slots::Half;
-use crate::wait::Timeout;
+use crate::timeout::Timeout;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Error, Result};
 
@@ -37,6 +37,19 @@ pub(super) const fn timeout(flags: i32, socket: Timeout) -> Timeout {
 ///
 /// # Safety
 /// `data` is readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::send::{MSG_WAITALL, send}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// let text: &'static [u8] = b"hello";
+/// // SAFETY: `text` is readable for its length.
+/// let sent = unsafe { send(g, net, socket, text.as_ptr(), text.len(), MSG_WAITALL) }?;
+/// assert_eq!(sent, 5);
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 pub unsafe fn send<G: Group>(
     g: &G,

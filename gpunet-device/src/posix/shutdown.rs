@@ -22,6 +22,16 @@ pub const SHUT_RDWR: i32 = 2;
 ///
 /// # Errors
 /// BadHandle; NotConnected; InvalidArgument; Busy when another group uses that direction.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// posix::shutdown::shutdown(g, net, socket, posix::shutdown::SHUT_WR)?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn shutdown<G: Group>(g: &G, net: Net, socket: i32, how: i32) -> Result<i64> {
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return Err(Error::InvalidArgument);

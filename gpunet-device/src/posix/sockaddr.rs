@@ -45,7 +45,7 @@ pub unsafe fn read(ptr: *const u8, len: u32) -> Result<SockAddr> {
     }
 }
 
-/// Reads an address for a call of which only the leader uses it; all lanes hear whether it is one.
+/// Reads an address for a call of which only the leader uses it; all lanes learn whether it is valid.
 /// Other lanes get none: were each to read for itself, a change of the bytes meanwhile could part
 /// them.
 ///

@@ -30,6 +30,17 @@ pub const PROTO_RC: i32 = 0x6702;
 ///
 /// # Errors
 /// FamilyNotSupported; ESOCKTNOSUPPORT; EPROTOTYPE; TooManySockets; NetworkDown.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, abi::addr::AF_INET, posix::socket::{PROTO_TCP, SOCK_STREAM, socket}};
+/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+/// let socket = socket(g, net, i32::from(AF_INET), SOCK_STREAM, PROTO_TCP)? as i32;
+/// # posix::close::close(g, net, socket)?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn socket<G: Group>(g: &G, net: Net, domain: i32, kind: i32, protocol: i32) -> Result<i64> {
     by_leader(g, || {
         unless(net.is_attached(), Error::NetworkDown)?;

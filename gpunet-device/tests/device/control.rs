@@ -2,7 +2,7 @@
 
 use crate::world::{CONTROLS, LAUNCH, World, buffer};
 use gpunet_device::abi::control::{Descriptor, Op, Reply, Request};
-use gpunet_device::abi::place::{Place, SHARED};
+use gpunet_device::abi::region::{RegionOffset, SHARED};
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SendHalf, SockAddr, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +53,7 @@ fn a_connect_opens_the_slot_that_it_named() {
     assert_eq!((connect.address, connect.options.linger_ms), (ADDR, 5));
     assert_eq!((close.op, close.slot, close.send_position), (Op::Close as u32, 9, 5));
     assert_eq!(world.users(9).load(Ordering::SeqCst), 1 << LAUNCH, "it is noted who took the slot");
-    // The stream's end was told before the close.
+    // The stream's end was announced before the close.
     assert!(gpunet_device::abi::position::StreamWord(world.published(9).observe()).end());
 }
 
@@ -77,9 +77,10 @@ fn a_failed_connect_leaves_its_slot_to_the_next() {
 fn a_descriptor_outside_the_regions_is_refused() {
     let world = World::new();
     world.give_slots(&[1, 2, 3]);
-    let outside = Descriptor { recv_ring: Place::new(SHARED, world.layout.len - 4095), ..world.driven(1) };
-    let nowhere = Descriptor { published: Place::new(7, 0), ..world.driven(2) };
-    let odd = Descriptor { landed: Place::new(SHARED, 4), ..world.driven(3) };
+    let outside =
+        Descriptor { recv_ring: RegionOffset::new(SHARED, world.layout.len - 4095), ..world.driven(1) };
+    let nowhere = Descriptor { published: RegionOffset::new(7, 0), ..world.driven(2) };
+    let odd = Descriptor { landed: RegionOffset::new(SHARED, 4), ..world.driven(3) };
     against(&world, vec![opened(outside), opened(nowhere), opened(odd)], |net| {
         for _ in 0..3 {
             assert_eq!(Stream::connect(&G, net, ADDR).err(), Some(Error::Protocol));
@@ -117,8 +118,8 @@ fn accepts_name_a_fresh_slot() {
     assert_eq!((requests[1].slot, requests[1].target, requests[1].target_generation), (1, 2, 1));
 }
 
-/// Blocks that wait in accept while the proxy stands still for longer than the heartbeat: each call says
-/// ENETDOWN, and nothing is lost when the proxy goes on.
+/// Blocks that wait in accept while the proxy stands still for longer than the heartbeat: each call returns
+/// ENETDOWN, and nothing is lost when the proxy resumes.
 #[test]
 fn a_proxy_that_stood_still_finds_requests_given_up_and_the_device_its_control_slots() {
     let world = World::with_heartbeat_timeout(50_000_000);
@@ -142,9 +143,9 @@ fn a_proxy_that_stood_still_finds_requests_given_up_and_the_device_its_control_s
         }
         posted
     });
-    // The proxy sees with its first look what nobody waits for.
+    // The proxy sees with its first scan what nobody waits for.
     assert!(accepts.iter().all(|posted| world.is_abandoned(posted)));
-    // It goes on: one of them has got a connection after all, the others have not.
+    // It resumes: one of them has got a connection after all, the others have not.
     let target = accepts[0].request.target;
     world.reply(&accepts[0], opened(world.driven(target)).unwrap());
     accepts[1..].iter().for_each(|posted| world.reply(posted, failed(Error::Canceled).unwrap()));

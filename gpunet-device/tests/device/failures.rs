@@ -1,4 +1,4 @@
-//! What a device says when the other side is wrong, gone, or told to stop.
+//! What a device returns when the other side is wrong, gone, or told to stop.
 
 use crate::world::{GENERATION, World, buffer};
 use gpunet_device::abi::Status;
@@ -39,7 +39,7 @@ fn a_call_that_moves_nothing_still_tells_a_dead_handle() {
     // The slot of the next socket.
     world.give_slots(&[1]);
     let mut seen = [0; 4];
-    // Another group's, which does not hear of it.
+    // Another group's, which does not learn of it.
     let mut copy = Stream::from_handle(&G, world.net(), handle).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -81,7 +81,7 @@ fn data_comes_before_the_error_that_followed_it() {
     let world = World::new();
     let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
     let mut memory = [0; 8];
-    // A word of an earlier user of the slot says nothing.
+    // A word of an earlier user of the slot does not count.
     world.status(1).publish(Status::open(GENERATION - 1).with_error(Error::ConnectionReset).0);
     assert_eq!(stream.try_recv(&G, buffer(&mut memory)), Err(Error::WouldBlock));
     world.fill(1, 0, b"abc");
@@ -92,7 +92,7 @@ fn data_comes_before_the_error_that_followed_it() {
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
 }
 
-/// Data and error come between the receiver's look at the word and its look at the status.
+/// Data and error come between the receiver's poll of the word and its check of the status.
 #[test]
 fn data_comes_before_the_error_whenever_both_come() {
     const ROUNDS: u32 = 4000;
@@ -147,7 +147,7 @@ fn a_peer_that_gave_up_is_a_reset_after_its_data() {
     assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::ConnectionReset));
 }
 
-/// The end of a stream that somebody closes is the answer to that, and not told as an end.
+/// The end of a stream that another group closes is the answer to that, and not reported as an end.
 #[test]
 fn the_end_of_a_stream_that_was_closed_is_a_dead_handle() {
     for by_proxy in [false, true] {
@@ -204,7 +204,7 @@ fn a_heartbeat_that_stands_still_ends_waits() {
     assert!(began.elapsed() >= Duration::from_millis(140));
 }
 
-/// A wait counts the silence from its own first look, and from each beat.
+/// A wait counts the silence from its own first check, and from each beat.
 #[test]
 fn a_heartbeat_that_goes_on_is_in_time_whatever_the_limit() {
     let world = World::with_heartbeat_timeout(0);
@@ -216,10 +216,10 @@ fn a_heartbeat_that_goes_on_is_in_time_whatever_the_limit() {
     for beat in 1..10 {
         world.heartbeat().publish(beat);
         the_clock_moves();
-        assert_eq!(waiter.look(), Ok(()), "beat {beat}");
+        assert_eq!(waiter.check(), Ok(()), "beat {beat}");
     }
     the_clock_moves();
-    assert_eq!(waiter.look(), Err(Error::NetworkDown));
+    assert_eq!(waiter.check(), Err(Error::NetworkDown));
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn a_word_that_cannot_be_ends_a_long_call_after_what_is_sent() {
     let source = buffer(&mut out);
     run(64, |g| {
         let mut half = SendHalf::from_handle(g, world.net(), a).unwrap();
-        // The ring takes that much before anybody looks.
+        // The ring takes that much before anybody polls.
         assert_eq!(half.send(g, source), Ok(LARGE as usize));
         assert_eq!(half.send(g, source), Err(Error::Protocol));
     });

@@ -2,9 +2,8 @@
 
 use crate::world::{PART, Part, SOCKETS, World, buffer};
 use gpunet_device::abi::Link;
-use gpunet_device::abi::arena::Region;
 use gpunet_device::abi::control::{Descriptor, Reply};
-use gpunet_device::abi::place::{Place, SHARED};
+use gpunet_device::abi::region::{Region, RegionOffset, SHARED};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{Error, Handle, PollFd, PollSet, SockAddr, Stream, TransportKind, poll};
@@ -12,8 +11,8 @@ use gpunet_device::{Error, Handle, PollFd, PollSet, SockAddr, Stream, TransportK
 const G: Solo = Solo::new(0, 1);
 const ADDR: SockAddr = SockAddr::v4([10, 0, 0, 1], 99);
 /// Numbers of regions.
-const NEAR: u8 = 2;
-const FAR: u8 = 3;
+const OWN_PART: u8 = 2;
+const REMOTE_PART: u8 = 3;
 const VAST: u8 = 4;
 
 /// Connects by the next free slot; the proxy answers with that descriptor.
@@ -39,7 +38,7 @@ fn a_ring_has_a_size_that_options_can_ask_for() {
     world.add_region(VAST, vast());
     world.give_slots(&[1; 6]);
     let mut seen = [0; 4];
-    let vast = Place::new(VAST, 0);
+    let vast = RegionOffset::new(VAST, 0);
     let driven = Descriptor { send_ring: vast, recv_ring: vast, ..world.driven(1) };
     for (log2, opened) in [(12, true), (24, true), (11, false), (25, false)] {
         let result = connect(&world, &mut seen, Descriptor { send_log2: log2, ..driven });
@@ -55,7 +54,7 @@ fn every_word_of_a_stream_is_aligned() {
     let world = World::new();
     world.give_slots(&[1; 4]);
     let mut seen = [0; 4];
-    let (driven, odd) = (world.driven(1), Place::new(SHARED, 4));
+    let (driven, odd) = (world.driven(1), RegionOffset::new(SHARED, 4));
     for descriptor in [
         Descriptor { published: odd, ..driven },
         Descriptor { released: odd, ..driven },
@@ -78,7 +77,7 @@ fn the_other_end_of_a_direct_stream_is_a_slot_of_the_table() {
     let mut memory = [0; 8];
     assert_eq!(Stream::from_handle(&G, net, other).unwrap().recv(&G, buffer(&mut memory)), Ok(6));
     assert_eq!(&memory[..6], b"across");
-    let outside = Descriptor { link: Link::near(SOCKETS), ..world.direct(1, 2) };
+    let outside = Descriptor { link: Link::same_device(SOCKETS), ..world.direct(1, 2) };
     assert_eq!(connect(&world, &mut seen, outside), Err(Error::Protocol));
 }
 
@@ -104,10 +103,10 @@ impl Neighbours {
         let (worlds, parts) = ([World::new(), World::new()], [Part::new(), Part::new()]);
         let ends = [(0, 1), (1, 0)].map(|(own, other)| {
             let world = &worlds[own];
-            world.add_region(NEAR, parts[own].region(PART.len, Region::NEAR));
-            world.add_region(FAR, parts[other].region(PART.len, 0));
+            world.add_region(OWN_PART, parts[own].region(PART.len, Region::OWN));
+            world.add_region(REMOTE_PART, parts[other].region(PART.len, 0));
             world.give_slots(&[7]);
-            connect(world, &mut [0; 4], world.remote(7, [NEAR, FAR])).unwrap()
+            connect(world, &mut [0; 4], world.remote(7, [OWN_PART, REMOTE_PART])).unwrap()
         });
         Self { worlds, parts, ends }
     }
@@ -157,19 +156,20 @@ fn those_who_wait_for_another_attachment_sleep_where_it_wakes_them() {
     });
 }
 
-/// Beside the words of such a stream lie the flags of those who wait for it.
+/// Beside the words of such a stream lie the flags of its waiters.
 #[test]
 fn the_lines_of_a_stream_in_an_arena_lie_wholly_inside() {
     let world = World::new();
-    let (near, far) = (Part::new(), Part::new());
-    world.add_region(NEAR, near.region(PART.len, Region::NEAR));
+    let (own, remote) = (Part::new(), Part::new());
+    world.add_region(OWN_PART, own.region(PART.len, Region::OWN));
     let line = PART.line(PART.rings);
     // The words are inside, the rest of their line is not.
-    world.add_region(FAR, far.region(line + 16, 0));
+    world.add_region(REMOTE_PART, remote.region(line + 16, 0));
     world.give_slots(&[7, 7]);
-    let descriptor = Descriptor { send_ring: world.driven(7).send_ring, ..world.remote(7, [NEAR, FAR]) };
+    let descriptor =
+        Descriptor { send_ring: world.driven(7).send_ring, ..world.remote(7, [OWN_PART, REMOTE_PART]) };
     let mut seen = [0; 4];
     assert_eq!(connect(&world, &mut seen, descriptor), Err(Error::Protocol));
-    world.add_region(FAR, far.region(line + 64, 0));
+    world.add_region(REMOTE_PART, remote.region(line + 64, 0));
     assert!(connect(&world, &mut seen, descriptor).is_ok());
 }

@@ -173,7 +173,7 @@ fn two_groups_that_poll_and_receive_never_announce_backwards() {
     });
 }
 
-/// A poll hears of a handle that another group closes.
+/// A poll learns of a handle that another group closes.
 #[test]
 fn a_poll_ends_when_a_handle_is_closed() {
     use gpunet_device::abi::entry::SlotState;
@@ -233,7 +233,7 @@ fn past_its_end_a_set_is_empty_and_stays_so() {
     assert_eq!(fds, [fd(7, POLLIN), fd(1, POLLOUT), fd(9, POLLIN)]);
 }
 
-/// Only a GPU's poll relies on the epoch alone: the proxy moves it on for a CPU's where somebody is counted.
+/// Only a GPU's poll relies on the epoch alone: the proxy moves it on for a CPU's where a poller is registered.
 #[test]
 fn a_poll_of_a_cpu_finds_what_no_epoch_tells() {
     let world = World::new();

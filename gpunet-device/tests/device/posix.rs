@@ -129,7 +129,7 @@ fn options_names_and_queues_are_linux_s() {
     assert_eq!((len, &addr[..8]), (16, &[2, 0, 7, 208, 127, 0, 0, 1][..]));
 }
 
-/// What the proxy says stays in its status word, so the device remembers that it was told.
+/// The proxy's error stays in its status word, so the device remembers that it was reported.
 #[test]
 fn each_error_of_a_socket_is_told_once() {
     let world = World::new();
@@ -137,7 +137,7 @@ fn each_error_of_a_socket_is_told_once() {
     let handle = world.open_driven(1).raw();
     let error = || i32::from_le_bytes(get::<4>(net, handle, (SOL_SOCKET, SO_ERROR)));
     assert_eq!((error(), error()), (0, 0));
-    // The device's own: the other end wrote what cannot be.
+    // The device's own: the other end wrote an invalid word.
     world.landed(1).publish(5000);
     assert_eq!(recv_bytes(net, handle, &mut [0; 8], 0), Err(Error::Protocol));
     assert_eq!((error(), error()), (Error::Protocol.errno(), 0));

@@ -204,7 +204,7 @@ fn nothing_is_available_after_a_shutdown_of_reading() {
     assert_eq!(StreamWord(world.consumed(5).observe()), end);
 }
 
-/// After the end of a stream its word is not asked again, whatever it says.
+/// After the end of a stream its word is not polled again, whatever it holds.
 #[test]
 fn what_a_word_says_after_the_end_changes_nothing() {
     let world = World::new();
@@ -257,13 +257,13 @@ fn a_peek_of_what_is_known_looks_no_further() {
     let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
     world.landed(1).publish(3);
     assert_eq!(stream.peek(&G, 3).map(|span| span.len()), Ok(3));
-    // What cannot be is not seen before somebody wants more.
+    // An invalid word is not seen before somebody wants more.
     world.landed(1).publish(9999);
     assert_eq!(stream.peek(&G, 3).map(|span| span.len()), Ok(3));
     assert_eq!(stream.peek(&G, 4), Err(Error::Protocol));
 }
 
-/// A look would tell that the reader has left, and end the call.
+/// A poll would show that the reader has left, and end the call.
 #[test]
 fn a_send_into_space_that_is_known_looks_no_further() {
     // What is known is just enough for a call's only piece, for its last one, or for one after a call of two pieces.
@@ -345,7 +345,7 @@ fn the_proxy_is_shown_how_far_a_direct_stream_is_whose_groups_wait() {
     });
 }
 
-/// Each on the flag that whoever moves the bytes looks at.
+/// Each on the flag that the mover of the bytes checks.
 #[test]
 fn groups_sleep_on_the_flags_of_their_own_slot() {
     let world = World::new();

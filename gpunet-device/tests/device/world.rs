@@ -1,12 +1,12 @@
 //! An attachment's two regions on the heap, and what the proxy would write into them.
 
 use gpunet_device::abi::Link;
-use gpunet_device::abi::arena::{PartHeader, PartLayout, Region};
+use gpunet_device::abi::arena::{PartHeader, PartLayout};
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
-use gpunet_device::abi::entry::{Direction, Entry, Kind, OwnWords, SlotState};
+use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, OwnWords, SlotState};
 use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
-use gpunet_device::abi::place::{DEVICE, Place, SHARED};
+use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Handle, Net, Options, SockAddr};
 use std::mem::offset_of;
@@ -159,7 +159,7 @@ impl World {
         unsafe { AtomicU32::from_ptr((self.shared.as_ptr() as u64 + offset) as *mut u32) }
     }
 
-    /// Says that the proxy's data thread sleeps, and is woken by eight bytes written to `doorbell`.
+    /// Marks the proxy's data thread as asleep, to be woken by eight bytes written to `doorbell`.
     pub fn sleep_until(&self, doorbell: i32) {
         let context = (self.device.as_ptr() as u64 + self.own.contexts) as *mut Context;
         // SAFETY: the world's context; no kernel uses it yet.
@@ -258,12 +258,12 @@ impl World {
         Descriptor {
             transport: 1,
             link: Link::DRIVEN,
-            send_ring: Place::new(SHARED, self.ring(slot).0),
-            recv_ring: Place::new(SHARED, self.ring(slot).1),
-            published: Place::new(SHARED, self.layout.published + u64::from(slot) * 8),
-            released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
-            landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
-            consumed: Place::new(SHARED, self.layout.consumed + u64::from(slot) * 8),
+            send_ring: RegionOffset::new(SHARED, self.ring(slot).0),
+            recv_ring: RegionOffset::new(SHARED, self.ring(slot).1),
+            published: RegionOffset::new(SHARED, self.layout.published + u64::from(slot) * 8),
+            released: RegionOffset::new(SHARED, line + offset_of!(SocketLine, released) as u64),
+            landed: RegionOffset::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
+            consumed: RegionOffset::new(SHARED, self.layout.consumed + u64::from(slot) * 8),
             send_log2: 12,
             recv_log2: 12,
             local: SockAddr::v4([127, 0, 0, 1], 1000),
@@ -277,31 +277,31 @@ impl World {
         let (send, recv) = if slot < partner { (lower, upper) } else { (upper, lower) };
         Descriptor {
             transport: 2,
-            link: Link::near(partner),
-            send_ring: Place::new(SHARED, send),
-            recv_ring: Place::new(SHARED, recv),
-            published: Place::new(DEVICE, self.own_words(slot).0),
-            consumed: Place::new(DEVICE, self.own_words(slot).1),
-            landed: Place::new(DEVICE, self.own_words(partner).0),
-            released: Place::new(DEVICE, self.own_words(partner).1),
+            link: Link::same_device(partner),
+            send_ring: RegionOffset::new(SHARED, send),
+            recv_ring: RegionOffset::new(SHARED, recv),
+            published: RegionOffset::new(DEVICE, self.own_words(slot).0),
+            consumed: RegionOffset::new(DEVICE, self.own_words(slot).1),
+            landed: RegionOffset::new(DEVICE, self.own_words(partner).0),
+            released: RegionOffset::new(DEVICE, self.own_words(partner).1),
             ..self.driven(slot)
         }
     }
 
-    /// Where those of a stream to another attachment lie: `near` and `far` are the numbers of the regions of
+    /// Where those of a stream to another attachment lie: `own` and `remote` are the numbers of the regions of
     /// this device's part of the arena and of the other's.
-    pub fn remote(&self, slot: u32, [near, far]: [u8; 2]) -> Descriptor {
+    pub fn remote(&self, slot: u32, [own, remote]: [u8; 2]) -> Descriptor {
         let (ring, line) = (PART.rings, PART.line(PART.rings));
         let (landed, released) = (offset_of!(SocketLine, landed), offset_of!(SocketLine, released));
         Descriptor {
             transport: 2,
             link: Link::REMOTE,
-            send_ring: Place::new(far, ring),
-            recv_ring: Place::new(near, ring),
-            published: Place::new(far, line + landed as u64),
-            consumed: Place::new(far, line + released as u64),
-            landed: Place::new(near, line + landed as u64),
-            released: Place::new(near, line + released as u64),
+            send_ring: RegionOffset::new(remote, ring),
+            recv_ring: RegionOffset::new(own, ring),
+            published: RegionOffset::new(remote, line + landed as u64),
+            consumed: RegionOffset::new(remote, line + released as u64),
+            landed: RegionOffset::new(own, line + landed as u64),
+            released: RegionOffset::new(own, line + released as u64),
             ..self.driven(slot)
         }
     }
@@ -331,11 +331,11 @@ impl World {
     }
 
     fn open_with(&self, slot: u32, d: &Descriptor, capacity: u64) -> Handle {
-        let at = |place: Place| match place.region() {
+        let at = |place: RegionOffset| match place.region() {
             SHARED => self.shared.as_ptr() as u64 + place.offset(),
             _ => self.device.as_ptr() as u64 + place.offset(),
         };
-        let direction = |ring, mine, theirs| Direction {
+        let direction = |ring, mine, theirs| HalfEntry {
             base: at(ring),
             capacity,
             mine: at(mine),
@@ -366,16 +366,16 @@ impl World {
 
     /// A direct stream between two slots, with rings of 256 KiB: behind the small ones of all slots. One a world.
     pub fn open_large_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
-        let rings =
-            [0, 1].map(|n| Place::new(SHARED, self.layout.rings + u64::from(SOCKETS) * 8192 + n * LARGE));
-        let of = |me: u32, other: u32, [send_ring, recv_ring]: [Place; 2]| {
+        let rings = [0, 1]
+            .map(|n| RegionOffset::new(SHARED, self.layout.rings + u64::from(SOCKETS) * 8192 + n * LARGE));
+        let of = |me: u32, other: u32, [send_ring, recv_ring]: [RegionOffset; 2]| {
             let d = Descriptor { send_ring, recv_ring, ..self.direct(me, other) };
             self.open_with(me, &d, LARGE)
         };
         (of(a, b, rings), of(b, a, [rings[1], rings[0]]))
     }
 
-    /// Says how many free slots the proxy has given so far, all of `slots`.
+    /// Publishes how many free slots the proxy has given so far, all of `slots`.
     pub fn give_slots(&self, slots: &[u32]) {
         for (i, slot) in slots.iter().enumerate() {
             let at = self.shared.as_ptr() as u64 + self.layout.reclaim + i as u64 * 4;
@@ -451,7 +451,7 @@ pub fn buffer(memory: &mut [u8]) -> Buffer {
     unsafe { Buffer::from_raw_parts(memory.as_mut_ptr(), memory.len()) }
 }
 
-/// Test data that tells positions apart.
+/// Test data that differs by position.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }

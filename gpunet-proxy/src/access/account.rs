@@ -1,4 +1,4 @@
-//! What a user holds, against what the user may hold.
+//! Accounts: what a user holds, and the limits on it.
 
 use super::Limits;
 use gpunet_abi::Error;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As many connects and binds as this time brings may come at once.
+/// The burst of connects and binds: as many as this time allows may come at once.
 const BURST: Duration = Duration::from_secs(1);
 
 /// One user's account, shared by all attachments of that user.
@@ -48,16 +48,17 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// What users may have of a process that may open so many.
+    /// The share of users in a process that may open so many descriptors.
     ///
-    /// The reserve is for the daemon itself and for people who ask it: 256, or a quarter of few.
+    /// The reserve is for the daemon itself and for operators' connections: 256, or a quarter if the process has
+    /// few.
     #[must_use]
     pub fn of_process(limit: u64) -> Self {
         Self { limit: limit - (limit / 4).min(256), held: Mutex::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
-        // Nothing in here panics halfway through a change.
+        // Nothing under this lock panics halfway through a change.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,7 +74,7 @@ impl Default for Descriptors {
 struct State {
     limits: Limits,
     held: Held,
-    /// When the bucket of connects and binds is full again; in the past it is full.
+    /// When the bucket of connects and binds is full again; it is full if that is in the past.
     full_at: Option<Instant>,
 }
 
@@ -115,7 +116,7 @@ fn give(held: &mut u64, amount: u64) {
 }
 
 impl Account {
-    /// An account that holds nothing, of a process with as many descriptors as it needs.
+    /// An empty account of a process with as many descriptors as it needs.
     #[must_use]
     pub fn new(uid: u32, limits: Limits) -> Self {
         Self::of(uid, limits, Arc::default())
@@ -131,7 +132,7 @@ impl Account {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose it is.
+    /// The user that it belongs to.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
@@ -179,7 +180,7 @@ impl Account {
         give(&mut self.lock().held.registered_memory, bytes);
     }
 
-    /// Takes file descriptors: of the user's, and of those that all users have.
+    /// Takes file descriptors, from the user's share and from that of all users.
     ///
     /// # Errors
     /// [`Error::TooManyFiles`] (ENFILE).
@@ -226,7 +227,7 @@ impl Account {
     /// [`Error::WouldBlock`] (EAGAIN): too many in too short a time. It may be tried again.
     pub fn pace(&self, now: Instant) -> Result<(), Error> {
         let State { limits, full_at, .. } = &mut *self.lock();
-        // A bucket as a point in time: each connect moves it on by its share of a second.
+        // The bucket is a point in time: each connect moves it forward by its share of a second.
         let share = BURST.checked_div(limits.connects_per_second).ok_or(Error::WouldBlock)?;
         let next = full_at.map_or(now, |at| at.max(now)) + share;
         if next.duration_since(now) > BURST {
@@ -236,7 +237,7 @@ impl Account {
         Ok(())
     }
 
-    /// May this user bind that port?
+    /// Checks whether the user may bind that port.
     ///
     /// # Errors
     /// [`Error::AccessDenied`] (EACCES).
@@ -244,12 +245,12 @@ impl Account {
         if self.lock().limits.ports.allow(port) { Ok(()) } else { Err(Error::AccessDenied) }
     }
 
-    /// Other limits from now on. What is taken stays taken, even if it is more than they allow.
+    /// Replaces the limits. What is taken stays taken, even if it is more than they allow.
     pub fn set_limits(&self, limits: Limits) {
         self.lock().limits = limits;
     }
 
-    /// The limits that count.
+    /// The limits in force.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.lock().limits.clone()
@@ -261,7 +262,7 @@ impl Account {
         self.lock().held
     }
 
-    /// Nothing would be lost with it.
+    /// Returns whether it can be forgotten without losing anything.
     fn is_idle(&self, now: Instant) -> bool {
         let state = self.lock();
         state.held == Held::default() && state.full_at.is_none_or(|at| at <= now)
@@ -285,16 +286,16 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// No accounts yet, of a process with so many descriptors.
+    /// An empty set of accounts, of a process with so many descriptors.
     #[must_use]
     pub fn new(descriptors: Descriptors) -> Self {
         Self { accounts: Mutex::default(), descriptors: Arc::new(descriptors) }
     }
 
-    /// The account of a user, which has these limits from now on.
+    /// The account of a user, with these limits from now on.
     ///
-    /// Accounts that nobody uses, that hold nothing and whose bucket is full are forgotten here: to
-    /// come and go brings nobody a fresh bucket.
+    /// Accounts are forgotten here once nobody uses them, they hold nothing and their bucket is full: detaching and
+    /// attaching again gives nobody a fresh bucket.
     pub fn account(&self, uid: u32, limits: Limits) -> Arc<Account> {
         self.account_at(uid, limits, Instant::now())
     }
@@ -364,7 +365,7 @@ mod tests {
         let (account, start) = (Account::new(1, limits()), Instant::now());
         let at = |ms| account.pace(start + Duration::from_millis(ms)).is_ok();
         assert_eq!([0, 0, 0, 0, 333, 334, 335].map(at), [true, true, true, false, false, true, false]);
-        // However long the silence, the bucket holds no more than a second's worth.
+        // However long the pause, the bucket holds no more than a second's worth.
         assert_eq!([9000; 4].map(at), [true, true, true, false]);
         assert_eq!(account.pace(start), Err(Error::WouldBlock), "a clock that stands still");
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows of the other end of a Unix socket, and what it lets that end send.
+//! The kernel's view of the other end of a Unix socket, and what it lets that end send.
 //!
 //! The one place of [`super`] with unsafe code: rustix has no SO_PEERGROUPS and no SO_PASSRIGHTS, and its
 //! SO_PEERCRED takes the process for a number other than 0, which a process of a foreign namespace does
@@ -14,10 +14,10 @@ pub(super) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     option(socket, libc::SO_PEERCRED, &mut peer)?;
     let [peer] = peer;
     if peer.uid == u32::MAX {
-        // What the kernel says of a socket that is not connected.
+        // The kernel's answer for a socket that is not connected.
         return Err(io::ErrorKind::NotConnected.into());
     }
-    // Most have a few groups; the kernel allows 65,536.
+    // Most processes have a few groups; the kernel allows 65,536.
     let mut groups = vec![0u32; 64];
     let count = loop {
         match option(socket, libc::SO_PEERGROUPS, &mut groups) {
@@ -66,12 +66,12 @@ pub(crate) fn set_accepts_descriptors(socket: BorrowedFd<'_>, on: bool) -> io::R
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Plain data that any bytes make.
+/// Plain data, valid for any bytes.
 trait Plain: Copy {}
 impl Plain for libc::ucred {}
 impl Plain for u32 {}
 
-/// Reads a socket option of several values and says how many there are.
+/// Reads a socket option of several values; returns how many there are.
 fn option<T: Plain>(socket: BorrowedFd<'_>, name: i32, values: &mut [T]) -> io::Result<usize> {
     let mut len = size_of_val(values) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `values`, of which any are a valid `T`.

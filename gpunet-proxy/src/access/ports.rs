@@ -44,19 +44,19 @@ impl Ports {
         Self { ranges: vec![(0, u16::MAX)] }
     }
 
-    /// Those that take no privilege: 1024-65535.
+    /// The unprivileged ports: 1024-65535.
     #[must_use]
     pub fn unprivileged() -> Self {
         Self { ranges: vec![(1024, u16::MAX)] }
     }
 
-    /// Is `port` among them?
+    /// Returns whether `port` is in the set.
     #[must_use]
     pub fn allow(&self, port: u16) -> bool {
         port == 0 || self.ranges.iter().any(|&(first, last)| (first..=last).contains(&port))
     }
 
-    /// Those of both sets.
+    /// The union of both sets.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.ranges.extend(&other.ranges);

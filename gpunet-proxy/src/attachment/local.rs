@@ -28,7 +28,7 @@ pub(crate) fn attach(runtime: &Arc<Runtime>, wanted: &Wanted<'_>) -> Result<Atta
     let doorbells = one_for_each(runtime.shards.len()).map_err(AttachError::Doorbell)?;
     let prepared = Prepared::new(device, memory, Arc::new(own), doorbells.clone(), config.heartbeat)?;
     let id = runtime.next_id();
-    let attached = Arc::new(AttachmentState {
+    let attachment = Arc::new(AttachmentState {
         id,
         memory: prepared.memory().clone(),
         polled: device.is_some(),
@@ -43,6 +43,6 @@ pub(crate) fn attach(runtime: &Arc<Runtime>, wanted: &Wanted<'_>) -> Result<Atta
         since: Instant::now(),
         _quota: None,
     });
-    runtime.add(&attached);
-    Ok(prepared.attachment(Link::Local { proxy: runtime.clone(), attached }))
+    runtime.add(&attachment);
+    Ok(prepared.attachment(Link::Local { proxy: runtime.clone(), attachment }))
 }

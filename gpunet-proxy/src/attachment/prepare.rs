@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What an attachment is to be, before there is anybody who makes it.
+/// The parameters of an attachment.
 pub(crate) struct Wanted<'a> {
     pub(crate) device: Option<&'a Device>,
     pub(crate) plan: Plan,

@@ -7,8 +7,8 @@ use crate::model::attachment_state::own_command;
 use crate::model::config::Config;
 use crate::model::error::{AttachError, DaemonError};
 use crate::placement;
-use crate::session::{Connection, Session};
-use crate::wire::{CardIs, DaemonIs, DeviceIs, Sizes, ToProgram, Want, Wish};
+use crate::session::{Connection, ProgramSession};
+use crate::wire::{AttachRequest, CardRepr, DaemonRepr, DeviceRepr, Hello, Sizes, ToProgram};
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
 use gpunet_abi::layout::{DeviceLayout, Geometry, SHARDS};
@@ -47,12 +47,12 @@ pub struct DaemonInfo {
     pub linger: Duration,
 }
 
-/// A daemon as one program uses it.
+/// The connection of one program to a daemon.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) config: Config,
     pub(crate) info: DaemonInfo,
-    sessions: Mutex<Vec<Weak<Session>>>,
+    sessions: Mutex<Vec<Weak<ProgramSession>>>,
     stopped: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ impl Remote {
     /// Asks the daemon at `path` what it is.
     pub(crate) fn reach(path: &Path, config: Config) -> Result<Self, DaemonError> {
         config.check()?;
-        let (_, daemon) = Connection::ready(path, &Want::Probe)?;
+        let (_, daemon) = Connection::ready(path, &Hello::Probe)?;
         let info = DaemonInfo {
             path: path.to_owned(),
             pid: daemon.pid,
@@ -85,7 +85,7 @@ impl Remote {
             return Err(AttachError::Stopped);
         }
         let (config, device) = (&self.config, wanted.device);
-        // The device's own memory does not depend on how many data threads there are.
+        // The size of the device's own memory does not depend on the number of data threads.
         let geometry = config.geometry(wanted.device_rings);
         let len = DeviceLayout::new(&geometry).len;
         let (own, card) = placement::allocate(wanted.plan, config, device, len as usize)?;
@@ -96,10 +96,10 @@ impl Remote {
                     let why = "peer-mem works in the process that runs the proxy, and that is a daemon";
                     return Err(AttachError::Placement(why.to_owned()));
                 };
-                (Some(CardIs { address: card.address, offset: *offset, len }), Some(fd.as_fd()))
+                (Some(CardRepr { address: card.address, offset: *offset, len }), Some(fd.as_fd()))
             }
         };
-        let wish = Wish {
+        let request = AttachRequest {
             sockets: config.sockets,
             controls: config.controls,
             shared_rings: geometry.shared_rings,
@@ -108,12 +108,12 @@ impl Remote {
             command: own_command(),
             card: card_is,
         };
-        let connection = Connection::open(&self.info.path, &Want::Attach(wish), card_fd)?;
+        let connection = Connection::open(&self.info.path, &Hello::Attach(request), card_fd)?;
         let Welcome { socket, memory, doorbells, daemon } = self.welcome(connection, &geometry)?;
         let heartbeat = Duration::from_millis(daemon.heartbeat_ms);
         let prepared = Prepared::new(device, memory, Arc::new(own), doorbells, heartbeat)?;
         let linger = Duration::from_millis(daemon.linger_ms);
-        let session = Session::start(socket, prepared.memory().clone(), linger, prepared.agent())
+        let session = ProgramSession::start(socket, prepared.memory().clone(), linger, prepared.agent())
             .map_err(AttachError::Thread)?;
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|session| session.strong_count() > 0);
@@ -152,13 +152,13 @@ struct Welcome {
     socket: OwnedFd,
     memory: Arc<SharedMemory>,
     doorbells: Arc<[OwnedFd]>,
-    daemon: DaemonIs,
+    daemon: DaemonRepr,
 }
 
-fn device_is(device: Option<&Device>) -> DeviceIs {
+fn device_is(device: Option<&Device>) -> DeviceRepr {
     match device {
-        None => DeviceIs::Cpu,
-        Some(device) => DeviceIs::Cuda {
+        None => DeviceRepr::Cpu,
+        Some(device) => DeviceRepr::Cuda {
             name: device.name().to_owned(),
             uuid: device.uuid(),
             shareable: can_share(device),

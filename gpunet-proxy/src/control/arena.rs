@@ -4,17 +4,17 @@
 //! arena has two parts, one that each side polls (see `gpunet_abi::arena`); a stream takes one ring in
 //! each. The first arena of a pair is small, and each further one is twice as large.
 //!
-//! Making one takes several steps, of which each may take a process's time: parts in GPU memory are
-//! provided by their owner's agent, parts in pinned memory are made here, then both agents map both
-//! parts. An arena whose other attachment is gone is never used again: the agent of the one that is left
-//! unmaps it when the last stream in it is closed. This file has the tables, `life` what happens to them.
+//! Making an arena takes several steps, and each may wait for a process: agents provide the parts in GPU memory,
+//! the control plane allocates those in pinned memory, then both agents map both parts. An arena of which one
+//! attachment is gone is never used again: the other attachment's agent unmaps it when the last stream in it is
+//! closed. This file has the tables, `life` the steps.
 
 mod life;
 
 use crate::model::message::Ring;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::options::MAX_RING_LOG2;
-use gpunet_abi::place::{FIRST_ARENA, REGIONS};
+use gpunet_abi::region::{FIRST_ARENA, REGIONS};
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;
@@ -26,13 +26,13 @@ use std::time::Duration;
 /// Ring memory in each part of a pair's first arena: eight streams with rings of the default size.
 const FIRST_RINGS: u64 = 2 << 20;
 /// Ring memory in each part of an arena at most: sixteen of the largest rings.
-const MOST_RINGS: u64 = 16 << MAX_RING_LOG2;
-/// How long agents may take. One that takes longer has stopped.
+const MAX_RINGS: u64 = 16 << MAX_RING_LOG2;
+/// How long agents may take. One that takes longer is considered stopped.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// GPU memory is mapped in pages of this size.
 const GPU_PAGE: u64 = 2 << 20;
 
-/// Numbers of regions in a device's table.
+/// The region numbers of a device's table.
 #[derive(Debug)]
 pub(super) struct Regions {
     used: [bool; REGIONS],
@@ -60,15 +60,15 @@ impl Regions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArenaRings {
     pub(super) arena: u32,
-    /// In the other side's part.
+    /// The ring in the peer's part.
     pub(super) send: Ring,
-    /// In this side's part.
+    /// The ring in the own part.
     pub(super) recv: Ring,
 }
 
-/// How far an arena has come.
+/// The state of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ArenaState {
     /// Its parts are being made.
     Parts,
     /// Agents map it.
@@ -78,7 +78,7 @@ enum State {
     Dead,
 }
 
-/// What of a part is there.
+/// The state of a part.
 #[derive(Clone, Debug)]
 enum PartState {
     Wanted,
@@ -95,16 +95,16 @@ enum PartState {
 /// One of the two attachments of an arena, and the part that it polls.
 #[derive(Debug)]
 struct Side {
-    device: AttachmentId,
-    /// Its numbers for its own part and for the other.
+    attachment: AttachmentId,
+    /// Its region numbers of its own part and of the peer's.
     regions: [u8; 2],
     part: PartState,
     rings: Slab,
-    /// Rings in GPU memory, by offset and log2, whose words its agent is setting back.
+    /// Rings in GPU memory, by offset and log2, whose words its agent is clearing.
     clearing: Vec<(u64, u8)>,
     /// Bytes of the arena that its owner's account counts.
     counted: u64,
-    /// Its agent was asked for something, and so has something to forget.
+    /// Its agent was asked for something, and so has something to unmap.
     asked: bool,
     /// Its agent has mapped both parts.
     mapped: bool,
@@ -114,16 +114,17 @@ struct Side {
 
 struct Arena {
     sides: [Side; 2],
-    state: State,
+    state: ArenaState,
     /// In GPU memory, or in pinned memory.
     on_gpus: bool,
     layout: PartLayout,
     /// Ends of streams that are not closed yet.
     ends: usize,
-    /// Whose connect it was made for, until an accept takes the first stream. As long as that attachment's owner is
-    /// charged for both parts in pinned memory.
+    /// The attachment whose connect it was made for, until an accept takes the first stream. Until then that
+    /// attachment's owner is charged for both parts in pinned memory.
     connector: Option<AttachmentId>,
-    /// The listener asks for rings as large as those that it was made for, and so its owner takes over a part.
+    /// The listener asks for rings as large as those that it was made for, so its owner takes over the charge for a
+    /// part.
     is_shared_fairly: bool,
 }
 
@@ -133,7 +134,7 @@ pub(super) struct Arenas {
     arenas: BTreeMap<u32, Arena>,
     made: u32,
     /// Pairs of GPUs that cannot reach each other's memory.
-    apart: Vec<Pair>,
+    unreachable: Vec<Pair>,
 }
 
 /// Two attachments, the lower number first.
@@ -143,7 +144,7 @@ pub(super) fn pair_of(a: AttachmentId, b: AttachmentId) -> Pair {
     if a < b { (a, b) } else { (b, a) }
 }
 
-/// What became of a wish for rings in an arena.
+/// The result of taking rings in an arena.
 pub(super) enum Taken {
     /// The rings of the first attachment's end, and of the second's.
     Rings(ArenaRings, ArenaRings),
@@ -156,19 +157,19 @@ pub(super) enum Taken {
 /// Whether there is room for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    Here,
+    Available,
     /// An arena is being made.
-    Coming,
+    Pending,
     None,
 }
 
 impl Arena {
-    fn side_of(&self, device: AttachmentId) -> usize {
-        usize::from(self.sides[1].device == device)
+    fn side_of(&self, attachment: AttachmentId) -> usize {
+        usize::from(self.sides[1].attachment == attachment)
     }
 
     fn is_of(&self, pair: Pair) -> bool {
-        (self.sides[0].device, self.sides[1].device) == pair
+        (self.sides[0].attachment, self.sides[1].attachment) == pair
     }
 }
 
@@ -179,9 +180,9 @@ impl Arenas {
         let mut pending = false;
         for (&id, arena) in self.arenas.iter_mut().filter(|(_, arena)| arena.is_of(pair_of(a, b))) {
             match arena.state {
-                State::Parts | State::Mapping => pending = true,
-                State::Dead => {}
-                State::Ready => {
+                ArenaState::Parts | ArenaState::Mapping => pending = true,
+                ArenaState::Dead => {}
+                ArenaState::Ready => {
                     let (at_a, at_b) = (arena.side_of(a), arena.side_of(b));
                     let Some(first) = arena.sides[at_a].rings.take(to_a) else { continue };
                     let Some(second) = arena.sides[at_b].rings.take(to_b) else {
@@ -201,27 +202,27 @@ impl Arenas {
         if pending { Taken::Pending } else { Taken::None }
     }
 
-    /// Says whether [`Arenas::take`] would find rings.
-    pub(super) fn look(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Room {
+    /// Returns whether [`Arenas::take`] would find rings.
+    pub(super) fn room_for(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Room {
         match self.take(a, b, to_a, to_b) {
-            Taken::Pending => Room::Coming,
+            Taken::Pending => Room::Pending,
             Taken::None => Room::None,
             Taken::Rings(at_a, at_b) => {
                 if let Some(arena) = self.arenas.get_mut(&at_a.arena) {
                     arena.ends -= 2;
-                    for (device, rings) in [(a, at_a), (b, at_b)] {
-                        let side = arena.side_of(device);
+                    for (attachment, rings) in [(a, at_a), (b, at_b)] {
+                        let side = arena.side_of(attachment);
                         arena.sides[side].rings.give(rings.recv.offset, rings.recv.log2);
                     }
                 }
-                Room::Here
+                Room::Available
             }
         }
     }
 
-    /// The numbers that `device` has for its own part of an arena and for the other's.
-    pub(super) fn regions(&self, arena: u32, device: AttachmentId) -> Option<[u8; 2]> {
-        self.arenas.get(&arena).map(|arena| arena.sides[arena.side_of(device)].regions)
+    /// The region numbers that `attachment` has for its own part of an arena and for the peer's.
+    pub(super) fn regions(&self, arena: u32, attachment: AttachmentId) -> Option<[u8; 2]> {
+        self.arenas.get(&arena).map(|arena| arena.sides[arena.side_of(attachment)].regions)
     }
 
     /// How the parts of an arena are laid out.
@@ -229,15 +230,15 @@ impl Arenas {
         self.arenas.get(&arena).map(|arena| arena.layout)
     }
 
-    /// Says whether an arena lies in GPU memory.
+    /// Returns whether an arena lies in GPU memory.
     pub(super) fn is_on_gpus(&self, arena: u32) -> bool {
         self.arenas.get(&arena).is_some_and(|arena| arena.on_gpus)
     }
 
-    /// Wakes the CPU blocks of `device` that wait on its end of a stream.
-    pub(super) fn wake(&self, device: AttachmentId, rings: &ArenaRings) {
+    /// Wakes the CPU blocks of `attachment` that wait on its end of a stream.
+    pub(super) fn wake(&self, attachment: AttachmentId, rings: &ArenaRings) {
         let Some(arena) = self.arenas.get(&rings.arena) else { return };
-        if let PartState::Pinned(memory) = &arena.sides[arena.side_of(device)].part {
+        if let PartState::Pinned(memory) = &arena.sides[arena.side_of(attachment)].part {
             memory.wake(rings.recv.offset);
         }
     }
@@ -245,7 +246,7 @@ impl Arenas {
 
 impl Side {
     fn give_cleared(&mut self, ring: u64) {
-        // What an agent says is believed of rings only that it was asked to clear.
+        // Only rings that the agent was asked to clear count.
         if let Some(at) = self.clearing.iter().position(|&(offset, _)| offset == ring) {
             let (offset, log2) = self.clearing.swap_remove(at);
             self.rings.give(offset, log2);

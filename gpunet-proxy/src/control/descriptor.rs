@@ -1,7 +1,7 @@
-//! Where the rings and words of a stream lie, as its device is told.
+//! Descriptors: where the rings and words of a stream lie, as its device is told.
 
 use super::arena::ArenaRings;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use crate::model::message::Rings;
 use gpunet_abi::Link;
 use gpunet_abi::SockAddr;
@@ -10,26 +10,26 @@ use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::OwnWords;
 use gpunet_abi::layout::{DeviceLayout, SocketLine};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::{DEVICE, Place, SHARED};
+use gpunet_abi::region::{DEVICE, RegionOffset, SHARED};
 use gpunet_core::transport::Opened;
 use std::mem::offset_of;
 use std::net::SocketAddr;
 
-impl Device {
+impl AttachmentEntry {
     /// Where the rings and words of a driven stream lie.
     pub(super) fn driven_descriptor(&self, slot: u32, rings: Rings, opened: &Opened) -> Descriptor {
-        let layout = self.attached.memory.layout();
+        let layout = self.state.memory.layout();
         let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
         let index = u64::from(slot) * 8;
         Descriptor {
             transport: opened.kind as u32,
             link: Link::DRIVEN,
-            send_ring: Place::new(rings.region, rings.send.offset),
-            recv_ring: Place::new(rings.region, rings.recv.offset),
-            published: Place::new(SHARED, layout.published + index),
-            released: Place::new(SHARED, line + offset_of!(SocketLine, released) as u64),
-            landed: Place::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
-            consumed: Place::new(SHARED, layout.consumed + index),
+            send_ring: RegionOffset::new(rings.region, rings.send.offset),
+            recv_ring: RegionOffset::new(rings.region, rings.recv.offset),
+            published: RegionOffset::new(SHARED, layout.published + index),
+            released: RegionOffset::new(SHARED, line + offset_of!(SocketLine, released) as u64),
+            landed: RegionOffset::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
+            consumed: RegionOffset::new(SHARED, layout.consumed + index),
             send_log2: u32::from(rings.send.log2),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(opened.local),
@@ -37,23 +37,24 @@ impl Device {
         }
     }
 
-    /// Where the rings and words of one end of a stream in an arena lie: what it polls in its own part,
-    /// what it writes in the other. `near` and `far` are this device's numbers for the two.
+    /// Where the rings and words of one end of a stream in an arena lie: what it polls is in its own part, what it
+    /// writes in the peer's. `own` and `peer` are this device's region numbers of the two parts; with `peer_polls`,
+    /// the peer needs no wake-up.
     pub(super) fn arena_descriptor(
         &self,
-        [near, far]: [u8; 2],
+        [own, peer]: [u8; 2],
         layout: &PartLayout,
-        silent: bool,
+        peer_polls: bool,
         rings: &ArenaRings,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
-        let mine = |field: usize| Place::new(far, layout.line(rings.send.offset) + field as u64);
-        let theirs = |field: usize| Place::new(near, layout.line(rings.recv.offset) + field as u64);
+        let mine = |field: usize| RegionOffset::new(peer, layout.line(rings.send.offset) + field as u64);
+        let theirs = |field: usize| RegionOffset::new(own, layout.line(rings.recv.offset) + field as u64);
         Descriptor {
             transport: TransportKind::Peer as u32,
-            link: if silent { Link::SILENT } else { Link::REMOTE },
-            send_ring: Place::new(far, rings.send.offset),
-            recv_ring: Place::new(near, rings.recv.offset),
+            link: if peer_polls { Link::POLLED } else { Link::REMOTE },
+            send_ring: RegionOffset::new(peer, rings.send.offset),
+            recv_ring: RegionOffset::new(own, rings.recv.offset),
             published: mine(offset_of!(SocketLine, landed)),
             consumed: mine(offset_of!(SocketLine, released)),
             landed: theirs(offset_of!(SocketLine, landed)),
@@ -74,15 +75,15 @@ impl Device {
         rings: Rings,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
-        let words = DeviceLayout::new(self.attached.memory.geometry()).words;
+        let words = DeviceLayout::new(self.state.memory.geometry()).words;
         let own = |of: u32, offset: usize| {
-            Place::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
+            RegionOffset::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
         };
         Descriptor {
             transport: TransportKind::Peer as u32,
-            link: Link::near(partner),
-            send_ring: Place::new(rings.region, rings.send.offset),
-            recv_ring: Place::new(rings.region, rings.recv.offset),
+            link: Link::same_device(partner),
+            send_ring: RegionOffset::new(rings.region, rings.send.offset),
+            recv_ring: RegionOffset::new(rings.region, rings.recv.offset),
             published: own(slot, offset_of!(OwnWords, published)),
             consumed: own(slot, offset_of!(OwnWords, consumed)),
             landed: own(partner, offset_of!(OwnWords, published)),

@@ -1,17 +1,19 @@
 //! Direct streams between two attachments: a connect that has met an accept needs rings in an arena.
 //!
-//! While the two have no arena with room, one is made, and the connect waits for it. The accept does not:
-//! it serves others meanwhile, since the process that connects may take its time to map memory, or have
-//! stopped. Once there is an arena the connect is the first in the listener's backlog again.
+//! While the two have no arena with room, one is made, and the connect waits for it. The accept serves other
+//! connections meanwhile, since the connecting process may take its time to map memory, or have stopped. Once there
+//! is an arena, the connect is the first in the listener's backlog again.
 
 use super::Control;
 use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
 use super::pair::{Meeting, ring_sizes};
+use super::pending::Wait;
 use super::request::allowed;
-use super::tables::{Role, StreamMemory, Wait, Waiter};
+use super::slots::Role;
+use super::tables::{StreamMemory, Waiter};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,49 +29,52 @@ pub(super) struct Joins {
 struct Join {
     /// Attachment and slot.
     listener: (AttachmentId, u32),
-    /// Where the listener stands.
+    /// The listener's address.
     at: SocketAddr,
-    /// The number of the connect's request.
-    control: u32,
-    /// What the listener asks for.
+    /// The listener's options.
     options: Options,
-    wish: Box<Connect>,
+    connect: Box<Connect>,
 }
 
 impl Join {
     fn pair(&self) -> Pair {
-        pair_of(self.wish.ticket.device, self.listener.0)
+        pair_of(self.connect.ticket.attachment, self.listener.0)
     }
 }
 
 impl Control {
-    /// Makes sure that a connect to another attachment's listener finds an arena with room, before it joins
-    /// the backlog: so an accept that does not wait finds it, too. Says whether it waits for that.
-    pub(super) fn prepare(&mut self, id: RequestId, launch: u32, wish: &Connect) -> bool {
-        let connector = wish.ticket.device;
-        let Some(listener) = self.listener_at(wish.to).filter(|at| at.0 != connector) else { return false };
-        let entry = self.devices.get(&listener.0).and_then(|device| device.slots.get(listener.1 as usize));
+    /// Makes sure that there is an arena with room before a connect to another attachment's listener joins the
+    /// backlog, so that even an accept that does not wait finds it. Returns whether the connect waits for an arena.
+    pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
+        let connector = connect.ticket.attachment;
+        let Some(listener) = self.listener_at(connect.to).filter(|at| at.0 != connector) else {
+            return false;
+        };
+        let entry = self
+            .attachments
+            .get(&listener.0)
+            .and_then(|attachment| attachment.slots.get(listener.1 as usize));
         let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
         let (options, at) = (entry.bound.options, entry.addr);
-        let (up, down) = ring_sizes(&wish.options, &options);
-        let making = match self.arenas.look(connector, listener.0, down, up) {
-            Room::Here => false,
-            Room::Coming => true,
-            // If there will be none, the accept will find out, and the connect go another way.
+        let (up, down) = ring_sizes(&connect.options, &options);
+        let making = match self.arenas.room_for(connector, listener.0, down, up) {
+            Room::Available => false,
+            Room::Pending => true,
+            // If none can be made, the accept finds out, and the connect tries another transport.
             Room::None => self.make_arena((connector, listener.0), (down, up), &options),
         };
-        if let (Some(device), true) = (self.device(connector), making) {
-            let wish = Box::new(wish.clone());
-            device.wait(id, launch, Wait::Queued { slot: wish.ticket.slot, wish: wish.clone() });
-            self.wait_for_arena(Join { listener, at, control: id.control, options, wish });
+        if let (Some(attachment), true) = (self.attachment(connector), making) {
+            let connect = Box::new(connect.clone());
+            attachment.wait(id, launch, Wait::Queued { slot: connect.ticket.slot, connect: connect.clone() });
+            self.wait_for_arena(Join { listener, at, options, connect });
         }
         making
     }
 
-    /// Joins a connect and an accept of two attachments, if there is room in an arena of theirs; else the
-    /// connect waits for one, and the accept for the next connection.
+    /// Joins a connect and an accept of two attachments if there is room in an arena of theirs. Otherwise the
+    /// connect waits for an arena, and the accept for the next connection.
     pub(super) fn join(&mut self, listener: (AttachmentId, u32), waiter: Waiter, meeting: Meeting) {
-        let (client, server) = (meeting.client.device, meeting.server.device);
+        let (client, server) = (meeting.client.attachment, meeting.server.attachment);
         let ((up, down), options) = (meeting.sizes(), meeting.server.options);
         let making = match self.arenas.take(client, server, down, up) {
             Taken::Rings(clients, servers) => {
@@ -79,32 +84,33 @@ impl Control {
             Taken::Pending => true,
             Taken::None => self.make_arena((client, server), (down, up), &options),
         };
-        if let Some(device) = self.device(listener.0) {
-            device.wait_first(listener.1, waiter);
+        if let Some(attachment) = self.attachment(listener.0) {
+            attachment.wait_first(listener.1, waiter);
         }
-        let Meeting { client, wish, at, .. } = meeting;
-        let join = Join { listener, at, control: client.request.control, options, wish };
+        let Meeting { connect, at, .. } = meeting;
+        let join = Join { listener, at, options, connect };
         if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
     }
 
     fn open_joined(&mut self, meeting: &Meeting, clients: ArenaRings, servers: ArenaRings) {
         let ends = [(&meeting.client, &meeting.server, clients), (&meeting.server, &meeting.client, servers)];
-        // Both ends stand in the table before either hears of it.
+        // Both ends are in the tables before either is answered.
         for (end, other, rings) in &ends {
-            if let Some(device) = self.devices.get_mut(&end.device) {
-                device.requests.remove(&end.request.control);
-                device.open_end(end, other, StreamMemory::Arena(*rings));
+            if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
+                attachment.requests.remove(&end.request);
+                attachment.open_end(end, other, StreamMemory::Arena(*rings));
             }
         }
         for (end, other, rings) in ends {
-            let silent = self.devices.get(&other.device).is_some_and(|device| device.attached.polled);
-            let numbers = self.arenas.regions(rings.arena, end.device);
+            let peer_polls =
+                self.attachments.get(&other.attachment).is_some_and(|attachment| attachment.state.polled);
+            let numbers = self.arenas.regions(rings.arena, end.attachment);
             let layout = self.arenas.layout(rings.arena);
             let (Some(numbers), Some(layout)) = (numbers, layout) else { continue };
-            if let Some(device) = self.devices.get_mut(&end.device) {
+            if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
                 let addrs = (end.addr, other.addr);
-                let descriptor = device.arena_descriptor(numbers, &layout, silent, &rings, addrs);
-                device.reply_end(end, descriptor);
+                let descriptor = attachment.arena_descriptor(numbers, &layout, peer_polls, &rings, addrs);
+                attachment.reply_end(end, descriptor);
             }
         }
     }
@@ -113,8 +119,8 @@ impl Control {
     fn wait_for_arena(&mut self, join: Join) {
         let id = self.joins.begun;
         self.joins.begun += 1;
-        let Some(device) = self.device(join.wish.ticket.device) else { return };
-        if let Some(waiting) = device.requests.get_mut(&join.control) {
+        let Some(attachment) = self.attachment(join.connect.ticket.attachment) else { return };
+        if let Some(waiting) = attachment.requests.get_mut(&join.connect.ticket.request) {
             waiting.what = Wait::Joining { join: id };
             self.joins.waiting.insert(id, join);
         }
@@ -127,15 +133,17 @@ impl Control {
     /// Puts connects back at the head of the backlogs that they came from; returns the listeners.
     fn queue_again(&mut self, ids: Vec<u64>) -> Vec<(AttachmentId, u32)> {
         let mut listeners = Vec::new();
-        // The last first, so that the first is the first again.
+        // In reverse, so that the first is the first again.
         for id in ids.into_iter().rev() {
-            let Some(Join { listener, at, control, wish, .. }) = self.joins.waiting.remove(&id) else {
+            let Some(Join { listener, at, connect, .. }) = self.joins.waiting.remove(&id) else {
                 continue;
             };
-            let ticket = wish.ticket;
-            let device = self.devices.get_mut(&ticket.device);
-            if let Some(waiting) = device.and_then(|device| device.requests.get_mut(&control)) {
-                waiting.what = Wait::Queued { slot: ticket.slot, wish };
+            let ticket = connect.ticket;
+            let attachment = self.attachments.get_mut(&ticket.attachment);
+            if let Some(waiting) =
+                attachment.and_then(|attachment| attachment.requests.get_mut(&ticket.request))
+            {
+                waiting.what = Wait::Queued { slot: ticket.slot, connect };
                 self.peer.put_back(at, ticket);
                 if !listeners.contains(&listener) {
                     listeners.push(listener);
@@ -145,25 +153,27 @@ impl Control {
         listeners
     }
 
-    /// A pair has a new arena.
+    /// Continues the connects that wait for an arena of a pair: it is ready.
     pub(super) fn resume_joins(&mut self, pair: Pair) {
         let ids = self.joins_of(|join| join.pair() == pair);
-        for (device, slot) in self.queue_again(ids) {
-            self.serve(device, slot);
+        for (attachment, slot) in self.queue_again(ids) {
+            self.serve(attachment, slot);
         }
     }
 
-    /// A pair gets no such arena: another one is tried (`again`), or the connects go another way.
+    /// Handles the failure to make a pair's arena: another one is tried (`again`), or the connects try another
+    /// transport.
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
         let ids = self.joins_of(|join| join.pair() == pair);
         let first = ids.first().and_then(|id| self.joins.waiting.get(id));
-        let wanted =
-            first.map(|join| ((join.wish.ticket.device, join.listener.0), join.wish.options, join.options));
+        let wanted = first.map(|join| {
+            ((join.connect.ticket.attachment, join.listener.0), join.connect.options, join.options)
+        });
         if let (Some((pair, client, server)), true) = (wanted, again)
             && let (up, down) = ring_sizes(&client, &server)
             && self.make_arena(pair, (down, up), &server)
         {
-            // They go on waiting.
+            // They wait for the new one.
             return;
         }
         for id in ids {
@@ -173,37 +183,31 @@ impl Control {
         }
     }
 
-    /// There will be no direct stream: the connect tries another way.
+    /// Gives up a direct stream: the connect tries another transport.
     fn give_up_join(&mut self, join: Join) {
-        let Join { control, wish, .. } = join;
-        let Some(device) = self.device(wish.ticket.device) else { return };
-        let Some(waiting) = device.requests.remove(&control) else { return };
-        if allowed(wish.options.transport, TransportKind::Tcp) {
-            tracing::info!(to = %wish.to, "no memory to share with that peer: not peer but the next transport");
-            let (kind, next) = self.routes.plan(&wish);
-            self.start_connect(
-                wish.ticket.device,
-                RequestId { control, seq: waiting.seq },
-                waiting.launch,
-                *wish,
-                kind,
-                next,
-            );
+        let connect = join.connect;
+        let ticket = connect.ticket;
+        let Some(attachment) = self.attachment(ticket.attachment) else { return };
+        let Some(waiting) = attachment.requests.remove(&ticket.request) else { return };
+        if allowed(connect.options.transport, TransportKind::Tcp) {
+            tracing::info!(to = %connect.to, "no memory to share with that peer: not peer but the next transport");
+            let (kind, next) = self.routes.plan(&connect);
+            self.start_connect(ticket.attachment, ticket.request, waiting.launch, *connect, kind, next);
         } else {
-            device.recycle(wish.ticket.slot);
-            device.reply_result(RequestId { control, seq: waiting.seq }, Err(Error::NoBuffers));
+            attachment.recycle(ticket.slot);
+            attachment.reply_result(ticket.request, Err(Error::NoBuffers));
         }
     }
 
-    /// A connect that waits for an arena is given up.
-    pub(super) fn leave_join(&mut self, device_id: AttachmentId, id: u64) {
+    /// Forgets a connect that waited for an arena and is given up.
+    pub(super) fn leave_join(&mut self, attachment_id: AttachmentId, id: u64) {
         let Some(join) = self.joins.waiting.remove(&id) else { return };
-        if let Some(device) = self.device(device_id) {
-            device.recycle(join.wish.ticket.slot);
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.recycle(join.connect.ticket.slot);
         }
     }
 
-    /// A listener closes: its joins go back to its backlog, which closes with it.
+    /// Puts the joins of a listener that closes back into its backlog, which closes with it.
     pub(super) fn leave_joins_at(&mut self, listener: (AttachmentId, u32)) {
         let ids = self.joins_of(|join| join.listener == listener);
         self.queue_again(ids);

@@ -1,12 +1,14 @@
 //! Direct streams: puts a waiting accept and a waiting connect together.
 //!
-//! The sender's ring is the receiver's, and the words of each end are those the other polls. After
-//! the two replies the proxy has no part in the stream until one end closes. Here both ends are sockets
-//! of one device; `join` has those of two.
+//! The sender's ring is the receiver's, and each end writes the words that the other polls. After the two replies
+//! the proxy has no part in the stream until one end closes. Here both ends are sockets of one device; `join` has
+//! those of two.
 
 use super::Control;
+use super::pending::{PendingRequest, Wait};
 use super::shortage::Shortage;
-use super::tables::{Device, Partner, Role, Stream, StreamMemory, Wait, Waiter, Waiting};
+use super::slots::Role;
+use super::tables::{AttachmentEntry, Partner, StreamEntry, StreamMemory, Waiter};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::TransportKind;
@@ -18,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// One end of a pair.
 pub(super) struct End {
-    pub(super) device: AttachmentId,
+    pub(super) attachment: AttachmentId,
     pub(super) slot: u32,
     pub(super) generation: u32,
     pub(super) request: RequestId,
@@ -28,7 +30,7 @@ pub(super) struct End {
 
 impl End {
     pub(super) const fn partner(&self) -> Partner {
-        Partner { device: self.device, slot: self.slot, generation: self.generation }
+        Partner { attachment: self.attachment, slot: self.slot, generation: self.generation }
     }
 }
 
@@ -36,9 +38,9 @@ impl End {
 pub(super) struct Meeting {
     pub(super) client: End,
     pub(super) server: End,
-    /// What the connect asked for.
-    pub(super) wish: Box<Connect>,
-    /// Where the listener stands.
+    /// The connect.
+    pub(super) connect: Box<Connect>,
+    /// The listener's address.
     pub(super) at: SocketAddr,
 }
 
@@ -62,45 +64,45 @@ impl Control {
     /// What there is too little of for them: both wait where they were.
     pub(super) fn pair(
         &mut self,
-        device_id: AttachmentId,
+        attachment_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
     ) -> Result<(), Shortage> {
-        let Some(meeting) = self.meet(device_id, listener_slot, waiter, ticket) else {
-            // The connect was given up in this very moment: the accept waits on.
-            if let Some(device) = self.device(device_id) {
-                device.wait_first(listener_slot, *waiter);
+        let Some(meeting) = self.meet(attachment_id, listener_slot, waiter, ticket) else {
+            // The connect was just given up: the accept waits on.
+            if let Some(attachment) = self.attachment(attachment_id) {
+                attachment.wait_first(listener_slot, *waiter);
             }
             return Ok(());
         };
-        if ticket.device != device_id {
-            self.join((device_id, listener_slot), *waiter, meeting);
+        if ticket.attachment != attachment_id {
+            self.join((attachment_id, listener_slot), *waiter, meeting);
             return Ok(());
         }
-        let Some(device) = self.device(device_id) else { return Ok(()) };
+        let Some(attachment) = self.attachment(attachment_id) else { return Ok(()) };
         let Meeting { client, server, at, .. } = &meeting;
         let (up, down) = meeting.sizes();
-        match device.take_rings(device.direct_region(), up, down) {
+        match attachment.take_rings(attachment.direct_region(), up, down) {
             Some(clients) => {
                 let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
-                device.open_end(client, server, StreamMemory::Own(clients));
-                device.open_end(server, client, StreamMemory::Own(servers));
+                attachment.open_end(client, server, StreamMemory::Own(clients));
+                attachment.open_end(server, client, StreamMemory::Own(servers));
                 for (end, other, rings) in [(client, server, clients), (server, client, servers)] {
                     let descriptor =
-                        device.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
-                    device.reply_end(end, descriptor);
+                        attachment.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
+                    attachment.reply_end(end, descriptor);
                 }
             }
-            // Not for want of room at the moment: whoever waits behind it would wait for ever.
-            None if !device.could_hold(device.direct_region(), up, down) => {
-                device.wait_first(listener_slot, *waiter);
-                self.cancel(ticket.device, client.request.control, Error::NoBuffers);
+            // They would not fit into empty ring memory either: whoever waits behind would wait for ever.
+            None if !attachment.could_hold(attachment.direct_region(), up, down) => {
+                attachment.wait_first(listener_slot, *waiter);
+                self.cancel(ticket.attachment, client.request, Error::NoBuffers);
             }
             None => {
-                let (at, shortage) = (*at, device.no_rings(device.direct_region()));
-                device.warn(shortage, format_args!("accepts at {at} wait"), None);
-                device.wait_first(listener_slot, *waiter);
+                let (at, shortage) = (*at, attachment.no_rings(attachment.direct_region()));
+                attachment.warn(shortage, format_args!("accepts at {at} wait"), None);
+                attachment.wait_first(listener_slot, *waiter);
                 self.peer.put_back(at, ticket);
                 return Err(shortage);
             }
@@ -108,76 +110,77 @@ impl Control {
         Ok(())
     }
 
-    /// Finds out who the two ends are; `None` when the connect does not wait any more.
+    /// Collects the two ends; `None` if the connect does not wait any more.
     pub(super) fn meet(
         &mut self,
-        device_id: AttachmentId,
+        attachment_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
     ) -> Option<Meeting> {
-        let device = self.device(device_id)?;
-        let entry = device.slots.get(listener_slot as usize)?;
+        let attachment = self.attachment(attachment_id)?;
+        let entry = attachment.slots.get(listener_slot as usize)?;
         let Role::Listener(listener) = &entry.role else { return None };
         let (accept_options, at) = (listener.bound.options, listener.addr);
-        let generation = device.slots.get(waiter.target as usize)?.generation;
-        let connector = self.device(ticket.device)?;
-        let control = ticket.control;
-        let (seq, wish) = match connector.requests.get(&control)? {
-            Waiting { seq, what: Wait::Queued { wish, .. }, .. } if wish.ticket == ticket => {
-                (*seq, wish.clone())
+        let generation = attachment.slots.get(waiter.target as usize)?.generation;
+        let connector = self.attachment(ticket.attachment)?;
+        let connect = match connector.requests.get(&ticket.request)? {
+            PendingRequest { what: Wait::Queued { connect, .. }, .. } if connect.ticket == ticket => {
+                connect.clone()
             }
             _ => return None,
         };
-        // A wildcard listener is reached at the address that was asked for.
-        let asked = if at.ip().is_unspecified() { wish.to.ip() } else { at.ip() };
+        // A wildcard listener has the address that was asked for.
+        let asked = if at.ip().is_unspecified() { connect.to.ip() } else { at.ip() };
         let server_addr = SocketAddr::new(host_ip(asked), at.port());
-        let from = wish.from.as_ref().map(|bound| bound.addr);
+        let from = connect.from.as_ref().map(|bound| bound.addr);
         let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), connector.peer_port()));
         let client = End {
-            device: ticket.device,
+            attachment: ticket.attachment,
             slot: ticket.slot,
             generation: ticket.generation,
-            request: RequestId { control, seq },
-            options: wish.options,
+            request: ticket.request,
+            options: connect.options,
             addr: client_addr,
         };
         let server = End {
-            device: device_id,
+            attachment: attachment_id,
             slot: waiter.target,
             generation,
             request: waiter.request,
             options: accept_options,
             addr: server_addr,
         };
-        Some(Meeting { client, server, wish, at })
+        Some(Meeting { client, server, connect, at })
     }
 
-    /// Returns whether the rings of a direct stream can be had, if the connect would meet a listener of its own
+    /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of its own
     /// attachment.
-    pub(super) fn could_meet(&self, wish: &Connect) -> bool {
-        let at = self.listener_at(wish.to).filter(|at| at.0 == wish.ticket.device);
-        let Some((device, slot)) = at.and_then(|(id, slot)| Some((self.devices.get(&id)?, slot))) else {
+    pub(super) fn could_meet(&self, connect: &Connect) -> bool {
+        let at = self.listener_at(connect.to).filter(|at| at.0 == connect.ticket.attachment);
+        let Some((attachment, slot)) = at.and_then(|(id, slot)| Some((self.attachments.get(&id)?, slot)))
+        else {
             return true;
         };
-        let Some(Role::Listener(listener)) = device.slots.get(slot as usize).map(|entry| &entry.role) else {
+        let Some(Role::Listener(listener)) = attachment.slots.get(slot as usize).map(|entry| &entry.role)
+        else {
             return true;
         };
-        let (up, down) = ring_sizes(&wish.options, &listener.bound.options);
-        device.could_hold(device.direct_region(), up, down)
+        let (up, down) = ring_sizes(&connect.options, &listener.bound.options);
+        attachment.could_hold(attachment.direct_region(), up, down)
     }
 
-    /// The listener that a peer connect to `to` means.
+    /// The listener that a peer connect to `to` would meet.
     pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(AttachmentId, u32)> {
         self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
     }
 }
 
-impl Device {
+impl AttachmentEntry {
     /// Enters one end in the table of slots.
     pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
         let entry = &mut self.slots[end.slot as usize];
-        entry.role = Role::Stream(Stream {
+        entry.role = Role::Stream(StreamEntry {
             memory,
             linger_ms: end.options.linger_ms,
             closed: false,
@@ -186,12 +189,12 @@ impl Device {
             addrs: Some((end.addr, other.addr)),
             transport: TransportKind::Peer,
         });
-        self.attached.memory.open_line(end.slot, self.slots[end.slot as usize].generation);
+        self.state.memory.open_line(end.slot, self.slots[end.slot as usize].generation);
         self.enter_span(end.slot, TransportKind::Peer, (end.addr, other.addr));
-        self.attached.totals.open();
+        self.state.totals.open();
     }
 
-    /// Answers one end's request. Both ends stand in the table by now.
+    /// Answers one end's request. Both ends are in the tables by now.
     pub(super) fn reply_end(&mut self, end: &End, descriptor: Descriptor) {
         let mut reply = Reply::new(0, 0);
         reply.descriptor = descriptor;

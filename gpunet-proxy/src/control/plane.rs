@@ -10,7 +10,7 @@ use crate::model::config::{Config, Rdma};
 use crate::model::message::Message;
 use crate::region::shared_memory;
 use gpunet_abi::control::{Reply, Request};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tokio::runtime::Builder;
@@ -54,7 +54,7 @@ impl Plane {
                 }
                 other => other.failed("it has no memory of its own"),
             };
-            answers.send(Message::Agent { device: id, answer }).expect("somebody listens");
+            answers.send(Message::Agent { attachment: id, answer }).expect("somebody listens");
         };
         self.control.handle(Message::Attach(Arc::new(AttachmentState {
             id,
@@ -77,13 +77,13 @@ impl Plane {
     /// Asks as a host program does; the reply comes by the channel.
     pub(super) fn ask(
         &mut self,
-        device: AttachmentId,
-        control: u32,
+        attachment: AttachmentId,
+        id: HostRequestId,
         request: Request,
     ) -> mpsc::Receiver<Reply> {
         let (replies, reply) = mpsc::channel();
         let answer = Box::new(move |reply: &Reply| replies.send(*reply).expect("somebody listens"));
-        self.control.handle(Message::Ask { device, control, request: Box::new(request), answer });
+        self.control.handle(Message::Ask { attachment, id, request: Box::new(request), answer });
         reply
     }
 }

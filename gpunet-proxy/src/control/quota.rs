@@ -1,18 +1,18 @@
-//! What of an attachment its owner's account counts.
+//! What an attachment takes of its owner's account.
 
 use super::shortage::Shortage;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use gpunet_abi::Error;
 use std::time::Instant;
 
-impl Device {
+impl AttachmentEntry {
     /// Counts a socket that is about to be opened in its owner's account.
     ///
     /// # Errors
     /// TooManySockets, when the owner has as many as it may have.
     pub(super) fn count_socket(&mut self, slot: u32) -> Result<(), Error> {
         let entry = &mut self.slots[slot as usize];
-        if let (Some(account), false) = (&self.attached.account, entry.counted) {
+        if let (Some(account), false) = (&self.state.account, entry.counted) {
             if let Err(error) = account.take_socket() {
                 self.warn(Shortage::UserSockets, format_args!("a socket cannot be opened"), None);
                 return Err(error);
@@ -30,7 +30,7 @@ impl Device {
     /// # Errors
     /// TooManyFiles, when the owner has as many as it may have.
     pub(super) fn count_descriptors(&mut self, slot: u32, count: u8) -> Result<(), Error> {
-        if let Some(account) = &self.attached.account {
+        if let Some(account) = &self.state.account {
             if let Err(error) = account.take_descriptors(count.into()) {
                 self.warn(Shortage::UserDescriptors, format_args!("a socket cannot be opened"), None);
                 return Err(error);
@@ -44,31 +44,31 @@ impl Device {
     /// Gives descriptors back to the owner's account.
     pub(super) fn give_descriptors(&mut self, count: u64) {
         self.descriptors -= count;
-        if let Some(account) = &self.attached.account {
+        if let Some(account) = &self.state.account {
             account.give_descriptors(count);
         }
     }
 
-    /// Gives everything back to the owner's account that is still counted: the attachment is gone.
+    /// Gives back everything that the owner's account still counts: the attachment is gone.
     pub(super) fn settle_account(&mut self) {
-        let Some(account) = &self.attached.account else { return };
+        let Some(account) = &self.state.account else { return };
         for entry in self.slots.iter_mut() {
             if std::mem::take(&mut entry.counted) {
                 account.give_socket();
             }
         }
-        // Of streams, and of those that were being opened.
+        // Descriptors of streams, open or being opened.
         account.give_registered(std::mem::take(&mut self.registered_bytes));
         account.give_descriptors(std::mem::take(&mut self.descriptors));
     }
 
     /// Counts memory in the owner's account; returns whether the owner may have it.
     pub(in crate::control) fn count_memory(&self, bytes: u64) -> bool {
-        self.attached.account.as_ref().is_none_or(|account| account.take_memory(bytes).is_ok())
+        self.state.account.as_ref().is_none_or(|account| account.take_memory(bytes).is_ok())
     }
 
     pub(in crate::control) fn uncount_memory(&self, bytes: u64) {
-        if let Some(account) = &self.attached.account {
+        if let Some(account) = &self.state.account {
             account.give_memory(bytes);
         }
     }

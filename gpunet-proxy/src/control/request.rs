@@ -1,157 +1,169 @@
-//! What the device asks for. Nothing it says is believed before it is checked.
+//! Requests of devices and host programs. Everything in them is checked before it is used.
 
 use super::Control;
-use super::tables::{Device, Role, Wait};
+use super::pending::Wait;
+use super::slots::Role;
+use super::tables::AttachmentEntry;
 use crate::model::message::Command;
 use gpunet_abi::control::{Op, Query, Reply, Request};
 use gpunet_abi::handle::MAX_GENERATION;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, SockAddr};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::tcp;
 use std::time::Instant;
 
 impl Control {
-    pub(super) fn handle_request(&mut self, device_id: AttachmentId, id: RequestId, request: &Request) {
-        // A device waits for one answer before it asks again. If the word moves meanwhile, somebody
-        // scribbled over it: who waits there is told, and what stands there is not looked at.
-        if self.device(device_id).is_some_and(|device| device.requests.contains_key(&id.control)) {
+    pub(super) fn handle_request(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+        // A device waits for one answer before it makes the next request in that slot. If the word changes
+        // meanwhile, a kernel has overwritten it: whoever waits there gets an error, and the new request is not
+        // read.
+        if let Some(waiting) =
+            self.attachment(attachment_id).and_then(|attachment| attachment.waiting_in_place_of(id))
+        {
             tracing::warn!(
-                control = id.control,
+                control = id.control(),
                 "a kernel overwrote a control slot: its request gets EPROTO"
             );
-            return self.cancel(device_id, id.control, Error::Protocol);
+            return self.cancel(attachment_id, waiting, Error::Protocol);
         }
-        let Some(device) = self.device(device_id) else { return };
-        let op = match check(device, request) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let op = match check(attachment, request) {
             Ok(op) => op,
             Err(error) => {
-                tracing::debug!(control = id.control, op = request.op, slot = request.slot, %error, "request refused");
-                take_back(device, request);
-                return device.reply_result(id, Err(error));
+                tracing::debug!(?id, op = request.op, slot = request.slot, %error, "request refused");
+                take_back(attachment, request);
+                return attachment.reply_result(id, Err(error));
             }
         };
-        if self.defer(device_id, id, op, request) {
+        if self.defer(attachment_id, id, op, request) {
             return;
         }
-        let Some(device) = self.device(device_id) else { return };
-        if let Err(error) = permit(device, op, request) {
-            tracing::debug!(control = id.control, slot = request.slot, %error, "not permitted");
-            take_back(device, request);
-            return device.reply_result(id, Err(error));
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        if let Err(error) = permit(attachment, op, request) {
+            tracing::debug!(?id, slot = request.slot, %error, "not permitted");
+            take_back(attachment, request);
+            return attachment.reply_result(id, Err(error));
         }
         let slot = request.slot;
         match op {
-            Op::Bind => match bind(device, request) {
+            Op::Bind => match bind(attachment, request) {
                 Ok(()) if request.flags & Request::LISTEN != 0 => {
-                    self.listen(device_id, id, request);
+                    self.listen(attachment_id, id, request);
                 }
                 Ok(()) => {
-                    let reply = bound_reply(device, slot);
-                    device.reply(id, &reply);
+                    let reply = bound_reply(attachment, slot);
+                    attachment.reply(id, &reply);
                 }
                 Err(error) => {
-                    device.refuse_slot(slot, request.generation);
-                    device.reply_result(id, Err(error));
+                    attachment.refuse_slot(slot, request.generation);
+                    attachment.reply_result(id, Err(error));
                 }
             },
-            Op::Listen => self.listen(device_id, id, request),
-            Op::Connect => self.connect(device_id, id, request),
-            Op::Accept => self.accept(device_id, id, request),
+            Op::Listen => self.listen(attachment_id, id, request),
+            Op::Connect => self.connect(attachment_id, id, request),
+            Op::Accept => self.accept(attachment_id, id, request),
             Op::Close => {
-                self.close(device_id, request);
-                self.reply_done(device_id, id);
+                self.close(attachment_id, request);
+                self.reply_done(attachment_id, id);
             }
             Op::SetOptions => {
-                if let Role::Stream(stream) = &mut device.slots[slot as usize].role {
+                if let Role::Stream(stream) = &mut attachment.slots[slot as usize].role {
                     stream.linger_ms = request.options.linger_ms;
                     if stream.partner.is_none() {
                         let options = request.options;
-                        self.shard(slot).send(Command::SetOptions { device: device_id, slot, options });
+                        self.shard(slot).send(Command::SetOptions {
+                            attachment: attachment_id,
+                            slot,
+                            options,
+                        });
                     }
                 }
-                self.reply_done(device_id, id);
+                self.reply_done(attachment_id, id);
             }
             Op::Query => {
                 if request.value != Query::OutQueue as u64 {
-                    return device.reply_result(id, Err(Error::InvalidArgument));
+                    return attachment.reply_result(id, Err(Error::InvalidArgument));
                 }
-                device.wait(id, request.launch, Wait::Query);
-                self.shard(slot).send(Command::OutQueue { device: device_id, slot, id });
+                attachment.wait(id, LaunchId(request.launch), Wait::Query);
+                self.shard(slot).send(Command::OutQueue { attachment: attachment_id, slot, id });
             }
         }
     }
 
-    fn reply_done(&mut self, device_id: AttachmentId, id: RequestId) {
-        if let Some(device) = self.device(device_id) {
-            device.reply_result(id, Ok(()));
+    fn reply_done(&mut self, attachment_id: AttachmentId, id: RequestId) {
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.reply_result(id, Ok(()));
         }
     }
 
-    /// The device gave up: answer at once, unless the answer is already out.
-    pub(super) fn handle_abandon(&mut self, device_id: AttachmentId, id: RequestId) {
-        if self.device(device_id).is_some_and(|device| device.waits(id)) {
-            self.cancel(device_id, id.control, Error::Canceled);
-        }
+    /// Answers a request at once that nobody waits for any more, unless it was answered before.
+    pub(super) fn handle_abandon(&mut self, attachment_id: AttachmentId, id: RequestId) {
+        self.cancel(attachment_id, id, Error::Canceled);
     }
 
-    pub(super) fn handle_out_queue(&mut self, device_id: AttachmentId, id: RequestId, bytes: Option<u64>) {
-        let Some(device) = self.device(device_id) else { return };
-        if device.waits(id) {
+    pub(super) fn handle_out_queue(
+        &mut self,
+        attachment_id: AttachmentId,
+        id: RequestId,
+        bytes: Option<u64>,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        if attachment.waits(id) {
             let reply = match bytes {
                 Some(bytes) => Reply::new(0, bytes),
                 None => Reply::new(Error::NotConnected.errno() as u32, 0),
             };
-            device.reply(id, &reply);
+            attachment.reply(id, &reply);
         }
     }
 
-    /// Ends a waiting request with an error and frees what it held.
-    pub(super) fn cancel(&mut self, device_id: AttachmentId, control: u32, error: Error) {
+    /// Ends a request with an error and frees what it held, if it still waits.
+    pub(super) fn cancel(&mut self, attachment_id: AttachmentId, id: RequestId, error: Error) {
         let peer = self.peer.clone();
-        let Some(device) = self.device(device_id) else { return };
-        let Some(waiting) = device.requests.remove(&control) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Some(waiting) = attachment.requests.remove(&id) else { return };
         match waiting.what {
             Wait::Accept { listener, place } => {
-                if let Role::Listener(entry) = &mut device.slots[listener as usize].role
+                if let Role::Listener(entry) = &mut attachment.slots[listener as usize].role
                     && let Some(waiter) = entry.waiters.remove(place)
                 {
-                    device.recycle(waiter.target);
+                    attachment.recycle(waiter.target);
                 }
             }
             Wait::Queued { slot, .. } => {
-                let generation = device.slots[slot as usize].generation;
-                peer.withdraw(Ticket { device: device_id, slot, generation, control });
-                device.recycle(slot);
+                let generation = attachment.slots[slot as usize].generation;
+                peer.withdraw(Ticket { attachment: attachment_id, slot, generation, request: id });
+                attachment.recycle(slot);
             }
-            Wait::Joining { join } => self.leave_join(device_id, join),
-            Wait::Deferred { request } => take_back(device, &request),
-            // An attempt ends by itself when its `stop` is dropped, here.
+            Wait::Joining { join } => self.leave_join(attachment_id, join),
+            Wait::Deferred { request } => take_back(attachment, &request),
+            // An attempt ends by itself when its `stop` is dropped, as it is here.
             Wait::Attempt { .. } | Wait::Query => {}
         }
-        if let Some(device) = self.device(device_id) {
-            device.reply_result(RequestId { control, seq: waiting.seq }, Err(error));
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.reply_result(id, Err(error));
         }
     }
 }
 
 /// Checks every number of a request that is used as an index or a state.
-fn check(device: &Device, request: &Request) -> Result<Op, Error> {
+fn check(attachment: &AttachmentEntry, request: &Request) -> Result<Op, Error> {
     let op = Op::from_raw(request.op).ok_or(Error::Protocol)?;
-    let Some(slot) = device.slots.get(request.slot as usize) else { return Err(Error::Protocol) };
+    let Some(slot) = attachment.slots.get(request.slot as usize) else { return Err(Error::Protocol) };
     if request.launch >= LAUNCHES || request.generation == 0 || request.generation > MAX_GENERATION {
         return Err(Error::Protocol);
     }
     if !request.options.is_valid() {
         return Err(Error::InvalidArgument);
     }
-    if device.ending {
+    if attachment.ending {
         return Err(Error::NetworkDown);
     }
     let known = slot.generation == request.generation;
-    let fresh = device.is_fresh(request.slot, request.generation);
+    let fresh = attachment.is_fresh(request.slot, request.generation);
     match (op, &slot.role) {
         (Op::Bind | Op::Connect | Op::Close, Role::Free) if fresh => Ok(op),
         (_, Role::Free | Role::Retired(_)) => Err(Error::BadHandle),
@@ -159,7 +171,7 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
         (Op::Listen | Op::Connect, Role::Bound(_)) => Ok(op),
         (Op::Connect, Role::Stream(_)) => Err(Error::IsConnected),
         (Op::Accept, Role::Listener(_)) => {
-            let fresh = device.is_fresh(request.target, request.target_generation);
+            let fresh = attachment.is_fresh(request.target, request.target_generation);
             if fresh { Ok(op) } else { Err(Error::Protocol) }
         }
         (Op::Close, Role::Opening) => Err(Error::Protocol),
@@ -172,9 +184,9 @@ fn check(device: &Device, request: &Request) -> Result<Op, Error> {
     }
 }
 
-/// Asks the account of the device's owner, if it has one.
-fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
-    if let Some(account) = &device.attached.account {
+/// Checks a request against the limits of the owner's account, if there is one.
+fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result<(), Error> {
+    if let Some(account) = &attachment.state.account {
         match op {
             Op::Bind => {
                 account.bind(request.address.to_std().map_or(0, |addr| addr.port()))?;
@@ -187,48 +199,48 @@ fn permit(device: &mut Device, op: Op, request: &Request) -> Result<(), Error> {
     let (slot, listens) = (request.slot, request.flags & Request::LISTEN != 0);
     match op {
         Op::Bind => {
-            device.count_socket(slot)?;
-            device.count_descriptors(slot, 1)?;
+            attachment.count_socket(slot)?;
+            attachment.count_descriptors(slot, 1)?;
         }
-        Op::Connect => device.count_socket(slot)?,
-        Op::Accept => device.count_socket(request.target)?,
+        Op::Connect => attachment.count_socket(slot)?,
+        Op::Accept => attachment.count_socket(request.target)?,
         _ => {}
     }
     if op == Op::Listen || (op == Op::Bind && listens) {
-        // The socket that listens, and what watches it.
-        device.count_descriptors(slot, 2)?;
+        // The listening socket, and the descriptor that watches it.
+        attachment.count_descriptors(slot, 2)?;
     }
     Ok(())
 }
 
-/// Takes back the slot of a socket that a refused request was to open: the device gives the socket up,
-/// also one that is bound.
-fn take_back(device: &mut Device, request: &Request) {
-    let slot = device.slots.get(request.slot as usize);
+/// Takes back the slot of the socket that a refused request was to open, even a bound one: the device gives the
+/// socket up.
+fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
+    let slot = attachment.slots.get(request.slot as usize);
     let bound =
         slot.is_some_and(|slot| matches!(slot.role, Role::Bound(_)) && slot.generation == request.generation);
     match Op::from_raw(request.op) {
-        Some(Op::Connect | Op::Listen) if bound => device.recycle(request.slot),
-        Some(Op::Bind | Op::Connect) => device.refuse_slot(request.slot, request.generation),
-        Some(Op::Accept) => device.refuse_slot(request.target, request.target_generation),
+        Some(Op::Connect | Op::Listen) if bound => attachment.recycle(request.slot),
+        Some(Op::Bind | Op::Connect) => attachment.refuse_slot(request.slot, request.generation),
+        Some(Op::Accept) => attachment.refuse_slot(request.target, request.target_generation),
         _ => {}
     }
 }
 
-/// Takes the request's address for its slot.
-fn bind(device: &mut Device, request: &Request) -> Result<(), Error> {
+/// Binds the slot to the request's address.
+fn bind(attachment: &mut AttachmentEntry, request: &Request) -> Result<(), Error> {
     let addr = request.address.to_std().ok_or(Error::FamilyNotSupported)?;
     let bound = tcp::bind(addr, request.options);
-    let bound = bound.map_err(|error| device.refused(format_args!("cannot bind {addr}"), &error))?;
-    device.opening(request.slot, request.generation, request.launch);
-    device.slots[request.slot as usize].role = Role::Bound(bound);
+    let bound = bound.map_err(|error| attachment.refused(format_args!("cannot bind {addr}"), &error))?;
+    attachment.opening(request.slot, request.generation, LaunchId(request.launch));
+    attachment.slots[request.slot as usize].role = Role::Bound(bound);
     Ok(())
 }
 
-/// The answer to bind and listen: the address that was got.
-pub(super) fn bound_reply(device: &Device, slot: u32) -> Reply {
+/// The reply to bind and listen: the local address.
+pub(super) fn bound_reply(attachment: &AttachmentEntry, slot: u32) -> Reply {
     let mut reply = Reply::new(0, 0);
-    reply.descriptor.local = match &device.slots[slot as usize].role {
+    reply.descriptor.local = match &attachment.slots[slot as usize].role {
         Role::Bound(bound) => SockAddr::from_std(bound.addr),
         Role::Listener(listener) => SockAddr::from_std(listener.addr),
         _ => SockAddr::NONE,
@@ -236,7 +248,7 @@ pub(super) fn bound_reply(device: &Device, slot: u32) -> Reply {
     reply
 }
 
-/// Says whether a socket whose transport option is `option` may use transport `which`.
+/// Returns whether a socket whose transport option is `option` may use transport `which`.
 pub(super) fn allowed(option: u8, which: TransportKind) -> bool {
     match TransportKind::from_raw(option) {
         Some(TransportKind::Auto) | None => true,

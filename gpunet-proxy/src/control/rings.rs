@@ -1,11 +1,11 @@
 //! Ring memory: which region a stream's rings lie in, and how a network card finds them.
 
 use super::shortage::Shortage;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::{DEVICE, SHARED};
+use gpunet_abi::region::{DEVICE, SHARED};
 use gpunet_core::slab::Slab;
 use gpunet_core::verbs::{self, Memory, RingMemory};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ fn descriptors_of(rings: Rings) -> u64 {
     1 + u64::from(rings.registered)
 }
 
-impl Device {
+impl AttachmentEntry {
     /// The region for the rings of a driven stream over rc: the device's own memory where a network
     /// card reaches it, else the memory shared with the proxy.
     pub(super) fn rc_region(&self) -> u8 {
-        if self.card_reaches_device && self.attached.card.is_some() { DEVICE } else { SHARED }
+        if self.card_reaches_device && self.state.card.is_some() { DEVICE } else { SHARED }
     }
 
     /// The region for the rings of a direct stream.
     pub(super) fn direct_region(&self) -> u8 {
-        if self.attached.polled { DEVICE } else { SHARED }
+        if self.state.polled { DEVICE } else { SHARED }
     }
 
     fn slab(&mut self, region: u8) -> &mut Slab {
@@ -47,8 +47,8 @@ impl Device {
         Some(Rings { region, send, recv, registered: false, driven: false })
     }
 
-    /// Returns whether two rings of these sizes would find room if no other stream had any, and all ring memory were
-    /// made.
+    /// Returns whether two rings of these sizes would fit if no other stream had any and all ring memory were
+    /// allocated.
     pub(super) fn could_hold(&self, region: u8, send: u8, recv: u8) -> bool {
         Slab::could_hold(self.ring_memory(region), &[send, recv])
     }
@@ -63,13 +63,13 @@ impl Device {
         match kind {
             TransportKind::Auto | TransportKind::Tcp => self.could_hold(SHARED, send, recv),
             TransportKind::Rc => self.could_hold(self.rc_region(), send, recv),
-            // Between two attachments it has memory that is made for the pair.
+            // Between two attachments, the pair gets memory of its own.
             TransportKind::Peer => true,
         }
     }
 
-    /// Takes two rings for a driven stream over that transport, and its descriptors of the owner's account. A network card
-    /// is to reach those of rc, which counts there, too.
+    /// Takes two rings for a driven stream over that transport, and counts its descriptors in the owner's account.
+    /// Rings for rc are registered with a network card, which counts there, too.
     ///
     /// # Errors
     /// What there is too little of.
@@ -77,7 +77,7 @@ impl Device {
         let card = kind == TransportKind::Rc;
         let region = if card { self.rc_region() } else { SHARED };
         let mut rings = self.take_rings(region, send, recv).ok_or_else(|| self.no_rings(region))?;
-        let Some(account) = self.attached.account.clone() else { return Ok(rings) };
+        let Some(account) = self.state.account.clone() else { return Ok(rings) };
         if card {
             if account.take_registered(rings.bytes()).is_err() {
                 self.give_rings(rings);
@@ -95,16 +95,16 @@ impl Device {
         Ok(rings)
     }
 
-    /// What there is too little of if no rings can be taken.
+    /// The shortage to report if no rings can be taken.
     pub(super) fn no_rings(&self, region: u8) -> Shortage {
         let is_shared = region == SHARED || self.local.is_none();
         if is_shared && self.is_growing() { Shortage::Growing } else { Shortage::Rings { region } }
     }
 
-    /// Gives rings back. Nothing uses them any more.
+    /// Gives back rings that nothing uses any more.
     pub(super) fn give_rings(&mut self, rings: Rings) {
         hand_off::at(HandOff::GivenBack);
-        if let (Some(account), true) = (&self.attached.account, rings.registered) {
+        if let (Some(account), true) = (&self.state.account, rings.registered) {
             account.give_registered(rings.bytes());
             self.registered_bytes -= rings.bytes();
         }
@@ -118,9 +118,9 @@ impl Device {
 
     /// Rings as a network card sees them.
     pub(super) fn memory_of(&self, rings: Rings) -> Memory {
-        let owner = u64::from(self.attached.id.0);
-        let memory = &self.attached.memory;
-        match &self.attached.card {
+        let owner = u64::from(self.state.id.0);
+        let memory = &self.state.memory;
+        match &self.state.card {
             Some(card) if rings.region == DEVICE => {
                 let ring = |ring: Ring| verbs::Ring {
                     address: card.address + ring.offset,

@@ -16,27 +16,27 @@ use std::rc::Rc as Shared;
 use std::time::{Duration, Instant};
 
 /// How long an automatic connect tries rc before it goes on with TCP.
-const RC_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a destination that did not answer by rc is not asked again.
-const MISS: Duration = Duration::from_secs(60);
-/// Destinations that are remembered.
-const KNOWN: usize = 4096;
+const RC_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a destination that did not answer over rc is not tried again.
+const RC_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Most destinations that are remembered.
+const MAX_KNOWN: usize = 4096;
 
-/// The transports of a proxy, and what it knows of destinations.
+/// The transports of a proxy, and which destinations answered over rc.
 pub(super) struct Routes {
-    /// Opened when it is first wanted; the reason if that failed.
+    /// Opened on first use; the reason if that failed.
     rc: Option<Result<Rc, String>>,
     rdma: Rdma,
     settings: Settings,
     peers: Vec<IpAddr>,
-    known: HashMap<SocketAddr, Answer>,
+    known: HashMap<SocketAddr, RcState>,
 }
 
-/// Whether a destination answered by rc.
+/// Whether a destination answered over rc.
 #[derive(Clone, Copy)]
-enum Answer {
-    Speaks,
-    Misses { until: Instant },
+enum RcState {
+    Reachable,
+    Unreachable { until: Instant },
 }
 
 impl Routes {
@@ -68,15 +68,15 @@ impl Routes {
         opened.as_ref().map_err(Clone::clone)
     }
 
-    /// Forgets what is registered of an attachment's memory.
+    /// Deregisters an attachment's memory.
     pub(super) fn forget(&self, owner: AttachmentId) {
         if let Some(Ok(rc)) = &self.rc {
             rc.verbs().forget(u64::from(owner.0));
         }
     }
 
-    /// Listens on every transport that the socket may use. TCP holds the port in any case; the others
-    /// are extras unless they are demanded.
+    /// Listens on every transport that the socket may use. TCP always holds the port; failures of the others only
+    /// count if the socket demands them.
     pub(super) fn listen(
         &mut self,
         peer: &Peer,
@@ -98,57 +98,57 @@ impl Routes {
         Ok(listening)
     }
 
-    /// The transport for a connect that peer does not serve, and the one to try if it fails: rc if it
-    /// is demanded, or first where the destination is known to speak it; else TCP.
-    pub(super) fn plan(&mut self, wish: &Connect) -> (TransportKind, Option<TransportKind>) {
-        if !allowed(wish.options.transport, TransportKind::Tcp) {
+    /// The transport for a connect that peer does not serve, and the one to try if it fails. That is rc if it is
+    /// demanded, or first where the destination is known to speak it; otherwise TCP.
+    pub(super) fn plan(&mut self, connect: &Connect) -> (TransportKind, Option<TransportKind>) {
+        if !allowed(connect.options.transport, TransportKind::Tcp) {
             return (TransportKind::Rc, None);
         }
-        let first = allowed(wish.options.transport, TransportKind::Rc) && self.speaks_rc(wish.to);
+        let first = allowed(connect.options.transport, TransportKind::Rc) && self.speaks_rc(connect.to);
         if first && self.rc().is_ok() {
             return (TransportKind::Rc, Some(TransportKind::Tcp));
         }
         (TransportKind::Tcp, None)
     }
 
-    /// Connects over a driven transport; impatiently if another is to be tried after it.
-    pub(super) fn connect(&mut self, kind: TransportKind, wish: Connect, impatient: bool) -> Opening {
+    /// Connects over a driven transport; with a shorter timeout if another is tried after it.
+    pub(super) fn connect(&mut self, kind: TransportKind, connect: Connect, has_fallback: bool) -> Opening {
         if kind != TransportKind::Rc {
-            return start(Tcp.connect(wish));
+            return start(Tcp.connect(connect));
         }
         let opening = match self.rc() {
-            Ok(rc) => start(rc.connect(wish)),
+            Ok(rc) => start(rc.connect(connect)),
             Err(why) => {
                 tracing::warn!(why, "rc is not available");
                 return Box::pin(async { Err(unavailable(why)) });
             }
         };
-        if !impatient {
+        if !has_fallback {
             return opening;
         }
         Box::pin(async {
             let late = |_| Err(io::ErrorKind::TimedOut.into());
-            tokio::time::timeout(RC_PATIENCE, opening).await.unwrap_or_else(late)
+            tokio::time::timeout(RC_CONNECT_TIMEOUT, opening).await.unwrap_or_else(late)
         })
     }
 
-    /// Notes whether a destination was reached by rc.
+    /// Notes whether a destination was reached over rc.
     pub(super) fn note(&mut self, to: SocketAddr, kind: TransportKind, reached: bool) {
         if kind == TransportKind::Rc {
-            let until = Instant::now() + MISS;
-            if self.known.len() >= KNOWN {
+            let until = Instant::now() + RC_RETRY_AFTER;
+            if self.known.len() >= MAX_KNOWN {
                 self.known.retain(
-                    |_, answer| matches!(answer, Answer::Misses { until } if Instant::now() < *until),
+                    |_, state| matches!(state, RcState::Unreachable { until } if Instant::now() < *until),
                 );
             }
-            self.known.insert(to, if reached { Answer::Speaks } else { Answer::Misses { until } });
+            self.known.insert(to, if reached { RcState::Reachable } else { RcState::Unreachable { until } });
         }
     }
 
     fn speaks_rc(&self, to: SocketAddr) -> bool {
         match self.known.get(&to) {
-            Some(Answer::Speaks) => true,
-            Some(Answer::Misses { until }) if Instant::now() < *until => false,
+            Some(RcState::Reachable) => true,
+            Some(RcState::Unreachable { until }) if Instant::now() < *until => false,
             _ => self.peers.contains(&to.ip()),
         }
     }
@@ -165,7 +165,7 @@ fn start(connecting: Connecting) -> Opening {
     }
 }
 
-/// Adds a listener that is an extra unless it is demanded.
+/// Adds a listener; a failure only counts if the transport is demanded.
 fn extra(
     option: u8,
     bound: &Bound,

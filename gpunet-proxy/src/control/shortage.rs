@@ -1,14 +1,14 @@
-//! What there is too little of: what a device is told, what the log says, and when a listener tries again.
+//! Shortages: what a device is told, what is logged, and when a listener tries again.
 //!
-//! An accept that may wait waits for what comes back: ring memory when a stream closes, descriptors and memory of the
-//! system by a timer, since nobody says when they are there. The connection stays in the backlog, and the listener does
-//! not show what it cannot hand over, so that nobody who polls asks in vain.
+//! A blocking accept waits until the shortage is over: for ring memory until a stream closes; for descriptors and
+//! system memory by a timer, since no event announces them. The connection stays in the backlog, and the listener
+//! does not count as ready what it cannot hand over, so that kernels do not poll in vain.
 
 use super::Control;
-use super::tables::Device;
+use super::tables::AttachmentEntry;
 use crate::model::message::Message;
 use gpunet_abi::Error;
-use gpunet_abi::place::DEVICE;
+use gpunet_abi::region::DEVICE;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -17,22 +17,22 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How often the log says the same of one attachment. Long enough for a log that people read, short enough for one who
-/// looks whether it is over.
-pub(super) const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// How often the same shortage of one attachment is logged: rarely enough for a log that people read, often enough
+/// to see whether it is over.
+pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a listener waits before it tries again. Ten system calls a second cost nothing, and nobody waits much longer
-/// than whatever held the descriptors or the memory.
+/// How long a listener waits before it tries again. Ten system calls a second cost nothing, and the wait is hardly
+/// longer than the shortage.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What the log says of an attachment once in a while only.
+/// What is logged of an attachment once in a while only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Topic {
     Short(Shortage),
     AcceptFailed,
 }
 
-/// What there is too little of for a socket.
+/// What is short for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shortage {
     /// Ring memory. More of it is being made.
@@ -54,16 +54,16 @@ pub(super) enum Shortage {
 }
 
 impl Shortage {
-    /// What the operating system has too little of, if that is what it says.
+    /// The shortage that an error of the operating system means, if it means one.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
-        match (crate::errno::errno(error), error.kind()) {
+        match (crate::errno::from_io(error), error.kind()) {
             (Error::TooManyFiles, _) => Some(Self::Descriptors),
             (Error::NoBuffers, _) | (_, io::ErrorKind::OutOfMemory) => Some(Self::System),
             _ => None,
         }
     }
 
-    /// What a device is told whose call cannot wait for it.
+    /// The error of a call that cannot wait for it.
     pub(super) const fn errno(self) -> Error {
         match self {
             Self::Growing | Self::Rings { .. } | Self::Registered | Self::System => Error::NoBuffers,
@@ -72,15 +72,14 @@ impl Shortage {
         }
     }
 
-    /// Returns whether the control plane hears when there is more.
+    /// Returns whether an event tells the control plane that it is over.
     const fn is_announced(self) -> bool {
         matches!(self, Self::Growing | Self::Rings { .. } | Self::Slots)
     }
 }
 
-impl Device {
-    /// Says what there is too little of and which setting is to be raised. Once in a while only: it repeats as long as
-    /// it lasts.
+impl AttachmentEntry {
+    /// Logs a shortage, and which setting to raise; once in a while only, because it repeats as long as it lasts.
     pub(super) fn warn(
         &mut self,
         shortage: Shortage,
@@ -91,15 +90,15 @@ impl Device {
             return;
         }
         let Some(held_back) = self.log.pass(Topic::Short(shortage), Instant::now()) else { return };
-        let (client, process) = (self.attached.id.0, self.attached.client.pid);
+        let (client, process) = (self.state.id.0, self.state.client.pid);
         let advice = self.advice(shortage);
         let error = error.map(tracing::field::display);
         tracing::warn!(client, process, held_back, error, "{consequence}: {advice}");
     }
 
-    /// What there is too little of, and what helps.
+    /// What is short, and what helps.
     fn advice(&self, shortage: Shortage) -> String {
-        let limits = self.attached.account.as_ref().map(|account| (account.uid(), account.limits()));
+        let limits = self.state.account.as_ref().map(|account| (account.uid(), account.limits()));
         match (shortage, limits) {
             (Shortage::Rings { region }, _) => {
                 let setting =
@@ -125,8 +124,7 @@ impl Device {
                 limits.registered_memory
             ),
             (Shortage::UserDescriptors, Some((uid, _))) => {
-                let allowed =
-                    self.attached.account.as_ref().map_or(0, |account| account.allowed_descriptors());
+                let allowed = self.state.account.as_ref().map_or(0, |account| account.allowed_descriptors());
                 format!(
                     "user {uid} has the {allowed} file descriptors that it may have, or all users have those of the \
                      daemon; raise its limit descriptors, or the daemon's `ulimit -n`"
@@ -149,70 +147,79 @@ impl Device {
         }
     }
 
-    /// Says that an accept failed. Once in a while only: the kernel asks again at once.
+    /// Logs that an accept failed; once in a while only, because the kernel tries again at once.
     pub(super) fn accept_failed(&mut self, at: SocketAddr, error: &io::Error) {
         if let Some(held_back) = self.log.pass(Topic::AcceptFailed, Instant::now()) {
-            let (client, process) = (self.attached.id.0, self.attached.client.pid);
+            let (client, process) = (self.state.id.0, self.state.client.pid);
             tracing::error!(client, process, %at, held_back, %error, "accept failed");
         }
     }
 
-    /// The errno of what the operating system refused. A shortage is worth a line in the log.
+    /// The errno of a failure of the operating system. A shortage is logged.
     pub(super) fn refused(&mut self, consequence: fmt::Arguments<'_>, error: &io::Error) -> Error {
         if let Some(shortage) = Shortage::of(error) {
             self.warn(shortage, consequence, Some(error));
         }
-        crate::errno::errno(error)
+        crate::errno::from_io(error)
     }
 }
 
 impl Control {
-    /// Leaves the connections of one backlog where they are, until there is more of what they lack.
-    pub(super) fn run_short(&mut self, device_id: AttachmentId, slot: u32, at: usize, shortage: Shortage) {
-        let Some(device) = self.device(device_id) else { return };
-        device.starved.insert(slot);
-        let Some(listener) = device.listener(slot) else { return };
+    /// Leaves the connections of one backlog where they are until the shortage is over.
+    pub(super) fn run_short(
+        &mut self,
+        attachment_id: AttachmentId,
+        slot: u32,
+        at: usize,
+        shortage: Shortage,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        attachment.starved.insert(slot);
+        let Some(listener) = attachment.listener(slot) else { return };
         let options = listener.bound.options;
         let Some(backlog) = listener.backlogs.get_mut(at) else { return };
         backlog.short = Some(shortage);
         let kind = backlog.listen.kind();
-        if !device.could_carry(kind, options.send_log2, options.recv_log2) {
-            self.end_accepts(device_id, slot, Error::NoBuffers);
+        if !attachment.could_carry(kind, options.send_log2, options.recv_log2) {
+            self.end_accepts(attachment_id, slot, Error::NoBuffers);
         }
         if !shortage.is_announced() {
-            self.serve_again(device_id, slot);
+            self.serve_again(attachment_id, slot);
         }
     }
 
-    /// Ends all accepts that wait for what never comes: less ring memory could be made than there was to be.
-    fn end_accepts(&mut self, device_id: AttachmentId, slot: u32, error: Error) {
-        let Some(listener) = self.device(device_id).and_then(|device| device.listener(slot)) else { return };
-        let waiting: Vec<u32> = listener.waiters.iter().map(|waiter| waiter.request.control).collect();
-        waiting.into_iter().for_each(|control| self.cancel(device_id, control, error));
+    /// Ends all accepts that wait for ring memory that will never come, because it could not all be allocated.
+    fn end_accepts(&mut self, attachment_id: AttachmentId, slot: u32, error: Error) {
+        let Some(listener) = self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
+        else {
+            return;
+        };
+        let waiting: Vec<_> = listener.waiters.iter().map(|waiter| waiter.request).collect();
+        waiting.into_iter().for_each(|id| self.cancel(attachment_id, id, error));
     }
 
     /// Serves a listener again after [`RETRY`].
-    pub(super) fn serve_again(&mut self, device_id: AttachmentId, slot: u32) {
+    pub(super) fn serve_again(&mut self, attachment_id: AttachmentId, slot: u32) {
         let messages = self.messages.clone();
-        let Some(device) = self.device(device_id) else { return };
-        let generation = device.slots[slot as usize].generation;
-        let Some(listener) = device.listener(slot) else { return };
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let generation = attachment.slots[slot as usize].generation;
+        let Some(listener) = attachment.listener(slot) else { return };
         if listener.retry.as_ref().is_none_or(JoinHandle::is_finished) {
             listener.retry = Some(tokio::task::spawn_local(async move {
                 tokio::time::sleep(RETRY).await;
                 let _ = messages.send(Message::ListenerReady {
-                    device: device_id,
+                    attachment: attachment_id,
                     socket: SocketId { slot, generation },
                 });
             }));
         }
     }
 
-    /// Rings came back: serves the listeners that may have waited for them.
-    pub(super) fn serve_starved(&mut self, device_id: AttachmentId) {
-        let Some(device) = self.device(device_id) else { return };
-        for slot in std::mem::take(&mut device.starved) {
-            self.serve(device_id, slot);
+    /// Serves the listeners that may have waited for the rings that came back.
+    pub(super) fn serve_starved(&mut self, attachment_id: AttachmentId) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        for slot in std::mem::take(&mut attachment.starved) {
+            self.serve(attachment_id, slot);
         }
     }
 }

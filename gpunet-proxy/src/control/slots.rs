@@ -1,24 +1,71 @@
-//! The table of an attachment's socket slots.
+//! The socket slots of an attachment: what they are used for, how they are taken and given back.
 
-use super::tables::{Role, Slot};
+use super::tables::{AttachmentEntry, ListenerEntry, Partner, StreamEntry};
+use gpunet_abi::Handle;
+use gpunet_abi::handle::next_generation;
+use gpunet_abi::options::TransportKind;
+use gpunet_core::ids::LaunchId;
+use gpunet_core::transport::Bound;
+use std::net::SocketAddr;
 use std::ops::{Index, IndexMut};
+use std::time::Instant;
+use tracing::Span;
 
-/// Slots that are made together.
-const TOGETHER: usize = 64;
+/// Slots that are allocated together.
+const CHUNK: usize = 64;
 
-/// All slots of an attachment. Only those exist that were used, and their neighbours: an attachment may ask for many and use
-/// few, and what it asks for costs nothing.
+/// One socket slot.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    /// Whose socket it is; `None` if its launch left it for whoever comes.
+    pub(super) launch: Option<LaunchId>,
+    pub(super) role: Role,
+    /// When it was taken; `None` while it is free.
+    pub(super) since: Option<Instant>,
+    /// It is counted in its owner's account.
+    pub(super) counted: bool,
+    /// Descriptors that are counted for it there, without those of streams.
+    pub(super) descriptors: u8,
+    /// Its socket is closed for a launch that has ended: it is not free again before the host says that
+    /// no running launch knows the handle.
+    pub(super) retiring: bool,
+    /// The span of its stream, for the log.
+    pub(super) span: Option<Span>,
+}
+
+/// What a slot is used for.
+#[derive(Default)]
+pub(super) enum Role {
+    /// In the recycling ring, or held by the device and not yet named in a request.
+    #[default]
+    Free,
+    /// An address was taken; no listen or connect yet.
+    Bound(Bound),
+    /// A listener.
+    Listener(Box<ListenerEntry>),
+    /// A connect or an accept is under way for it.
+    Opening,
+    /// A stream.
+    Stream(StreamEntry),
+    /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
+    /// the host releases them.
+    Retired(Option<StreamEntry>),
+}
+
+/// All slots of an attachment. Slots are allocated in chunks on first use: an attachment may ask for many and use
+/// few, and unused ones cost nothing.
 pub(super) struct Slots {
-    chunks: Vec<Option<Box<[Slot; TOGETHER]>>>,
+    chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
     len: usize,
-    /// What a slot is that does not exist.
+    /// Stands for every slot that is not allocated.
     unused: Slot,
 }
 
 impl Slots {
-    /// So many slots that were never used.
+    /// A table of `len` free slots.
     pub(super) fn new(len: usize) -> Self {
-        let chunks = std::iter::repeat_with(|| None).take(len.div_ceil(TOGETHER)).collect();
+        let chunks = std::iter::repeat_with(|| None).take(len.div_ceil(CHUNK)).collect();
         Self { chunks, len, unused: Slot::default() }
     }
 
@@ -27,34 +74,34 @@ impl Slots {
         self.len
     }
 
-    /// A slot, if there is one of that number.
+    /// The slot of that number, if there is one.
     pub(super) fn get(&self, slot: usize) -> Option<&Slot> {
-        let chunk = if slot < self.len { self.chunks.get(slot / TOGETHER)? } else { return None };
-        Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % TOGETHER]))
+        let chunk = if slot < self.len { self.chunks.get(slot / CHUNK)? } else { return None };
+        Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % CHUNK]))
     }
 
-    /// A slot to be changed, if there is one of that number.
+    /// The slot of that number, allocated if need be.
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
-        let chunk = if slot < self.len { self.chunks.get_mut(slot / TOGETHER)? } else { return None };
+        let chunk = if slot < self.len { self.chunks.get_mut(slot / CHUNK)? } else { return None };
         let fresh = || Box::new(std::array::from_fn(|_| Slot::default()));
-        Some(&mut chunk.get_or_insert_with(fresh)[slot % TOGETHER])
+        Some(&mut chunk.get_or_insert_with(fresh)[slot % CHUNK])
     }
 
-    /// Those that exist, with their numbers.
+    /// The allocated slots, with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
         self.iter_from(0)
     }
 
-    /// Those that exist from the neighbours of that one on, with their numbers.
+    /// The allocated slots from the chunk of that one on, with their numbers.
     pub(super) fn iter_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Slot)> {
-        let chunks = self.chunks.iter().enumerate().skip(slot as usize / TOGETHER);
+        let chunks = self.chunks.iter().enumerate().skip(slot as usize / CHUNK);
         chunks.filter_map(|(at, chunk)| Some((at, chunk.as_ref()?))).flat_map(|(at, chunk)| {
-            let first = (at * TOGETHER) as u32;
+            let first = (at * CHUNK) as u32;
             (first..).zip(chunk.iter())
         })
     }
 
-    /// Those that exist, to be changed.
+    /// The allocated slots, mutably.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.chunks.iter_mut().flatten().flat_map(|chunk| chunk.iter_mut())
     }
@@ -79,6 +126,126 @@ impl IndexMut<usize> for Slots {
     }
 }
 
+impl AttachmentEntry {
+    /// Returns whether the device can just have taken that slot: it is free, and the generation follows its last
+    /// one. Random bytes hardly ever pass.
+    pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|entry| {
+            matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
+        })
+    }
+
+    /// Takes back a slot for which nothing was opened.
+    pub(super) fn refuse_slot(&mut self, slot: u32, generation: u32) {
+        if self.is_fresh(slot, generation) {
+            self.slots[slot as usize].generation = generation;
+            self.recycle(slot);
+        }
+    }
+
+    /// Retires a slot for which a kernel called gsocket and nothing else; returns whether it is one.
+    pub(super) fn retire_fresh(&mut self, socket: Handle) -> bool {
+        if !self.is_fresh(socket.slot(), socket.generation()) {
+            return false;
+        }
+        let entry = &mut self.slots[socket.slot() as usize];
+        (entry.generation, entry.launch, entry.retiring) = (socket.generation(), None, true);
+        entry.role = Role::Retired(None);
+        entry.since = Some(Instant::now());
+        self.used += 1;
+        true
+    }
+
+    /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
+    /// end on this device, which polls the words of this slot.
+    pub(super) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
+        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
+        let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
+        let other = other.and_then(|partner| {
+            retiring(partner.slot).filter(|entry| entry.generation == partner.generation)
+        });
+        retiring(slot).is_some() || other.is_some()
+    }
+
+    /// The retired stream that is this end, on this device.
+    pub(super) fn retired(&self, end: Partner) -> Option<StreamEntry> {
+        let entry = self.slots.get(end.slot as usize)?;
+        match entry.role {
+            Role::Retired(stream)
+                if end.attachment == self.state.id && entry.generation == end.generation =>
+            {
+                stream
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether all slots are in use.
+    pub(super) fn is_full(&self) -> bool {
+        self.used == self.slots.len()
+    }
+
+    /// Marks a slot as being opened for that generation and launch.
+    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: LaunchId) -> Role {
+        let entry = &mut self.slots[slot as usize];
+        (entry.generation, entry.launch) = (generation, Some(launch));
+        std::mem::replace(&mut entry.role, Role::Opening)
+    }
+
+    /// Opens the span of a new stream.
+    pub(super) fn enter_span(
+        &mut self,
+        slot: u32,
+        kind: TransportKind,
+        addrs: (SocketAddr, SocketAddr),
+    ) -> Span {
+        let (client, process) = (self.state.id.0, self.state.client.pid);
+        let (local, peer) = addrs;
+        // A span of level WARN, so that warnings are logged with the connection that they are about.
+        let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
+        span.in_scope(|| tracing::debug!("open"));
+        self.slots[slot as usize].span = Some(span.clone());
+        span
+    }
+
+    /// Logs that a stream closed before so many bytes reached its peer.
+    pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
+        let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
+        if let (Some(span), true) = (span, undelivered > 0) {
+            span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
+        }
+    }
+
+    /// Makes a slot without rings free again, or retires it.
+    pub(super) fn recycle(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
+        if entry.retiring {
+            entry.role = Role::Retired(None);
+            return;
+        }
+        entry.role = Role::Free;
+        if entry.since.take().is_some() {
+            self.used -= 1;
+        }
+        if let Some(span) = entry.span.take() {
+            span.in_scope(|| tracing::debug!("closed"));
+        }
+        if let (Some(account), true) = (&self.state.account, std::mem::take(&mut entry.counted)) {
+            account.give_socket();
+        }
+        let descriptors = std::mem::take(&mut entry.descriptors);
+        if descriptors > 0 {
+            self.give_descriptors(descriptors.into());
+        }
+        self.state.memory.recycle(slot);
+    }
+
+    /// Returns whether a listener stands in that slot.
+    pub(super) fn is_listener(&self, slot: u32) -> bool {
+        matches!(self.slots[slot as usize].role, Role::Listener(_))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +262,7 @@ mod tests {
         assert_eq!(slots.used().collect::<Vec<_>>(), [3]);
         assert_eq!(slots.iter().find(|(_, entry)| entry.generation == 7).map(|(slot, _)| slot), Some(64_999));
         assert_eq!(slots.iter_mut().count(), slots.iter().count());
-        assert!(slots.iter().count() <= 2 * TOGETHER);
+        assert!(slots.iter().count() <= 2 * CHUNK);
         assert!(slots.iter_from(64_999).all(|(slot, _)| slot >= 64_000));
         assert_eq!(slots.iter_from(0).count(), slots.iter().count());
     }

@@ -1,38 +1,39 @@
-//! What the proxy holds, for people.
+//! Snapshots: what the proxy holds, for operators.
 
 use super::Control;
 use super::arena::Arenas;
-use super::tables::{Device, Role, Slot, Stream, StreamMemory};
+use super::slots::{Role, Slot};
+use super::tables::{AttachmentEntry, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::StreamWord;
+use gpunet_abi::region::DEVICE;
 use gpunet_core::connection::Counts;
 use gpunet_core::ids::AttachmentId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How long the data threads may take to say how far their streams are.
+/// How long the data threads may take to report their streams' progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What streams that are gone have carried.
+/// What closed streams have carried.
 #[derive(Default)]
 pub(super) struct Past {
     totals: Totals,
 }
 
 impl Past {
-    /// A stream is gone.
+    /// Adds a closed stream.
     pub(super) fn add(&mut self, kind: TransportKind, counts: Counts) {
         carry(&mut self.totals, transport(kind), counts.sent, counts.received);
     }
 
-    /// An attachment is gone.
-    pub(super) fn forget(&mut self, device: &Device) {
-        let stats = device.attached.totals.snapshot();
+    /// Adds a detached attachment.
+    pub(super) fn forget(&mut self, attachment: &AttachmentEntry) {
+        let stats = attachment.state.totals.snapshot();
         self.totals.opened += stats.opened;
-        // Those that did not end before it have ended with it.
+        // Streams that did not end before it have ended with it.
         self.totals.closed += stats.opened;
         self.totals.undelivered += stats.undelivered;
     }
@@ -59,7 +60,7 @@ const fn transport(kind: TransportKind) -> Transport {
 }
 
 impl Control {
-    /// Passes on what there is at this moment, once the data threads have said how far their streams are.
+    /// Takes a snapshot, and passes it on once the data threads have reported their streams' progress.
     pub(super) fn take_snapshot(&self, done: Done<Snapshot>) {
         let mut snapshot = self.snapshot();
         let (count, counts) = crossbeam_channel::unbounded();
@@ -71,8 +72,9 @@ impl Control {
             let deadline = Instant::now() + TIMEOUT;
             let mut streams = HashMap::new();
             while let Ok(counted) = counts.recv_deadline(deadline) {
-                streams
-                    .extend(counted.into_iter().map(|c: StreamCount| ((c.device, c.slot, c.generation), c)));
+                streams.extend(
+                    counted.into_iter().map(|c: StreamCount| ((c.attachment, c.slot, c.generation), c)),
+                );
             }
             for socket in &mut snapshot.sockets {
                 if let Some(count) =
@@ -89,27 +91,27 @@ impl Control {
     fn snapshot(&self) -> Snapshot {
         let mut totals = self.past.totals;
         let mut sockets = Vec::new();
-        for device in self.devices.values() {
-            let stats = device.attached.totals.snapshot();
+        for attachment in self.attachments.values() {
+            let stats = attachment.state.totals.snapshot();
             totals.opened += stats.opened;
             totals.closed += stats.closed;
             totals.undelivered += stats.undelivered;
-            let used = device.slots.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free));
-            sockets.extend(used.map(|(slot, entry)| self.socket(device, slot, entry)));
+            let used = attachment.slots.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free));
+            sockets.extend(used.map(|(slot, entry)| self.socket(attachment, slot, entry)));
         }
         Snapshot {
             version: Snapshot::VERSION,
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            clients: self.devices.values().map(client).collect(),
+            clients: self.attachments.values().map(client).collect(),
             sockets,
             totals,
         }
     }
 
-    fn socket(&self, device: &Device, slot: u32, entry: &Slot) -> Socket {
+    fn socket(&self, attachment: &AttachmentEntry, slot: u32, entry: &Slot) -> Socket {
         let mut socket = Socket {
-            client: device.attached.id.0,
+            client: attachment.state.id.0,
             slot,
             generation: entry.generation,
             state: State::Opening,
@@ -143,28 +145,28 @@ impl Control {
                 let (send, recv) = stream.memory.rings();
                 (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
                 if stream.partner.is_some() {
-                    self.direct(&mut socket, device, slot, stream);
+                    self.direct(&mut socket, attachment, slot, stream);
                 }
             }
         }
         socket
     }
 
-    /// What a direct stream's devices show of it now and then: a hint, which nobody acts on.
-    fn direct(&self, socket: &mut Socket, device: &Device, slot: u32, stream: &Stream) {
-        let (sent, consumed) = shown(device, slot, stream);
+    /// The progress of a direct stream as its devices publish it now and then: a hint, which nothing depends on.
+    fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) {
+        let (sent, consumed) = shown(attachment, slot, stream);
         let partner = stream.partner.and_then(|partner| {
-            let device = self.devices.get(&partner.device)?;
-            let entry = device.slots.get(partner.slot as usize)?;
+            let attachment = self.attachments.get(&partner.attachment)?;
+            let entry = attachment.slots.get(partner.slot as usize)?;
             match &entry.role {
                 Role::Stream(stream) if entry.generation == partner.generation => {
-                    Some((shown(device, partner.slot, stream), stream.closed))
+                    Some((shown(attachment, partner.slot, stream), stream.closed))
                 }
                 _ => None,
             }
         });
         let ((peer_sent, peer_consumed), peer_closed) = partner.unwrap_or(((consumed, sent), true));
-        // The two ends show their totals at different times.
+        // The two ends publish their totals at different times.
         socket.sent = sent.max(peer_consumed);
         socket.received = consumed.max(peer_sent);
         socket.in_flight = (socket.sent - peer_consumed).min(socket.send_capacity);
@@ -175,9 +177,9 @@ impl Control {
     }
 }
 
-/// Bytes that a direct stream's device has sent and consumed, as it showed last, or as it closed with.
-fn shown(device: &Device, slot: u32, stream: &Stream) -> (u64, u64) {
-    let memory = &device.attached.memory;
+/// Bytes that a direct stream's device has sent and consumed, as last published or as of its close.
+fn shown(attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) -> (u64, u64) {
+    let memory = &attachment.state.memory;
     let word = |value: u64| StreamWord(value).position();
     stream.final_positions.unwrap_or_else(|| {
         (
@@ -187,7 +189,7 @@ fn shown(device: &Device, slot: u32, stream: &Stream) -> (u64, u64) {
     })
 }
 
-fn placement(stream: &Stream, arenas: &Arenas) -> Placement {
+fn placement(stream: &StreamEntry, arenas: &Arenas) -> Placement {
     match &stream.memory {
         StreamMemory::Own(rings) if rings.region == DEVICE => Placement::Device,
         StreamMemory::Arena(rings) if arenas.is_on_gpus(rings.arena) => Placement::P2p,
@@ -195,7 +197,7 @@ fn placement(stream: &Stream, arenas: &Arenas) -> Placement {
     }
 }
 
-/// What a data thread knows of a stream.
+/// Fills in what a data thread reports of a stream.
 fn driven(socket: &mut Socket, count: &StreamCount) {
     let Counts { sent, unsent, received, unread } = count.counts;
     (socket.sent, socket.send_queue, socket.received) = (sent, unsent, received);
@@ -209,16 +211,16 @@ fn driven(socket: &mut Socket, count: &StreamCount) {
     }
 }
 
-fn client(device: &Device) -> Client {
-    let (attached, usage) = (&device.attached, device.usage());
-    let totals = attached.totals.snapshot();
+fn client(attachment: &AttachmentEntry) -> Client {
+    let (state, usage) = (&attachment.state, attachment.usage());
+    let totals = state.totals.snapshot();
     Client {
-        id: attached.id.0,
-        pid: attached.client.pid,
-        uid: attached.client.uid,
-        command: attached.client.command.clone(),
-        device: attached.client.device.clone(),
-        since_ms: attached.since.elapsed().as_millis() as u64,
+        id: state.id.0,
+        pid: state.client.pid,
+        uid: state.client.uid,
+        command: state.client.command.clone(),
+        device: state.client.device.clone(),
+        since_ms: state.since.elapsed().as_millis() as u64,
         sockets: usage.sockets as u32,
         ring_bytes: usage.ring_bytes,
         ring_bytes_used: usage.ring_bytes - usage.free_ring_bytes,

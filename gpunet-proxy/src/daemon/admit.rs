@@ -1,7 +1,7 @@
-//! What a client is, and what it may have.
+//! Admission: who a client is, and what it may have.
 
-use super::outbox::{Asked, Outbox, agent_link};
-use super::{Desk, lock};
+use super::outbox::{AgentRequests, Outbox, agent_link};
+use super::{DaemonState, lock};
 use crate::access::{Account, Credentials, Limits};
 use crate::control::SLOT_BYTES;
 use crate::doorbell::one_for_each;
@@ -11,7 +11,7 @@ use crate::model::attachment_state::{
 use crate::model::config::Config;
 use crate::model::error::AttachError;
 use crate::region::shared_memory;
-use crate::wire::{DaemonIs, DeviceIs, Sizes, ToProgram, Wish};
+use crate::wire::{AttachRequest, DaemonRepr, DeviceRepr, Sizes, ToProgram};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
 use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
@@ -19,12 +19,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Descriptors of an attachment beside its doorbells: the connection, the region, and one that travels.
+/// Descriptors of an attachment besides its doorbells: the connection, the region, and one in transit.
 const OF_AN_ATTACHMENT: u64 = 3;
 /// The longest name of a device.
 const MAX_DEVICE: usize = 256;
 
-/// Why a client does not get what it wants.
+/// Why a client is refused.
 pub(super) struct Refusal {
     pub(super) errno: i32,
     pub(super) reason: String,
@@ -36,19 +36,19 @@ impl Refusal {
     }
 }
 
-/// An attachment that was made, before its client knows.
+/// A new attachment of which the client does not know yet.
 pub(super) struct Admitted {
-    pub(super) attached: Arc<AttachmentState>,
-    pub(super) asked: Asked,
+    pub(super) attachment: Arc<AttachmentState>,
+    pub(super) agent_requests: AgentRequests,
     pub(super) account: Arc<Account>,
     pub(super) welcome: ToProgram,
 }
 
-impl Desk {
-    /// What this daemon says of itself.
-    pub(super) fn introduction(&self) -> DaemonIs {
+impl DaemonState {
+    /// This daemon's description of itself.
+    pub(super) fn introduction(&self) -> DaemonRepr {
         let config = &self.proxy.config;
-        DaemonIs {
+        DaemonRepr {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shards: config.data_threads as u32,
@@ -68,31 +68,31 @@ impl Desk {
         })
     }
 
-    /// Makes the attachment that a client wishes for.
+    /// Makes the attachment that a client requests.
     pub(super) async fn admit(
         &self,
         who: &Credentials,
         limits: Limits,
-        wish: Wish,
+        request: AttachRequest,
         dmabuf: Option<OwnedFd>,
         outbox: &Outbox,
     ) -> Result<Admitted, Refusal> {
         if self.proxy.messages.is_closed() {
             return Err(Refusal::new(Error::NetworkDown, "its proxy has stopped"));
         }
-        let geometry = self.geometry(&wish)?;
-        let card = card(&wish, &geometry, dmabuf)?;
-        let (polled, shareable, device) = match wish.device {
-            DeviceIs::Cpu => (false, false, "cpu".to_owned()),
-            DeviceIs::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
+        let geometry = self.geometry(&request)?;
+        let card = card(&request, &geometry, dmabuf)?;
+        let (polled, shareable, device) = match request.device {
+            DeviceRepr::Cpu => (false, false, "cpu".to_owned()),
+            DeviceRepr::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
                 (true, shareable, name.chars().filter(|c| !c.is_control()).collect())
             }
-            DeviceIs::Cuda { .. } => {
+            DeviceRepr::Cuda { .. } => {
                 return Err(Refusal::new(Error::InvalidArgument, "a device without a name"));
             }
         };
         let account = self.accounts.account(who.uid, limits);
-        // Before the memory is made: who may not have it does not get it for a moment either.
+        // Before the memory is allocated: a client over its quota does not get it for a moment either.
         let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.sockets) * SLOT_BYTES;
         let quota = Quota::take(account.clone(), bytes, OF_AN_ATTACHMENT + u64::from(geometry.shards))
             .map_err(|(error, reason)| Refusal::new(error, reason))?;
@@ -107,35 +107,35 @@ impl Desk {
         };
         let doorbells = one_for_each(geometry.shards as usize).map_err(|error| {
             Refusal::new(
-                crate::errno::errno(&error),
+                crate::errno::from_io(&error),
                 format!("cannot make a doorbell: {error}; see the daemon's `ulimit -n`"),
             )
         })?;
-        let asked = Asked::default();
-        let attached = Arc::new(AttachmentState {
+        let agent_requests = AgentRequests::default();
+        let attachment = Arc::new(AttachmentState {
             id: self.proxy.next_id(),
             memory,
             polled,
             shareable,
-            agent: agent_link(outbox.clone(), asked.clone()),
+            agent: agent_link(outbox.clone(), agent_requests.clone()),
             card,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
             doorbells,
             account: Some(account.clone()),
-            client: ClientInfo { pid: who.pid, uid: who.uid, command: printable(&wish.command), device },
+            client: ClientInfo { pid: who.pid, uid: who.uid, command: printable(&request.command), device },
             since: Instant::now(),
             _quota: Some(quota),
         });
         let welcome = ToProgram::Welcome { daemon: self.introduction(), geometry: Sizes::from(&geometry) };
-        Ok(Admitted { attached, asked, account, welcome })
+        Ok(Admitted { attachment, agent_requests, account, welcome })
     }
 
-    /// The sizes of an attachment, if they can be.
-    fn geometry(&self, wish: &Wish) -> Result<Geometry, Refusal> {
+    /// The sizes of an attachment, checked.
+    fn geometry(&self, request: &AttachRequest) -> Result<Geometry, Refusal> {
         let bad =
             |error: crate::model::config::BadConfig| Refusal::new(Error::InvalidArgument, error.to_string());
-        let &Wish { sockets, controls, shared_rings, device_rings, .. } = wish;
+        let &AttachRequest { sockets, controls, shared_rings, device_rings, .. } = request;
         let config = Config { sockets, controls, shared_rings, ..self.proxy.config.clone() };
         // The CPU device has none.
         let device_rings = Some(device_rings).filter(|&bytes| bytes > 0);
@@ -145,9 +145,13 @@ impl Desk {
     }
 }
 
-/// How a network card reaches the client's device, if what it says can be.
-fn card(wish: &Wish, geometry: &Geometry, dmabuf: Option<OwnedFd>) -> Result<Option<CardMemory>, Refusal> {
-    let (Some(card), Some(fd)) = (wish.card, dmabuf) else { return Ok(None) };
+/// How a network card reaches the client's device; checked.
+fn card(
+    request: &AttachRequest,
+    geometry: &Geometry,
+    dmabuf: Option<OwnedFd>,
+) -> Result<Option<CardMemory>, Refusal> {
+    let (Some(card), Some(fd)) = (request.card, dmabuf) else { return Ok(None) };
     let needed = DeviceLayout::new(geometry).len;
     let ends = [card.address.checked_add(card.len), card.offset.checked_add(card.len)];
     if geometry.device_rings == 0 || card.len < needed || ends.contains(&None) {

@@ -1,4 +1,4 @@
-//! What a client is to be told, from whatever thread.
+//! Frames to a client, from any thread.
 
 use crate::client_socket::ClientSocket;
 use crate::model::agent::{AgentLink, FromAgent, ToAgent};
@@ -10,28 +10,27 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 /// A frame on its way to a client.
-pub(super) struct Out {
+pub(super) struct Outgoing {
     pub(super) frame: ToProgram,
     pub(super) fds: Vec<Sent>,
 }
 
-/// Posts frames to a client, and never waits: a client that does not read, so that the queue fills, is
-/// cut.
+/// Posts frames to a client; never waits. A client that does not read, so that the queue fills, is disconnected.
 #[derive(Clone)]
 pub(super) struct Outbox {
-    queue: mpsc::Sender<Out>,
+    queue: mpsc::Sender<Outgoing>,
     socket: Arc<ClientSocket>,
 }
 
 impl Outbox {
-    /// A queue of so many frames for the client behind `socket`.
-    pub(super) fn new(socket: Arc<ClientSocket>, len: usize) -> (Self, mpsc::Receiver<Out>) {
+    /// A queue of `len` frames for the client behind `socket`.
+    pub(super) fn new(socket: Arc<ClientSocket>, len: usize) -> (Self, mpsc::Receiver<Outgoing>) {
         let (queue, frames) = mpsc::channel(len);
         (Self { queue, socket }, frames)
     }
 
     pub(super) fn post(&self, frame: ToProgram, fds: Vec<Sent>) {
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(Out { frame, fds }) {
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(Outgoing { frame, fds }) {
             tracing::warn!("a client does not read what it is told: cut");
             // The session reads the end of it.
             self.socket.shut_down();
@@ -39,56 +38,56 @@ impl Outbox {
     }
 }
 
-/// What the agent of a client was asked and has not answered: it is believed nothing else.
+/// What the agent of a client was asked and has not answered. No other answers are accepted.
 #[derive(Clone, Default)]
-pub(super) struct Asked(Arc<Mutex<HashMap<u32, Open>>>);
+pub(super) struct AgentRequests(Arc<Mutex<HashMap<u32, OpenRequests>>>);
 
 /// The open requests about one arena.
 #[derive(Clone, Copy, Default)]
-struct Open {
-    /// How many bytes are to be provided.
+struct OpenRequests {
+    /// How many bytes it is to provide.
     provide: Option<u64>,
     map: bool,
-    /// How many rings are to be cleared.
+    /// How many rings it is to clear.
     clears: u32,
     unmap: bool,
 }
 
 /// The link to a client's agent.
-pub(super) fn agent_link(outbox: Outbox, asked: Asked) -> AgentLink {
+pub(super) fn agent_link(outbox: Outbox, agent_requests: AgentRequests) -> AgentLink {
     Box::new(move |request| {
-        asked.note(&request);
+        agent_requests.note(&request);
         let (frame, fds) = AgentRequest::of(request);
         outbox.post(ToProgram::Agent(frame), fds);
     })
 }
 
-impl Asked {
+impl AgentRequests {
     fn note(&self, request: &ToAgent) {
-        let mut asked = super::lock(&self.0);
+        let mut agent_requests = super::lock(&self.0);
         match request {
-            ToAgent::Provide { arena, len } => asked.entry(*arena).or_default().provide = Some(*len),
-            ToAgent::Map(map) => asked.entry(map.arena).or_default().map = true,
-            ToAgent::Clear { arena, .. } => asked.entry(*arena).or_default().clears += 1,
-            ToAgent::Unmap { arena } => asked.entry(*arena).or_default().unmap = true,
+            ToAgent::Provide { arena, len } => agent_requests.entry(*arena).or_default().provide = Some(*len),
+            ToAgent::Map(map) => agent_requests.entry(map.arena).or_default().map = true,
+            ToAgent::Clear { arena, .. } => agent_requests.entry(*arena).or_default().clears += 1,
+            ToAgent::Unmap { arena } => agent_requests.entry(*arena).or_default().unmap = true,
         }
     }
 
-    /// An answer as the control plane takes it; `None` if nothing of the kind was asked, or what came
-    /// with it is not what it should be.
+    /// Checks an answer for the control plane. Returns `None` if nothing asked for it, or if its descriptor is not
+    /// what it should be.
     pub(super) fn check(&self, answer: AgentAnswer, fds: Vec<OwnedFd>) -> Option<FromAgent> {
         let (AgentAnswer::Provided { arena, .. }
         | AgentAnswer::Mapped { arena }
         | AgentAnswer::Failed { arena, .. }
         | AgentAnswer::Cleared { arena, .. }
         | AgentAnswer::Unmapped { arena }) = answer;
-        let mut asked = super::lock(&self.0);
-        let open = asked.get_mut(&arena)?;
+        let mut agent_requests = super::lock(&self.0);
+        let open = agent_requests.get_mut(&arena)?;
         let answer = match answer {
             AgentAnswer::Provided { len, .. } => {
                 let wanted = open.provide.take()?;
                 let fd = fds.into_iter().next()?;
-                // Its length cannot be looked up; who maps more than there is gets CUDA's refusal.
+                // Its length cannot be queried; CUDA refuses to map more than there is.
                 if len < wanted || !is_gpu_export(fd.as_fd()) {
                     return None;
                 }
@@ -113,7 +112,7 @@ impl Asked {
             }
         };
         if open.provide.is_none() && !open.map && open.clears == 0 && !open.unmap {
-            asked.remove(&arena);
+            agent_requests.remove(&arena);
         }
         Some(answer)
     }
@@ -126,26 +125,26 @@ mod tests {
 
     #[test]
     fn an_agent_is_believed_what_it_was_asked_once() {
-        let asked = Asked::default();
+        let agent_requests = AgentRequests::default();
         let mapped = || AgentAnswer::Mapped { arena: 4 };
-        assert!(asked.check(mapped(), Vec::new()).is_none());
-        let near = (2, Part::Own);
-        let map = MapArena { arena: 4, near: near.clone(), far: near, silent: false };
-        asked.note(&ToAgent::Map(map));
-        asked.note(&ToAgent::Unmap { arena: 4 });
-        assert!(asked.check(AgentAnswer::Mapped { arena: 5 }, Vec::new()).is_none());
-        assert!(asked.check(mapped(), Vec::new()).is_some());
-        assert!(asked.check(mapped(), Vec::new()).is_none());
-        assert!(asked.check(AgentAnswer::Unmapped { arena: 4 }, Vec::new()).is_some());
-        assert!(super::super::lock(&asked.0).is_empty());
+        assert!(agent_requests.check(mapped(), Vec::new()).is_none());
+        let own = (2, Part::Own);
+        let map = MapArena { arena: 4, own: own.clone(), peer: own, peer_polls: false };
+        agent_requests.note(&ToAgent::Map(map));
+        agent_requests.note(&ToAgent::Unmap { arena: 4 });
+        assert!(agent_requests.check(AgentAnswer::Mapped { arena: 5 }, Vec::new()).is_none());
+        assert!(agent_requests.check(mapped(), Vec::new()).is_some());
+        assert!(agent_requests.check(mapped(), Vec::new()).is_none());
+        assert!(agent_requests.check(AgentAnswer::Unmapped { arena: 4 }, Vec::new()).is_some());
+        assert!(super::super::lock(&agent_requests.0).is_empty());
     }
 
     #[test]
     fn only_gpu_memory_can_be_provided() {
-        let asked = Asked::default();
-        asked.note(&ToAgent::Provide { arena: 1, len: 4096 });
+        let agent_requests = AgentRequests::default();
+        agent_requests.note(&ToAgent::Provide { arena: 1, len: 4096 });
         let null = std::fs::File::open("/dev/null").expect("/dev/null");
         let answer = AgentAnswer::Provided { arena: 1, len: 4096 };
-        assert!(asked.check(answer, vec![null.into()]).is_none());
+        assert!(agent_requests.check(answer, vec![null.into()]).is_none());
     }
 }

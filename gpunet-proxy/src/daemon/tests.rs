@@ -16,7 +16,7 @@ use std::pin::pin;
 use tokio::task::{LocalSet, spawn_blocking, yield_now};
 
 /// Connections of three users: each has as many as one may have.
-const CROWD: usize = 3 * VISITORS;
+const CROWD: usize = 3 * MAX_PENDING;
 
 /// A directory that every user can look into, with a socket in it that every user can connect to.
 struct Door(PathBuf);
@@ -95,13 +95,13 @@ fn a_crowd_is_turned_away_before_anything_is_spawned_for_it() {
     let backlog = socket.try_clone().expect("a descriptor");
     let crowd = door.crowd();
     let proxy = runtime::start(Config::small()).expect("a proxy");
-    let desk = Arc::new(Desk::new(proxy, Accounts::default(), Access::default()));
+    let state = Arc::new(DaemonState::new(proxy, Accounts::default(), Access::default()));
     // Stops it at the end.
-    let _daemon = Daemon { desk: desk.clone(), thread: None };
+    let _daemon = Daemon { state: state.clone(), thread: None };
     let runtime = descriptors::runtime().expect("a runtime");
     let (sessions, _entered) = (LocalSet::new(), runtime.enter());
     rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
-    let mut serving = pin!(serve(desk, watch(socket).expect("a listener")));
+    let mut serving = pin!(serve(state, watch(socket).expect("a listener")));
     // Sessions do not run in here: what is spawned stays where it is.
     let spawns = sessions.enter();
     runtime.block_on(async {
@@ -111,7 +111,7 @@ fn a_crowd_is_turned_away_before_anything_is_spawned_for_it() {
         }
     });
     drop(spawns);
-    assert_eq!(crowd.iter().filter(|socket| is_open(socket)).count(), VISITORS);
+    assert_eq!(crowd.iter().filter(|socket| is_open(socket)).count(), MAX_PENDING);
     if !geteuid().is_root() {
         let _ =
             writeln!(io::stderr(), "NOT RUN: another client beside a crowd: only root can be another user");

@@ -3,8 +3,9 @@
 use super::Core;
 use super::reactor::WaitId;
 use crate::attachment::Shared;
-use crate::model::message::{Answer, HOST_REQUESTS};
+use crate::model::message::Answer;
 use gpunet_abi::control::{Reply, Request};
+use gpunet_core::ids::HostRequestId;
 use gpunet_device::Error;
 use gpunet_device::cpu::deferred::Opening;
 use std::pin::Pin;
@@ -16,16 +17,16 @@ use tokio::sync::oneshot;
 /// Requests made by this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// The number of a new request. It differs from those of all requests without an answer, unless there
+/// The id of a new request. It differs from those of all requests without an answer, unless there
 /// are two thousand million of them.
-fn next_number() -> u32 {
+fn next_id() -> HostRequestId {
     // Ordering: Relaxed; the number only has to differ.
-    HOST_REQUESTS | MADE.fetch_add(1, Ordering::Relaxed)
+    HostRequestId::new(MADE.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Posts a request of which nobody needs the answer: a close.
 pub(super) fn tell(shared: &Shared, request: Request) {
-    shared.link.ask(next_number(), request, Box::new(|_| {}));
+    shared.link.ask(next_id(), request, Box::new(|_| {}));
 }
 
 /// A request that opens a socket, until its reply.
@@ -36,23 +37,23 @@ pub(super) fn tell(shared: &Shared, request: Request) {
 pub(super) struct Asking {
     core: Arc<Core>,
     opening: Opening,
-    number: u32,
-    id: WaitId,
+    id: HostRequestId,
+    wait: WaitId,
     /// `None` once the reply was taken.
     reply: Option<oneshot::Receiver<Reply>>,
 }
 
 impl Asking {
     pub(super) fn new(core: &Arc<Core>, opening: Opening) -> Self {
-        let (number, (sender, reply)) = (next_number(), oneshot::channel());
+        let (id, (sender, reply)) = (next_id(), oneshot::channel());
         let shared = core.shared.clone();
         let answer: Answer = Box::new(move |reply: &Reply| {
             if let Err(reply) = sender.send(*reply) {
                 discard(&shared, opening, &reply);
             }
         });
-        core.shared.link.ask(number, *opening.request(), answer);
-        Self { core: core.clone(), opening, number, id: core.reactor.id(), reply: Some(reply) }
+        core.shared.link.ask(id, *opening.request(), answer);
+        Self { core: core.clone(), opening, id, wait: core.reactor.id(), reply: Some(reply) }
     }
 
     pub(super) const fn opening(&self) -> Opening {
@@ -83,7 +84,7 @@ impl Future for Asking {
                 }))
             }
             // The reply comes by itself; the reactor tells if the proxy has failed.
-            Poll::Pending => match this.core.reactor.register(this.id, None, cx.waker()) {
+            Poll::Pending => match this.core.reactor.register(this.wait, None, cx.waker()) {
                 Ok(()) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),
             },
@@ -93,13 +94,13 @@ impl Future for Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.core.reactor.forget(self.id);
+        self.core.reactor.forget(self.wait);
         let Some(mut reply) = self.reply.take() else { return };
         // From here on the reply is either in the channel or goes back to who sends it.
         reply.close();
         match reply.try_recv() {
             Ok(reply) => discard(&self.core.shared, self.opening, &reply),
-            Err(_) => self.core.shared.link.abandon(self.number),
+            Err(_) => self.core.shared.link.abandon(self.id),
         }
     }
 }

@@ -23,7 +23,7 @@
 //! The thread takes itself out again, and parks for good, once nobody has waited for a while: an idle
 //! host costs nothing, and a stream that never waits costs its data thread no system calls.
 
-use gpunet_device::cpu::watch::{Counted, Sleeper, Watch};
+use gpunet_device::cpu::watch::{PollerRegistration, Sleeper, Watch};
 use gpunet_device::{Error, Net};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -51,7 +51,7 @@ pub(super) struct Reactor {
 struct Table {
     waiting: HashMap<WaitId, Waiting>,
     /// Where the thread is counted among those that sleep, if it is.
-    counted: Option<Counted>,
+    counted: Option<PollerRegistration>,
     /// Why no call can go on: the proxy has stopped or hangs, or the attachment is being closed.
     fault: Option<Error>,
     stop: bool,
@@ -103,7 +103,7 @@ impl Reactor {
         let replaced = table.waiting.insert(id, waiting);
         let count = table.counted.is_none();
         if count {
-            table.counted.insert(Counted::new(self.net)).enter();
+            table.counted.insert(PollerRegistration::new(self.net)).enter();
         }
         drop(table);
         if count && let Some(thread) = self.thread.get() {
@@ -138,12 +138,12 @@ impl Reactor {
                 // In the arenas that came since, too.
                 counted.enter();
             }
-            let moment = sleeper.moment();
-            let fault = sleeper.look().err();
+            let counts = sleeper.change_counts();
+            let fault = sleeper.check().err();
             let (woken, next) = self.round(fault, &mut idle);
             woken.into_iter().for_each(|waiting| waiting.waker.wake());
             match next {
-                Next::Sleep => sleeper.sleep(&moment),
+                Next::Sleep => sleeper.sleep(&counts),
                 Next::Park => {
                     std::thread::park();
                     // What was silent meanwhile was not watched.

@@ -1,4 +1,4 @@
-//! What the control plane asks of the process that owns an attachment, and what that answers.
+//! Requests of the control plane to the process that owns an attachment, and their answers.
 //!
 //! Two attachments that talk directly share an *arena*: two parts, each in memory that its owner polls.
 //! The proxy decides what lies where; only the owner of an attachment can map memory into its device's
@@ -19,8 +19,8 @@ pub(crate) enum ToAgent {
     Provide { arena: u32, len: u64 },
     /// Map both parts of an arena and enter them in the device's table of regions.
     Map(MapArena),
-    /// Set the words of the line at offset `line` of the own part, in GPU memory, back to 0: the ring at
-    /// offset `ring` is to be used again.
+    /// Clear the words of the line at offset `line` of the own part, in GPU memory: the ring at offset `ring` is to
+    /// be reused.
     Clear { arena: u32, line: u64, ring: u64 },
     /// The arena is out of use: unmap it as soon as no kernel that may know it runs.
     Unmap { arena: u32 },
@@ -30,12 +30,12 @@ pub(crate) enum ToAgent {
 #[derive(Debug)]
 pub(crate) struct MapArena {
     pub(crate) arena: u32,
-    /// The part that this attachment's device polls, and the number of its region.
-    pub(crate) near: (u8, Part),
-    /// The part that the other device polls.
-    pub(crate) far: (u8, Part),
-    /// The other device never wakes a sleeper: it is a GPU.
-    pub(crate) silent: bool,
+    /// The part that this attachment's device polls, and its region number.
+    pub(crate) own: (u8, Part),
+    /// The part that the peer's device polls, and its region number.
+    pub(crate) peer: (u8, Part),
+    /// The peer's device polls and needs no wake-ups: it is a GPU.
+    pub(crate) peer_polls: bool,
 }
 
 /// Where one part of an arena is.
@@ -58,14 +58,14 @@ pub(crate) enum FromAgent {
     Mapped { arena: u32 },
     /// To [`ToAgent::Clear`].
     Cleared { arena: u32, ring: u64 },
-    /// To the first two, when it cannot be.
+    /// To any of these, if it failed.
     Failed { arena: u32, reason: String },
     /// To [`ToAgent::Unmap`]: the numbers of its regions are free.
     Unmapped { arena: u32 },
 }
 
 impl ToAgent {
-    /// What is answered if it cannot be.
+    /// The answer if it failed.
     pub(crate) fn failed(&self, reason: &str) -> FromAgent {
         let reason = reason.to_owned();
         match self {

@@ -1,9 +1,9 @@
-//! What all threads of the proxy know of one attachment.
+//! The state of an attachment that all threads of the proxy share.
 
 use super::agent::AgentLink;
 use crate::access::Account;
 use gpunet_abi::Error;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
 use std::os::fd::OwnedFd;
@@ -16,25 +16,25 @@ use std::time::Instant;
 pub(crate) struct AttachmentState {
     pub(crate) id: AttachmentId,
     pub(crate) memory: Arc<SharedMemory>,
-    /// A GPU: its stores raise no event, so somebody has to look.
+    /// A GPU: its stores raise no event, so its words must be polled.
     pub(crate) polled: bool,
     /// A GPU whose memory other processes and other GPUs may map.
     pub(crate) shareable: bool,
-    /// The process that owns it.
+    /// Reaches the process that owns it.
     pub(crate) agent: AgentLink,
     /// How a network card reaches the device's own memory, if rings may lie there.
     pub(crate) card: Option<CardMemory>,
     pub(crate) totals: Totals,
     pub(crate) inbox: Inbox,
-    /// What CPU blocks wake data threads by; one for each.
+    /// The eventfds by which CPU blocks wake data threads; one for each.
     pub(crate) doorbells: Arc<[OwnedFd]>,
-    /// What its owner may use; `None`: the process that embeds the proxy, which may use everything.
+    /// The owner's account; `None` for the process that embeds the proxy, which has no limits.
     pub(crate) account: Option<Arc<Account>>,
-    /// Its owner, for people.
+    /// Its owner, for operators.
     pub(crate) client: ClientInfo,
     /// When it was made.
     pub(crate) since: Instant,
-    /// What it has of the account, given back when the last thread has forgotten the attachment.
+    /// What it takes of the account, given back when the last thread has forgotten the attachment.
     pub(crate) _quota: Option<Quota>,
 }
 
@@ -118,14 +118,14 @@ impl ClientInfo {
 /// The longest name of a program that is kept.
 pub(crate) const MAX_COMMAND: usize = 64;
 
-/// What this program was called as: the last part of its first argument.
+/// The name of this program: the last component of its first argument.
 pub(crate) fn own_command() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&name).file_name().unwrap_or_default().to_string_lossy();
     printable(&name)
 }
 
-/// A name that can be shown to people: bounded, and of printable characters.
+/// A name that is safe to show: bounded, and of printable characters.
 pub(crate) fn printable(name: &str) -> String {
     let mut shown = String::new();
     for c in name.chars().map(|c| if c.is_control() { '?' } else { c }) {
@@ -155,10 +155,10 @@ pub(crate) struct CardMemory {
     pub(crate) keep: Keep,
 }
 
-/// Which control slots have a request on its way to the control thread.
+/// Which control slots have a request queued for the control thread.
 ///
-/// A kernel that scribbles over request words must not fill the proxy's memory: each control slot has
-/// at most one request and one abandon in the queue. A device that keeps to the rules never notices.
+/// A kernel that overwrites request words must not fill the proxy's memory: each control slot has at most one
+/// request and one abandon in the queue. A correct kernel never notices.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     requests: Box<[AtomicBool]>,
@@ -180,14 +180,14 @@ impl Inbox {
         self.abandons.get(control).is_some_and(|flag| !flag.swap(true, Ordering::Relaxed))
     }
 
-    pub(crate) fn leave_request(&self, control: u32) {
-        if let Some(flag) = self.requests.get(control as usize) {
+    pub(crate) fn leave_request(&self, id: RequestId) {
+        if let Some(flag) = id.control().and_then(|control| self.requests.get(control as usize)) {
             flag.store(false, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn leave_abandon(&self, control: u32) {
-        if let Some(flag) = self.abandons.get(control as usize) {
+    pub(crate) fn leave_abandon(&self, id: RequestId) {
+        if let Some(flag) = id.control().and_then(|control| self.abandons.get(control as usize)) {
             flag.store(false, Ordering::Relaxed);
         }
     }
@@ -278,9 +278,9 @@ mod tests {
         let inbox = Inbox::new(2);
         assert!(inbox.enter_request(1) && inbox.enter_abandon(1) && inbox.enter_request(0));
         assert!(!inbox.enter_request(1) && !inbox.enter_abandon(1));
-        inbox.leave_request(1);
+        inbox.leave_request(RequestId::Device { control: 1, seq: 1 });
         assert!(inbox.enter_request(1) && !inbox.enter_abandon(1));
         assert!(!inbox.enter_request(2), "there is no such slot");
-        inbox.leave_abandon(9);
+        inbox.leave_abandon(RequestId::Device { control: 9, seq: 1 });
     }
 }

@@ -1,5 +1,4 @@
-//! What a daemon's clients and sockets are doing, at one moment: what `gpunetctl` prints and the
-//! metrics count.
+//! The state of a daemon's clients and sockets at one moment: what `gpunetctl` prints and the metrics count.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -22,9 +21,9 @@ pub struct Snapshot {
     pub version: u32,
     /// The daemon's process.
     pub pid: u32,
-    /// How long it runs, milliseconds.
+    /// How long it has been running, milliseconds.
     pub uptime_ms: u64,
-    /// Sums over the daemon's life, of clients and sockets that are gone too: they never decrease.
+    /// Sums over the daemon's life, including clients and sockets that are gone: they never decrease.
     pub totals: Totals,
     /// Its clients: one for each device of each process.
     pub clients: Vec<Client>,
@@ -57,12 +56,12 @@ pub struct Totals {
     pub closed: u64,
     /// Bytes that a send accepted and that did not reach the peer's side.
     pub undelivered: u64,
-    /// Carried by TCP.
+    /// Bytes over TCP.
     pub tcp: Carried,
-    /// Between two sockets of this host, through memory. Each byte counts as sent once and as
-    /// received once, as those of the other transports between two sockets of this daemon do.
+    /// Bytes between two sockets of this host, through memory. Each byte counts once as sent and once as received,
+    /// as it does over the other transports between two sockets of this daemon.
     pub peer: Carried,
-    /// Carried by RDMA.
+    /// Bytes over RDMA.
     pub rc: Carried,
 }
 
@@ -98,9 +97,9 @@ pub struct Carried {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// The daemon's number of it, never used twice.
+    /// The daemon's number of it, which is never reused.
     pub id: u32,
-    /// The process; 0 if the daemon does not see it.
+    /// The process id; 0 if the daemon does not see the process.
     pub pid: u32,
     /// The process's user.
     pub uid: u32,
@@ -108,7 +107,7 @@ pub struct Client {
     pub command: String,
     /// "cpu", or the GPU's name.
     pub device: String,
-    /// How long it is attached, milliseconds.
+    /// How long it has been attached, milliseconds.
     pub since_ms: u64,
     /// Socket slots in use: listeners, streams, streams that are still being closed.
     pub sockets: u32,
@@ -170,7 +169,7 @@ pub struct Socket {
     pub recv_capacity: u64,
     /// A listener's connections that wait for an accept.
     pub waiting: u64,
-    /// How long it exists, milliseconds.
+    /// How long it has existed, milliseconds.
     pub age_ms: u64,
 }
 

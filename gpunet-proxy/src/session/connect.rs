@@ -1,9 +1,9 @@
 //! The first frames of a connection to a daemon.
 
 use crate::model::error::DaemonError;
-use crate::model::message::ANSWER;
+use crate::model::message::ANSWER_TIMEOUT;
 use crate::model::snapshot::Snapshot;
-use crate::wire::{self, BadFrame, DaemonIs, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram, Want};
+use crate::wire::{self, BadFrame, DaemonRepr, Hello, MAX_FRAME, PROTOCOL, ToDaemon, ToProgram};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a daemon may take to answer. It may have a gigabyte of rings to make.
+/// How long a daemon may take to answer. It may have to allocate a gigabyte of rings.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection whose first frames were said.
+/// A connection after its first frames.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
@@ -23,19 +23,23 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, says what is wanted, and waits for the answer. `card` is the dma-buf of an attachment that has one.
-    pub(crate) fn open(path: &Path, want: &Want, card: Option<BorrowedFd<'_>>) -> Result<Self, DaemonError> {
+    /// Connects, sends the hello and waits for the answer. `card` is the dma-buf of an attachment that has one.
+    pub(crate) fn open(
+        path: &Path,
+        hello: &Hello,
+        card: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, DaemonError> {
         let socket = reach(path)?;
-        let (mut answer, mut fds) = ask(path, &socket, &wire::encode_first(want), &[])?;
+        let (mut answer, mut fds) = ask(path, &socket, &wire::encode_first(hello), &[])?;
         if let (ToProgram::SendCard, Some(card)) = (&answer, card) {
             (answer, fds) = ask(path, &socket, &wire::encode(&ToDaemon::Card), &[card])?;
         }
         Ok(Self { socket, answer, fds })
     }
 
-    /// Connects for something that is answered with what the daemon is.
-    pub(crate) fn ready(path: &Path, want: &Want) -> Result<(OwnedFd, DaemonIs), DaemonError> {
-        let connection = Self::open(path, want, None)?;
+    /// Connects with a hello that the daemon answers by describing itself.
+    pub(crate) fn ready(path: &Path, hello: &Hello) -> Result<(OwnedFd, DaemonRepr), DaemonError> {
+        let connection = Self::open(path, hello, None)?;
         match connection.answer {
             ToProgram::Ready(daemon) => Ok((connection.socket, daemon)),
             other => Err(DaemonError::Strange { path: path.to_owned(), what: format!("it said {other:?}") }),
@@ -43,7 +47,7 @@ impl Connection {
     }
 }
 
-/// Says something, and waits for a first answer.
+/// Sends a first frame, and waits for the answer.
 fn ask(
     path: &Path,
     socket: &OwnedFd,
@@ -52,7 +56,7 @@ fn ask(
 ) -> Result<(ToProgram, Vec<OwnedFd>), DaemonError> {
     let sent = wire::send(socket.as_fd(), frame, fds);
     let silent = |source| DaemonError::Silent { path: path.to_owned(), source };
-    // Who refuses unheard may have said why.
+    // A daemon that refuses without reading may have sent the reason.
     let packet = next(socket, TIMEOUT).map_err(|error| silent(sent.err().unwrap_or(error)))?;
     match wire::decode_first::<ToProgram>(packet) {
         Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
@@ -75,7 +79,7 @@ fn reach(path: &Path) -> Result<OwnedFd, DaemonError> {
     let address = SocketAddrUnix::new(path).map_err(failed)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(failed)?;
-    // While the daemon's backlog is full, connect waits as long as a send would.
+    // While the daemon's backlog is full, connect blocks as long as a send would.
     let timeout = rustix::net::sockopt::Timeout::Send;
     rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(TIMEOUT)).map_err(failed)?;
     rustix::io::retry_on_intr(|| connect(&socket, &address)).map_err(failed)?;
@@ -109,11 +113,11 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
 /// # Errors
 /// The system's; with the daemon's words when it refuses.
 pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    let (socket, _) = Connection::ready(path, &Want::Admin)?;
+    let (socket, _) = Connection::ready(path, &Hello::Admin)?;
     wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
     let mut bytes = Vec::new();
     loop {
-        let packet = next(&socket, ANSWER)?;
+        let packet = next(&socket, ANSWER_TIMEOUT)?;
         match wire::decode::<ToProgram>(packet) {
             Ok((ToProgram::Snapshot { piece, last }, _)) => {
                 bytes.extend(piece);

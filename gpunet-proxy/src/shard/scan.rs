@@ -1,6 +1,6 @@
 //! One attachment as a data thread sees it: the words that its device writes.
 
-use super::stream::Stream;
+use super::stream::DrivenStream;
 use super::streams::{Streams, Words};
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
@@ -12,24 +12,24 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Streams up to which a turn looks at the words of all (some microseconds for ten times as many); more are looked at in
-/// slices. All attachments together.
+/// Up to so many streams, of all attachments together, a turn scans the words of all; more are scanned in slices.
+/// (Ten times as many take some microseconds.)
 const SLICE: usize = 1024;
 /// The smallest slice of one attachment.
-const LEAST: usize = 16;
-/// Control words that a turn looks at while nothing happens: those of all requests take longer than the rest of
-/// such a turn, and four of them are over in a microsecond.
+const MIN_SLICE: usize = 16;
+/// Control slots that a turn scans while nothing happens. Scanning those of all requests takes longer than the rest
+/// of such a turn; scanning these takes under a microsecond.
 const CONTROLS: usize = 64;
-/// Streams whose words each turn looks at, however many there are: those that were active last.
-const LIVELY: usize = 256;
+/// Streams whose words each turn scans, however many there are: the most recently active ones.
+const RECENT: usize = 256;
 
-/// How much of the words to look at.
+/// How many of the words to scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// All.
     Whole,
-    /// Of streams those of lively ones, and a slice of the others, the next one each time: what a busy stream costs
-    /// does not depend on how many are silent. Of requests a slice, too.
+    /// The words of recently active streams, and the next slice of the others: what a busy stream costs does not
+    /// depend on how many are idle. Of requests also a slice.
     Slice,
 }
 
@@ -49,24 +49,24 @@ impl Slices {
     }
 }
 
-/// One attachment.
-pub(super) struct Device {
-    pub(super) attached: Arc<AttachmentState>,
+/// An attachment that the data thread serves.
+pub(super) struct ServedAttachment {
+    pub(super) state: Arc<AttachmentState>,
     words: Words,
     requests: WordArray,
     abandons: WordArray,
     seen_requests: Vec<u64>,
     seen_abandons: Vec<u64>,
-    pub(super) streams: Streams<Box<Stream>>,
-    /// Slots of the streams that were active last; the longest known first.
-    lively: VecDeque<u32>,
+    pub(super) streams: Streams<Box<DrivenStream>>,
+    /// Slots of the recently active streams, the longest known first.
+    recent: VecDeque<u32>,
     slices: Slices,
     control_slices: Slices,
 }
 
-impl Device {
-    pub(super) fn new(attached: Arc<AttachmentState>) -> Self {
-        let memory = &attached.memory;
+impl ServedAttachment {
+    pub(super) fn new(state: Arc<AttachmentState>) -> Self {
+        let memory = &state.memory;
         let controls = memory.geometry().controls as usize;
         Self {
             words: Words { published: memory.published_words(), consumed: memory.consumed_words() },
@@ -75,18 +75,18 @@ impl Device {
             seen_requests: vec![0; controls],
             seen_abandons: vec![0; controls],
             streams: Streams::default(),
-            lively: VecDeque::with_capacity(LIVELY + 1),
+            recent: VecDeque::with_capacity(RECENT + 1),
             slices: Slices::default(),
             control_slices: Slices::default(),
-            attached,
+            state,
         }
     }
 
-    /// How far its streams are.
+    /// The progress of its streams.
     pub(super) fn counts(&self) -> impl Iterator<Item = StreamCount> {
-        let device = self.attached.id;
+        let attachment = self.state.id;
         self.streams.iter().map(move |(slot, stream)| StreamCount {
-            device,
+            attachment,
             slot,
             generation: stream.generation,
             counts: stream.connection.counts(),
@@ -97,54 +97,54 @@ impl Device {
 
     /// Forgets a stream.
     pub(super) fn remove(&mut self, slot: u32) {
-        if self.streams.remove(slot).is_some_and(|stream| stream.lively) {
-            self.lively.retain(|&lively| lively != slot);
+        if self.streams.remove(slot).is_some_and(|stream| stream.recent) {
+            self.recent.retain(|&recent| recent != slot);
         }
     }
 
-    /// Looks at the words of all streams or of some, and passes those on whose words changed; returns whether there were
-    /// any. `sharing` attachments share the slice.
+    /// Scans the words of all streams or of some, and calls `ready` for those whose words changed; returns whether
+    /// there were any. The slice is divided among `sharing` attachments.
     pub(super) fn scan_streams(
         &mut self,
         extent: Extent,
         sharing: usize,
-        mut ready: impl FnMut(u32, &mut Stream),
+        mut ready: impl FnMut(u32, &mut DrivenStream),
     ) -> bool {
         let mut busy = false;
-        let Self { streams, lively, slices, words, .. } = self;
-        let mut news = VecDeque::new();
-        let mut changed = |slot: u32, stream: &mut Box<Stream>| {
+        let Self { streams, recent, slices, words, .. } = self;
+        let mut newly_active = VecDeque::new();
+        let mut changed = |slot: u32, stream: &mut Box<DrivenStream>| {
             busy = true;
-            if !std::mem::replace(&mut stream.lively, true) {
-                news.push_back(slot);
+            if !std::mem::replace(&mut stream.recent, true) {
+                newly_active.push_back(slot);
             }
             ready(slot, stream);
         };
-        let (len, slice) = (streams.len(), (SLICE / sharing).max(LEAST));
+        let (len, slice) = (streams.len(), (SLICE / sharing).max(MIN_SLICE));
         if extent == Extent::Whole || len <= slice {
-            streams.look_at(0..len, words, &mut changed);
+            streams.scan_range(0..len, words, &mut changed);
         } else {
-            for &slot in &*lively {
-                streams.look(slot, words, &mut changed);
+            for &slot in &*recent {
+                streams.scan_slot(slot, words, &mut changed);
             }
-            streams.look_at(slices.next(slice, len), words, &mut changed);
+            streams.scan_range(slices.next(slice, len), words, &mut changed);
         }
-        lively.append(&mut news);
-        while lively.len() > LIVELY {
-            let slot = lively.pop_front();
+        recent.append(&mut newly_active);
+        while recent.len() > RECENT {
+            let slot = recent.pop_front();
             if let Some(stream) = slot.and_then(|slot| streams.get_mut(slot)) {
-                stream.lively = false;
+                stream.recent = false;
             }
         }
         busy
     }
 
-    /// Hands new control requests on, and those that were given up; returns whether there were any. Looks at `most` control
-    /// slots, or at a few if that is less.
+    /// Hands new control requests and abandons on to the control thread; returns whether there were any. Scans
+    /// `most` control slots, but at least a few.
     pub(super) fn scan_requests(&mut self, most: usize, control: &ControlSender) -> bool {
         let mut busy = false;
-        let device = self.attached.id;
-        let (memory, inbox) = (&self.attached.memory, &self.attached.inbox);
+        let attachment = self.state.id;
+        let (memory, inbox) = (&self.state.memory, &self.state.inbox);
         let controls = self.seen_requests.len();
         let slice = match most.max(CONTROLS) {
             most if most >= controls => 0..controls,
@@ -152,7 +152,7 @@ impl Device {
         };
         let seen = self.seen_requests.iter_mut().zip(&mut self.seen_abandons);
         for (index, (seen_request, seen_abandon)) in seen.enumerate().take(slice.end).skip(slice.start) {
-            // The abandon first: the request that it gives up is then visible too, and goes ahead of it.
+            // Read the abandon first: the request that it gives up is then visible too, and is sent before it.
             let abandon = self.abandons.get(index).observe();
             let seq = self.requests.get(index).observe();
             if seq != *seen_request {
@@ -163,14 +163,14 @@ impl Device {
                 *seen_request = seq;
                 let request = Box::new(memory.read_request(index as u32));
                 hand_off::at(HandOff::RequestRead);
-                let id = RequestId { control: index as u32, seq };
-                let _ = control.send(Message::Request { device, id, request });
+                let id = RequestId::Device { control: index as u32, seq };
+                let _ = control.send(Message::Request { attachment, id, request });
             }
             if abandon != *seen_abandon && inbox.enter_abandon(index) {
                 busy = true;
                 *seen_abandon = abandon;
-                let id = RequestId { control: index as u32, seq: abandon };
-                let _ = control.send(Message::Abandon { device, id });
+                let id = RequestId::Device { control: index as u32, seq: abandon };
+                let _ = control.send(Message::Abandon { attachment, id });
             }
         }
         busy

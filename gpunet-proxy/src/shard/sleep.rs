@@ -1,21 +1,21 @@
 //! When a data thread spins, and when and how long it sleeps.
 
-use gpunet_device::cpu::give_way::{GiveWay, are_cores_few};
+use gpunet_device::cpu::spin_yield::{SpinYield, are_cores_few};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
-/// Sleep of a thread that every change wakes (no GPU attached): only a bound against surprises.
+/// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
 const EVENT_SLEEP: Duration = Duration::from_secs(1);
 
 /// Decides between spinning and sleeping.
 #[derive(Debug)]
 pub(super) struct Idle {
     spin: Duration,
-    /// Where cores are few.
-    way: Option<GiveWay>,
+    /// Gives the core away between two turns; only on machines with few cores.
+    yielder: Option<SpinYield>,
     latency: Duration,
     last_active: Instant,
     next_sleep: Duration,
@@ -23,15 +23,15 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(spin: Duration, latency: Duration) -> Self {
-        let way = are_cores_few().then(GiveWay::new);
-        Self { spin, way, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
+        let yielder = are_cores_few().then(SpinYield::new);
+        Self { spin, yielder, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
     }
 
-    /// Spins for a moment. Says whether it did: where cores are few, and others want them, the thread should
-    /// sleep.
+    /// Spins for a moment. Returns false if the thread should sleep instead: cores are few, and others want this
+    /// one.
     fn spin(&mut self) -> bool {
-        match &mut self.way {
-            Some(way) => way.give_way(),
+        match &mut self.yielder {
+            Some(yielder) => yielder.try_yield(),
             None => {
                 std::hint::spin_loop();
                 true
@@ -45,9 +45,9 @@ impl Idle {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// How long to sleep now; `None`: it has spun. `polled`: a GPU is attached, whose stores nothing
-    /// announces, so sleeps start short and double up to the latency bound. The network, a doorbell
-    /// and commands end any sleep.
+    /// How long to sleep now; `None` if it has spun instead. With `polled`, a GPU is attached, whose stores raise
+    /// no event; sleeps then start short and double up to the latency bound. The network, a doorbell and commands
+    /// end any sleep.
     pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.last_active);
         if idle < self.spin && self.spin() {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn spins_first_then_sleeps_longer_and_longer_up_to_the_bound() {
         let mut idle = Idle::new(Duration::from_micros(100), Duration::from_millis(5));
-        idle.way = None;
+        idle.yielder = None;
         let start = Instant::now();
         idle.active(start);
         assert_eq!(idle.sleep_for(start + Duration::from_micros(99), true), None);

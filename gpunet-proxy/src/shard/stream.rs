@@ -1,11 +1,11 @@
-//! One driven stream: carries out what its state machine asks for.
+//! Drives one stream: carries out what its state machine asks for.
 
 use super::observe;
-use crate::errno::errno;
+use crate::errno;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{OpenStream, Ring, Rings};
-use gpunet_abi::place::DEVICE;
 use gpunet_abi::position::Violation;
+use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options, RingSpan, Status};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
@@ -17,8 +17,8 @@ const BUDGET: usize = 16;
 /// Bytes offered or taken by one action: a long copy inside the kernel would hold up the others.
 const CHUNK: u64 = 256 * 1024;
 
-/// What a turn of a stream ended with.
-pub(super) enum Pumped {
+/// How a stream's turn ended.
+pub(super) enum Progress {
     /// Nothing to do until the next input.
     Idle,
     /// The budget is spent, and there is more to do.
@@ -28,67 +28,67 @@ pub(super) enum Pumped {
 }
 
 /// One driven stream.
-pub(super) struct Stream {
+pub(super) struct DrivenStream {
     pub(super) connection: Connection,
     /// `None` once the device broke the rules: the peer was told by a reset.
     io: Option<Box<dyn StreamIo>>,
     pub(super) generation: u32,
     /// Waits in the ready queue.
     pub(super) queued: bool,
-    /// Among those whose words are looked at first.
-    pub(super) lively: bool,
-    /// A short read does not say that nothing is left: the peer's end or urgent data were announced
-    /// and will not be announced again.
+    /// Among the recently active streams, which every turn scans.
+    pub(super) recent: bool,
+    /// A short read does not mean that nothing is left: the peer's end or urgent data were announced and will not
+    /// be announced again.
     pub(super) read_to_empty: bool,
     /// Which descriptors of the transport had an event since the last turn.
     pub(super) events: [bool; 2],
     /// When it is to be driven again, as the data thread's timers have it.
     pub(super) timer: Option<u64>,
-    /// Bytes that were on their way when `io` went.
-    cut_off: u64,
-    /// The device knows that nothing more can be sent.
-    told_no_send: bool,
+    /// Bytes that the peer had not acknowledged when `io` was dropped.
+    lost_in_flight: u64,
+    /// The status says that nothing more can be sent.
+    no_send_published: bool,
     rings: Rings,
     span: tracing::Span,
 }
 
-impl Stream {
+impl DrivenStream {
     pub(super) fn new(opened: OpenStream) -> Self {
         Self {
             connection: Connection::new(opened.rings.send.capacity(), opened.rings.recv.capacity()),
             io: Some(opened.io),
             generation: opened.generation,
             queued: false,
-            lively: false,
+            recent: false,
             read_to_empty: false,
             events: [true; 2],
             timer: None,
-            cut_off: 0,
-            told_no_send: false,
+            lost_in_flight: 0,
+            no_send_published: false,
             rings: opened.rings,
             span: opened.span,
         }
     }
 
-    /// Takes in both words the device writes.
-    pub(super) fn observe_words(&mut self, attached: &AttachmentState, slot: u32) {
-        let memory = &attached.memory;
+    /// Reads both words that the device writes.
+    pub(super) fn observe_words(&mut self, state: &AttachmentState, slot: u32) {
+        let memory = &state.memory;
         let checked = self
             .connection
             .handle_published(observe(memory.published_words(), slot))
             .and_then(|()| self.connection.handle_consumed(observe(memory.consumed_words(), slot)));
         if let Err(violation) = checked {
-            self.violate(attached, slot, violation);
+            self.violate(state, slot, violation);
         }
     }
 
-    fn violate(&mut self, attached: &AttachmentState, slot: u32, violation: Violation) {
+    fn violate(&mut self, state: &AttachmentState, slot: u32, violation: Violation) {
         let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
         self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
-        self.fail(attached, slot, Error::Protocol);
-        // What the words say is not to be believed any more: the peer learns it now.
+        self.fail(state, slot, Error::Protocol);
+        // The words cannot be trusted any more: reset the connection now.
         if let Some(mut io) = self.io.take() {
-            self.cut_off = io.unacknowledged();
+            self.lost_in_flight = io.unacknowledged();
             io.reset();
         }
     }
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     pub(super) fn unacknowledged(&self) -> u64 {
-        self.cut_off + self.io.as_ref().map_or(0, |io| io.unacknowledged())
+        self.lost_in_flight + self.io.as_ref().map_or(0, |io| io.unacknowledged())
     }
 
     /// Bytes that the device sent and the peer's side has not acknowledged.
@@ -114,40 +114,40 @@ impl Stream {
     }
 
     /// Ends the stream with an error and tells the device.
-    pub(super) fn fail(&mut self, attached: &AttachmentState, slot: u32, error: Error) {
+    pub(super) fn fail(&mut self, state: &AttachmentState, slot: u32, error: Error) {
         if let Some(error) = self.connection.handle_error(error) {
-            self.tell(attached, slot, error);
+            self.tell(state, slot, error);
         }
     }
 
-    fn tell(&self, attached: &AttachmentState, slot: u32, error: Error) {
+    fn tell(&self, state: &AttachmentState, slot: u32, error: Error) {
         self.span.in_scope(|| tracing::debug!(%error, "failed"));
-        attached.memory.set_status(slot, Status::open(self.generation).with_error(error));
+        state.memory.set_status(slot, Status::open(self.generation).with_error(error));
     }
 
     /// Carries out actions until there are none or the budget is spent.
-    pub(super) fn pump(&mut self, attached: &AttachmentState, slot: u32, now: u64) -> Pumped {
-        self.observe_words(attached, slot);
-        let (mut landed, mut released) = (false, self.turn(attached, slot, now));
-        let mut result = Pumped::More;
+    pub(super) fn drive(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Progress {
+        self.observe_words(state, slot);
+        let (mut landed, mut released) = (false, self.turn(state, slot, now));
+        let mut result = Progress::More;
         for _ in 0..BUDGET {
             match self.connection.poll_action(now) {
-                Action::Send { position, len } => released |= self.send(attached, slot, position, len),
+                Action::Send { position, len } => released |= self.send(state, slot, position, len),
                 Action::ShutdownWrite => {
                     let done = self.io().and_then(|io| io.shutdown_write());
                     self.connection.handle_shutdown(now);
                     if let Err(error) = done {
-                        self.fail(attached, slot, errno(&error));
+                        self.fail(state, slot, errno::from_io(&error));
                     }
                 }
                 Action::Receive { position, len } => {
-                    landed |= self.receive(attached, slot, position, len);
+                    landed |= self.receive(state, slot, position, len);
                 }
                 Action::Settle => {
                     let bytes = self.unacknowledged();
                     self.connection.handle_unacknowledged(now, bytes);
                 }
-                Action::Discard => landed |= self.discard(attached, slot),
+                Action::Discard => landed |= self.discard(state, slot),
                 Action::Finish(outcome) => {
                     let mut undelivered = outcome.unsent;
                     if outcome.reset {
@@ -157,22 +157,25 @@ impl Stream {
                         }
                     }
                     if self.io.as_mut().is_some_and(|io| !io.close(now)) {
-                        result = Pumped::Idle;
+                        result = Progress::Idle;
                         break;
                     }
-                    result = Pumped::Finished { undelivered };
+                    result = Progress::Finished { undelivered };
                     break;
                 }
                 Action::Idle => {
-                    result = Pumped::Idle;
+                    result = Progress::Idle;
                     break;
                 }
             }
         }
-        let memory = &attached.memory;
-        if matches!(result, Pumped::Idle) && self.connection.pending_error().is_some() && !self.told_no_send {
+        let memory = &state.memory;
+        if matches!(result, Progress::Idle)
+            && self.connection.pending_error().is_some()
+            && !self.no_send_published
+        {
             // The ring is full of what came before the error: senders need not wait for that.
-            self.told_no_send = true;
+            self.no_send_published = true;
             memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
         }
         if landed {
@@ -187,36 +190,36 @@ impl Stream {
         result
     }
 
-    /// Lets the transport move on; says whether ring memory was released.
-    fn turn(&mut self, attached: &AttachmentState, slot: u32, now: u64) -> bool {
+    /// Lets the transport make progress; returns whether ring memory was released.
+    fn turn(&mut self, state: &AttachmentState, slot: u32, now: u64) -> bool {
         let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
         let events = std::mem::take(&mut self.events);
         let Some(io) = &mut self.io else { return false };
         let ready = io.turn(&Turn { now, events, consumed, discards });
         self.connection.handle_ready(ready.readable, ready.writable);
-        self.release(attached, slot)
+        self.release(state, slot)
     }
 
-    /// Tells the device of ring memory that the transport has done with; says whether there was any.
-    fn release(&mut self, attached: &AttachmentState, slot: u32) -> bool {
+    /// Publishes ring memory that the transport is done with; returns whether there was any.
+    fn release(&mut self, state: &AttachmentState, slot: u32) -> bool {
         match self.io.as_mut().map_or(0, |io| io.completed()) {
             0 => false,
             n => {
                 let word = self.connection.handle_released(n);
-                attached.memory.released(slot).publish(word.0);
+                state.memory.released(slot).publish(word.0);
                 true
             }
         }
     }
 
-    /// Says whether [`Stream::look`] is of use.
+    /// Returns whether [`DrivenStream::poll_transport`] can find anything.
     pub(super) fn is_pollable(&self) -> bool {
         self.io.as_ref().is_some_and(|io| io.is_pollable())
     }
 
-    /// Looks whether the transport has something, without a system call.
-    pub(super) fn look(&mut self) -> bool {
-        self.io.as_mut().is_some_and(|io| io.look())
+    /// Returns whether the transport has something to do, without a system call.
+    pub(super) fn poll_transport(&mut self) -> bool {
+        self.io.as_mut().is_some_and(|io| io.poll())
     }
 
     /// When it wants to be driven again, whatever else happens.
@@ -228,55 +231,55 @@ impl Stream {
         }
     }
 
-    fn span(&self, attached: &AttachmentState, ring: Ring, position: u64, len: u64) -> RingSpan {
+    fn span(&self, state: &AttachmentState, ring: Ring, position: u64, len: u64) -> RingSpan {
         let len = len.min(CHUNK);
-        match &attached.card {
+        match &state.card {
             // Addresses for a network card: the proxy itself may not reach them.
             Some(card) if self.rings.region == DEVICE => {
                 RingSpan::new((card.address + ring.offset) as *mut u8, ring.capacity(), position, len)
             }
-            _ => attached.memory.span(ring.offset, ring.capacity(), position, len),
+            _ => state.memory.span(ring.offset, ring.capacity(), position, len),
         }
     }
 
-    fn send(&mut self, attached: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
-        // What gpunet-bench takes the time of. Where nobody listens it costs a load.
+    fn send(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
+        // gpunet-bench measures the time of this event. With no subscriber it costs one load.
         tracing::trace!(target: "gpunet_proxy::data", slot, len, "saw");
-        let span = self.span(attached, self.rings.send, position, len);
+        let span = self.span(state, self.rings.send, position, len);
         match self.io().and_then(|io| io.offer(span)) {
             Ok(n) => {
                 self.connection.handle_sent(n as u64);
-                self.release(attached, slot)
+                self.release(state, slot)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 self.connection.handle_send_blocked();
                 false
             }
             Err(e) => {
-                if let Some(error) = self.connection.handle_send_error(errno(&e)) {
-                    self.tell(attached, slot, error);
+                if let Some(error) = self.connection.handle_send_error(errno::from_io(&e)) {
+                    self.tell(state, slot, error);
                 }
                 false
             }
         }
     }
 
-    fn receive(&mut self, attached: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
-        let span = self.span(attached, self.rings.recv, position, len);
+    fn receive(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
+        let span = self.span(state, self.rings.recv, position, len);
         match self.io().and_then(|io| io.take(span)) {
             // After a failed send this is no orderly end.
             Ok(0) if self.connection.pending_error().is_some() => {
-                self.fail_pending(attached, slot);
+                self.fail_pending(state, slot);
                 false
             }
             Ok(0) => {
                 let word = self.connection.handle_eof();
-                attached.memory.landed(slot).publish(word.0);
+                state.memory.landed(slot).publish(word.0);
                 true
             }
             Ok(n) => {
                 let word = self.connection.handle_received(n as u64);
-                attached.memory.landed(slot).publish(word.0);
+                state.memory.landed(slot).publish(word.0);
                 tracing::trace!(target: "gpunet_proxy::data", slot, len = n, "landed");
                 // A short read emptied the socket, and what comes later raises a new event
                 // (epoll(7)); only an end that was announced already would raise none.
@@ -286,7 +289,7 @@ impl Stream {
                 true
             }
             Err(_) if self.connection.pending_error().is_some() => {
-                self.fail_pending(attached, slot);
+                self.fail_pending(state, slot);
                 false
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -294,23 +297,23 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail(attached, slot, errno(&e));
+                self.fail(state, slot, errno::from_io(&e));
                 false
             }
         }
     }
 
-    fn fail_pending(&mut self, attached: &AttachmentState, slot: u32) {
+    fn fail_pending(&mut self, state: &AttachmentState, slot: u32) {
         if let Some(error) = self.connection.pending_error() {
-            self.fail(attached, slot, error);
+            self.fail(state, slot, error);
         }
     }
 
-    fn discard(&mut self, attached: &AttachmentState, slot: u32) -> bool {
+    fn discard(&mut self, state: &AttachmentState, slot: u32) -> bool {
         match self.io().and_then(|io| io.discard()) {
             Ok(0) => {
                 let word = self.connection.handle_eof();
-                attached.memory.landed(slot).publish(word.0);
+                state.memory.landed(slot).publish(word.0);
                 true
             }
             Ok(_) => false,
@@ -319,7 +322,7 @@ impl Stream {
                 false
             }
             Err(e) => {
-                self.fail(attached, slot, errno(&e));
+                self.fail(state, slot, errno::from_io(&e));
                 false
             }
         }
@@ -333,12 +336,12 @@ mod tests {
     #[test]
     fn descriptors_and_socket_slots_are_told_apart() {
         for code in [libc::EMFILE, libc::ENFILE] {
-            assert_eq!(errno(&io::Error::from_raw_os_error(code)), Error::TooManyFiles);
+            assert_eq!(errno::from_io(&io::Error::from_raw_os_error(code)), Error::TooManyFiles);
         }
         assert_eq!(
             (Error::TooManyFiles.errno(), Error::TooManySockets.errno()),
             (libc::ENFILE, libc::EMFILE)
         );
-        assert_eq!(errno(&io::Error::from_raw_os_error(libc::EADDRINUSE)), Error::AddressInUse);
+        assert_eq!(errno::from_io(&io::Error::from_raw_os_error(libc::EADDRINUSE)), Error::AddressInUse);
     }
 }

@@ -3,14 +3,15 @@
 use gpunet_core::memory::WordArray;
 use std::ops::Range;
 
-/// A dense list of streams, found by slot as well: to go through it costs what there is, wherever the slots lie.
+/// A dense list of streams with an index by slot: scanning it costs as much as there are streams, wherever their
+/// slots lie.
 pub(super) struct Streams<S> {
     streams: Vec<S>,
-    /// Of the list: the slots, and the words that the device wrote for them when somebody last looked.
+    /// By position in the list: the slots, and the words of the device as last scanned.
     slots: Vec<u32>,
     published: Vec<u64>,
     consumed: Vec<u64>,
-    /// By slot: where in the list its stream is. As long as the highest slot that ever had one.
+    /// By slot: the stream's position in the list. As long as the highest slot that ever had one.
     positions: Vec<u32>,
 }
 
@@ -59,7 +60,7 @@ impl<S> Streams<S> {
         self.positions[slot as usize] = self.streams.len() as u32;
         self.streams.push(stream);
         self.slots.push(slot);
-        // Words of the slot's earlier life must not look new, nor those of this one look seen.
+        // Words of the slot's earlier stream must not look new, nor those of this one look seen.
         self.published.push(u64::MAX);
         self.consumed.push(u64::MAX);
     }
@@ -77,15 +78,15 @@ impl<S> Streams<S> {
         Some(self.streams.swap_remove(at))
     }
 
-    /// Looks at the words of the stream in that slot.
-    pub(super) fn look(&mut self, slot: u32, words: &Words, changed: &mut impl FnMut(u32, &mut S)) {
+    /// Scans the words of the stream in that slot.
+    pub(super) fn scan_slot(&mut self, slot: u32, words: &Words, changed: &mut impl FnMut(u32, &mut S)) {
         if let Some(at) = self.position(slot) {
-            self.look_at(at..at + 1, words, changed);
+            self.scan_range(at..at + 1, words, changed);
         }
     }
 
-    /// Looks at the words of those streams of the list, and calls `changed` for those of which one has changed.
-    pub(super) fn look_at(
+    /// Scans the words of these streams of the list, and calls `changed` for each stream of which one has changed.
+    pub(super) fn scan_range(
         &mut self,
         which: Range<usize>,
         words: &Words,
@@ -114,7 +115,7 @@ mod tests {
         slots.iter().for_each(|&slot| streams.insert(slot, slot * 10));
         let changed = |streams: &mut Streams<u32>, which: Range<usize>| {
             let mut changed = Vec::new();
-            streams.look_at(which, &words, &mut |slot, stream: &mut u32| changed.push((slot, *stream)));
+            streams.scan_range(which, &words, &mut |slot, stream: &mut u32| changed.push((slot, *stream)));
             changed
         };
         // What a slot's words were before says nothing.
@@ -130,7 +131,7 @@ mod tests {
         words.published.get(8).publish(1);
         let mut found = Vec::new();
         for slot in [7, 8, 65_535, 69_999] {
-            streams.look(slot, &words, &mut |slot, _| found.push(slot));
+            streams.scan_slot(slot, &words, &mut |slot, _| found.push(slot));
         }
         assert_eq!(found, [8]);
         let mut left: Vec<_> = streams.iter().map(|(slot, &stream)| (slot, stream)).collect();

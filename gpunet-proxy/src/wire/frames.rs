@@ -2,44 +2,46 @@
 
 use super::Frame;
 use super::Sent;
+use super::numbers::{CallId, host_request};
 use crate::model::agent::{MapArena, Part, ToAgent};
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::FinishPolicy;
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::Handle;
 use gpunet_abi::layout::Geometry;
+use gpunet_core::ids::HostRequestId;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The first frame of a program: what the connection is for.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Want {
-    /// Is there a daemon, and would it take this program? The answer ends the connection.
+pub(crate) enum Hello {
+    /// A check whether there is a daemon that would take this program. The answer ends the connection.
     Probe,
     /// An attachment.
-    Attach(Wish),
-    /// To look, and to touch nothing.
+    Attach(AttachRequest),
+    /// Read-only access for gpunetctl.
     Admin,
 }
 
-/// The attachment that a program wants.
+/// The attachment that a program requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Wish {
+pub(crate) struct AttachRequest {
     pub(crate) sockets: u32,
     pub(crate) controls: u32,
     pub(crate) shared_rings: u64,
     pub(crate) device_rings: u64,
-    pub(crate) device: DeviceIs,
-    /// What the program is called; for people.
+    pub(crate) device: DeviceRepr,
+    /// The program's name, for operators.
     pub(crate) command: String,
     /// The device's own memory as a network card reaches it; its dma-buf follows when the daemon asks for it.
-    pub(crate) card: Option<CardIs>,
+    pub(crate) card: Option<CardRepr>,
 }
 
 /// The device that is attached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum DeviceIs {
+pub(crate) enum DeviceRepr {
     Cpu,
     Cuda {
         name: String,
@@ -51,20 +53,20 @@ pub(crate) enum DeviceIs {
 
 /// Where in its dma-buf, and at which address of the device, the device's own memory is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct CardIs {
+pub(crate) struct CardRepr {
     pub(crate) address: u64,
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-/// From a program, once it was welcomed.
+/// From a program, after the welcome.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToDaemon {
     /// `fresh` are handles: see [`handles`].
     FinishLaunch {
-        call: u32,
+        call: CallId,
         launch: u32,
-        policy: Policy,
+        policy: PolicyRepr,
         fresh: Vec<i32>,
     },
     AbortLaunch {
@@ -75,15 +77,17 @@ pub(crate) enum ToDaemon {
     },
     ResetAll,
     Usage {
-        call: u32,
+        call: CallId,
     },
     /// A host program's request: the bytes of a `Request`.
     Ask {
-        number: u32,
+        #[serde(with = "host_request")]
+        id: HostRequestId,
         request: Vec<u8>,
     },
     Abandon {
-        number: u32,
+        #[serde(with = "host_request")]
+        id: HostRequestId,
     },
     Detach,
     Agent(AgentAnswer),
@@ -93,15 +97,15 @@ pub(crate) enum ToDaemon {
     Card,
 }
 
-/// [`FinishPolicy`] on its way.
+/// [`FinishPolicy`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum Policy {
+pub(crate) enum PolicyRepr {
     Keep,
     Close,
     Reset,
 }
 
-/// [`crate::agent::FromAgent`] on its way.
+/// [`crate::model::agent::FromAgent`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AgentAnswer {
     /// With the exported memory.
@@ -134,31 +138,32 @@ pub(crate) enum ToProgram {
         reason: String,
     },
     /// To a probe and an admin.
-    Ready(DaemonIs),
-    /// To who attaches; with the region and the data threads' doorbells.
+    Ready(DaemonRepr),
+    /// The attachment is made; with the region and the data threads' doorbells.
     Welcome {
-        daemon: DaemonIs,
+        daemon: DaemonRepr,
         geometry: Sizes,
     },
     Finished {
-        call: u32,
+        call: CallId,
         closed: Vec<i32>,
         kept: u64,
         more: bool,
     },
-    UsageIs {
-        call: u32,
-        usage: UsageIs,
-        stats: StatsAre,
+    Usage {
+        call: CallId,
+        usage: UsageRepr,
+        stats: StatsRepr,
     },
     /// The bytes of a `Reply`.
     Reply {
-        number: u32,
+        #[serde(with = "host_request")]
+        id: HostRequestId,
         reply: Vec<u8>,
     },
-    /// The attachment is over, because the program or the daemon wants it. Nothing follows.
+    /// The attachment has ended, because the program or the daemon wanted it. Nothing follows.
     Detached {
-        stats: StatsAre,
+        stats: StatsRepr,
     },
     Agent(AgentRequest),
     /// A piece of a snapshot.
@@ -166,13 +171,13 @@ pub(crate) enum ToProgram {
         piece: Vec<u8>,
         last: bool,
     },
-    /// To who attaches with memory that a network card reaches: where is it?
+    /// Asks a program that attaches for the dma-buf of its device's memory.
     SendCard,
 }
 
-/// What a daemon says of itself.
+/// A daemon's description of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct DaemonIs {
+pub(crate) struct DaemonRepr {
     pub(crate) pid: u32,
     pub(crate) version: String,
     pub(crate) shards: u32,
@@ -180,7 +185,7 @@ pub(crate) struct DaemonIs {
     pub(crate) linger_ms: u64,
 }
 
-/// [`Geometry`] on its way.
+/// [`Geometry`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     pub(crate) sockets: u32,
@@ -190,36 +195,36 @@ pub(crate) struct Sizes {
     pub(crate) device_rings: u64,
 }
 
-/// [`Usage`] on its way.
+/// [`Usage`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct UsageIs {
+pub(crate) struct UsageRepr {
     pub(crate) sockets: u64,
     pub(crate) requests: u64,
     pub(crate) ring_bytes: u64,
     pub(crate) free_ring_bytes: u64,
 }
 
-/// [`Stats`] on their way.
+/// [`Stats`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct StatsAre {
+pub(crate) struct StatsRepr {
     pub(crate) opened: u64,
     pub(crate) closed: u64,
     pub(crate) undelivered: u64,
 }
 
-/// [`ToAgent`] on its way.
+/// [`ToAgent`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AgentRequest {
     Provide {
         arena: u32,
         len: u64,
     },
-    /// The descriptors of the near part, then of the far part, if they have any.
+    /// With the descriptors of the own part and then of the peer's, if they have any.
     Map {
         arena: u32,
-        near: (u8, PartIs),
-        far: (u8, PartIs),
-        silent: bool,
+        own: (u8, PartRepr),
+        peer: (u8, PartRepr),
+        peer_polls: bool,
     },
     Clear {
         arena: u32,
@@ -231,25 +236,25 @@ pub(crate) enum AgentRequest {
     },
 }
 
-/// [`Part`] on its way.
+/// [`Part`] on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum PartIs {
+pub(crate) enum PartRepr {
     Own,
     Pinned,
     Gpu { len: u64 },
 }
 
-/// Handles on their way.
+/// Handles on the wire.
 pub(crate) fn handles(handles: &[Handle]) -> Vec<i32> {
     handles.iter().map(|handle| handle.raw()).collect()
 }
 
-/// Handles that have arrived, without what can be none.
+/// The valid ones of the handles in a frame.
 pub(crate) fn from_handles(raw: &[i32]) -> Vec<Handle> {
     raw.iter().filter_map(|&raw| Handle::from_raw(raw)).collect()
 }
 
-impl Frame for Want {
+impl Frame for Hello {
     fn descriptors(&self) -> usize {
         0
     }
@@ -265,13 +270,13 @@ impl Frame for ToProgram {
     fn descriptors(&self) -> usize {
         match self {
             Self::Welcome { geometry, .. } => 1 + geometry.shards as usize,
-            Self::Agent(AgentRequest::Map { near, far, .. }) => near.1.descriptors() + far.1.descriptors(),
+            Self::Agent(AgentRequest::Map { own, peer, .. }) => own.1.descriptors() + peer.1.descriptors(),
             _ => 0,
         }
     }
 }
 
-impl PartIs {
+impl PartRepr {
     const fn descriptors(self) -> usize {
         match self {
             Self::Own => 0,
@@ -298,30 +303,30 @@ impl PartIs {
 }
 
 impl AgentRequest {
-    /// A request as it travels, and the descriptors that go with it.
+    /// The frame of a request, and the descriptors that go with it.
     pub(crate) fn of(request: ToAgent) -> (Self, Vec<Sent>) {
         match request {
             ToAgent::Provide { arena, len } => (Self::Provide { arena, len }, Vec::new()),
-            ToAgent::Map(MapArena { arena, near, far, silent }) => {
-                let ((near_is, near_fd), (far_is, far_fd)) = (PartIs::of(near.1), PartIs::of(far.1));
-                let fds = near_fd.into_iter().chain(far_fd).collect();
-                (Self::Map { arena, near: (near.0, near_is), far: (far.0, far_is), silent }, fds)
+            ToAgent::Map(MapArena { arena, own, peer, peer_polls }) => {
+                let ((own_repr, own_fd), (peer_repr, peer_fd)) = (PartRepr::of(own.1), PartRepr::of(peer.1));
+                let fds = own_fd.into_iter().chain(peer_fd).collect();
+                (Self::Map { arena, own: (own.0, own_repr), peer: (peer.0, peer_repr), peer_polls }, fds)
             }
             ToAgent::Clear { arena, line, ring } => (Self::Clear { arena, line, ring }, Vec::new()),
             ToAgent::Unmap { arena } => (Self::Unmap { arena }, Vec::new()),
         }
     }
 
-    /// The request that arrived with these descriptors, or which arena's cannot be, and why.
+    /// The request in a frame with these descriptors. Fails with the arena that cannot be mapped, and the reason.
     pub(crate) fn request(self, fds: Vec<OwnedFd>) -> Result<ToAgent, (u32, String)> {
         let mut fds = fds.into_iter();
         Ok(match self {
             Self::Provide { arena, len } => ToAgent::Provide { arena, len },
-            Self::Map { arena, near, far, silent } => {
-                let mut part = |is: PartIs| is.part(&mut fds).map_err(|reason| (arena, reason));
-                let near = (near.0, part(near.1)?);
-                let far = (far.0, part(far.1)?);
-                ToAgent::Map(MapArena { arena, near, far, silent })
+            Self::Map { arena, own, peer, peer_polls } => {
+                let mut part = |is: PartRepr| is.part(&mut fds).map_err(|reason| (arena, reason));
+                let own = (own.0, part(own.1)?);
+                let peer = (peer.0, part(peer.1)?);
+                ToAgent::Map(MapArena { arena, own, peer, peer_polls })
             }
             Self::Clear { arena, line, ring } => ToAgent::Clear { arena, line, ring },
             Self::Unmap { arena } => ToAgent::Unmap { arena },
@@ -329,7 +334,7 @@ impl AgentRequest {
     }
 }
 
-impl From<FinishPolicy> for Policy {
+impl From<FinishPolicy> for PolicyRepr {
     fn from(policy: FinishPolicy) -> Self {
         match policy {
             FinishPolicy::Keep => Self::Keep,
@@ -339,12 +344,12 @@ impl From<FinishPolicy> for Policy {
     }
 }
 
-impl From<Policy> for FinishPolicy {
-    fn from(policy: Policy) -> Self {
+impl From<PolicyRepr> for FinishPolicy {
+    fn from(policy: PolicyRepr) -> Self {
         match policy {
-            Policy::Keep => Self::Keep,
-            Policy::Close => Self::Close,
-            Policy::Reset => Self::Reset,
+            PolicyRepr::Keep => Self::Keep,
+            PolicyRepr::Close => Self::Close,
+            PolicyRepr::Reset => Self::Reset,
         }
     }
 }
@@ -356,16 +361,16 @@ impl From<&Geometry> for Sizes {
     }
 }
 
-impl From<Usage> for UsageIs {
+impl From<Usage> for UsageRepr {
     fn from(usage: Usage) -> Self {
         let Usage { ring_bytes, free_ring_bytes, .. } = usage;
         Self { sockets: usage.sockets as u64, requests: usage.requests as u64, ring_bytes, free_ring_bytes }
     }
 }
 
-impl From<UsageIs> for Usage {
-    fn from(usage: UsageIs) -> Self {
-        let UsageIs { ring_bytes, free_ring_bytes, .. } = usage;
+impl From<UsageRepr> for Usage {
+    fn from(usage: UsageRepr) -> Self {
+        let UsageRepr { ring_bytes, free_ring_bytes, .. } = usage;
         Self {
             sockets: usage.sockets as usize,
             requests: usage.requests as usize,
@@ -375,14 +380,14 @@ impl From<UsageIs> for Usage {
     }
 }
 
-impl From<Stats> for StatsAre {
+impl From<Stats> for StatsRepr {
     fn from(Stats { opened, closed, undelivered }: Stats) -> Self {
         Self { opened, closed, undelivered }
     }
 }
 
-impl From<StatsAre> for Stats {
-    fn from(StatsAre { opened, closed, undelivered }: StatsAre) -> Self {
+impl From<StatsRepr> for Stats {
+    fn from(StatsRepr { opened, closed, undelivered }: StatsRepr) -> Self {
         Self { opened, closed, undelivered }
     }
 }

@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// More descriptors travel with no packet: a region and the doorbells.
+/// The most descriptors of a packet: a region and the doorbells.
 pub(crate) const MAX_FDS: usize = 1 + SHARDS;
 
 /// What one `recvmsg` gave.
@@ -37,8 +37,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     Ok(())
 }
 
-/// Receives a packet, by way of a buffer of [`MAX_FRAME`] bytes; never waits. `None`: the other side
-/// has closed.
+/// Receives a packet through a buffer of [`MAX_FRAME`] bytes; never waits. Returns `None` if the other side has
+/// closed.
 ///
 /// Descriptors are close-on-exec. Those of a packet that is refused are closed.
 ///
@@ -47,10 +47,10 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// descriptors than any frame, or than this process may have.
 pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Packet>> {
     Ok(match recv_once(socket, buffer)? {
-        // The kernel looks for a packet, and then whether the other side has closed: a packet that came in between, its
-        // last one, is still there.
+        // The kernel checks for a packet and then whether the other side has closed. A last packet that came in
+        // between is still there.
         None => match recv_once(socket, buffer) {
-            // That was a packet of no bytes, and no frame: whoever sends one is through.
+            // That was an empty packet, which is no frame: treat its sender as closed.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             last => last?,
         },
@@ -76,13 +76,13 @@ fn recv_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Pac
     Ok((got.bytes > 0 || !fds.is_empty()).then(|| Packet { bytes: buffer[..got.bytes].to_vec(), fds }))
 }
 
-/// A packet from somebody who may be hostile.
+/// A packet from a sender that may be hostile.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// Without descriptors.
     Plain(Packet),
-    /// With descriptors: it stays in the queue. Whoever takes it ([`recv`]) or closes the socket may be the last to
-    /// close a descriptor, and that can take as long as its sender likes: a TCP socket may linger for hours.
+    /// With descriptors: it stays in the queue. Whoever receives it ([`recv`]) or closes the socket may be the last
+    /// to close a descriptor, and that can take as long as its sender likes: a TCP socket may linger for hours.
     WithDescriptors,
 }
 
@@ -91,26 +91,26 @@ pub(crate) enum Incoming {
 /// # Errors
 /// As [`recv`].
 pub(crate) fn recv_plain(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Incoming>> {
-    let mut look = || {
+    let mut peek = || {
         let (mut none, flags) = (RecvAncillaryBuffer::new(&mut []), RecvFlags::DONTWAIT | RecvFlags::PEEK);
-        // A look gets copies of the descriptors. Without space for them the kernel closes those copies, which are never
-        // the last, and says that there were some.
+        // A peek copies the descriptors. Without space for them the kernel closes those copies, which are never the
+        // last ones, and reports that there were some.
         without_reset(|| recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut none, flags))
     };
-    let mut seen = look()?;
+    let mut seen = peek()?;
     if seen.bytes == 0 {
         // As in `recv`.
-        seen = look()?;
+        seen = peek()?;
     }
     if seen.flags.contains(ReturnFlags::CTRUNC) {
         return Ok(Some(Incoming::WithDescriptors));
     }
-    // A packet of no bytes stays where it is, too: what is behind it is not looked at.
+    // An empty packet also stays in the queue, and the packets behind it are not read.
     if seen.bytes == 0 { Ok(None) } else { Ok(recv_once(socket, buffer)?.map(Incoming::Plain)) }
 }
 
-/// Receives. That the other side closed without having read everything is told once, and before what it had said: this
-/// is not of interest.
+/// Receives, ignoring ECONNRESET. The kernel reports it once, ahead of the packets in the queue, if the other side
+/// closed without having read everything.
 fn without_reset(mut receive: impl FnMut() -> Result<RecvMsg, Errno>) -> Result<RecvMsg, Errno> {
     let mut receive = || rustix::io::retry_on_intr(&mut receive);
     match receive() {

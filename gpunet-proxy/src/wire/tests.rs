@@ -1,6 +1,7 @@
 //! What decoding refuses.
 
 use super::*;
+use gpunet_core::ids::HostRequestId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -81,15 +82,31 @@ fn what_follows_a_frame_makes_it_garbage() {
 }
 
 #[test]
+fn calls_and_host_requests_have_different_numbers() {
+    let id = HostRequestId::new(3);
+    let abandon = encode(&ToDaemon::Abandon { id });
+    let call = encode(&ToDaemon::Usage { call: CallId::default().next() });
+    assert_eq!((&abandon[1..], &call[1..]), (&[0x83, 0x80, 0x80, 0x80, 0x08][..], &[1][..]));
+    assert!(
+        matches!(decode::<ToDaemon>(packet(abandon.clone())), Ok((ToDaemon::Abandon { id: same }, _)) if same == id)
+    );
+    // Each with the number of the other.
+    let swapped = [[&abandon[..1], &call[1..]].concat(), [&call[..1], &abandon[1..]].concat()];
+    for bytes in swapped {
+        assert!(matches!(decode::<ToDaemon>(packet(bytes)), Err(BadFrame::Garbage(_))));
+    }
+}
+
+#[test]
 fn another_version_is_told_from_garbage() {
-    let mut bytes = encode_first(&Want::Probe);
-    assert!(matches!(decode_first::<Want>(packet(bytes.clone())), Ok((Want::Probe, _))));
+    let mut bytes = encode_first(&Hello::Probe);
+    assert!(matches!(decode_first::<Hello>(packet(bytes.clone())), Ok((Hello::Probe, _))));
     bytes[4] = 9;
     bytes.truncate(8);
-    assert!(matches!(decode_first::<Want>(packet(bytes.clone())), Err(BadFrame::Version(9))));
+    assert!(matches!(decode_first::<Hello>(packet(bytes.clone())), Err(BadFrame::Version(9))));
     bytes[0] = 9;
-    assert!(matches!(decode_first::<Want>(packet(bytes)), Err(BadFrame::Magic)));
-    assert!(matches!(decode_first::<Want>(packet(vec![1, 2])), Err(BadFrame::Magic)));
+    assert!(matches!(decode_first::<Hello>(packet(bytes)), Err(BadFrame::Magic)));
+    assert!(matches!(decode_first::<Hello>(packet(vec![1, 2])), Err(BadFrame::Magic)));
 }
 
 #[test]

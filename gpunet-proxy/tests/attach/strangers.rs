@@ -123,10 +123,11 @@ fn frames_out_of_turn_close_the_connection() {
         let path = good.0.path.clone();
         let request = |number| ToDaemon::Ask { number, request: vec![0; size_of::<Request>()] };
         let out_of_turn: Vec<Vec<Vec<u8>>> = vec![
-            // A second hello, an admin's frame, a request under a control slot's number, half a request.
+            // A second hello, an admin's frame, requests and calls under each other's numbers, half a request.
             vec![hello(&Want::Attach(wish()))],
             vec![bytes(&ToDaemon::Snapshot)],
             vec![bytes(&request(3))],
+            vec![bytes(&ToDaemon::Abandon { number: 17 })],
             vec![bytes(&ToDaemon::Ask { number: FIRST_REQUEST, request: vec![0; 191] })],
             vec![bytes(&ToDaemon::Usage { call: FIRST_REQUEST })],
             // What its agent was not asked.
@@ -165,7 +166,7 @@ fn requests_of_garbage_are_answered_with_errors() {
         // The same number may be used again once it was answered.
         raw.send(&bytes(&ToDaemon::Ask { number: FIRST_REQUEST, request: vec![0; 192] }));
         assert!(raw.next().is_some());
-        raw.send(&bytes(&ToDaemon::Abandon { number: 17 }));
+        raw.send(&bytes(&ToDaemon::Abandon { number: FIRST_REQUEST | 170 }));
         raw.send(&bytes(&ToDaemon::Abandon { number: FIRST_REQUEST }));
         raw.send(&bytes(&ToDaemon::FinishLaunch {
             call: 1,

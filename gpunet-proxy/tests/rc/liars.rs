@@ -6,7 +6,7 @@ use crate::support::world::listen;
 use crate::support::{Memory, SOLO, bounded, until};
 use gpunet_core::rc::Hello;
 use gpunet_core::verbs::sim::{Fabric, Sim};
-use gpunet_core::verbs::{Op, Sge, Source, Status};
+use gpunet_core::verbs::{CompletionStatus, Op, Sge, Source};
 use gpunet_device::{Error, Listener};
 use gpunet_proxy::Config;
 use std::time::Duration;
@@ -97,7 +97,7 @@ fn messages_that_are_none() {
         let fabric = scene.fabric.clone();
         scene.expect("data after the end", 10, Error::Protocol, |peer| {
             // In one go, so that the device has not read the end before.
-            fabric.cut();
+            fabric.partition();
             peer.message(7 << 29 | 2);
             peer.data(7, 10, 10, 10);
             fabric.restore();
@@ -147,7 +147,7 @@ fn data_without_credit() {
         let mut scene = Scene::new(25);
         let fabric = scene.fabric.clone();
         scene.expect("without credit", 0, Error::Protocol, |peer| {
-            fabric.cut();
+            fabric.partition();
             let credits = u32::from(peer.theirs.credits);
             for i in 0..credits + 1 {
                 peer.data(7, i as usize, 1, 1);
@@ -187,7 +187,7 @@ fn writes_that_the_keys_do_not_open() {
                 while peer.endpoint.poll().is_some() {}
                 let from = Source::Ring([(peer.send.as_ptr() as u64, 16), (0, 0)]);
                 peer.post(Op::Write { from, to: to + offset, rkey, immediate: None });
-                assert_eq!(peer.sent(), Status::RemoteRefused, "{what}");
+                assert_eq!(peer.sent(), CompletionStatus::RemoteRefused, "{what}");
             });
         }
         // Its bytes are what they were, and it works on.

@@ -5,7 +5,7 @@ use crate::raw_peer::{Shape, connected};
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, bounded, pattern, until};
 use gpunet_core::verbs::sim::{Fabric, Settings};
-use gpunet_core::verbs::{Completion, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus};
 use gpunet_device::{Error, Stream};
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ fn a_link_that_is_cut_for_a_moment_loses_nothing() {
         let settings = Settings { retry_time: Duration::from_secs(20), ..Settings::new(11) };
         let hosts = Hosts::new(Fabric::with(settings));
         let (mut a, mut b) = hosts.pair(RC);
-        hosts.fabric.cut();
+        hosts.fabric.partition();
         let there = sending(hosts.a.net(), &a, 1, LEN);
         let back = sending(hosts.b.net(), &b, 2, LEN);
         let fabric = hosts.fabric.clone();
         let cutter = std::thread::spawn(move || {
             for _ in 0..6 {
-                fabric.cut_for(Duration::from_millis(15));
+                fabric.partition_for(Duration::from_millis(15));
                 std::thread::sleep(Duration::from_millis(30));
             }
         });
@@ -50,7 +50,7 @@ fn a_link_that_is_cut_for_good_ends_both_ends() {
         let hosts = Hosts::new(Fabric::new(12));
         let (mut a, mut b) = hosts.pair(RC);
         exchange(&mut a, &mut b);
-        hosts.fabric.cut();
+        hosts.fabric.partition();
         // One has something to say, the other asks whether anyone is there.
         a.send_all(&SOLO, b"hello?").expect("room");
         let memory = Memory::new(10);
@@ -78,12 +78,12 @@ fn a_request_that_fails_ends_its_connection_alone() {
         let hosts = Hosts::new(Fabric::new(13));
         let mut bystanders = Bystanders::of(&hosts.b);
         let cases = [
-            (Status::RetryExceeded, Error::TimedOut),
-            (Status::RnrRetryExceeded, Error::TimedOut),
-            (Status::RemoteRefused, Error::ConnectionReset),
-            (Status::Flushed, Error::ConnectionReset),
-            (Status::Other(4), Error::from_errno(EIO)),
-            (Status::Other(1), Error::from_errno(EIO)),
+            (CompletionStatus::RetryExceeded, Error::TimedOut),
+            (CompletionStatus::RnrRetryExceeded, Error::TimedOut),
+            (CompletionStatus::RemoteRefused, Error::ConnectionReset),
+            (CompletionStatus::Flushed, Error::ConnectionReset),
+            (CompletionStatus::Other(4), Error::from_errno(EIO)),
+            (CompletionStatus::Other(1), Error::from_errno(EIO)),
         ];
         for (status, expected) in cases {
             let (mut a, mut b) = hosts.pair(RC);

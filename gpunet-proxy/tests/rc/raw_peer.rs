@@ -5,8 +5,8 @@ use crate::support::{HANG, SOLO, pattern, until};
 use gpunet_core::rc::{HELLO_LEN, Hello, Remote};
 use gpunet_core::verbs::sim::Sim;
 use gpunet_core::verbs::{
-    Completion, Depth, Endpoint, Keys, Link, Listening, Memory, Op, Pending, Ring, RingMemory, Sge, Source,
-    Status, Verbs, WorkRequest,
+    Completion, CompletionStatus, Depth, Endpoint, Handshake, Keys, Listening, Memory, Op, Pending, Ring,
+    RingMemory, Sge, Source, Verbs, WorkRequest,
 };
 use gpunet_device::{Listener, Stream};
 use std::future::Future;
@@ -51,7 +51,7 @@ pub fn wait<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 }
 
 /// Rings, registered, and the private data to send.
-fn prepare(link: &mut dyn Link, shape: Shape) -> io::Result<(Bytes, Bytes, Keys, Vec<u8>)> {
+fn prepare(handshake: &mut dyn Handshake, shape: Shape) -> io::Result<(Bytes, Bytes, Keys, Vec<u8>)> {
     let bytes = || (0..shape.ring).map(|_| AtomicU8::new(0xee)).collect::<Bytes>();
     let (send, recv) = (bytes(), bytes());
     let ring = |bytes: &Bytes| Ring {
@@ -61,7 +61,7 @@ fn prepare(link: &mut dyn Link, shape: Shape) -> io::Result<(Bytes, Bytes, Keys,
     };
     let keep = Arc::new((send.clone(), recv.clone()));
     let memory = Memory { send_ring: ring(&send), recv_ring: ring(&recv), owner: 0, keep };
-    let keys = link.prepare(&memory, Depth { sends: 1024, receives: shape.receives })?;
+    let keys = handshake.prepare(&memory, Depth { sends: 1024, receives: shape.receives })?;
     let hello = Hello {
         big_endian: false,
         credits: shape.credits,
@@ -80,11 +80,11 @@ pub fn connect_with(
     shape: Shape,
     twist: impl FnOnce(&mut Vec<u8>),
 ) -> io::Result<RawPeer> {
-    let mut link = wait(sim.resolve(to, None))?;
-    let iwarp = link.device().iwarp;
-    let (send, recv, keys, mut data) = prepare(&mut *link, shape)?;
+    let mut handshake = wait(sim.resolve(to, None))?;
+    let iwarp = handshake.device().iwarp;
+    let (send, recv, keys, mut data) = prepare(&mut *handshake, shape)?;
     twist(&mut data);
-    let (endpoint, answer) = wait(link.connect(&data))?;
+    let (endpoint, answer) = wait(handshake.connect(&data))?;
     let theirs = Hello::decode(&answer).expect("a gpunet's answer");
     Ok(RawPeer { endpoint, send, recv, keys, theirs, iwarp, next_id: 0 })
 }
@@ -94,9 +94,9 @@ pub type Stopped = Pending<(Box<dyn Endpoint>, Vec<u8>)>;
 
 /// Asks for a connection, as a plain peer does, and stops.
 pub fn stopped(sim: &Sim, to: SocketAddr) -> Stopped {
-    let mut link = wait(sim.resolve(to, None)).expect("a route");
-    let (_, _, _, data) = prepare(&mut *link, Shape::PLAIN).expect("memory");
-    link.connect(&data)
+    let mut handshake = wait(sim.resolve(to, None)).expect("a route");
+    let (_, _, _, data) = prepare(&mut *handshake, Shape::PLAIN).expect("memory");
+    handshake.connect(&data)
 }
 
 /// Answers the next request at a listener of its own.
@@ -112,10 +112,10 @@ pub fn accept_with(
     });
     let mut request = request.expect("it came");
     let theirs = Hello::decode(&request.private_data).expect("a gpunet's request");
-    let iwarp = request.link.device().iwarp;
-    let (send, recv, keys, mut data) = prepare(&mut *request.link, shape)?;
+    let iwarp = request.handshake.device().iwarp;
+    let (send, recv, keys, mut data) = prepare(&mut *request.handshake, shape)?;
     twist(&mut data);
-    let endpoint = wait(request.link.accept(&data))?;
+    let endpoint = wait(request.handshake.accept(&data))?;
     Ok(RawPeer { endpoint, send, recv, keys, theirs, iwarp, next_id: 0 })
 }
 
@@ -190,7 +190,7 @@ impl RawPeer {
     }
 
     /// Waits for the next completion of a request.
-    pub fn sent(&mut self) -> Status {
+    pub fn sent(&mut self) -> CompletionStatus {
         let mut status = None;
         until("a request completes", || {
             if let Some(Completion::Sent { status: ended, .. }) = self.endpoint.poll() {

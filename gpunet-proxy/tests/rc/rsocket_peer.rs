@@ -3,7 +3,7 @@
 
 use crate::raw_peer::{RawPeer, Shape};
 use crate::support::until;
-use gpunet_core::verbs::{Completion, Sge, Source, Status};
+use gpunet_core::verbs::{Completion, CompletionStatus, Sge, Source};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +38,7 @@ pub struct Rsocket {
     pub peer_shut: bool,
     pub disconnected: bool,
     write_shut: bool,
-    pub failed: Option<Status>,
+    pub failed: Option<CompletionStatus>,
 }
 
 /// The shape of a peer with rings of that many bytes.
@@ -87,7 +87,7 @@ impl Rsocket {
                     let (bytes, _) = self.in_flight.pop_front().expect("it was posted");
                     self.completed += bytes;
                     // When both ends disconnect at once, one of the messages finds nobody.
-                    if status != Status::Success && !self.disconnected {
+                    if status != CompletionStatus::Success && !self.disconnected {
                         self.failed.get_or_insert(status);
                     }
                 }

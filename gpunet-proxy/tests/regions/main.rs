@@ -4,9 +4,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use gpunet_device::abi::arena::Region;
 use gpunet_device::abi::control::ControlSlot;
 use gpunet_device::abi::layout::{PAGE, SocketLine};
+use gpunet_device::abi::region::Region;
 use gpunet_device::{Listener, Net, Options, Stream, TransportKind};
 use gpunet_proxy::{Attachment, FinishPolicy, LaunchToken};
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ fn parts(net: Net) -> Vec<(u64, bool)> {
         unsafe { ((table + number * size_of::<Region>() as u64) as *const Region).read_volatile() }
     };
     let valid = (0..256).map(entry).filter(|region| region.flags & Region::VALID != 0);
-    valid.map(|region| (region.base, region.flags & Region::NEAR != 0)).collect()
+    valid.map(|region| (region.base, region.flags & Region::OWN != 0)).collect()
 }
 
 fn write(net: Net, place: Place, value: u64) {

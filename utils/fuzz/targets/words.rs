@@ -48,7 +48,7 @@ macro_rules! end {
                 unsafe { $end::new(end, mine, theirs) }
             }
             fn accept_what_is_there(&mut self) -> bool {
-                self.accept(self.look()).is_ok()
+                self.accept(self.poll()).is_ok()
             }
             fn believed(&self) -> u64 {
                 self.$theirs().0

@@ -1,5 +1,5 @@
 //! What the machine wants posted, and in which order: grants first, for the peer may be waiting for
-//! them; then data; then the ends; and signs of life when there is nothing else.
+//! them; then data; then the ends; and keep-alives when there is nothing else.
 
 use super::{Ending, InFlight, Machine, Variant};
 use crate::rc::message::{CONTROL_LIMIT, Message};

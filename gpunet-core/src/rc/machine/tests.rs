@@ -127,7 +127,7 @@ fn only_data_under_way_is_waited_for_when_the_connection_vanishes_after_the_last
     m.disconnect();
     assert_eq!(m.poll(0), control(Variant::Immediate, DISCONNECT));
     m.handle_disconnected();
-    assert!(!m.is_settled(), "its completion tells whether the peer has it");
+    assert!(!m.is_settled(), "its completion shows whether the peer has it");
     m.handle_send_failed(Failure::Reset);
     assert_eq!(m.failure(), Some(Failure::Reset));
 }

@@ -1,19 +1,19 @@
-//! One rc stream: carries out what the state machine asks for, and tells it what completes.
+//! One rc stream: carries out what the state machine asks for, and feeds it what completes.
 
 use crate::rc::{Config, Failure, Hello, Machine, Message};
 use crate::transport::{Ready, StreamIo, Turn};
-use crate::verbs::{Completion, Endpoint, Status, WorkRequest};
+use crate::verbs::{Completion, CompletionStatus, Endpoint, WorkRequest};
 use gpunet_abi::{Options, RingSpan};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A peer from whose host nothing has come for so long, while requests are under way, is given up, in
-/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry for ever,
+/// A peer whose host has sent nothing for so long, while requests are under way, is given up, in
+/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry forever,
 /// as rsockets do on devices that take seven retries for that.
-const PATIENCE_NS: u64 = 60_000_000_000;
+const ANSWER_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Deadlines are whole multiples of this, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
-/// How long the end of a connection may take to be told, in nanoseconds.
+/// How long an orderly end may take to reach the peer, in nanoseconds.
 const CLOSE_NS: u64 = 3_000_000_000;
 /// The same for a connection that is given up.
 const RESET_NS: u64 = 200_000_000;
@@ -27,11 +27,11 @@ pub(super) struct RcIo {
     next_id: u64,
     /// Bytes given by `take` and `discard`.
     taken: u64,
-    /// Bytes of which `offer` has said that they are taken, and those that `completed` has told.
+    /// Bytes that `offer` has reported as taken, and those that `completed` has reported.
     accepted: u64,
-    told: u64,
+    reported: u64,
     reset: bool,
-    /// When the end is over, told or not.
+    /// When the end is over, whether it reached the peer or not.
     close_by: Option<u64>,
 }
 
@@ -47,22 +47,24 @@ impl RcIo {
             next_id: 0,
             taken: 0,
             accepted: 0,
-            told: 0,
+            reported: 0,
             reset: false,
             close_by: None,
         })
     }
 
-    /// Takes completions until there are none; says whether there were any.
-    fn poll(&mut self) -> bool {
+    /// Takes completions until there are none; returns whether there were any.
+    fn poll_completions(&mut self) -> bool {
         let mut any = false;
         while let Some(completion) = self.endpoint.poll() {
             any = true;
             match completion {
                 Completion::Received { message, len } => self.handle_message(message, len),
-                Completion::Sent { status: Status::Success, .. } => self.machine.handle_sent(self.now),
+                Completion::Sent { status: CompletionStatus::Success, .. } => {
+                    self.machine.handle_sent(self.now)
+                }
                 Completion::Sent { status, .. } => self.machine.handle_send_failed(failure(status)),
-                // The queue pair is in error: a failed request has told why just before, or the peer's
+                // The queue pair is in error: a failed request has shown why just before, or the peer's
                 // writes were refused here, or the connection is gone.
                 Completion::Flushed => self.machine.handle_disconnected(),
             }
@@ -109,7 +111,7 @@ impl RcIo {
         self.machine.received() - self.taken
     }
 
-    /// What a reader with nothing left to read is told.
+    /// The result for a reader with nothing left to read.
     fn nothing(&self) -> io::Result<usize> {
         match self.machine.failure() {
             Some(failure) => Err(error(failure)),
@@ -125,22 +127,26 @@ impl StreamIo for RcIo {
         if !std::mem::replace(&mut self.started, true) {
             self.machine.handle_alive(turn.now);
         }
-        self.poll();
+        self.poll_completions();
         let [completions, changes] = turn.events;
         if completions {
-            // An event says nothing of what came after it: arm again, then look again.
+            // An event does not cover what came after it: arm again, then poll again.
             if let Err(error) = self.endpoint.arm() {
                 tracing::debug!(%error, "completion events are over");
                 self.machine.handle_failure(Failure::Device);
             }
-            self.poll();
+            self.poll_completions();
         }
         if changes && self.endpoint.is_disconnected() {
             // What it sent before has come by now.
-            self.poll();
+            self.poll_completions();
             self.machine.handle_disconnected();
         }
-        if self.machine.waiting_since().is_some_and(|since| turn.now >= since.saturating_add(PATIENCE_NS)) {
+        if self
+            .machine
+            .waiting_since()
+            .is_some_and(|since| turn.now >= since.saturating_add(ANSWER_TIMEOUT_NS))
+        {
             self.machine.handle_failure(Failure::Unreachable);
         }
         let consumed = if turn.discards { self.taken } else { turn.consumed };
@@ -158,8 +164,8 @@ impl StreamIo for RcIo {
         true
     }
 
-    fn look(&mut self) -> bool {
-        self.poll()
+    fn poll(&mut self) -> bool {
+        self.poll_completions()
     }
 
     fn offer(&mut self, span: RingSpan) -> io::Result<usize> {
@@ -178,8 +184,8 @@ impl StreamIo for RcIo {
     }
 
     fn completed(&mut self) -> u64 {
-        let completed = self.machine.completed().min(self.accepted) - self.told;
-        self.told += completed;
+        let completed = self.machine.completed().min(self.accepted) - self.reported;
+        self.reported += completed;
         completed
     }
 
@@ -229,9 +235,9 @@ impl StreamIo for RcIo {
     }
 
     fn deadline(&self) -> Option<u64> {
-        let patience = self.machine.waiting_since().map(|since| since.saturating_add(PATIENCE_NS));
+        let timeout = self.machine.waiting_since().map(|since| since.saturating_add(ANSWER_TIMEOUT_NS));
         // Rounded up, so that it moves now and then and not with every message.
-        let next = self.machine.deadline().or(patience).map(|at| at.next_multiple_of(ROUND_NS));
+        let next = self.machine.deadline().or(timeout).map(|at| at.next_multiple_of(ROUND_NS));
         match (self.close_by, next) {
             (Some(by), Some(at)) => Some(by.min(at)),
             (by, at) => by.or(at),
@@ -239,7 +245,7 @@ impl StreamIo for RcIo {
     }
 
     fn set_options(&mut self, _options: &Options) -> io::Result<()> {
-        // No delay and signs of life are what this transport always does.
+        // This transport always sends without delay, and keep-alives.
         Ok(())
     }
 
@@ -252,13 +258,13 @@ impl StreamIo for RcIo {
     }
 }
 
-/// What a failed request says about the connection.
-fn failure(status: Status) -> Failure {
+/// What a failed request means for the connection.
+fn failure(status: CompletionStatus) -> Failure {
     match status {
-        Status::RetryExceeded | Status::RnrRetryExceeded => Failure::Unreachable,
-        // The peer's card let go of the connection, or ours did after a failure that is told already.
-        Status::RemoteRefused | Status::Flushed => Failure::Reset,
-        Status::Success | Status::Other(_) => Failure::Device,
+        CompletionStatus::RetryExceeded | CompletionStatus::RnrRetryExceeded => Failure::Unreachable,
+        // The peer's card let go of the connection, or ours did after a failure that is reported already.
+        CompletionStatus::RemoteRefused | CompletionStatus::Flushed => Failure::Reset,
+        CompletionStatus::Success | CompletionStatus::Other(_) => Failure::Device,
     }
 }
 

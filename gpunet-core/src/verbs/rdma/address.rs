@@ -12,7 +12,7 @@ impl Sockaddr {
         Self { inner: addr.into() }
     }
 
-    /// For a call that only reads it, whatever its C signature says.
+    /// For a call that only reads it, whatever its C signature.
     pub(super) fn as_ptr(&self) -> *mut libc::sockaddr {
         self.inner.as_ptr().cast_mut().cast()
     }

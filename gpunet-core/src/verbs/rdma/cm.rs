@@ -204,11 +204,11 @@ impl Id {
         check(unsafe { (self.library.reject)(self.raw.as_ptr(), ptr::null(), 0) })
     }
 
-    /// Says whether a connection request still waits for its answer.
+    /// Returns whether a connection request still waits for its answer.
     ///
-    /// The kernel tells of no event on a request before it is accepted; but only while the request
-    /// stands it can say how the queue pair would have to be set up.
-    pub(super) fn is_asked(&mut self) -> bool {
+    /// The kernel reports no event on a request before it is accepted; but only while the request stands
+    /// can it return how the queue pair would have to be set up.
+    pub(super) fn is_pending(&mut self) -> bool {
         let Some(init_qp_attr) = self.library.init_qp_attr else { return true };
         let mut attributes = ffi::QpAttr { qp_state: QPS_RTR, ..ffi::QpAttr::default() };
         let mut mask = 0;

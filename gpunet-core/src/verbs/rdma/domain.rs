@@ -93,7 +93,7 @@ impl Domain {
         Some(Sge { addr, length: 4, lkey: region.lkey })
     }
 
-    /// Says whether it is what a connection with that memory needs.
+    /// Returns whether it is what a connection with that memory needs.
     pub(super) fn fits(&self, memory: &Memory, slot_count: usize) -> bool {
         self.memory.owner == memory.owner
             && same(&self.memory.send_ring, &memory.send_ring)
@@ -101,7 +101,7 @@ impl Domain {
             && self.slot_count >= slot_count
     }
 
-    /// Says whether a ring of `memory` lies in part where one of its own lies, so that the memory is
+    /// Returns whether a ring of `memory` lies in part where one of its own lies, so that the memory is
     /// used in another way now.
     pub(super) fn overlaps(&self, memory: &Memory) -> bool {
         let own = [&self.memory.send_ring, &self.memory.recv_ring];

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::super::{Completion, Depth, Endpoint, Op, Source, Status, Table, WorkRequest};
-use super::connection::{Connection, Queues, Stage, receive_slot};
+use super::super::{Completion, CompletionStatus, Depth, Endpoint, Op, Source, Table, WorkRequest};
+use super::connection::Connection;
 use super::error::errno;
 use super::ffi::numbers as n;
 use super::ffi::{Sge, Wc};
+use super::parts::{Queues, Stage, receive_slot};
 use super::queue_pair::Posting;
 use super::status::status;
 
@@ -81,7 +82,7 @@ impl RdmaEndpoint {
         }
     }
 
-    /// Takes what the completion queue has; says whether there is something to hand out.
+    /// Takes what the completion queue has; returns whether there is something to hand out.
     fn refill(&mut self) -> bool {
         let queues = queues(self.connection.parts_mut().queues.as_mut());
         (self.next, self.filled) = (0, 0);
@@ -96,14 +97,14 @@ impl RdmaEndpoint {
     }
 
     /// An iWARP connection that its peer has ended: siw completes nothing that is posted to it then.
-    fn is_deaf(&self) -> bool {
+    fn ignores_requests(&self) -> bool {
         self.iwarp && self.connection.parts().stage == Stage::Ended
     }
 
     /// The next request that will not complete by itself.
     fn lost(&mut self) -> Option<Completion> {
-        let id = if self.is_deaf() { self.posted.pop_front()? } else { return None };
-        Some(Completion::Sent { id, status: Status::Flushed })
+        let id = if self.ignores_requests() { self.posted.pop_front()? } else { return None };
+        Some(Completion::Sent { id, status: CompletionStatus::Flushed })
     }
 
     fn received(&mut self, slot: usize, wc: &Wc) -> Completion {
@@ -127,7 +128,7 @@ fn inline(bytes: &[u8]) -> Sge {
     Sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, lkey: 0 }
 }
 
-/// An endpoint's link was prepared, so the queues are there.
+/// An endpoint's handshake was prepared, so the queues are there.
 fn queues(queues: Option<&mut Queues>) -> &mut Queues {
     queues.expect("prepared")
 }
@@ -138,7 +139,7 @@ impl Endpoint for RdmaEndpoint {
         if self.posted.len() >= self.depth.sends as usize {
             return Err(errno(libc::ENOMEM));
         }
-        if self.is_deaf() {
+        if self.ignores_requests() {
             self.posted.push_back(request.id);
             return Ok(());
         }
@@ -193,7 +194,7 @@ impl Endpoint for RdmaEndpoint {
     }
 
     fn is_disconnected(&mut self) -> bool {
-        // An error on the channel means that no news will ever come.
+        // An error on the channel means that no event will ever come.
         self.broken || self.connection.parts_mut().has_ended().unwrap_or(true)
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Says why RDMA cannot be used on this machine, and what would change that. It is a fact to report,
+/// Why RDMA cannot be used on this machine, and what would change that. It is a fact to report,
 /// not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -30,8 +30,8 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// Those of a connecting end: six retries (rxe takes the largest number, seven, for "for ever"),
-    /// RNR for ever, no reads or atomics. The set-up of an iWARP connection may need one read.
+    /// Those of a connecting end: six retries (rxe takes the largest number, seven, for "forever"),
+    /// RNR forever, no reads or atomics. The set-up of an iWARP connection may need one read.
     pub(super) fn connecting(iwarp: bool) -> Self {
         Self {
             responder_resources: 0,
@@ -116,12 +116,12 @@ impl Event {
     /// The error that this event is to a caller who waited for another; `None` if it is none.
     pub(super) fn error(&self) -> Option<io::Error> {
         let code = match self.kind {
-            // The status tells the device's answer from silence.
+            // The status distinguishes the device's answer from a timeout.
             n::EVENT_ADDR_ERROR | n::EVENT_ROUTE_ERROR => unreachable_code(self.status),
             n::EVENT_UNREACHABLE => unreachable_code(self.status),
             n::EVENT_CONNECT_ERROR if self.status < 0 => self.status.saturating_abs(),
             n::EVENT_CONNECT_ERROR => libc::ECONNABORTED,
-            // 28 is the consumer's own no, 8 nobody listening, negative an iWARP peer's TCP.
+            // 28: rejected by the consumer; 8: no listener; negative: an iWARP peer's TCP.
             n::EVENT_REJECTED => libc::ECONNREFUSED,
             n::EVENT_DISCONNECTED | n::EVENT_TIMEWAIT_EXIT => libc::ECONNRESET,
             n::EVENT_DEVICE_REMOVAL => libc::ENETDOWN,

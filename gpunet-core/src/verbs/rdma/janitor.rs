@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::connection::{Parts, Stage};
+use super::parts::{Parts, Stage};
 
 /// How long an identifier stays to see the peer's answer to its end: one retransmission of the message
 /// (4.3 s with rdma_cm's values) and its way.
@@ -17,7 +17,7 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(super) struct Janitor {
     inbox: Mutex<Inbox>,
     /// Becomes readable when there is something in the inbox.
-    bell: OwnedFd,
+    wake: OwnedFd,
 }
 
 #[derive(Default)]
@@ -26,22 +26,22 @@ struct Inbox {
     closed: bool,
 }
 
-/// Ends the thread when dropped, after its last connection.
-pub(super) struct Employment {
+/// The janitor's thread. Dropping it ends the thread, after its last connection.
+pub(super) struct JanitorThread {
     pub(super) janitor: Arc<Janitor>,
 }
 
-impl Employment {
+impl JanitorThread {
     pub(super) fn start() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let janitor = Arc::new(Janitor { inbox: Mutex::default(), bell });
-        let works = Arc::clone(&janitor);
-        std::thread::Builder::new().name("gpunet-rdma-end".to_owned()).spawn(move || works.work())?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let janitor = Arc::new(Janitor { inbox: Mutex::default(), wake });
+        let worker = Arc::clone(&janitor);
+        std::thread::Builder::new().name("gpunet-rdma-end".to_owned()).spawn(move || worker.work())?;
         Ok(Self { janitor })
     }
 }
 
-impl Drop for Employment {
+impl Drop for JanitorThread {
     fn drop(&mut self) {
         self.janitor.change(|inbox| inbox.closed = true);
     }
@@ -56,17 +56,17 @@ impl Janitor {
                 inbox.left.extend(parts.take());
             }
         });
-        // Nobody works here any more: an endpoint that outlived the stack, ended on the spot.
+        // The thread has ended: an endpoint that outlived the stack is ended on the spot.
         if let Some(mut parts) = parts {
-            say_goodbye(&mut parts);
+            disconnect(&mut parts);
         }
     }
 
     fn change(&self, change: impl FnOnce(&mut Inbox)) {
         // Each change is one step, so a panic leaves the inbox whole.
         change(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        // Fails only when 2^64 calls were not looked at.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        // Fails only when 2^64 calls were not handled.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     fn work(&self) {
@@ -78,13 +78,13 @@ impl Janitor {
                 (std::mem::take(&mut inbox.left), inbox.closed)
             };
             for mut parts in left {
-                if say_goodbye(&mut parts) {
+                if disconnect(&mut parts) {
                     lingering.push((parts, Instant::now() + LINGER));
                 }
             }
             let now = Instant::now();
             lingering.retain_mut(|(parts, deadline)| {
-                // An error on the channel says that no event will come.
+                // An error on the channel means that no event will come.
                 now < *deadline && !parts.has_ended().unwrap_or(true)
             });
             if closed && lingering.is_empty() {
@@ -93,26 +93,25 @@ impl Janitor {
         }
     }
 
-    /// Waits for the bell, for news on a lingering connection, or for the first deadline.
+    /// Waits for a wake-up, for an event of a lingering connection, or for the first deadline.
     fn wait(&self, lingering: &[(Parts, Instant)]) {
         let now = Instant::now();
         let first = lingering.iter().map(|(_, deadline)| deadline.saturating_duration_since(now)).min();
-        // Rounded up, lest it looks a little early and again.
+        // Rounded up, so that it does not wake a little early and wait again.
         let timeout = first.and_then(|wait| Timespec::try_from(wait + Duration::from_millis(1)).ok());
-        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
         fds.extend(
             lingering.iter().map(|(parts, _)| PollFd::from_borrowed_fd(parts.id.as_fd(), PollFlags::IN)),
         );
-        // Interrupted is as good as a look too many.
+        // An interrupted wait costs one poll too many.
         let _ = poll(&mut fds, timeout.as_ref());
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.bell, &mut count);
+        let _ = rustix::io::read(&self.wake, &mut count);
     }
 }
 
-/// Tells the peer, and frees all but the identifier. Says whether the peer's answer is worth waiting
-/// for.
-fn say_goodbye(parts: &mut Parts) -> bool {
+/// Tells the peer, and frees all but the identifier. Returns whether to wait for the peer's answer.
+fn disconnect(parts: &mut Parts) -> bool {
     let open = matches!(parts.stage, Stage::Open | Stage::Ended);
     // Fails when there is no connection (any more).
     let told = open && parts.id.disconnect().is_ok();

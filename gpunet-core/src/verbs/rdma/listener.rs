@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::super::{Listening, Request};
-use super::Stack;
 use super::cm::Id;
-use super::connection::{Connection, Parts, Stage};
+use super::connection::Connection;
 use super::error::errno;
 use super::event::Event;
-use super::link::RdmaLink;
+use super::handshake::RdmaHandshake;
+use super::parts::{Parts, Stage};
+use super::stack::Stack;
 
 /// Takes the requests that come to an address.
 ///
@@ -38,16 +39,16 @@ impl RdmaListening {
     /// The request that an event brought; `None` when its client has gone.
     fn request(&self, event: Event, mut id: Id) -> io::Result<Option<Request>> {
         id.set_ack_timeout();
-        let parts = Parts { id, queues: None, stage: Stage::Asked };
-        let mut connection = Connection::new(parts, Arc::clone(&self.stack.employment.janitor));
+        let parts = Parts { id, queues: None, stage: Stage::Requested };
+        let mut connection = Connection::new(parts, Arc::clone(&self.stack.janitor_thread.janitor));
         let parts = connection.parts_mut();
-        // Any event after the request says that the client has gone.
-        if parts.has_ended()? || !parts.id.is_asked() {
+        // Any event after the request means that the client has gone.
+        if parts.has_ended()? || !parts.id.is_pending() {
             return Ok(None);
         }
         let context = self.stack.pool.device(&connection.parts().id)?;
-        let link = RdmaLink::new(connection, context, event.parameters, Arc::clone(&self.stack));
-        Ok(Some(Request { link: Box::new(link), private_data: event.private_data }))
+        let handshake = RdmaHandshake::new(connection, context, event.parameters, Arc::clone(&self.stack));
+        Ok(Some(Request { handshake: Box::new(handshake), private_data: event.private_data }))
     }
 }
 

@@ -9,14 +9,14 @@ use super::error::{Unavailable, check_code};
 use super::ffi::numbers as n;
 use super::ffi::{self, Library};
 
-/// What can be said of an RDMA device.
+/// What is known of an RDMA device.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Its name, such as `mlx5_0`.
     pub name: String,
     /// The file through which programs use it.
     pub path: String,
-    /// How it speaks to others.
+    /// Its transport.
     pub transport: DeviceTransport,
     /// The kernel's node type: 1 a channel adapter, 4 an iWARP card.
     pub node_type: i32,
@@ -28,7 +28,7 @@ pub struct DeviceReport {
     pub dmabuf_call: bool,
 }
 
-/// What an opened device tells.
+/// What an opened device reports.
 #[derive(Clone, Debug)]
 pub struct OpenedReport {
     /// Most work requests of a queue.
@@ -109,7 +109,7 @@ impl fmt::Display for DeviceReport {
     }
 }
 
-/// Lists the devices. None is an error that says so.
+/// Lists the devices. Finding none is an error.
 pub(super) fn devices(library: &Library) -> Result<Vec<DeviceReport>, Unavailable> {
     let mut count = 0;
     // SAFETY: writes one int.
@@ -145,7 +145,7 @@ unsafe fn report(library: &Library, device: *mut ffi::Device) -> DeviceReport {
         None => Err(Unavailable::from_call("ibv_open_device", &path, &io::Error::last_os_error())),
         Some(context) => {
             // SAFETY: open until the next line.
-            let opened = unsafe { ask(library, context) };
+            let opened = unsafe { query_ports(library, context) };
             // SAFETY: opened above, closed once.
             unsafe { (library.close_device)(context.as_ptr()) };
             opened.map_err(|e| Unavailable::from_call("ibv_query_device", &path, &e))
@@ -168,7 +168,7 @@ unsafe fn report(library: &Library, device: *mut ffi::Device) -> DeviceReport {
 
 /// # Safety
 /// The context is open.
-unsafe fn ask(library: &Library, context: NonNull<ffi::Context>) -> io::Result<OpenedReport> {
+unsafe fn query_ports(library: &Library, context: NonNull<ffi::Context>) -> io::Result<OpenedReport> {
     // SAFETY: the caller's promise.
     let attributes = unsafe { query(library, context) }?;
     let mut ports = Vec::new();

@@ -16,7 +16,7 @@ const INLINE: [u32; 2] = [64, 16];
 /// IBV_QP_MIN_RNR_TIMER's encoding of 0.64 ms. 0, which rdma_cm sets, is 655 ms.
 const RNR_TIMER: u8 = 12;
 
-/// A request for the send queue, as far as it is not always the same.
+/// A request for the send queue: the fields that vary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting<'a> {
     pub(super) opcode: u32,

@@ -1,16 +1,17 @@
-//! From an address to a link: finding the device and the route.
+//! From an address to a handshake: finding the device and the route.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::super::Link;
-use super::Stack;
+use super::super::Handshake;
 use super::cm::Id;
-use super::connection::{Connection, Parts, Stage};
+use super::connection::Connection;
 use super::error::errno;
 use super::event::{Event, Parameters, unreachable_code};
-use super::link::RdmaLink;
+use super::handshake::RdmaHandshake;
+use super::parts::{Parts, Stage};
+use super::stack::Stack;
 use super::wait::expect;
 
 /// Per try, for the address and again for the route. An answer to ARP takes micro- to milliseconds.
@@ -22,14 +23,14 @@ pub(super) async fn resolve(
     stack: Arc<Stack>,
     to: SocketAddr,
     from: Option<SocketAddr>,
-) -> io::Result<Box<dyn Link>> {
+) -> io::Result<Box<dyn Handshake>> {
     let id = Id::new(stack.library, Some(stack.pool.counts()))?;
     let parts = Parts { id, queues: None, stage: Stage::Fresh };
     // From here on the future may be dropped at any await: the janitor ends what there is.
-    let mut connection = Connection::new(parts, Arc::clone(&stack.employment.janitor));
+    let mut connection = Connection::new(parts, Arc::clone(&stack.janitor_thread.janitor));
     let id = &mut connection.parts_mut().id;
     if from.is_some_and(|from| from.port() != 0) {
-        // As TCP allows it for a socket that connects; where it is refused, the bind tells.
+        // As TCP allows it for a socket that connects; where it is refused, the bind fails.
         let _ = id.set_reuse_address();
     }
     id.set_ack_timeout();
@@ -38,7 +39,7 @@ pub(super) async fn resolve(
     persist(id, |id| id.resolve_route(TIMEOUT_MS), Event::is_route_resolved).await?;
     let context = stack.pool.device(id)?;
     let parameters = Parameters::connecting(context.info.iwarp);
-    Ok(Box::new(RdmaLink::new(connection, context, parameters, stack)))
+    Ok(Box::new(RdmaHandshake::new(connection, context, parameters, stack)))
 }
 
 /// Asks, and asks again when nobody answers.

@@ -31,7 +31,7 @@ async fn next_event(id: &mut Id) -> io::Result<Event> {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
-        // Registered anew each time: that looks at the present state, so no edge is missed, and the
+        // Registered anew each time: that checks the present state, so no edge is missed, and the
         // descriptor is free to go to a data thread's epoll afterwards. Connections see few events.
         // SAFETY: the descriptor stays open and the same as long as the identifier is borrowed, which is
         // as long as `fd` lives; leaking the future leaks both.

@@ -1,8 +1,7 @@
 //! The connection manager: listeners, requests and their answers, the word that a peer is gone.
 
-use super::HostId;
 use super::event::EventChannel;
-use super::state::{AcceptedRequest, Answer, Event, Listener, Pending, Phase, Reply, State};
+use super::state::{AcceptedRequest, Answer, Event, HostId, Listener, Pending, Phase, Reply, State};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -75,7 +74,7 @@ impl State {
     pub fn arrive(&mut self, number: u64) {
         let Some(pending) = self.requests.get(&number) else { return };
         let place = self.place_for(pending.to);
-        if self.cut || !self.hosts[pending.host.0].powered {
+        if self.partitioned || !self.hosts[pending.host.0].powered {
             return;
         }
         let Some(listener) = place.and_then(|addr| self.listeners.get_mut(&addr)) else {
@@ -172,7 +171,7 @@ impl State {
         }
     }
 
-    /// Ends an accept whose client does not go on.
+    /// Ends an accept whose client does not continue.
     pub fn end_accept(&mut self, number: u64, why: io::ErrorKind) {
         if let Some(request) = self.accepted.remove(&number) {
             self.answers.push(Answer { to: request.reply, what: Err(why.into()) });
@@ -186,7 +185,7 @@ impl State {
         }
     }
 
-    /// Destroys a queue pair and tells its peer.
+    /// Destroys a queue pair and notify its peer.
     pub fn disconnect(&mut self, host: HostId, qp: u64) {
         let delay = self.draw(qp);
         if let Some((_, peer)) = self.destroy_qp(qp) {
@@ -194,8 +193,8 @@ impl State {
         }
     }
 
-    /// Kills the process of a host: all it has is gone. Peers hear of it if `tells`.
-    pub fn kill(&mut self, host: HostId, tells: bool) {
+    /// Kills the process of a host: all it has is gone. Peers are notified if `notify`.
+    pub fn kill(&mut self, host: HostId, notify: bool) {
         let gone = |at: &HostId| *at == host;
         let listeners: Vec<_> =
             self.listeners.iter().filter(|(_, l)| gone(&l.host)).map(|(addr, l)| (*addr, l.number)).collect();
@@ -203,7 +202,7 @@ impl State {
             self.close_listener(addr, number);
         }
         self.requests.retain(|_, pending| !gone(&pending.host));
-        let ends = |request: &AcceptedRequest| gone(&request.server) || (tells && gone(&request.client));
+        let ends = |request: &AcceptedRequest| gone(&request.server) || (notify && gone(&request.client));
         let mut accepted: Vec<_> = self.accepted.iter().filter(|(_, r)| ends(r)).map(|(n, _)| *n).collect();
         accepted.sort_unstable();
         for number in accepted {
@@ -222,7 +221,7 @@ impl State {
         let mut qps: Vec<_> = self.qps.iter().filter(|(_, qp)| gone(&qp.host)).map(|(n, _)| *n).collect();
         qps.sort_unstable();
         for qp in qps {
-            if tells {
+            if notify {
                 self.disconnect(host, qp);
             } else {
                 self.destroy_qp(qp);

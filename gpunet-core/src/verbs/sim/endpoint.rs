@@ -2,7 +2,7 @@
 
 use super::domain::Domain;
 use super::event::EventChannel;
-use super::link::Hold;
+use super::hold::Hold;
 use super::settings::Dice;
 use crate::verbs::{Completion, Endpoint, Table, WorkRequest};
 use std::io;

@@ -1,6 +1,6 @@
 //! What the simulated card does with raw memory: the only unsafe code of the simulation.
 //!
-//! Every access is made under the fabric's lock, and for a queue pair that is alive; so a link or
+//! Every access is made under the fabric's lock, and for a queue pair that is alive; so a handshake or
 //! endpoint whose drop has returned leaves its memory alone.
 
 use crate::verbs::{Ring, RingMemory, Table};
@@ -48,7 +48,7 @@ impl Area {
         Ok(Self { base, len: ring.len, address: ring.address, _mapping: mapping })
     }
 
-    /// Says whether that many bytes from `address` on lie inside; then, where they start.
+    /// Returns the offset of `address`; `None` unless that many bytes from there lie inside.
     pub fn offset_of(&self, address: u64, len: u64) -> Option<u64> {
         place(self.address, self.len, address, len)
     }
@@ -56,7 +56,7 @@ impl Area {
     fn at(&self, offset: u64, len: usize) -> *mut u8 {
         assert!(offset.checked_add(len as u64).is_some_and(|end| end <= self.len), "outside the ring");
         // SAFETY: inside the registered memory (checked). For `RingMemory::Mapped` the caller of
-        // `Link::prepare` gives an address of this process and `Memory::keep`, which holds that
+        // `Handshake::prepare` gives an address of this process and `Memory::keep`, which holds that
         // memory as long as this registration; a dma-buf is mapped by `_mapping`.
         unsafe { self.base.as_ptr().add(offset as usize) }
     }

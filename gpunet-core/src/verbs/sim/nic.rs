@@ -1,16 +1,15 @@
 //! The card: carries the requests of a queue pair to its peer, in order, and completes them.
 
-use super::HostId;
 use super::domain::{Domain, Target};
 use super::memory;
-use super::state::{Event, Phase, Qp, State};
-use crate::verbs::{Completion, Op, Source, Status, WorkRequest};
+use super::state::{Event, HostId, Phase, Qp, State};
+use crate::verbs::{Completion, CompletionStatus, Op, Source, WorkRequest};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// IBV_WC_LOC_PROT_ERR: the request names memory that is not its own.
-const LOCAL_PROTECTION: Status = Status::Other(4);
+const LOCAL_PROTECTION: CompletionStatus = CompletionStatus::Other(4);
 
 /// What became of one attempt to carry a request over.
 enum Outcome {
@@ -19,7 +18,7 @@ enum Outcome {
     Lost,
     /// The peer had no receive; it may be tried again at this time.
     NotReady(Instant),
-    Failed(Status),
+    Failed(CompletionStatus),
     /// The peer's card refused it, and gives the connection up.
     Refused,
     /// iWARP: the connection underneath is gone.
@@ -41,7 +40,7 @@ impl State {
         self.counters.work_requests += 1;
         if qp.phase == Phase::Error {
             qp.send_slots += 1;
-            qp.complete(Completion::Sent { id: request.id, status: Status::Flushed });
+            qp.complete(Completion::Sent { id: request.id, status: CompletionStatus::Flushed });
             return Ok(());
         }
         qp.enqueue(request, &self.settings, now);
@@ -100,16 +99,16 @@ impl State {
                 return;
             };
             let (id, lost) = (work.id, work.lost.unwrap_or(now));
-            let heard = qp.peer.is_some_and(|(peer, _)| self.carries(qp.host, peer));
-            if !heard && now >= lost + self.settings.retry_time {
-                self.fail(number, 0, Status::RetryExceeded);
+            let reachable = qp.peer.is_some_and(|(peer, _)| self.carries(qp.host, peer));
+            if !reachable && now >= lost + self.settings.retry_time {
+                self.fail(number, 0, CompletionStatus::RetryExceeded);
                 return;
             }
             let Some(qp) = self.qps.get_mut(&number) else { return };
-            if heard {
+            if reachable {
                 qp.sends.pop_front();
                 qp.delivered -= 1;
-                qp.complete(Completion::Sent { id, status: Status::Success });
+                qp.complete(Completion::Sent { id, status: CompletionStatus::Success });
             } else if let Some(work) = qp.sends.front_mut() {
                 work.lost = Some(lost);
                 work.acked = Some(now + self.settings.ack_timeout);
@@ -135,7 +134,7 @@ impl State {
                 let lost = *qp.sends[index].lost.get_or_insert(now);
                 let last = lost + self.settings.retry_time;
                 if now >= last {
-                    self.fail(number, index, Status::RetryExceeded);
+                    self.fail(number, index, CompletionStatus::RetryExceeded);
                 } else {
                     qp.stalled = Some(last.min(now + self.settings.ack_timeout));
                     self.counters.retries += 1;
@@ -148,12 +147,12 @@ impl State {
             Outcome::Failed(status) => self.fail(number, index, status),
             Outcome::Refused => {
                 let peer = qp.peer;
-                self.fail(number, index, Status::RemoteRefused);
+                self.fail(number, index, CompletionStatus::RemoteRefused);
                 if let Some((_, peer)) = peer {
                     self.flush(peer);
                 }
             }
-            Outcome::Closed => self.fail(number, index, Status::Flushed),
+            Outcome::Closed => self.fail(number, index, CompletionStatus::Flushed),
         }
     }
 
@@ -165,8 +164,8 @@ impl State {
         let work = &mut qp.sends[qp.delivered];
         let op = work.op;
         match self.hosts[host.0].orders.pop_front() {
-            Some(Status::Success) | None => {}
-            Some(Status::RemoteRefused) => return Outcome::Refused,
+            Some(CompletionStatus::Success) | None => {}
+            Some(CompletionStatus::RemoteRefused) => return Outcome::Refused,
             Some(status) => return Outcome::Failed(status),
         }
         if !is_own(&domain, &op) {
@@ -204,11 +203,11 @@ impl State {
 
     /// Ends the request at `index` with an error, and with it the queue pair. Those before it were
     /// acknowledged, or it would not have come to its turn.
-    fn fail(&mut self, number: u64, index: usize, status: Status) {
+    fn fail(&mut self, number: u64, index: usize, status: CompletionStatus) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         for _ in 0..index {
             if let Some(work) = qp.sends.pop_front() {
-                qp.complete(Completion::Sent { id: work.id, status: Status::Success });
+                qp.complete(Completion::Sent { id: work.id, status: CompletionStatus::Success });
             }
         }
         if let Some(work) = qp.sends.pop_front() {
@@ -240,7 +239,7 @@ impl State {
         qp.phase = Phase::Error;
         qp.delivered = 0;
         while let Some(work) = qp.sends.pop_front() {
-            qp.complete(Completion::Sent { id: work.id, status: Status::Flushed });
+            qp.complete(Completion::Sent { id: work.id, status: CompletionStatus::Flushed });
         }
         for _ in 0..std::mem::take(&mut qp.receives) {
             qp.complete(Completion::Flushed);
@@ -248,12 +247,12 @@ impl State {
     }
 
     /// Tells a queue pair that its peer has gone, unless the word cannot reach it.
-    pub fn hear_of_end(&mut self, peer: HostId, number: u64, now: Instant) {
+    pub fn handle_peer_end(&mut self, peer: HostId, number: u64, now: Instant) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if !self.hosts[peer.0].powered || !self.hosts[qp.host.0].powered {
             return;
         }
-        if self.cut {
+        if self.partitioned {
             self.schedule(now + self.settings.ack_timeout, Event::Disconnected { peer, qp: number });
             return;
         }
@@ -285,7 +284,7 @@ fn message_of(op: &Op) -> Option<u32> {
     }
 }
 
-/// Says whether the pieces to send lie in the connection's send ring.
+/// Returns whether the pieces to send lie in the connection's send ring.
 fn is_own(domain: &Domain, op: &Op) -> bool {
     let Op::Write { from: Source::Ring(pieces), .. } = op else { return true };
     let mut pieces = pieces.iter().filter(|(_, len)| *len > 0);

@@ -18,9 +18,9 @@ pub struct Settings {
     pub max_depth: u32,
     /// Time after which a request without an acknowledgement is sent again.
     pub ack_timeout: Duration,
-    /// Time after which an unacknowledged request is given up ([`Status::RetryExceeded`]).
+    /// Time after which an unacknowledged request is given up ([`CompletionStatus::RetryExceeded`]).
     ///
-    /// [`Status::RetryExceeded`]: crate::verbs::Status::RetryExceeded
+    /// [`CompletionStatus::RetryExceeded`]: crate::verbs::CompletionStatus::RetryExceeded
     pub retry_time: Duration,
     /// Time after which a connect that nobody answers fails.
     pub connect_timeout: Duration,

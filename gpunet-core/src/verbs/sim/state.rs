@@ -3,14 +3,36 @@
 use super::domain::{Domain, Registry};
 use super::event::EventChannel;
 use super::settings::{Dice, Settings};
-use super::{Counters, HostId};
-use crate::verbs::{Completion, Depth, Op, Status, WorkRequest};
+use crate::verbs::{Completion, CompletionStatus, Depth, Op, WorkRequest};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// A host of a [`Fabric`](super::Fabric): one process and its card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostId(pub(super) usize);
+
+/// What has happened in a network so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests posted to send queues.
+    pub work_requests: u64,
+    /// Messages delivered: writes with immediate data, and sends.
+    pub messages: u64,
+    /// Inline writes delivered: descriptors put into a table.
+    pub table_writes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Times that a message found no receive.
+    pub rnr: u64,
+    /// Times that a request or its acknowledgement was lost.
+    pub retries: u64,
+    /// Memory regions made, on all hosts.
+    pub registrations: u64,
+}
 
 /// Everything in a simulated network.
 pub(super) struct State {
@@ -28,7 +50,7 @@ pub(super) struct State {
     pub qps: HashMap<u64, Qp>,
     timers: BTreeMap<(Instant, u64), Event>,
     /// The network carries nothing.
-    pub cut: bool,
+    pub partitioned: bool,
     /// Addresses that no RDMA device leads to.
     pub hidden: HashSet<IpAddr>,
     pub counters: Counters,
@@ -48,7 +70,7 @@ pub(super) struct Host {
     pub queue_pairs: usize,
     pub identifiers: usize,
     /// How the next requests end, by order of a test.
-    pub orders: VecDeque<Status>,
+    pub orders: VecDeque<CompletionStatus>,
 }
 
 pub(super) struct Listener {
@@ -100,7 +122,7 @@ pub(super) enum Event {
     /// The client did not take the answer.
     Untaken(u64),
     Answer(Answer),
-    /// The word that `peer` is gone reaches a queue pair.
+    /// The notice that `peer` is gone reaches a queue pair.
     Disconnected {
         peer: HostId,
         qp: u64,
@@ -159,7 +181,7 @@ pub(super) struct Work {
     pub acked: Option<Instant>,
     /// Since when it goes unanswered.
     pub lost: Option<Instant>,
-    /// Times it is lost by chance; `u32::MAX` for ever.
+    /// Times it is lost by chance; `u32::MAX` forever.
     pub losses: u32,
 }
 
@@ -176,7 +198,7 @@ impl State {
             accepted: HashMap::new(),
             qps: HashMap::new(),
             timers: BTreeMap::new(),
-            cut: false,
+            partitioned: false,
             hidden: HashSet::new(),
             counters: Counters::default(),
             answers: Vec::new(),
@@ -203,9 +225,9 @@ impl State {
         HostId(self.hosts.len() - 1)
     }
 
-    /// Says whether packets travel between the two.
+    /// Returns whether packets travel between the two.
     pub fn carries(&self, a: HostId, b: HostId) -> bool {
-        !self.cut && self.hosts[a.0].powered && self.hosts[b.0].powered
+        !self.partitioned && self.hosts[a.0].powered && self.hosts[b.0].powered
     }
 
     /// Draws how long a message of the connection manager takes.
@@ -253,8 +275,8 @@ impl State {
             Event::Unanswered(request) => self.refuse(request, io::ErrorKind::TimedOut),
             Event::Untaken(request) => self.end_accept(request, io::ErrorKind::TimedOut),
             Event::Answer(answer) => self.answers.push(answer),
-            Event::Disconnected { peer, qp } => self.hear_of_end(peer, qp, now),
-            Event::Restore => self.cut = false,
+            Event::Disconnected { peer, qp } => self.handle_peer_end(peer, qp, now),
+            Event::Restore => self.partitioned = false,
         }
     }
 

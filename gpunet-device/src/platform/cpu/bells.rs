@@ -4,13 +4,14 @@
 //! shares nothing but its arena with this one, so it rings the bell in this device's part of it. A
 //! poller sleeps on all of them at once (futex_waitv, Linux 5.16).
 //!
-//! The pattern is that of `gpunet_abi::park` with counts for flags: count in, fence, take the moment,
-//! look, sleep while nothing differs from the moment.
+//! The pattern is that of `gpunet_abi::park` with counts for flags: register, fence, load the change
+//! counts, scan, sleep while the counts are the same.
 
-use super::{MAX_SLEEP, futex_wait};
+use super::futex::{MAX_SLEEP, futex_wait};
 use crate::Net;
-use gpunet_abi::arena::{PartHeader, Region};
+use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag};
+use gpunet_abi::region::Region;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ impl Bell {
     fn count(self, enter: bool) {
         // SAFETY: see the `Send` impl; aligned by the structure.
         let count = unsafe { AtomicU32::from_ptr(&raw mut (*self.0).pollers) };
-        // Ordering: SeqCst, as in `super::count_poller`.
+        // Ordering: SeqCst, as in `count_poller`.
         if enter {
             count.fetch_add(1, Ordering::SeqCst);
         } else {
@@ -51,33 +52,33 @@ impl Bell {
     }
 }
 
-/// Calls `found` for each arena of the attachment: its bell, and whether the other device is silent.
+/// Calls `found` for each arena of the attachment: its bell, and whether the other device must be polled.
 fn bells(net: Net, mut found: impl FnMut(Bell, bool)) {
     for (base, flags) in net.arenas() {
-        if flags & Region::NEAR != 0 {
-            found(Bell(base as *mut PartHeader), flags & Region::SILENT != 0);
+        if flags & Region::OWN != 0 {
+            found(Bell(base as *mut PartHeader), flags & Region::POLLED != 0);
         }
     }
 }
 
-/// Where a poller is counted. Dropping it takes nobody out: the memory may be gone by then.
+/// Where a poller is counted. Dropping it does not take the poller out: the memory may be gone by then.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct PollerRegistration {
     net: Net,
     epoch: bool,
     bells: Vec<Bell>,
 }
 
-impl Counted {
-    /// Counted nowhere yet.
+impl PollerRegistration {
+    /// PollerRegistration nowhere yet.
     pub(crate) const fn new(net: Net) -> Self {
         Self { net, epoch: false, bells: Vec::new() }
     }
 
-    /// Counts the poller in, wherever it is not yet. Before it takes the moment that it will sleep on.
+    /// Counts the poller in, wherever it is not yet; before it loads the counts that it will sleep on.
     pub(crate) fn enter(&mut self) {
         if !std::mem::replace(&mut self.epoch, true) {
-            super::count_poller(self.net.pollers(), true);
+            count_poller(self.net.pollers(), true);
         }
         let counted = &mut self.bells;
         let before = counted.len();
@@ -95,36 +96,51 @@ impl Counted {
     /// Takes the poller out everywhere.
     pub(crate) fn leave(&mut self) {
         if std::mem::take(&mut self.epoch) {
-            super::count_poller(self.net.pollers(), false);
+            count_poller(self.net.pollers(), false);
         }
         self.bells.drain(..).for_each(|bell| bell.count(false));
     }
 }
 
-/// What epoch and bells were before a look at the sockets.
+/// Counts this thread among the sleeping pollers (`true`) or takes it out.
+fn count_poller(pollers: *mut u32, enter: bool) {
+    // SAFETY: a counter of the attachment's shared region, which stays mapped for as long as kernels may
+    // use it; only CPU blocks of this process change it.
+    let count = unsafe { AtomicU32::from_ptr(pollers) };
+    // Ordering: SeqCst, with a fence before the poller loads words: pairs with the fence in `wake_pollers`
+    // and the proxy's `bump_epoch`: one of poller and publisher sees the other.
+    if enter {
+        count.fetch_add(1, Ordering::SeqCst);
+        SharedFlag::fence();
+    } else {
+        count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The change counts of an attachment: its epoch and the bells of its arenas, as they were before a scan.
 #[derive(Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ChangeCounts {
     net: Net,
     epoch: u64,
     bells: Vec<(Bell, u32)>,
-    /// Some writer wakes nobody.
+    /// Some writer wakes nobody, so sleeps are short.
     nap: bool,
 }
 
-impl Moment {
-    /// Takes the moment.
-    pub(crate) fn take(net: Net) -> Self {
-        let mut moment = Self { net, epoch: net.epoch().observe(), bells: Vec::new(), nap: false };
-        bells(net, |bell, silent| {
-            moment.nap |= silent || moment.bells.len() == MOST;
-            if moment.bells.len() < MOST {
-                moment.bells.push((bell, bell.observe()));
+impl ChangeCounts {
+    /// Loads the counts.
+    pub(crate) fn load(net: Net) -> Self {
+        let mut counts = Self { net, epoch: net.epoch().observe(), bells: Vec::new(), nap: false };
+        bells(net, |bell, polled| {
+            counts.nap |= polled || counts.bells.len() == MOST;
+            if counts.bells.len() < MOST {
+                counts.bells.push((bell, bell.observe()));
             }
         });
-        moment
+        counts
     }
 
-    /// Sleeps until something differs from the moment, at most for `limit_ns`. May return early.
+    /// Sleeps until a count differs, at most for `limit_ns`. May return early.
     pub(crate) fn sleep(&self, limit_ns: u64) {
         let longest = if self.nap { NAP } else { MAX_SLEEP };
         let limit = Duration::from_nanos(limit_ns).min(longest);
@@ -180,6 +196,6 @@ fn wait_any(waiters: &[Waiter], limit: Duration) -> Result<(), i32> {
             libc::CLOCK_MONOTONIC,
         )
     };
-    // Woken, timed out, or a value that differs: the caller looks again in any case.
+    // Woken, timed out, or a value that differs: the caller scans again in any case.
     if woken >= 0 { Ok(()) } else { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
 }

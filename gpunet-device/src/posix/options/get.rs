@@ -1,11 +1,11 @@
 //! `ggetsockopt`.
 
-use super::value::Wanted;
-use super::{
+use super::names::{
     GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER,
     SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET,
     SOL_TCP, TCP_NODELAY,
 };
+use super::value::Wanted;
 use crate::outcome::by_leader;
 use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};
@@ -23,6 +23,17 @@ use gpunet_abi::{Error, Handle, Options, Result};
 ///
 /// # Safety
 /// `len` is null or writable, and `value` null or writable for `*len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::options::{SOL_SOCKET, SO_ERROR, get}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, value: *mut u8, len: *mut u32) -> Result<()> {
+/// // SAFETY: memory of the block: an `int` for the value, and one that holds 4.
+/// unsafe { get(g, net, socket, SOL_SOCKET, SO_ERROR, value, len) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn get<G: Group>(
     g: &G,
     net: Net,
@@ -74,12 +85,12 @@ fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i3
     }
 }
 
-/// The error that the device kept, else the one the proxy tells; each once.
+/// The error that the device kept, else the one the proxy reports; each once.
 fn error(net: Net, handle: Handle, kind: Kind) -> i32 {
     let status = match kind {
         Kind::Stream => net.status(handle.slot(), handle.generation()),
         _ => None,
     };
-    let told = status.and_then(|status| status.error()).map_or(0, Error::errno);
-    table::take_error(net, handle, told as u32) as i32
+    let reported = status.and_then(|status| status.error()).map_or(0, Error::errno);
+    table::take_error(net, handle, reported as u32) as i32
 }

@@ -1,10 +1,10 @@
 //! `gsetsockopt`.
 
-use super::value::Given;
-use super::{
+use super::names::{
     GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO,
     SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
+use super::value::Given;
 use crate::outcome::by_leader;
 use crate::posix::{errno, handle, unless};
 use crate::{Group, Net, request, slots, table};
@@ -13,7 +13,7 @@ use gpunet_abi::entry::Kind;
 use gpunet_abi::options::{TransportKind, ring_log2};
 use gpunet_abi::{Error, Options, Result};
 
-/// Sets an option. What concerns the connection itself is told to the proxy; timeouts and
+/// Sets an option. What concerns the connection itself is sent to the proxy; timeouts and
 /// non-blocking are this device's own business.
 ///
 /// # Cooperation
@@ -25,6 +25,17 @@ use gpunet_abi::{Error, Options, Result};
 ///
 /// # Safety
 /// `value` is null or readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix, posix::options::{SOL_TCP, TCP_NODELAY, set}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, on: *const u8) -> Result<()> {
+/// // SAFETY: `on` is an `int` of the block.
+/// unsafe { set(g, net, socket, SOL_TCP, TCP_NODELAY, on, 4) }?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn set<G: Group>(
     g: &G,
     net: Net,
@@ -42,11 +53,11 @@ pub unsafe fn set<G: Group>(
         let after = changed(before, level, name, Given { ptr: value, len })?;
         let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
         unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
-        let told = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
-        // Accepted streams have what the proxy was told at gbind and glisten.
-        let same = fixed(&before) == fixed(&after) && told(&before) == told(&after);
+        let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
+        // Accepted streams have what the proxy got at gbind and glisten.
+        let same = fixed(&before) == fixed(&after) && sent(&before) == sent(&after);
         unless(kind != Kind::Listener || same, Error::InvalidArgument)?;
-        if kind == Kind::Stream && told(&before) != told(&after) {
+        if kind == Kind::Stream && sent(&before) != sent(&after) {
             let mut request = request::new(net, Op::SetOptions, handle);
             request.options = after;
             request::call(net, &request, handle)?;

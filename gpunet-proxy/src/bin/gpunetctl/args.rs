@@ -64,7 +64,7 @@ fn seconds(text: &str) -> Result<f64, &'static str> {
 }
 
 impl SsArgs {
-    /// What is to be shown of a snapshot.
+    /// The part of a snapshot that is shown.
     pub fn select(&self, mut snapshot: Snapshot) -> Snapshot {
         if let Some(pid) = self.client {
             snapshot.clients.retain(|client| client.pid == pid);

@@ -27,7 +27,7 @@ const NO_DAEMON: u8 = 2;
 /// Cursor to the top, and everything below it gone.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Why nothing more is printed.
+/// Why the program ends.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads has seen enough.
+        // The reader has closed the pipe.
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // Not eprintln!, which panics when standard error is closed as well.

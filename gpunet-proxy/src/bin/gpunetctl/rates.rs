@@ -20,9 +20,9 @@ pub fn key(socket: &Socket) -> Key {
     (socket.client, socket.slot, socket.generation)
 }
 
-/// The rates between two looks at the same daemon, of those sockets that were there at both.
+/// The rates between two snapshots of the same daemon, of the sockets that are in both.
 pub fn between(before: Option<&Snapshot>, now: &Snapshot) -> HashMap<Key, Rate> {
-    // Another process, or one that has just started, counts from the beginning.
+    // Another daemon, or one that has just started, counts from the beginning.
     let before = before.filter(|before| before.pid == now.pid && before.uptime_ms < now.uptime_ms);
     let Some(before) = before else { return HashMap::new() };
     let seconds = (now.uptime_ms - before.uptime_ms) as f64 / 1000.0;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How a column's cells stand.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Names.
@@ -24,8 +24,8 @@ impl Table {
         Self { columns, rows: Vec::new() }
     }
 
-    /// Adds a row. Control characters are replaced: names of processes are whatever they like, and must
-    /// not move the cursor.
+    /// Adds a row. Control characters are replaced, because a process can choose any name, and it must not move the
+    /// cursor.
     pub fn push(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), "?");
@@ -55,7 +55,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A number of bytes as people say it.
+/// A number of bytes in human-readable form.
 pub fn bytes(count: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count, 0);
@@ -65,7 +65,7 @@ pub fn bytes(count: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// A time as people say it.
+/// A time in human-readable form.
 pub fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {

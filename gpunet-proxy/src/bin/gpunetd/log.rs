@@ -1,4 +1,4 @@
-//! The log: to standard error, for people, for journald or for programs, and never a flood.
+//! The log: to standard error, for people, for journald or for programs; rate-limited.
 
 use crate::values::{Filter, LogFormat};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub fn init(filter: &Filter, format: LogFormat) -> Limiter {
     limiter
 }
 
-/// Counts what each place in the code has said within the last second.
+/// Counts the events of each place in the code within the last second.
 #[derive(Clone, Debug, Default)]
 pub struct Limiter {
     places: Arc<Mutex<HashMap<Identifier, Place>>>,
@@ -53,7 +53,7 @@ struct Place {
 }
 
 impl Limiter {
-    /// May this event be said?
+    /// Returns whether this event may be logged.
     fn passes(&self, metadata: &'static Metadata<'static>, now: Instant) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Place { metadata, since: now, said: 0, suppressed: 0 };
@@ -77,11 +77,11 @@ impl Limiter {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Says how much was suppressed since the last call.
+    /// Logs how much was suppressed since the last call.
     pub fn tell(&self) {
         for (metadata, count) in self.suppressed() {
             let (file, line) = (metadata.file().unwrap_or("?"), metadata.line().unwrap_or(0));
-            // At the level of what it stands for.
+            // At the level of the suppressed events.
             match *metadata.level() {
                 Level::ERROR => tracing::error!("{count} more suppressed of {file}:{line}"),
                 Level::WARN => tracing::warn!("{count} more suppressed of {file}:{line}"),
@@ -154,7 +154,7 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // There is nowhere left to report it.
         let _ = self.flush();
     }
 }

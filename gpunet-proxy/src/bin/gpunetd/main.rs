@@ -22,14 +22,14 @@ use args::Refusal;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The exit code of a command line that cannot be followed.
+/// The exit code of an invalid command line.
 const BAD_COMMAND_LINE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(Refusal::Text(text)) => {
-            // Nobody is left to tell when stdout is closed.
+            // When stdout is closed there is nowhere left to report it.
             let _ = text.print();
             return ExitCode::SUCCESS;
         }

@@ -25,12 +25,12 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-/// Connections at a time: a scraper or two, somebody who looks, and some that mean no good.
+/// Connections at a time: enough for some scrapers and for some that are hostile.
 const CONNECTIONS: usize = 32;
-/// How long a client may take to say what it wants, and then to take the answer.
+/// How long a client may take to send its request, and then to read the answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection is left alone while others wait for its place: a client that means it has asked by then.
-/// With it, hundreds that say nothing are gone within a second or two.
+/// How long a connection is left alone while others wait for its place; a real client has sent its request by then.
+/// So hundreds that send nothing are gone within a second or two.
 const GRACE: Duration = Duration::from_millis(50);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -42,7 +42,7 @@ pub async fn serve(listener: TcpListener, daemon: Running) {
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(error) => {
-                // Out of descriptors, most likely: that passes.
+                // Most likely out of descriptors, which is temporary.
                 tracing::warn!(%error, "cannot take a connection for metrics");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
@@ -65,7 +65,7 @@ struct Guests {
 struct Guest {
     task: AbortHandle,
     since: Instant,
-    /// Whether it has asked and its answer is being made.
+    /// Whether its request has come and the answer is being made.
     answering: Arc<AtomicBool>,
 }
 
@@ -83,8 +83,8 @@ impl Guests {
         self.all.push_back(Guest { task, since: Instant::now(), answering });
     }
 
-    /// Waits until there is room for one more. If there is none, the oldest that has not asked, or does not take
-    /// its answer, has to go.
+    /// Waits until there is room for one more. If there is none, the oldest that has not sent a request, or does
+    /// not read its answer, is closed.
     async fn make_room(&mut self) {
         loop {
             while self.tasks.try_join_next().is_some() {}
@@ -93,12 +93,12 @@ impl Guests {
                 return;
             }
             let Some(at) = self.all.iter().position(Guest::can_go) else {
-                // Answers take a moment only.
+                // Answering takes a moment only.
                 self.tasks.join_next().await;
                 continue;
             };
             let ended = timeout_at(self.all[at].since + GRACE, self.tasks.join_next()).await;
-            // It may have asked by now.
+            // Its request may have come by now.
             if ended.is_err() && self.all[at].can_go() {
                 self.all[at].task.abort();
                 self.all.remove(at);
@@ -107,7 +107,7 @@ impl Guests {
     }
 }
 
-/// Answers one request. No more, so that nobody keeps a place by asking again and again.
+/// Answers one request and closes, so that nobody keeps a place by repeating requests.
 async fn converse(client: TcpStream, daemon: Running, answering: Arc<AtomicBool>) {
     let answered = Notify::new();
     let service = service_fn(|request| async {

@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 /// Why the daemon could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No place where clients attach.
+    /// The listening socket could not be made.
     #[error(transparent)]
     Socket(#[from] socket::SocketError),
     /// The proxy did not start.
@@ -56,7 +56,7 @@ pub fn run(cli: &Cli, loaded: Loaded, limiter: &Limiter) -> Result<ExitCode, Ser
     let runtime = descriptors::runtime();
     let runtime = runtime.map_err(|source| ServeError::System { what: "start a runtime", source })?;
     let code = runtime.block_on(serve(cli, loaded, endpoint, limiter));
-    // A drain that was cut short has a thread that still waits for it.
+    // A drain that was interrupted has a thread that still waits for it.
     runtime.shutdown_background();
     code
 }
@@ -67,7 +67,7 @@ async fn serve(
     endpoint: socket::Endpoint,
     limiter: &Limiter,
 ) -> Result<ExitCode, ServeError> {
-    // Before the start: who is told to end while starting ends in order.
+    // Before the start, so that a signal during the start ends it in order.
     let mut signals = Signals::new().map_err(|source| ServeError::System { what: "take signals", source })?;
     let socket::Endpoint { listener, mut place } = endpoint;
     let metrics_listener = match loaded.settings.metrics {
@@ -94,7 +94,7 @@ async fn serve(
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let watchdog = supervisor::watchdog();
-    // Twice within the time that systemd allows, as it recommends.
+    // Twice within systemd's interval, as it recommends.
     let mut checks = tokio::time::interval(watchdog.map_or(Duration::from_secs(1), |period| period / 2));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut lived = true;
@@ -123,7 +123,7 @@ async fn serve(
     }
     let bound = Duration::from_secs(loaded.settings.drain_s);
     supervisor::stopping(bound + Duration::from_secs(5));
-    // Whoever looks for a daemon from now on finds none, or the next one.
+    // From now on programs find no daemon, or the next one.
     if let Some(place) = &mut place {
         place.remove();
     }
@@ -137,7 +137,7 @@ pub fn read<T>(daemon: &Running, what: impl FnOnce(&Daemon) -> T) -> Option<T> {
     daemon.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(what)
 }
 
-/// Reads the settings again. What is wrong changes nothing.
+/// Reloads the settings. If they are invalid, nothing changes.
 fn reload(cli: &Cli, loaded: &mut Loaded, daemon: &Running) {
     let new = match settings::load(cli) {
         Ok(new) => new,
@@ -155,7 +155,7 @@ fn reload(cli: &Cli, loaded: &mut Loaded, daemon: &Running) {
     if !restart.is_empty() {
         tracing::warn!(keys = restart.join(", "), "these settings have changed and need a restart");
     }
-    // What needs a restart stays, so that the next reload says so again.
+    // Settings that need a restart stay, so that the next reload reports them again.
     loaded.settings.drain_s = new.settings.drain_s;
     loaded.access = new.access;
     let access = if access { "other limits from now on" } else { "the same limits" };
@@ -167,7 +167,7 @@ async fn drain(daemon: &Running, bound: Duration, signals: &mut Signals) -> Exit
     tracing::info!(seconds = bound.as_secs(), "ending: no more clients, streams send what was accepted");
     let daemon = daemon.clone();
     let drained = tokio::task::spawn_blocking(move || {
-        // Waits for a scrape that is under way.
+        // Waits for a scrape in progress.
         let daemon = daemon.write().unwrap_or_else(PoisonError::into_inner).take();
         daemon.map(|daemon| daemon.drain(bound))
     });
@@ -194,7 +194,7 @@ async fn drain(daemon: &Running, bound: Duration, signals: &mut Signals) -> Exit
     }
 }
 
-/// The signals that count.
+/// The signals that the daemon handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -225,7 +225,7 @@ impl Signals {
         }
     }
 
-    /// The next signal to end; others no longer count.
+    /// The next signal to end; others are ignored.
     async fn end(&mut self) {
         while self.next().await != Told::End {}
     }

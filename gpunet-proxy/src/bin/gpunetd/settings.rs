@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The file that is read if nobody names one and it exists.
 const FILE: &str = "/etc/gpunet/gpunetd.toml";
 
-/// Makes of one list the flags with their help, the keys of the file, and the settings that count.
+/// Defines, from one list, the flags with their help, the keys of the file, and the effective settings.
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty, $value:literal, $env:literal, $default:expr;)+) => {
         /// Settings as one source gives them.
@@ -21,7 +21,7 @@ macro_rules! settings {
             $($(#[doc = $doc])+ #[arg(long, env = $env, value_name = $value)] $name: Option<$type>,)+
         }
 
-        /// The settings that count.
+        /// The effective settings.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Settings {
             $($(#[doc = $doc])+ pub $name: $type,)+
@@ -55,7 +55,7 @@ macro_rules! settings {
             }
         }
 
-        /// The strongest source of each setting, and which that is.
+        /// The value of each setting from its strongest source, and which source that is.
         fn merge(cli: &Cli, file: Given, path: &Path) -> Result<(Settings, Vec<Origin>), SettingsError> {
             let mut origins = Vec::new();
             let settings = Settings {$(
@@ -139,7 +139,7 @@ const HOUR_S: u64 = 3600;
 /// Where a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// The default.
     Default,
     /// The file.
     File(PathBuf),
@@ -173,7 +173,7 @@ pub struct Loaded {
     origins: Vec<Origin>,
 }
 
-/// Why settings cannot be. One line each.
+/// Why settings are invalid. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
@@ -204,7 +204,7 @@ pub enum SettingsError {
         /// Those that exist.
         known: String,
     },
-    /// A value of the file that its key cannot have.
+    /// A value in the file that is invalid for its key.
     #[error("{path}: {key}: {message}", path = path.display())]
     Value {
         /// Which file.
@@ -254,7 +254,7 @@ pub fn load(cli: &Cli) -> Result<Loaded, SettingsError> {
     Ok(loaded)
 }
 
-/// Takes a file apart: settings, and the tables of [`Access`].
+/// Parses a file into settings and the tables of [`Access`].
 fn parse(text: &str, path: &Path) -> Result<(Given, Access), SettingsError> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
         path: path.to_owned(),
@@ -329,7 +329,7 @@ impl Loaded {
 }
 
 impl Settings {
-    /// As the proxy takes them.
+    /// The proxy's configuration.
     pub fn config(&self) -> Config {
         Config {
             data_threads: self.threads,
@@ -349,7 +349,7 @@ impl Settings {
     }
 }
 
-/// The configuration that counts, as a file, with the origin of each value.
+/// The effective configuration as a file, with the origin of each value.
 impl fmt::Display for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ((key, value), origin) in self.settings.written().into_iter().zip(&self.origins) {

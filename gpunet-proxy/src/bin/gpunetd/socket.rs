@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Connections that may wait until the daemon takes them: the kernel's usual bound.
+/// The backlog of connections: the kernel's usual bound.
 const BACKLOG: i32 = 4096;
 
 /// Why there is no socket.
@@ -107,7 +107,7 @@ pub fn open(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
 struct Umask(Bits);
 
 impl Umask {
-    /// Takes nothing from the modes of what is made.
+    /// A mask that clears no mode bits.
     fn none() -> Self {
         Self(rustix::process::umask(Bits::empty()))
     }
@@ -120,7 +120,8 @@ impl Drop for Umask {
 }
 
 fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
-    // What is made here has the modes that are said here: a service often has a mask that shuts clients out.
+    // Files that are made here have the modes that are given here; a service often has a mask that would shut
+    // clients out.
     let _umask = Umask::none();
     let failed = |what, path: &Path| {
         let path = path.to_owned();
@@ -201,7 +202,7 @@ fn owner(path: &Path) -> io::Result<Option<u32>> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
         Ok(()) => Ok(Some(Credentials::of_peer(&socket)?.pid).filter(|pid| *pid != 0)),
-        // Its queue is full: it lives.
+        // Its backlog is full: it lives.
         Err(Errno::AGAIN) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

@@ -1,21 +1,21 @@
-//! What systemd is told (sd_notify), if it started the daemon.
+//! Notifications to systemd (sd_notify), if it started the daemon.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
 
 fn tell(states: &[NotifyState<'_>]) {
-    // Without NOTIFY_SOCKET nobody wants to know, and this succeeds.
+    // Without NOTIFY_SOCKET there is no receiver, and this succeeds.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot tell systemd how it goes");
     }
 }
 
-/// Clients can attach.
+/// Reports that clients can attach.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Settings are being read again; to be followed by [`ready`].
+/// Reports that settings are being reloaded; [`ready`] follows.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -23,7 +23,7 @@ pub fn reloading() {
     }
 }
 
-/// The end begins, and may take so long.
+/// Reports that the daemon stops, which may take so long.
 pub fn stopping(bound: Duration) {
     let micros = u32::try_from(bound.as_micros()).unwrap_or(u32::MAX);
     tell(&[
@@ -33,12 +33,12 @@ pub fn stopping(bound: Duration) {
     ]);
 }
 
-/// It lives.
+/// Reports that the daemon lives.
 pub fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// How often systemd wants to hear [`alive`], if at all.
+/// The interval in which systemd expects [`alive`], if it does.
 pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }

@@ -1,10 +1,11 @@
 //! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
 
 use super::ArenaRings;
-use super::{Arena, FIRST_RINGS, GPU_PAGE, MOST_RINGS, PartState, Side, State, TIMEOUT, pair_of};
+use super::{Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of};
 use crate::access::Account;
 use crate::control::Control;
-use crate::control::tables::{Device, Wait};
+use crate::control::pending::Wait;
+use crate::control::tables::AttachmentEntry;
 use crate::model::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
 use gpunet_abi::Options;
@@ -15,9 +16,9 @@ use gpunet_core::slab::Slab;
 use std::sync::Arc;
 
 impl Control {
-    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes (log2) in
-    /// the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of `a` is charged
-    /// for both parts: nobody has accepted anything yet.
+    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes
+    /// (log2) in the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of
+    /// `a` is charged for both parts, because nobody has accepted anything yet.
     pub(in crate::control) fn make_arena(
         &mut self,
         (a, b): (AttachmentId, AttachmentId),
@@ -25,34 +26,35 @@ impl Control {
         listener: &Options,
     ) -> bool {
         let pair = pair_of(a, b);
-        let of_pair = |arena: &&Arena| arena.is_of(pair) && arena.state != State::Dead;
+        let of_pair = |arena: &&Arena| arena.is_of(pair) && arena.state != ArenaState::Dead;
         let last =
             self.arenas.arenas.values().filter(of_pair).map(|arena| arena.layout.len - arena.layout.rings);
-        let usual = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MOST_RINGS);
+        let usual = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MAX_RINGS);
         let wanted = usual.max(2 << to_a.max(to_b));
         let is_shared_fairly = wanted <= usual.max(2 << listener.send_log2.max(listener.recv_log2));
-        let apart = self.arenas.apart.contains(&pair);
-        let shareable = |device: Option<&Device>| device.is_some_and(|d| d.attached.shareable);
-        let on_gpus = !apart && shareable(self.devices.get(&a)) && shareable(self.devices.get(&b));
+        let is_unreachable = self.arenas.unreachable.contains(&pair);
+        let shareable = |attachment: Option<&AttachmentEntry>| attachment.is_some_and(|d| d.state.shareable);
+        let on_gpus =
+            !is_unreachable && shareable(self.attachments.get(&a)) && shareable(self.attachments.get(&b));
         // A part in GPU memory is a whole number of its pages.
         let layout = PartLayout::new(wanted);
         let len = if on_gpus { layout.len.div_ceil(GPU_PAGE) * GPU_PAGE } else { layout.len };
         let mut sides = Vec::with_capacity(2);
         for id in [pair.0, pair.1] {
-            let Some(device) = self.devices.get_mut(&id) else { break };
-            // A GPU's memory is its owner's own.
+            let Some(attachment) = self.attachments.get_mut(&id) else { break };
+            // GPU memory is not charged: it is the owner's own.
             let counted = if on_gpus || id != a { 0 } else { 2 * layout.len };
-            if !device.count_memory(counted) {
+            if !attachment.count_memory(counted) {
                 tracing::debug!(id = id.0, "no more ring memory for that user");
                 break;
             }
-            let (Some(near), Some(far)) = (device.regions.take(), device.regions.take()) else {
-                device.uncount_memory(counted);
+            let (Some(own), Some(peer)) = (attachment.regions.take(), attachment.regions.take()) else {
+                attachment.uncount_memory(counted);
                 break;
             };
             sides.push(Side {
-                device: id,
-                regions: [near, far],
+                attachment: id,
+                regions: [own, peer],
                 part: PartState::Wanted,
                 rings: Slab::new(layout.rings, wanted),
                 clearing: Vec::new(),
@@ -66,7 +68,7 @@ impl Control {
             Ok(sides) => sides,
             Err(sides) => {
                 for side in sides {
-                    self.give_regions(side.device, side.regions, side.counted);
+                    self.give_regions(side.attachment, side.regions, side.counted);
                 }
                 tracing::warn!(
                     a = a.0,
@@ -78,13 +80,13 @@ impl Control {
         };
         let id = self.arenas.made;
         self.arenas.made += 1;
-        let (state, connector) = (State::Parts, Some(a));
+        let (state, connector) = (ArenaState::Parts, Some(a));
         let arena = Arena { sides, state, on_gpus, layout, ends: 0, connector, is_shared_fairly };
         self.arenas.arenas.insert(id, arena);
-        self.look_after_arena(id);
+        self.start_arena_timer(id);
         if on_gpus {
-            for device in [a, b] {
-                self.ask_agent(id, device, ToAgent::Provide { arena: id, len });
+            for attachment in [a, b] {
+                self.ask_agent(id, attachment, ToAgent::Provide { arena: id, len });
             }
         } else {
             let messages = self.messages.clone();
@@ -98,8 +100,8 @@ impl Control {
         true
     }
 
-    /// Has [`Control::handle_arena_timeout`] called after [`TIMEOUT`].
-    fn look_after_arena(&self, id: u32) {
+    /// Schedules [`Control::handle_arena_timeout`] after [`TIMEOUT`].
+    fn start_arena_timer(&self, id: u32) {
         let messages = self.messages.clone();
         tokio::task::spawn_local(async move {
             tokio::time::sleep(TIMEOUT).await;
@@ -107,50 +109,50 @@ impl Control {
         });
     }
 
-    /// A stream in an arena was accepted: the listener's owner takes over a part, if it can and its listener has asked
-    /// for as much.
+    /// Notes that a stream in an arena was accepted: the listener's owner takes over the charge for a part, if it
+    /// can and its listener asks for rings as large.
     pub(in crate::control) fn share_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let Some(connector) = arena.connector.take() else { return };
         let at = arena.side_of(connector);
         let part = arena.layout.len;
-        let listener = self.devices.get(&arena.sides[1 - at].device);
+        let listener = self.attachments.get(&arena.sides[1 - at].attachment);
         if arena.is_shared_fairly
             && !arena.on_gpus
             && listener.is_some_and(|listener| listener.count_memory(part))
         {
             arena.sides[1 - at].counted = part;
             arena.sides[at].counted -= part;
-            if let Some(connector) = self.devices.get(&connector) {
+            if let Some(connector) = self.attachments.get(&connector) {
                 connector.uncount_memory(part);
             }
         }
     }
 
-    fn give_regions(&mut self, device: AttachmentId, regions: [u8; 2], counted: u64) {
-        if let Some(device) = self.device(device) {
-            device.uncount_memory(counted);
-            regions.into_iter().for_each(|number| device.regions.give(number));
+    fn give_regions(&mut self, attachment: AttachmentId, regions: [u8; 2], counted: u64) {
+        if let Some(attachment) = self.attachment(attachment) {
+            attachment.uncount_memory(counted);
+            regions.into_iter().for_each(|number| attachment.regions.give(number));
         }
     }
 
-    fn ask_agent(&mut self, arena: u32, device: AttachmentId, request: ToAgent) {
+    fn ask_agent(&mut self, arena: u32, attachment: AttachmentId, request: ToAgent) {
         if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
-            let side = arena.side_of(device);
+            let side = arena.side_of(attachment);
             arena.sides[side].asked = true;
         }
-        if let Some(device) = self.devices.get(&device) {
-            (device.attached.agent)(request);
+        if let Some(attachment) = self.attachments.get(&attachment) {
+            (attachment.state.agent)(request);
         }
     }
 
-    /// The pinned parts of an arena are there, or cannot be.
+    /// Handles the pinned parts of an arena, or the failure to allocate them.
     pub(in crate::control) fn handle_arena_parts(&mut self, id: u32, parts: Result<[PartMemory; 2], String>) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else {
             return drop(tokio::task::spawn_blocking(move || drop(parts)));
         };
         match parts {
-            Ok(parts) if arena.state == State::Parts => {
+            Ok(parts) if arena.state == ArenaState::Parts => {
                 for (side, part) in arena.sides.iter_mut().zip(parts) {
                     side.part = PartState::Pinned(part);
                 }
@@ -161,10 +163,10 @@ impl Control {
         }
     }
 
-    /// All parts are there: both agents are to map them.
+    /// Has both agents map the parts, which are all there.
     fn map_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        arena.state = State::Mapping;
+        arena.state = ArenaState::Mapping;
         let part = |at: usize, own: bool| match &arena.sides[at].part {
             PartState::Gpu { .. } if own => Part::Own,
             PartState::Gpu { fd, len } => Part::Gpu { fd: fd.clone(), len: *len },
@@ -174,24 +176,29 @@ impl Control {
         };
         let maps = [0, 1].map(|at| {
             let side = &arena.sides[at];
-            let silent = self.devices.get(&arena.sides[1 - at].device).is_some_and(|d| d.attached.polled);
-            let [near, far] = side.regions;
-            let map =
-                MapArena { arena: id, near: (near, part(at, true)), far: (far, part(1 - at, false)), silent };
-            (side.device, map)
+            let peer_polls =
+                self.attachments.get(&arena.sides[1 - at].attachment).is_some_and(|d| d.state.polled);
+            let [own, peer] = side.regions;
+            let map = MapArena {
+                arena: id,
+                own: (own, part(at, true)),
+                peer: (peer, part(1 - at, false)),
+                peer_polls,
+            };
+            (side.attachment, map)
         });
-        for (device, map) in maps {
-            self.ask_agent(id, device, ToAgent::Map(map));
+        for (attachment, map) in maps {
+            self.ask_agent(id, attachment, ToAgent::Map(map));
         }
     }
 
-    /// An agent answers.
-    pub(in crate::control) fn handle_agent(&mut self, device: AttachmentId, answer: FromAgent) {
+    /// Handles an answer of an agent.
+    pub(in crate::control) fn handle_agent(&mut self, attachment: AttachmentId, answer: FromAgent) {
         match answer {
             FromAgent::Provided { arena: id, fd, len } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-                let side = arena.side_of(device);
-                if arena.state != State::Parts || arena.sides[side].device != device {
+                let side = arena.side_of(attachment);
+                if arena.state != ArenaState::Parts || arena.sides[side].attachment != attachment {
                     return;
                 }
                 if len < arena.layout.len {
@@ -204,48 +211,51 @@ impl Control {
             }
             FromAgent::Mapped { arena: id } => {
                 let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-                let side = arena.side_of(device);
-                if arena.state != State::Mapping || arena.sides[side].device != device {
+                let side = arena.side_of(attachment);
+                if arena.state != ArenaState::Mapping || arena.sides[side].attachment != attachment {
                     return;
                 }
                 arena.sides[side].mapped = true;
                 if arena.sides.iter().all(|side| side.mapped) {
-                    arena.state = State::Ready;
+                    arena.state = ArenaState::Ready;
                     for side in &mut arena.sides {
-                        // The descriptor has done its work, and would keep the memory of the dead.
+                        // The descriptor is not needed any more, and would keep the memory of a dead process.
                         if matches!(side.part, PartState::Gpu { .. }) {
                             side.part = PartState::Mapped;
                         }
                     }
-                    let pair = (arena.sides[0].device, arena.sides[1].device);
+                    let pair = (arena.sides[0].attachment, arena.sides[1].attachment);
                     self.resume_joins(pair);
                 }
             }
             FromAgent::Failed { arena, reason } => self.fail_arena(arena, &reason),
             FromAgent::Cleared { arena, ring } => {
                 if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
-                    let side = arena.side_of(device);
+                    let side = arena.side_of(attachment);
                     arena.sides[side].give_cleared(ring);
                 }
             }
-            FromAgent::Unmapped { arena } => self.leave_arena(arena, device),
+            FromAgent::Unmapped { arena } => self.leave_arena(arena, attachment),
         }
     }
 
     pub(in crate::control) fn handle_arena_timeout(&mut self, id: u32) {
-        let late =
-            self.arenas.arenas.get(&id).is_some_and(|a| matches!(a.state, State::Parts | State::Mapping));
+        let late = self
+            .arenas
+            .arenas
+            .get(&id)
+            .is_some_and(|a| matches!(a.state, ArenaState::Parts | ArenaState::Mapping));
         if late {
             return self.fail_arena(id, "a process takes too long to map memory: it has stopped");
         }
         let is_unused =
-            |arena: &Arena| arena.state == State::Ready && arena.connector.is_some() && arena.ends == 0;
+            |arena: &Arena| arena.state == ArenaState::Ready && arena.connector.is_some() && arena.ends == 0;
         if !self.arenas.arenas.get(&id).is_some_and(is_unused) {
             return;
         }
-        // Whoever waits for an accept finds it there. Without them it is nobody's but the owner's who is charged.
+        // A connect that waits for an accept will use it. Without one it only costs the owner who is charged.
         if self.is_arena_awaited(id) {
-            self.look_after_arena(id);
+            self.start_arena_timer(id);
         } else {
             tracing::debug!(arena = id, "nobody has accepted a stream in it: taken back");
             self.bury_arena(id);
@@ -255,12 +265,12 @@ impl Control {
     /// Returns whether a connect that would use an arena waits in a backlog.
     fn is_arena_awaited(&self, id: u32) -> bool {
         let Some(arena) = self.arenas.arenas.get(&id) else { return false };
-        let [one, other] = [0, 1].map(|at| arena.sides[at].device);
+        let [one, other] = [0, 1].map(|at| arena.sides[at].attachment);
         [(one, other), (other, one)].into_iter().any(|(connector, listener)| {
-            let requests = self.devices.get(&connector).map(|device| device.requests.values());
+            let requests = self.attachments.get(&connector).map(|attachment| attachment.requests.values());
             requests.into_iter().flatten().any(|waiting| match &waiting.what {
-                Wait::Queued { wish, .. } => {
-                    let at = self.peer.backlog_of(wish.ticket);
+                Wait::Queued { connect, .. } => {
+                    let at = self.peer.backlog_of(connect.ticket);
                     at.and_then(|at| self.peer_listeners.get(&at)).is_some_and(|at| at.0 == listener)
                 }
                 _ => false,
@@ -268,19 +278,19 @@ impl Control {
         })
     }
 
-    /// An arena cannot be made: between GPUs another one in pinned memory is tried.
+    /// Gives up making an arena; between GPUs, another one in pinned memory is tried.
     fn fail_arena(&mut self, id: u32, reason: &str) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        if !matches!(arena.state, State::Parts | State::Mapping) {
-            // Of one in use: a ring that cannot be cleared is not used again.
+        if !matches!(arena.state, ArenaState::Parts | ArenaState::Mapping) {
+            // In an arena that is in use: a ring that cannot be cleared is not used again.
             tracing::warn!(arena = id, reason, "an agent could not do what it was asked");
             return;
         }
-        let (pair, on_gpus) = ((arena.sides[0].device, arena.sides[1].device), arena.on_gpus);
+        let (pair, on_gpus) = ((arena.sides[0].attachment, arena.sides[1].attachment), arena.on_gpus);
         self.bury_arena(id);
         if on_gpus {
             tracing::warn!(?pair, reason, "no way between these GPUs' memories: rings in pinned host memory");
-            self.arenas.apart.push(pair);
+            self.arenas.unreachable.push(pair);
         } else {
             tracing::warn!(?pair, reason, "no memory for direct streams");
         }
@@ -290,33 +300,34 @@ impl Control {
     /// Takes an arena out of use; agents unmap it once no stream is left in it.
     fn bury_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        arena.state = State::Dead;
+        arena.state = ArenaState::Dead;
         if arena.ends > 0 {
             return;
         }
         let sides: Vec<(AttachmentId, bool)> =
-            arena.sides.iter().filter(|side| !side.left).map(|side| (side.device, side.asked)).collect();
-        for (device, asked) in sides {
+            arena.sides.iter().filter(|side| !side.left).map(|side| (side.attachment, side.asked)).collect();
+        for (attachment, asked) in sides {
             if asked {
-                self.ask_agent(id, device, ToAgent::Unmap { arena: id });
+                self.ask_agent(id, attachment, ToAgent::Unmap { arena: id });
             } else {
-                self.leave_arena(id, device);
+                self.leave_arena(id, attachment);
             }
         }
     }
 
-    /// Forgets an arena. To give back a gigabyte takes a tenth of a second, which others need not wait for.
+    /// Frees an arena. Freeing a gigabyte takes a tenth of a second, which others need not wait for.
     fn remove_arena(&mut self, id: u32) {
         if let Some(arena) = self.arenas.arenas.remove(&id) {
             drop(tokio::task::spawn_blocking(move || drop(arena)));
         }
     }
 
-    /// An attachment has nothing of an arena any more.
-    fn leave_arena(&mut self, id: u32, device: AttachmentId) {
+    /// Removes an attachment from an arena.
+    fn leave_arena(&mut self, id: u32, attachment: AttachmentId) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
-        let at = arena.side_of(device);
-        if arena.state != State::Dead || arena.sides[at].device != device || arena.sides[at].left {
+        let at = arena.side_of(attachment);
+        if arena.state != ArenaState::Dead || arena.sides[at].attachment != attachment || arena.sides[at].left
+        {
             return;
         }
         arena.sides[at].left = true;
@@ -324,24 +335,25 @@ impl Control {
         if arena.sides.iter().all(|side| side.left) {
             self.remove_arena(id);
         }
-        self.give_regions(device, regions, counted);
+        self.give_regions(attachment, regions, counted);
     }
 
-    /// One end of a stream in an arena is closed for good; `both` says that the other is, too. Then its
-    /// rings may be used again, unless one of the two attachments is coming to its end: it did not close
-    /// by itself then, and its kernels may still look at these words.
+    /// Notes that one end of a stream in an arena is closed for good; `both` if the other end is, too. Then the
+    /// rings may be reused, unless one of the two attachments is ending: the proxy closed its end, and its kernels
+    /// may still use these words.
     pub(in crate::control) fn give_arena_rings(
         &mut self,
-        device: AttachmentId,
+        attachment: AttachmentId,
         rings: &ArenaRings,
         both: bool,
     ) {
         let Some(arena) = self.arenas.arenas.get_mut(&rings.arena) else { return };
         arena.ends -= 1;
-        let stay = |side: &Side| self.devices.get(&side.device).is_some_and(|device| !device.ending);
+        let stay =
+            |side: &Side| self.attachments.get(&side.attachment).is_some_and(|attachment| !attachment.ending);
         match arena.state {
-            State::Ready if both && arena.sides.iter().all(stay) => {
-                let at = arena.side_of(device);
+            ArenaState::Ready if both && arena.sides.iter().all(stay) => {
+                let at = arena.side_of(attachment);
                 for (side, ring) in [(at, rings.recv), (1 - at, rings.send)] {
                     let side = &mut arena.sides[side];
                     match &side.part {
@@ -349,36 +361,36 @@ impl Control {
                             memory.clear(ring.offset);
                             side.rings.give(ring.offset, ring.log2);
                         }
-                        // Only its owner can write there.
+                        // Only its owner can write to it.
                         _ => {
-                            let Some(owner) = self.devices.get(&side.device) else { continue };
+                            let Some(owner) = self.attachments.get(&side.attachment) else { continue };
                             side.clearing.push((ring.offset, ring.log2));
                             let line = arena.layout.line(ring.offset);
                             let request = ToAgent::Clear { arena: rings.arena, line, ring: ring.offset };
-                            (owner.attached.agent)(request);
+                            (owner.state.agent)(request);
                         }
                     }
                 }
             }
-            State::Dead if arena.ends == 0 => self.bury_arena(rings.arena),
+            ArenaState::Dead if arena.ends == 0 => self.bury_arena(rings.arena),
             _ => {}
         }
     }
 
-    /// An attachment is gone: its arenas are never used again.
-    pub(in crate::control) fn forget_arenas(&mut self, device: AttachmentId, account: Option<&Account>) {
-        let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.device == device);
+    /// Forgets the arenas of an attachment that is gone: they are never used again.
+    pub(in crate::control) fn forget_arenas(&mut self, attachment: AttachmentId, account: Option<&Account>) {
+        let of_device = |arena: &Arena| arena.sides.iter().any(|side| side.attachment == attachment);
         let gone: Vec<u32> =
             self.arenas.arenas.iter().filter(|(_, arena)| of_device(arena)).map(|(&id, _)| id).collect();
         for id in gone {
             let Some(arena) = self.arenas.arenas.get_mut(&id) else { continue };
-            let at = arena.side_of(device);
+            let at = arena.side_of(attachment);
             arena.sides[at].left = true;
             if let Some(account) = account {
                 account.give_memory(arena.sides[at].counted);
             }
-            let making = matches!(arena.state, State::Parts | State::Mapping);
-            let pair = (arena.sides[0].device, arena.sides[1].device);
+            let making = matches!(arena.state, ArenaState::Parts | ArenaState::Mapping);
+            let pair = (arena.sides[0].attachment, arena.sides[1].attachment);
             let all_left = arena.sides.iter().all(|side| side.left);
             self.bury_arena(id);
             if all_left {
@@ -388,6 +400,6 @@ impl Control {
                 self.retry_joins(pair, false);
             }
         }
-        self.arenas.apart.retain(|pair| pair.0 != device && pair.1 != device);
+        self.arenas.unreachable.retain(|pair| pair.0 != attachment && pair.1 != attachment);
     }
 }

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::control::plane::{Plane, run};
-use crate::model::message::HOST_REQUESTS;
 use crate::model::message::Message;
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, SockAddr};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, HostRequestId, RequestId};
 use std::sync::mpsc;
 
 const SERVER: AttachmentId = AttachmentId(0);
@@ -19,8 +18,8 @@ impl Plane {
     async fn connect(&mut self, to: SockAddr) -> mpsc::Receiver<Reply> {
         let mut connect = Request::new(Op::Connect, 1, 1, 0);
         (connect.address, connect.options) = (to, PEER);
-        let reply = self.ask(CLIENT, HOST_REQUESTS, connect);
-        while self.states() != [State::Ready] {
+        let reply = self.ask(CLIENT, HostRequestId::new(0), connect);
+        while self.states() != [ArenaState::Ready] {
             let message = self.inbox.recv().await;
             self.control.handle(message);
         }
@@ -35,7 +34,7 @@ impl Plane {
         }
     }
 
-    fn states(&self) -> Vec<State> {
+    fn states(&self) -> Vec<ArenaState> {
         self.control.arenas.arenas.values().map(|arena| arena.state).collect()
     }
 }
@@ -58,7 +57,7 @@ fn taken_back(shareable: bool) {
         let mut bind = Request::new(Op::Bind, 0, 1, 0);
         (bind.flags, bind.backlog, bind.options) = (Request::LISTEN, 1, PEER);
         bind.address = SockAddr::v4([127, 0, 0, 1], 0);
-        let bound = plane.ask(SERVER, HOST_REQUESTS, bind).try_recv().expect("an answer at once");
+        let bound = plane.ask(SERVER, HostRequestId::new(0), bind).try_recv().expect("an answer at once");
         assert_eq!(bound.errno, 0);
         let reply = plane.connect(bound.descriptor.local).await;
         // A GPU's memory is its owner's own.
@@ -67,14 +66,14 @@ fn taken_back(shareable: bool) {
         for _ in 0..3 {
             plane.let_time_pass().await;
         }
-        assert_eq!(plane.states(), [State::Ready]);
+        assert_eq!(plane.states(), [ArenaState::Ready]);
         assert!(reply.try_recv().is_err());
         // It gives up. Another connect, which came before the time is over, would find the arena.
         plane
             .control
-            .handle(Message::Abandon { device: CLIENT, id: RequestId { control: HOST_REQUESTS, seq: 0 } });
+            .handle(Message::Abandon { attachment: CLIENT, id: RequestId::Host(HostRequestId::new(0)) });
         assert_ne!(reply.try_recv().expect("an answer at once").errno, 0);
-        assert_eq!(plane.states(), [State::Ready]);
+        assert_eq!(plane.states(), [ArenaState::Ready]);
         plane.let_time_pass().await;
         assert_eq!(plane.states(), []);
         assert_eq!((client.usage().ring_memory, server.usage().ring_memory), (0, 0));

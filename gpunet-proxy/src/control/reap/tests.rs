@@ -2,14 +2,13 @@
 
 use super::*;
 use crate::control::plane::{Plane, run};
-use crate::model::message::HOST_REQUESTS;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, SockAddr};
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::mpsc;
 
-const SOCKETS: u32 = 2 * AT_ONCE as u32 + 20;
+const SOCKETS: u32 = 2 * SWEEP_BATCH as u32 + 20;
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
 const MANY: AttachmentId = AttachmentId(1);
 const OTHER: AttachmentId = AttachmentId(2);
@@ -20,7 +19,7 @@ fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {
     for id in [MANY, OTHER] {
         plane.attach(id, false);
     }
-    let mut ask = |slot, control, request| (slot, plane.ask(MANY, HOST_REQUESTS + control, request));
+    let mut ask = |slot, control, request| (slot, plane.ask(MANY, HostRequestId::new(control), request));
     for slot in 0..SOCKETS {
         let mut bind = Request::new(Op::Bind, slot, 1, 0);
         (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
@@ -33,7 +32,7 @@ fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {
         (accept.target, accept.target_generation) = (SOCKETS + n, 1);
         accept
     };
-    let waiting = (0..AT_ONCE as u32 + 20).map(|n| ask(0, 1 + n, accept(n)).1).collect();
+    let waiting = (0..SWEEP_BATCH as u32 + 20).map(|n| ask(0, 1 + n, accept(n)).1).collect();
     (plane, waiting)
 }
 
@@ -57,18 +56,19 @@ fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
             let done: Done<()> = Box::new(move |()| done.send(()).expect("somebody listens"));
             let why = Error::NetworkDown;
             plane.control.handle(match gone {
-                true => Message::Gone { device: MANY, done },
-                false => Message::Detach { device: MANY, why, done },
+                true => Message::Gone { attachment: MANY, done },
+                false => Message::Detach { attachment: MANY, why, done },
             });
-            assert!(plane.control.devices.contains_key(&MANY), "all at once");
+            assert!(plane.control.attachments.contains_key(&MANY), "all at once");
             // It opens nothing any more.
             let bind = Request::new(Op::Bind, SOCKETS + 1, 1, 0);
-            let refused = plane.ask(MANY, HOST_REQUESTS + 4000, bind).try_recv().expect("an answer at once");
+            let refused =
+                plane.ask(MANY, HostRequestId::new(4000), bind).try_recv().expect("an answer at once");
             assert_eq!(refused.errno, why.errno() as u32);
-            let turns = until(&mut plane, |plane| !plane.control.devices.contains_key(&MANY)).await;
-            assert!(turns >= (SOCKETS as usize + waiting.len()) / AT_ONCE);
+            let turns = until(&mut plane, |plane| !plane.control.attachments.contains_key(&MANY)).await;
+            assert!(turns >= (SOCKETS as usize + waiting.len()) / SWEEP_BATCH);
             assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
-            assert!(plane.control.devices.contains_key(&OTHER));
+            assert!(plane.control.attachments.contains_key(&OTHER));
             ended.recv().expect("told");
         });
     }
@@ -80,7 +80,7 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
         let (mut plane, waiting) = crowded();
         let (mut closed, mut calls) = (0, 0);
         loop {
-            let finished = plane.control.finish_launch(MANY, 0, FinishPolicy::Close, &[]);
+            let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
             closed += finished.closed.len();
             calls += 1;
             if !finished.more {
@@ -88,7 +88,7 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
             }
         }
         assert_eq!(closed, SOCKETS as usize);
-        assert_eq!(calls, 1 + (SOCKETS as usize + waiting.len()) / AT_ONCE);
+        assert_eq!(calls, 1 + (SOCKETS as usize + waiting.len()) / SWEEP_BATCH);
         assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
     });
 }
@@ -97,19 +97,19 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
 fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
     run(async {
         let (mut plane, waiting) = crowded();
-        plane.control.handle(Message::AbortLaunch { device: MANY, launch: 0 });
+        plane.control.handle(Message::AbortLaunch { attachment: MANY, launch: LaunchId(0) });
         let mut closed = Vec::new();
         loop {
-            let finished = plane.control.finish_launch(MANY, 0, FinishPolicy::Close, &[]);
+            let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
             closed.extend(finished.closed);
             if !finished.more {
                 break;
             }
         }
         assert_eq!(closed.len(), SOCKETS as usize);
-        plane.control.handle(Message::Release { device: MANY, handles: closed });
+        plane.control.handle(Message::Release { attachment: MANY, handles: closed });
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
-        assert_eq!(plane.control.devices[&MANY].slots.used().count(), 0);
+        assert_eq!(plane.control.attachments[&MANY].slots.used().count(), 0);
         assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
     });
 }
@@ -118,18 +118,22 @@ fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
 fn a_socket_that_is_opened_while_others_are_reset_stays() {
     run(async {
         let (mut plane, _waiting) = crowded();
-        plane.control.handle(Message::ResetAll { device: MANY });
+        plane.control.handle(Message::ResetAll { attachment: MANY });
         // The sockets at the end have not had their turn. One is closed, and its slot is used again.
         let last = SOCKETS - 1;
         assert_eq!(
-            plane.ask(MANY, HOST_REQUESTS, Request::new(Op::Close, last, 1, 0)).try_recv().unwrap().errno,
+            plane
+                .ask(MANY, HostRequestId::new(0), Request::new(Op::Close, last, 1, 0))
+                .try_recv()
+                .unwrap()
+                .errno,
             0
         );
         let mut bind = Request::new(Op::Bind, last, 2, 0);
         (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
-        assert_eq!(plane.ask(MANY, HOST_REQUESTS, bind).try_recv().unwrap().errno, 0);
+        assert_eq!(plane.ask(MANY, HostRequestId::new(0), bind).try_recv().unwrap().errno, 0);
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
-        let left: Vec<u32> = plane.control.devices[&MANY].slots.used().collect();
+        let left: Vec<u32> = plane.control.attachments[&MANY].slots.used().collect();
         assert_eq!(left, [last]);
     });
 }

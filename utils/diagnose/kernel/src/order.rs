@@ -71,7 +71,7 @@ impl Order {
     fn end(&self, mine: *mut u64, theirs: *mut u64) -> RingEnd {
         // SAFETY: the launcher gave two aligned words that stay while this runs.
         let (mine, theirs) = unsafe { (Word::from_ptr(mine), Word::from_ptr(theirs)) };
-        let link = if self.near != 0 { Link::near(0) } else { Link::REMOTE };
+        let link = if self.near != 0 { Link::same_device(0) } else { Link::REMOTE };
         RingEnd { base: self.data, capacity: self.words * 8, mine, theirs, link }
     }
 

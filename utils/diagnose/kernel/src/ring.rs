@@ -70,7 +70,7 @@ impl Ring {
     fn end(&self, mine: *mut u64, theirs: *mut u64) -> RingEnd {
         // SAFETY: the launcher gave two aligned words that stay while this runs.
         let (mine, theirs) = unsafe { (Word::from_ptr(mine), Word::from_ptr(theirs)) };
-        let link = if self.near != 0 { Link::near(0) } else { Link::REMOTE };
+        let link = if self.near != 0 { Link::same_device(0) } else { Link::REMOTE };
         RingEnd { base: self.base, capacity: self.capacity, mine, theirs, link }
     }
 
@@ -86,7 +86,7 @@ impl Ring {
         let mut lengths = Lengths::new(self.seed);
         while producer.position() < self.total {
             if producer.free() == 0 {
-                let seen = until(g, || producer.look().0, producer.released().position() + 1, deadline)?;
+                let seen = until(g, || producer.poll().0, producer.released().position() + 1, deadline)?;
                 producer.accept(StreamWord(seen)).map_err(|_| Error::Protocol)?;
             }
             let left = self.total - producer.position();
@@ -115,7 +115,7 @@ impl Ring {
         let mut lengths = Lengths::new(!self.seed);
         while consumer.position() < self.total {
             if consumer.available() == 0 {
-                let seen = until(g, || consumer.look().0, consumer.landed().position() + 1, deadline)?;
+                let seen = until(g, || consumer.poll().0, consumer.landed().position() + 1, deadline)?;
                 consumer.accept(StreamWord(seen)).map_err(|_| Error::Protocol)?;
             }
             let left = self.total - consumer.position();

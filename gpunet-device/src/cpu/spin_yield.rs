@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 /// Fewer cores than this are few: one each for the two ends of a stream, a data thread and the rest.
 const FEW_CORES: usize = 4;
-/// Who keeps the core for longer than this does not wait for the thread that gave way, but spins: a turn
-/// of a thread of gpunet is shorter, a time slice longer (milliseconds).
+/// A thread that keeps the core for longer than this is not waiting for the thread that yielded: it spins. A
+/// turn of a gpunet thread is shorter, a time slice longer (milliseconds).
 const LONG: Duration = Duration::from_micros(300);
-/// How long a thread gives way to nobody after that: first, and at most.
+/// How long a thread does not yield after that: at first, and at most.
 const OFFENCE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
 
-/// Says whether a thread that spins on this machine would take the core of whom it waits for.
+/// Returns whether a spinning thread on this machine would occupy the core of the thread it waits for.
 #[must_use]
 pub fn are_cores_few() -> bool {
     static FEW: LazyLock<bool> =
@@ -19,32 +19,50 @@ pub fn are_cores_few() -> bool {
     *FEW
 }
 
-/// A thread's way of spinning without a core of its own: between two looks it lets others run, which costs
-/// a fraction of a microsecond if nobody wants to, and much less than to sleep and to be woken if somebody
-/// does. Only beside a program that spins on the same core it costs a time slice, again and again; then the
-/// thread does better to sleep, since a sleeper that is woken goes first.
+/// Spinning without a core of its own: between two polls the thread yields. That costs a fraction of a
+/// microsecond if no other thread wants to run, and much less than a sleep and a wake-up if one does. Beside
+/// a program that spins on the same core, however, each yield costs a time slice; then the thread should
+/// sleep, since the scheduler runs a woken sleeper first.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::cpu::spin_yield::SpinYield;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::Duration;
+///
+/// fn wait(done: &AtomicBool) {
+///     let mut spin = SpinYield::new();
+///     while !done.load(Ordering::Acquire) {
+///         if !spin.try_yield() {
+///             std::thread::sleep(Duration::from_micros(50));
+///         }
+///     }
+/// }
+/// # wait(&AtomicBool::new(true));
+/// ```
 #[derive(Debug)]
-pub struct GiveWay {
+pub struct SpinYield {
     /// Since when it may give way (again).
     since: Instant,
     offence: Duration,
 }
 
-impl Default for GiveWay {
+impl Default for SpinYield {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl GiveWay {
+impl SpinYield {
     /// Gives way from now on.
     #[must_use]
     pub fn new() -> Self {
         Self { since: Instant::now(), offence: OFFENCE[0] }
     }
 
-    /// Lets others run, if that seems to be of use; says whether it was: if not, the thread should sleep.
-    pub fn give_way(&mut self) -> bool {
+    /// Yields the core, if that seems useful; returns whether it was: if not, the thread should sleep.
+    pub fn try_yield(&mut self) -> bool {
         let start = Instant::now();
         if start < self.since {
             return false;
@@ -53,7 +71,7 @@ impl GiveWay {
         self.note(start, Instant::now())
     }
 
-    /// Notes how long others ran; says whether to go on.
+    /// Notes how long others ran; returns whether to go on.
     fn note(&mut self, start: Instant, end: Instant) -> bool {
         if end.saturating_duration_since(start) < LONG {
             return true;
@@ -73,7 +91,7 @@ mod tests {
     #[test]
     fn who_keeps_the_core_is_given_way_to_less_and_less_often() {
         let start = Instant::now();
-        let mut way = GiveWay { since: start, offence: OFFENCE[0] };
+        let mut way = SpinYield { since: start, offence: OFFENCE[0] };
         assert!(way.note(start, start + LONG / 2));
         let mut at = start;
         let mut waits = Vec::new();
@@ -93,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_kept_waiting_sleeps_meanwhile() {
-        let mut way = GiveWay { since: Instant::now() + Duration::from_secs(60), offence: OFFENCE[0] };
-        assert!(!way.give_way());
+        let mut way = SpinYield { since: Instant::now() + Duration::from_secs(60), offence: OFFENCE[0] };
+        assert!(!way.try_yield());
     }
 }

@@ -4,23 +4,24 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::super::{Depth, DeviceInfo, Endpoint, Keys, Link, Memory, Pending};
-use super::Stack;
-use super::connection::{Connection, Queues, Stage};
+use super::super::{Depth, DeviceInfo, Endpoint, Handshake, Keys, Memory, Pending};
+use super::connection::Connection;
 use super::context::Context;
 use super::counts::Kind;
 use super::endpoint::RdmaEndpoint;
 use super::error::errno;
 use super::event::{Event, Parameters};
 use super::objects::CompletionQueue;
+use super::parts::{Queues, Stage};
+use super::stack::Stack;
 use super::wait::expect;
 
 /// Most private data of a request over InfiniBand and RoCE. iWARP takes more; callers shall not come to
 /// rely on that.
 const MOST_REQUEST_DATA: usize = 56;
 
-/// A link whose device is known.
-pub(super) struct RdmaLink {
+/// A handshake whose device is known.
+pub(super) struct RdmaHandshake {
     connection: Connection,
     context: Arc<Context>,
     /// Our own when connecting, the client's when accepting.
@@ -31,7 +32,7 @@ pub(super) struct RdmaLink {
     depth: Depth,
 }
 
-impl RdmaLink {
+impl RdmaHandshake {
     pub(super) fn new(
         connection: Connection,
         context: Arc<Context>,
@@ -51,8 +52,8 @@ impl RdmaLink {
         if private_data.len() > MOST_REQUEST_DATA {
             return Err(errno(libc::EINVAL));
         }
-        // From now on the peer may write, whatever the call says.
-        parts.stage = Stage::Meeting;
+        // From now on the peer may write, whatever the call returns.
+        parts.stage = Stage::Connecting;
         parts.id.connect(self.parameters, &private_data)?;
         let event = expect(&mut parts.id, Event::is_established).await?;
         Ok((self.into_endpoint(), event.private_data))
@@ -60,13 +61,13 @@ impl RdmaLink {
 
     async fn accepted(mut self, private_data: Vec<u8>) -> io::Result<Box<dyn Endpoint>> {
         let parts = self.connection.parts_mut();
-        if parts.stage != Stage::Asked || parts.queues.is_none() {
+        if parts.stage != Stage::Requested || parts.queues.is_none() {
             return Err(errno(libc::EINVAL));
         }
-        if !parts.id.is_asked() {
+        if !parts.id.is_pending() {
             return Err(errno(libc::ECONNABORTED));
         }
-        parts.stage = Stage::Meeting;
+        parts.stage = Stage::Connecting;
         parts.id.accept(self.parameters, &private_data)?;
         expect(&mut parts.id, Event::is_established).await?;
         Ok(self.into_endpoint())
@@ -78,7 +79,7 @@ impl RdmaLink {
     }
 }
 
-impl Link for RdmaLink {
+impl Handshake for RdmaHandshake {
     fn local(&self) -> SocketAddr {
         self.local
     }

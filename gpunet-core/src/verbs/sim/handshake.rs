@@ -1,54 +1,22 @@
-//! Links and listeners: the control thread's handles of connections to be.
+//! Handshakes and listeners: the control thread's handles of connections to be.
 
-use super::Fabric;
-use super::HostId;
 use super::cm::{self, PRIVATE_DATA};
 use super::domain::Domain;
 use super::endpoint::SimEndpoint;
 use super::event::EventChannel;
-use super::state::{Pending, State};
-use crate::verbs::{Depth, DeviceInfo, Endpoint, Keys, Link, Listening, Memory, Pending as Later, Request};
+use super::fabric::Fabric;
+use super::hold::{Hold, RequestSide};
+use super::state::{HostId, Pending, State};
+use crate::verbs::{
+    Depth, DeviceInfo, Endpoint, Handshake, Keys, Listening, Memory, Pending as Later, Request,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// What a connection holds in the fabric; gives it back when dropped.
-pub(super) struct Hold {
-    pub fabric: Fabric,
-    pub host: HostId,
-    pub qp: Option<u64>,
-    /// The request that it made or was shown, as long as it is not answered.
-    request: Option<Side>,
-}
-
-enum Side {
-    Active(u64),
-    Passive(u64),
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let (host, qp, request) = (self.host, self.qp, self.request.take());
-        self.fabric.locked(|state| {
-            match request {
-                Some(Side::Active(number)) => {
-                    state.requests.remove(&number);
-                    state.end_accept(number, io::ErrorKind::ConnectionAborted);
-                }
-                Some(Side::Passive(number)) => state.refuse(number, io::ErrorKind::ConnectionRefused),
-                None => {}
-            }
-            if let Some(qp) = qp {
-                state.disconnect(host, qp);
-            }
-            state.hosts[host.0].identifiers -= 1;
-        });
-    }
-}
-
 /// A connection on its way.
-pub(super) struct SimLink {
+pub(super) struct SimHandshake {
     hold: Hold,
     local: SocketAddr,
     peer: SocketAddr,
@@ -56,8 +24,8 @@ pub(super) struct SimLink {
     prepared: Option<Arc<Domain>>,
 }
 
-impl SimLink {
-    /// A link whose request is still to be made.
+impl SimHandshake {
+    /// A handshake whose request is still to be made.
     pub fn active(fabric: &Fabric, host: HostId, local: SocketAddr, peer: SocketAddr) -> Self {
         Self::new(fabric, host, local, peer, None)
     }
@@ -67,7 +35,7 @@ impl SimLink {
         host: HostId,
         local: SocketAddr,
         peer: SocketAddr,
-        request: Option<Side>,
+        request: Option<RequestSide>,
     ) -> Self {
         let device = fabric.locked(|state| {
             state.hosts[host.0].identifiers += 1;
@@ -89,12 +57,12 @@ impl SimLink {
         }
         match (self.hold.qp, &self.prepared) {
             (Some(qp), Some(domain)) => Ok((qp, domain.clone())),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the link was not prepared")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the handshake was not prepared")),
         }
     }
 }
 
-impl Link for SimLink {
+impl Handshake for SimHandshake {
     fn local(&self) -> SocketAddr {
         self.local
     }
@@ -109,7 +77,7 @@ impl Link for SimLink {
 
     fn prepare(&mut self, memory: &Memory, depth: Depth) -> io::Result<Keys> {
         if self.prepared.is_some() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the link is prepared already"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the handshake is prepared already"));
         }
         let host = self.hold.host;
         let (qp, domain) = self.hold.fabric.locked(|state| {
@@ -144,7 +112,7 @@ impl Link for SimLink {
             passive: None,
         };
         let number = self.hold.fabric.locked(|state| state.request(pending));
-        self.hold.request = Some(Side::Active(number));
+        self.hold.request = Some(RequestSide::Active(number));
         Box::pin(async move {
             let answer = answer.await.map_err(|_| io::ErrorKind::ConnectionAborted)??;
             self.hold.request = None;
@@ -159,7 +127,7 @@ impl Link for SimLink {
             Ok(ready) => ready,
             Err(error) => return Box::pin(async { Err(error) }),
         };
-        let Some(Side::Passive(number)) = self.hold.request.take() else {
+        let Some(RequestSide::Passive(number)) = self.hold.request.take() else {
             return Box::pin(async { Err(io::ErrorKind::InvalidInput.into()) });
         };
         let (reply, answer) = cm::reply();
@@ -194,8 +162,9 @@ impl Listening for SimListening {
     fn next(&mut self) -> io::Result<Request> {
         let request = self.fabric.locked(|state| state.next_request(self.addr, self.number));
         let (number, local, peer, private_data) = request.ok_or(io::ErrorKind::WouldBlock)?;
-        let link = SimLink::new(&self.fabric, self.host, local, peer, Some(Side::Passive(number)));
-        Ok(Request { link: Box::new(link), private_data })
+        let handshake =
+            SimHandshake::new(&self.fabric, self.host, local, peer, Some(RequestSide::Passive(number)));
+        Ok(Request { handshake: Box::new(handshake), private_data })
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,84 @@
+//! What ends a wait, whatever it waits for.
+
+use crate::timeout::Deadline;
+use crate::{Net, platform};
+use gpunet_abi::layout::HEARTBEAT_DOWN;
+use gpunet_abi::{Error, Result};
+
+/// A time without a heartbeat counts at most so much per check: a process that was stopped and
+/// continued must not take its own absence for the proxy's.
+const MAX_STEP_NS: u64 = 300_000_000;
+
+/// What ends a wait, whatever it waits for: the deadline, cancel, or a proxy without a heartbeat.
+pub(crate) struct WaitGuard {
+    net: Net,
+    /// A close continues although its launch was cancelled.
+    ignore_cancel: bool,
+    rounds: u32,
+    deadline: Deadline,
+    /// The clock at the last check; before the first one, later than it can be.
+    last_check: u64,
+    last_beat: u64,
+    silent_ns: u64,
+}
+
+impl WaitGuard {
+    /// Begins a wait. It does not read the clock yet: most waits are over before the first check.
+    #[inline(always)]
+    pub(crate) fn new(net: Net, deadline: Deadline) -> Self {
+        let last_check = u64::MAX;
+        Self { net, ignore_cancel: false, rounds: 0, deadline, last_check, last_beat: 0, silent_ns: 0 }
+    }
+
+    /// The same wait, not ended by cancel: for the closes of a cancelled kernel.
+    #[inline(always)]
+    pub(crate) fn ignoring_cancel(mut self, ignore_cancel: bool) -> Self {
+        self.ignore_cancel = ignore_cancel;
+        self
+    }
+
+    /// Counts a round; returns whether it is time for a check: in every round on the CPU, in every
+    /// 128th on a GPU.
+    #[inline(always)]
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        self.rounds.is_multiple_of(platform::SLOW_CHECK_EVERY)
+    }
+
+    /// Rounds waited so far.
+    #[inline(always)]
+    pub(crate) const fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Checks whether the wait is to end.
+    ///
+    /// # Errors
+    /// Canceled, NetworkDown or TimedOut.
+    #[inline(always)]
+    pub(crate) fn check(&mut self) -> Result<()> {
+        if platform::is_abandoned() || (!self.ignore_cancel && self.net.cancel().peek() != 0) {
+            return Err(Error::Canceled);
+        }
+        let now = platform::now_ns();
+        let beat = self.net.heartbeat().peek();
+        if beat == self.last_beat {
+            let step = now.saturating_sub(self.last_check);
+            self.silent_ns += if step < MAX_STEP_NS { step } else { MAX_STEP_NS };
+        } else {
+            self.last_beat = beat;
+            self.silent_ns = 0;
+        }
+        self.last_check = now;
+        if beat == HEARTBEAT_DOWN || self.silent_ns > self.net.context().heartbeat_timeout_ns {
+            return Err(Error::NetworkDown);
+        }
+        if self.deadline.has_passed(now) { Err(Error::TimedOut) } else { Ok(()) }
+    }
+
+    /// Nanoseconds from the last check until the deadline; 0 before the first one.
+    #[inline(always)]
+    pub(crate) fn remaining_ns(&self) -> u64 {
+        self.deadline.remaining_ns(self.last_check)
+    }
+}

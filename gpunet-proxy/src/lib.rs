@@ -5,7 +5,7 @@
 //! device its sockets, and [`Attachment::launch`] runs a kernel that uses them. [`Proxy::host`] gives sockets
 //! to tokio tasks.
 //!
-//! | floor | modules |
+//! | layer | modules |
 //! |---|---|
 //! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `launch` ([`Program`], [`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`daemon`]: sessions of attached programs |
 //! | runtime | `runtime`: the threads, how they start and stop; `session` and `wire`: a program's connection to a daemon, and the frames on it; `link`: what both ask of a proxy; `agent`: what maps memory for an attachment; [`places`]: where a daemon listens |

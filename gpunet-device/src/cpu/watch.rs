@@ -110,8 +110,8 @@ impl Watch {
 /// use gpunet_device::{Net, Result, cpu::watch::{PollerRegistration, Sleeper, Watch}};
 ///
 /// fn wait_for_one(net: Net, watches: &[Watch]) -> Result<()> {
-///     let (mut sleeper, mut counted) = (Sleeper::new(net), PollerRegistration::new(net));
-///     counted.enter();
+///     let (mut sleeper, mut registration) = (Sleeper::new(net), PollerRegistration::new(net));
+///     registration.enter();
 ///     let result = loop {
 ///         let counts = sleeper.change_counts();
 ///         if watches.iter().any(Watch::is_over) {
@@ -122,7 +122,7 @@ impl Watch {
 ///         }
 ///         sleeper.sleep(&counts);
 ///     };
-///     counted.leave();
+///     registration.leave();
 ///     result
 /// }
 /// ```
@@ -160,11 +160,38 @@ impl Sleeper {
 }
 
 /// Epoch and bells at one moment.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::cpu::watch::{Sleeper, Watch};
+///
+/// fn sleep_unless_over(sleeper: &Sleeper, watch: &Watch) {
+///     let counts = sleeper.change_counts(); // before the poll: a change after it ends the sleep
+///     if !watch.is_over() {
+///         sleeper.sleep(&counts);
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct ChangeCounts(platform::ChangeCounts);
 
 /// Registers one thread among those that are woken when a word changes, until
 /// [`PollerRegistration::leave`].
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::{Net, cpu::watch::PollerRegistration};
+///
+/// fn registered<T>(net: Net, wait: impl FnOnce() -> T) -> T {
+///     let mut registration = PollerRegistration::new(net);
+///     registration.enter();
+///     let result = wait();
+///     registration.leave();
+///     result
+/// }
+/// ```
 #[derive(Debug)]
 pub struct PollerRegistration(platform::PollerRegistration);
 

@@ -52,6 +52,17 @@ pub unsafe fn bind<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, len:
 ///
 /// # Errors
 /// BadHandle; InvalidArgument on a stream; those of listen(2).
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// // Not bound yet: a port of the proxy's choice.
+/// posix::bind::listen(g, net, socket, 128)?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i64> {
     let handle = handle(socket)?;
     let backlog = if backlog < 1 { 1 } else { backlog as u32 };
@@ -77,6 +88,20 @@ pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i6
 ///
 /// # Safety
 /// As [`bind`].
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+/// // 0.0.0.0:7777 as a `struct sockaddr_in`.
+/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// // SAFETY: `addr` is readable for 16 bytes.
+/// let listener = unsafe { posix::bind::bind_in(g, net, addr.as_ptr(), 16, 128) }? as i32;
+/// # posix::close::close(g, net, listener)?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn bind_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32, backlog: u32) -> Result<i64> {
     // SAFETY: the caller's contract.
     let addr = unsafe { sockaddr::read_by_leader(g, addr, len) }?;

@@ -61,6 +61,20 @@ pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, l
 ///
 /// # Safety
 /// As [`connect`].
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
+/// // 127.0.0.1:7777 as a `struct sockaddr_in`.
+/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+/// // SAFETY: `addr` is readable for 16 bytes.
+/// let stream = unsafe { posix::connect::connect_in(g, net, addr.as_ptr(), 16) }? as i32;
+/// # posix::close::close(g, net, stream)?;
+/// # Ok(())
+/// # }
+/// ```
 pub unsafe fn connect_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32) -> Result<i64> {
     // SAFETY: the caller's contract.
     let addr = unsafe { sockaddr::read_by_leader(g, addr, len) }?;

@@ -67,6 +67,16 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
 ///
 /// # Errors
 /// BadHandle; NetworkDown.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// posix::ioctl::nonblocking(g, net, socket, true)?; // calls return WouldBlock instead of waiting
+/// # Ok(())
+/// # }
+/// ```
 pub fn nonblocking<G: Group>(g: &G, net: Net, socket: i32, on: bool) -> Result<i64> {
     let handle = handle(socket)?;
     by_leader(g, || {

@@ -1,6 +1,6 @@
 //! Taking the path.
 
-use crate::daemon::{Dir, GPUNETD, Running, answers, clean, gpunetd, until};
+use crate::daemon::{GPUNETD, Running, TempDir, answers, clean, gpunetd, until};
 use rustix::process::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::{OpenOptions, Permissions};
@@ -19,7 +19,7 @@ fn occupy(path: &Path, kind: Type, listen: bool) -> Socket {
 
 #[test]
 fn a_stale_socket_is_replaced() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.join("d.sock");
     drop(occupy(&path, Type::SEQPACKET, true));
     assert!(path.exists() && !answers(&path));
@@ -31,7 +31,7 @@ fn a_stale_socket_is_replaced() {
 
 #[test]
 fn a_daemon_that_was_killed_leaves_a_path_that_can_be_taken() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut first = Running::start(&mut gpunetd(&dir));
     first.signal(Signal::KILL);
     assert_eq!(first.end(), -9);
@@ -42,7 +42,7 @@ fn a_daemon_that_was_killed_leaves_a_path_that_can_be_taken() {
 
 #[test]
 fn a_second_daemon_is_refused_and_says_who_runs() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let first = Running::start(&mut gpunetd(&dir));
     let mut second = Running::spawn(&mut gpunetd(&dir));
     assert_eq!(second.end(), 1);
@@ -53,7 +53,7 @@ fn a_second_daemon_is_refused_and_says_who_runs() {
 
 #[test]
 fn too_few_descriptors_are_named() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     // Fewer than four, and the system cannot load the program.
     let started = (4..40).find(|few| {
         let mut shell = clean("sh");
@@ -75,7 +75,7 @@ fn too_few_descriptors_are_named() {
 
 #[test]
 fn of_many_that_start_at_once_one_runs() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     // A stale socket, for all of them to want to remove.
     drop(occupy(&dir.join("d.sock"), Type::SEQPACKET, true));
     let mut all: Vec<_> = (0..8).map(|_| Running::spawn(&mut gpunetd(&dir))).collect();
@@ -92,7 +92,7 @@ fn of_many_that_start_at_once_one_runs() {
 
 #[test]
 fn what_is_no_socket_of_ours_stays() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.file("d.sock", "somebody's file");
     let mut daemon = Running::spawn(&mut gpunetd(&dir));
     assert_eq!(daemon.end(), 1);
@@ -107,7 +107,7 @@ fn what_is_no_socket_of_ours_stays() {
 }
 
 /// A daemon that is to end because of what is at its lock's path.
-fn refused_for_its_lock(dir: &Dir) {
+fn refused_for_its_lock(dir: &TempDir) {
     let mut daemon = Running::spawn(&mut gpunetd(dir));
     assert_eq!(daemon.end(), 1);
     daemon.until_logged("d.sock.lock is no regular file");
@@ -117,7 +117,7 @@ fn refused_for_its_lock(dir: &Dir) {
 
 #[test]
 fn what_is_no_regular_file_is_not_locked() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let lock = dir.join("d.sock.lock");
     let made = clean("mkfifo").arg(&lock).status().expect("it runs");
     assert!(made.success());
@@ -140,7 +140,7 @@ fn what_is_no_regular_file_is_not_locked() {
 
 #[test]
 fn a_link_at_the_locks_path_is_not_followed() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let elsewhere = dir.join("elsewhere");
     symlink(&elsewhere, dir.join("d.sock.lock")).expect("linked");
     refused_for_its_lock(&dir);
@@ -164,7 +164,7 @@ fn masked(mask: &str, path: &Path) -> Running {
 #[test]
 fn directory_and_mode_are_as_wanted_whatever_the_umask() {
     for mask in ["000", "022", "077", "777"] {
-        let dir = Dir::new();
+        let dir = TempDir::new();
         let path = dir.join("a/b/d.sock");
         let _daemon = masked(mask, &path);
         let modes = ["a", "a/b", "a/b/d.sock", "a/b/d.sock.lock"].map(|name| mode(&dir.join(name)));
@@ -174,7 +174,7 @@ fn directory_and_mode_are_as_wanted_whatever_the_umask() {
 
 #[test]
 fn a_directory_that_exists_stays_as_it_is() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     std::fs::create_dir(dir.join("a")).expect("made");
     std::fs::set_permissions(dir.join("a"), Permissions::from_mode(0o710)).expect("set");
     let _daemon = masked("077", &dir.join("a/d.sock"));
@@ -183,7 +183,7 @@ fn a_directory_that_exists_stays_as_it_is() {
 
 #[test]
 fn the_path_comes_from_the_runtime_directory() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut command = clean(GPUNETD);
     command.args(["--rc", "off"]).env("RUNTIME_DIRECTORY", dir.join("run"));
     let _daemon = Running::start(&mut command);

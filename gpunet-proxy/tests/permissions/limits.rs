@@ -1,6 +1,6 @@
 //! Who may attach, and how much of it.
 
-use crate::daemon::{Dir, GPUNETCTL, Running, clean, gpunetd, output, text};
+use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
 use crate::program::{PEER, Program, nobody, small};
 use crate::support::SOLO;
 use crate::support::client::nobody as nobody_listens;
@@ -8,7 +8,7 @@ use gpunet_device::{Listener, SockAddr};
 use gpunet_proxy::attach;
 use rustix::process::Signal;
 
-fn start(dir: &Dir, access: &str) -> Running {
+fn start(dir: &TempDir, access: &str) -> Running {
     let file = dir.file("f.toml", access);
     Running::start(gpunetd(dir).arg("--config").arg(file))
 }
@@ -16,7 +16,7 @@ fn start(dir: &Dir, access: &str) -> Running {
 /// What nobody's programs say who play `role`, under that access.
 fn heard(test: &str, access: &str, role: &str, lines: usize) -> Option<Vec<String>> {
     let user = nobody(test)?;
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = start(&dir, access);
     let mut program = Program::start(&dir, role, Some(user), Some(nobody_listens()));
     let heard = (0..lines).map(|_| program.hear()).collect();
@@ -68,7 +68,7 @@ fn connects_come_at_the_rate_that_is_allowed() {
 fn sockets_run_out_and_a_reload_brings_more() {
     let test = "sockets_run_out_and_a_reload_brings_more";
     let Some(user) = nobody(test) else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = start(&dir, "allow_users = [\"nobody\"]\n[limits]\nsockets = 5\n");
     let mut program = Program::start(&dir, "sockets", Some(user), None);
     assert_eq!(program.hear(), format!("5 {}", libc::EMFILE));
@@ -85,7 +85,7 @@ fn sockets_run_out_and_a_reload_brings_more() {
 fn ring_memory_is_counted_at_attach_and_at_connect() {
     let test = "ring_memory_is_counted_at_attach_and_at_connect";
     let Some(user) = nobody(test) else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     // Its region is a little more than 8 MiB, and the two parts of a first arena a little more than 4.
     let access = format!("allow_users = [\"nobody\"]\n[user.nobody]\nring_memory = {}\n", 13 << 20);
     let mut daemon = start(&dir, &access);
@@ -115,7 +115,7 @@ fn ring_memory_is_counted_at_attach_and_at_connect() {
 #[test]
 fn users_see_their_own_sockets_and_root_sees_all() {
     let Some(user) = nobody("users_see_their_own_sockets_and_root_sees_all") else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let _daemon = start(&dir, "allow_users = [\"nobody\"]\n");
     let proxy = attach(&dir.join("d.sock"), small()).expect("root may");
     let attachment = proxy.attach_cpu().expect("attached");

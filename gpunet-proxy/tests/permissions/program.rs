@@ -1,15 +1,15 @@
 //! The program that the tests start, as another user or as this one: it does what its role says, prints
 //! a line for each result, and waits for a line where it is to wait.
 
-use crate::daemon::Dir;
-use crate::support::{SOLO, not_run};
+use crate::daemon::TempDir;
+use crate::support::{Killed, SOLO, not_run};
 use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::{AttachError, Config, DaemonError, attach};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 pub const ROLE: &str = "GPUNET_PERMISSIONS_ROLE";
@@ -23,7 +23,7 @@ pub const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
 
 /// A program that runs, and ends with the value.
 pub struct Program {
-    child: Child,
+    child: Killed,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -43,7 +43,7 @@ pub fn nobody(test: &str) -> Option<(u32, u32)> {
 
 impl Program {
     /// Starts it. The file of this test may lie where others do not get, so it is copied to `dir`.
-    pub fn start(dir: &Dir, role: &str, user: Option<(u32, u32)>, addr: Option<SockAddr>) -> Self {
+    pub fn start(dir: &TempDir, role: &str, user: Option<(u32, u32)>, addr: Option<SockAddr>) -> Self {
         let copy = dir.join("program");
         if !copy.exists() {
             crate::support::copy_program(&std::env::current_exe().expect("this program"), &copy);
@@ -60,7 +60,7 @@ impl Program {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, stdin, stdout: BufReader::new(stdout) }
+        Self { child: Killed(child), stdin, stdout: BufReader::new(stdout) }
     }
 
     pub fn pid(&self) -> u32 {
@@ -83,13 +83,6 @@ impl Program {
     /// Lets it go on.
     pub fn go_on(&mut self) {
         self.stdin.write_all(b"\n").expect("it waits");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,6 +1,6 @@
 //! A program that overwrites all that it can write: its region, and both parts of its arenas.
 
-use crate::daemon::{Dir, Running, gpunetd, until};
+use crate::daemon::{Running, TempDir, gpunetd, until};
 use crate::program::{PEER, Program, TCP, addr, say, small, wait};
 use crate::support::{Memory, SOLO, pattern};
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
@@ -90,7 +90,7 @@ fn pair(server: Net, client: Net, options: Options, stop: &AtomicBool, rounds: &
 
 #[test]
 fn who_scribbles_harms_itself_and_its_own_partner_alone() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = Running::start(gpunetd(&dir).args(["--threads", "2"]));
     let proxy = attach(&dir.join("d.sock"), small()).expect("a daemon");
     let all: Vec<_> = (0..2).map(|_| proxy.attach_cpu().expect("attached")).collect();

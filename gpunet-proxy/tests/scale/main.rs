@@ -8,17 +8,17 @@ mod daemon;
 #[path = "../support/mod.rs"]
 mod support;
 
-use daemon::{Dir, Running, gpunetd};
+use daemon::{Running, TempDir, gpunetd};
 use gpunet_device::{Buffer, Error, Handle, Listener, Net, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::snapshot::{Snapshot, State, Transport};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, attach};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{SOLO, not_run, pattern};
+use support::{Killed, SOLO, not_run, pattern};
 
 /// Connections of each transport: twice as many sockets.
 const EACH: usize = 2500;
@@ -41,7 +41,7 @@ fn options(kind: TransportKind) -> Options {
 }
 
 struct Program {
-    child: Child,
+    child: Killed,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -58,7 +58,7 @@ impl Program {
             .spawn()
             .expect("it starts");
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, stdin, stdout: BufReader::new(stdout) }
+        Self { child: Killed(child), stdin, stdout: BufReader::new(stdout) }
     }
 
     #[track_caller]
@@ -75,13 +75,6 @@ impl Program {
 
     fn go_on(&mut self) {
         self.stdin.write_all(b"\n").expect("it waits");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -281,7 +274,7 @@ fn ten_thousand_sockets() {
     if !more_descriptors() {
         return not_run("ten_thousand_sockets", "fewer descriptors than 6,000 (ulimit -Hn)");
     }
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.join("d.sock");
     let mut daemon = Running::start(gpunetd(&dir).args(["--threads", "2", "--linger-s", "10"]));
     let pid = daemon.child.id();

@@ -23,6 +23,16 @@ impl TempDir {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
 }
 
 impl Drop for TempDir {
@@ -56,7 +66,7 @@ impl Served {
 
     pub fn with(config: Config, access: Access) -> Self {
         let dir = TempDir::new();
-        let path = dir.path().join("sock");
+        let path = dir.join("sock");
         let daemon = daemon::start(listener(&path), config, access).expect("a daemon");
         Self { daemon: Some(daemon), path, _dir: dir }
     }

@@ -1,7 +1,7 @@
 //! Who may attach, and how much of it.
 
 use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
-use crate::program::{PEER, Program, nobody, small};
+use crate::program::{self, PEER, nobody, small};
 use crate::support::SOLO;
 use crate::support::client::nobody as nobody_listens;
 use gpunet_device::{Listener, SockAddr};
@@ -18,7 +18,7 @@ fn heard(test: &str, access: &str, role: &str, lines: usize) -> Option<Vec<Strin
     let user = nobody(test)?;
     let dir = TempDir::new();
     let mut daemon = start(&dir, access);
-    let mut program = Program::start(&dir, role, Some(user), Some(nobody_listens()));
+    let mut program = program::start(&dir, role, Some(user), Some(nobody_listens()));
     let heard = (0..lines).map(|_| program.hear()).collect();
     drop(program);
     daemon.signal(Signal::TERM);
@@ -70,7 +70,7 @@ fn sockets_run_out_and_a_reload_brings_more() {
     let Some(user) = nobody(test) else { return };
     let dir = TempDir::new();
     let mut daemon = start(&dir, "allow_users = [\"nobody\"]\n[limits]\nsockets = 5\n");
-    let mut program = Program::start(&dir, "sockets", Some(user), None);
+    let mut program = program::start(&dir, "sockets", Some(user), None);
     assert_eq!(program.hear(), format!("5 {}", libc::EMFILE));
     dir.file("f.toml", "allow_users = [\"nobody\"]\n[limits]\nsockets = 9\n");
     daemon.signal(Signal::HUP);
@@ -95,7 +95,7 @@ fn ring_memory_is_counted_at_attach_and_at_connect() {
     let net = token.net();
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let listener = Listener::bind_with(&SOLO, net, home, PEER, 8).expect("a port");
-    let mut program = Program::start(&dir, "memory", Some(user), Some(listener.local_addr()));
+    let mut program = program::start(&dir, "memory", Some(user), Some(listener.local_addr()));
     let refused = program.hear();
     assert!(refused.starts_with(&format!("{} ", libc::ENOBUFS)), "{refused}");
     assert!(refused.contains("limit: ring_memory"), "{refused}");
@@ -122,7 +122,7 @@ fn users_see_their_own_sockets_and_root_sees_all() {
     let token = attachment.token().expect("a number");
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let _listener = Listener::bind_with(&SOLO, token.net(), home, PEER, 8).expect("a port");
-    let mut program = Program::start(&dir, "listen", Some(user), None);
+    let mut program = program::start(&dir, "listen", Some(user), None);
     assert_eq!(program.hear(), "1 1 0", "one client, one socket, nobody else's");
     let ss = |uid: Option<(u32, u32)>| {
         use std::os::unix::process::CommandExt;

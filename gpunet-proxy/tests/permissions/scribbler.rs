@@ -1,7 +1,8 @@
 //! A program that overwrites all that it can write: its region, and both parts of its arenas.
 
 use crate::daemon::{Running, TempDir, gpunetd, until};
-use crate::program::{PEER, Program, TCP, addr, say, small, wait};
+use crate::program::{self, PEER, TCP, addr, small};
+use crate::support::process::{say, wait};
 use crate::support::{Memory, SOLO, pattern};
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
 use gpunet_proxy::{Attachment, attach};
@@ -98,7 +99,7 @@ fn who_scribbles_harms_itself_and_its_own_partner_alone() {
     let (net, other) = (tokens[0].net(), tokens[1].net());
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let listener = Listener::bind_with(&SOLO, net, home, Options::DEFAULT, 8).expect("a port");
-    let mut program = Program::start(&dir, "scribble", None, Some(listener.local_addr()));
+    let mut program = program::start(&dir, "scribble", None, Some(listener.local_addr()));
     let mut partners: Vec<Stream> = (0..2).map(|_| listener.accept(&SOLO).expect("accepted")).collect();
     let room = Memory::new(1 << 16);
     for stream in &mut partners {

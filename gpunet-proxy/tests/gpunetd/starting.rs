@@ -1,27 +1,18 @@
 //! Taking the path.
 
 use crate::daemon::{GPUNETD, Running, TempDir, answers, clean, gpunetd, until};
+use crate::support::daemon::bound;
 use rustix::process::Signal;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::Type;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
-
-/// A socket that is bound to `path` and, if wanted, listens.
-fn occupy(path: &Path, kind: Type, listen: bool) -> Socket {
-    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
-    socket.bind(&SockAddr::unix(path).expect("short enough")).expect("bound");
-    if listen {
-        socket.listen(8).expect("listens");
-    }
-    socket
-}
 
 #[test]
 fn a_stale_socket_is_replaced() {
     let dir = TempDir::new();
     let path = dir.join("d.sock");
-    drop(occupy(&path, Type::SEQPACKET, true));
+    drop(bound(&path, Type::SEQPACKET, true));
     assert!(path.exists() && !answers(&path));
     let mut daemon = Running::start(&mut gpunetd(&dir));
     assert!(answers(&path));
@@ -77,7 +68,7 @@ fn too_few_descriptors_are_named() {
 fn of_many_that_start_at_once_one_runs() {
     let dir = TempDir::new();
     // A stale socket, for all of them to want to remove.
-    drop(occupy(&dir.join("d.sock"), Type::SEQPACKET, true));
+    drop(bound(&dir.join("d.sock"), Type::SEQPACKET, true));
     let mut all: Vec<_> = (0..8).map(|_| Running::spawn(&mut gpunetd(&dir))).collect();
     let mut ended = vec![None; all.len()];
     until("seven of eight have ended", || {
@@ -99,7 +90,7 @@ fn what_is_no_socket_of_ours_stays() {
     daemon.until_logged("is no socket of gpunetd");
     assert_eq!(std::fs::read_to_string(&path).expect("still there"), "somebody's file");
     std::fs::remove_file(&path).expect("removed");
-    let _other = occupy(&path, Type::STREAM, true);
+    let _other = bound(&path, Type::STREAM, true);
     let mut daemon = Running::spawn(&mut gpunetd(&dir));
     assert_eq!(daemon.end(), 1);
     daemon.until_logged("is no socket of gpunetd");
@@ -131,7 +122,7 @@ fn what_is_no_regular_file_is_not_locked() {
     std::fs::create_dir(&lock).expect("made");
     refused_for_its_lock(&dir);
     std::fs::remove_dir(&lock).expect("removed");
-    let socket = occupy(&lock, Type::SEQPACKET, true);
+    let socket = bound(&lock, Type::SEQPACKET, true);
     refused_for_its_lock(&dir);
     drop(socket);
     std::fs::remove_file(&lock).expect("removed");

@@ -1,8 +1,9 @@
 //! As a service of systemd.
 
 use crate::daemon::{GPUNETD, LONG, Running, TempDir, answers, clean, gpunetd};
+use crate::support::daemon::bound;
 use rustix::process::Signal;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Socket, Type};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -68,15 +69,6 @@ fn activated(socket: &Socket, count: u32) -> Command {
     socket.set_cloexec(false).expect("set");
     command.arg("-c").arg(script).arg(GPUNETD).args(["--rc", "off", "--drain-s", "2"]);
     command
-}
-
-fn bound(path: &Path, kind: Type, listen: bool) -> Socket {
-    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
-    socket.bind(&SockAddr::unix(path).expect("short enough")).expect("bound");
-    if listen {
-        socket.listen(16).expect("listens");
-    }
-    socket
 }
 
 #[test]

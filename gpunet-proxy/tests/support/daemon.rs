@@ -3,7 +3,7 @@
 use gpunet_proxy::access::Access;
 use gpunet_proxy::daemon::{self, Daemon};
 use gpunet_proxy::{Config, Proxy, attach};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,15 +41,20 @@ impl Drop for TempDir {
     }
 }
 
+/// A Unix socket that is bound to `path` and, if wanted, listens.
+pub fn bound(path: &Path, kind: Type, listen: bool) -> Socket {
+    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
+    socket.bind(&SockAddr::unix(path).expect("a short path")).expect("a free path");
+    if listen {
+        socket.listen(128).expect("a listener");
+    }
+    socket
+}
+
 /// A socket that listens at `path`, as gpunetd makes it.
 pub fn listener(path: &Path) -> OwnedFd {
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .expect("a socket");
     let _ = std::fs::remove_file(path);
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("a free path");
-    rustix::net::listen(&socket, 128).expect("a listener");
-    socket
+    bound(path, Type::SEQPACKET, true).into()
 }
 
 /// A running daemon.

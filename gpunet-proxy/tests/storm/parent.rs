@@ -1,8 +1,8 @@
 //! The process that starts a daemon and workers, and stops and kills them.
 
 use crate::daemon::{Running, TempDir};
-use crate::plan::Rng;
 use crate::support::Killed;
+use crate::support::rng::Rng;
 use crate::watch::Report;
 use crate::worker;
 use rustix::process::{Pid, Signal, kill_process};

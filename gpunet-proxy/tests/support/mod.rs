@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod memory;
 pub mod process;
 pub mod raw;
+pub mod rng;
 pub mod team;
 pub mod world;
 

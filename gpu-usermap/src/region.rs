@@ -15,9 +15,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use error::RegionError;
-pub(crate) use memfd::page_size;
 pub(crate) use pages::Pages;
 pub use pages::Vacated;
+pub(crate) use rustix::param::page_size;
 
 /// A sealed, preallocated memfd and one shared mapping of it.
 ///

@@ -1,12 +1,12 @@
 //! What a pinned region promises to the processes that share it. Needs Linux only.
 
-use std::ffi::c_int;
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpu_usermap::{PinnedRegion, RegionError};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 fn word(region: &PinnedRegion, index: usize) -> &AtomicU64 {
     assert!((index + 1) * 8 <= region.len());
@@ -18,26 +18,22 @@ fn share(region: &PinnedRegion) -> OwnedFd {
     region.fd().try_clone_to_owned().expect("a spare descriptor")
 }
 
-fn memfd(len: i64, seals: c_int) -> OwnedFd {
-    // SAFETY: plain system calls on a descriptor that this function makes and owns.
-    unsafe {
-        let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-        assert!(fd >= 0);
-        assert_eq!(libc::ftruncate(fd, len), 0);
-        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
-        OwnedFd::from_raw_fd(fd)
-    }
+fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = memfd_create("test", flags).expect("a memfd");
+    ftruncate(&fd, len).expect("a length");
+    fcntl_add_seals(&fd, seals).expect("sealed");
+    fd
 }
 
 fn filled_memfd(len: usize) -> OwnedFd {
-    let file = File::from(memfd(0, 0));
+    let file = File::from(memfd(0, SealFlags::empty()));
     std::io::Write::write_all(&mut &file, &vec![0; len]).expect("a small file");
-    // SAFETY: a system call on an open descriptor.
-    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, ALL_SEALS) }, 0);
+    fcntl_add_seals(&file, ALL_SEALS).expect("sealed");
     file.into()
 }
 
-const ALL_SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const ALL_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 #[test]
 fn two_mappings_see_each_others_writes() {
@@ -73,13 +69,10 @@ fn a_mapping_outlives_the_region_it_was_made_from() {
 #[test]
 fn the_seals_refuse_a_change_of_length_and_further_seals() {
     let region = PinnedRegion::create("sealed", 8192).expect("a region");
-    let fd = region.fd().as_raw_fd();
     for len in [0, 4096, 16384] {
-        // SAFETY: a system call on an open descriptor.
-        assert_eq!(unsafe { libc::ftruncate(fd, len) }, -1, "ftruncate to {len}");
+        assert!(ftruncate(region.fd(), len).is_err(), "ftruncate to {len}");
     }
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_WRITE) }, -1);
+    assert!(fcntl_add_seals(region.fd(), SealFlags::WRITE).is_err());
     assert_eq!(word(&region, 1023).load(Ordering::Relaxed), 0);
 }
 
@@ -118,9 +111,9 @@ fn from_fd_rejects_what_is_not_a_memfd() {
 
 #[test]
 fn from_fd_rejects_an_unsealed_memfd_and_names_the_missing_seals() {
-    let unsealed = PinnedRegion::from_fd(memfd(4096, 0));
+    let unsealed = PinnedRegion::from_fd(memfd(4096, SealFlags::empty()));
     assert!(matches!(unsealed, Err(RegionError::SealsMissing { present: 0, missing: 7 })), "{unsealed:?}");
-    let half = PinnedRegion::from_fd(memfd(4096, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL));
+    let half = PinnedRegion::from_fd(memfd(4096, SealFlags::SHRINK | SealFlags::SEAL));
     assert!(matches!(half, Err(RegionError::SealsMissing { present: 3, missing: 4 })), "{half:?}");
 }
 

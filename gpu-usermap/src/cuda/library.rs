@@ -1,6 +1,5 @@
 //! The loaded and initialised driver.
 
-use std::ffi::CStr;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,7 +11,7 @@ use super::registry::Registry;
 use super::version::DriverVersion;
 
 /// The names under which Linux distributions and containers install the driver library.
-const LIBRARY_NAMES: &[&CStr] = &[c"libcuda.so.1", c"libcuda.so"];
+const LIBRARY_NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 
 /// The CUDA driver of this process, loaded and initialised.
 ///

@@ -3,14 +3,16 @@
 //! Signatures and numbers are those of `cuda.h` (CUDA 12.8; they have not changed since the named versions). A result is a
 //! plain integer here: see [`super`] for why cudarc's enum is not used.
 
-#![allow(unsafe_code, reason = "dlopen, dlsym and the driver's C signatures")]
+#![allow(unsafe_code, reason = "the driver's library and its C signatures")]
 
 pub(super) mod constants;
 mod types;
 mod virtual_memory;
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::ptr::NonNull;
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::mem::ManuallyDrop;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::error::Unavailable;
 
@@ -33,17 +35,13 @@ macro_rules! api {
         impl Api {
             fn resolve(library: &Library) -> Result<Self, Unavailable> {
                 Ok(Self {
-                    $($name: {
-                        let found = library.symbol($symbol).ok_or(Unavailable::Symbol {
-                            symbol: $symbol.to_str().unwrap_or("(unnamed)"),
-                        })?;
-                        // SAFETY: the symbol is the driver's function of that name, whose C signature is the one declared.
-                        unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) -> CUresult>(found) }
-                    },)*
-                    $($late: library.symbol($late_symbol).map(|found| {
-                        // SAFETY: as above.
-                        unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($late_argument),*) -> CUresult>(found) }
-                    }),)*
+                    // SAFETY: the symbol is the driver's function of that name, whose C signature is the one declared.
+                    $($name: unsafe { library.get($symbol) }
+                        .ok()
+                        .and_then(|found| *found)
+                        .ok_or(Unavailable::Symbol { symbol: $symbol.to_str().unwrap_or("(unnamed)") })?,)*
+                    // SAFETY: as above.
+                    $($late: unsafe { library.get($late_symbol) }.ok().and_then(|found| *found),)*
                 })
             }
 
@@ -139,39 +137,19 @@ api! {
 
 impl Api {
     /// Opens the first of `names` that the dynamic loader finds, and looks up every function.
-    pub(super) fn open(names: &[&CStr]) -> Result<Self, Unavailable> {
-        Self::resolve(&Library::open(names)?)
-    }
-}
-
-/// A loaded library. It is never closed: the driver's threads and exit handlers live in it.
-struct Library(NonNull<c_void>);
-
-impl Library {
-    fn open(names: &[&CStr]) -> Result<Self, Unavailable> {
+    pub(super) fn open(names: &[&str]) -> Result<Self, Unavailable> {
         let mut reason = None;
         for name in names {
-            // SAFETY: `name` is NUL-terminated; loading the driver library runs its initialisers, which is what is asked for.
-            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            if let Some(library) = NonNull::new(library) {
-                return Ok(Self(library));
+            // SAFETY: loading the driver library runs its initialisers, which is what is asked for.
+            match unsafe { Library::open(Some(*name), RTLD_NOW | RTLD_LOCAL) } {
+                // Never closed: the driver's threads and exit handlers live in it.
+                Ok(library) => return Self::resolve(&ManuallyDrop::new(library)),
+                Err(libloading::Error::DlOpen { source }) => _ = reason.get_or_insert(source.to_string()),
+                Err(_) => {}
             }
-            reason = reason.or_else(loader_message);
         }
         Err(Unavailable::Library { reason: reason.unwrap_or_else(|| "no reason given".to_owned()) })
     }
-
-    fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: the handle came from dlopen and is never closed; `name` is NUL-terminated.
-        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
-    }
-}
-
-fn loader_message() -> Option<String> {
-    // SAFETY: dlerror takes nothing; its text belongs to this thread until the next dl call on it.
-    let text = NonNull::new(unsafe { libc::dlerror() })?;
-    // SAFETY: dlerror returned a NUL-terminated string, copied before any other dl call.
-    Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -180,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_a_reason_and_no_panic() {
-        let missing = Api::open(&[c"libgpunet-no-such-library.so.1"]).err();
+        let missing = Api::open(&["libgpunet-no-such-library.so.1"]).err();
         assert!(
             matches!(&missing, Some(Unavailable::Library { reason }) if reason.contains("libgpunet-no-such")),
             "{missing:?}"
@@ -189,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_missing_symbol_is_named_and_no_panic() {
-        let missing = Api::open(&[c"libc.so.6"]).err();
+        let missing = Api::open(&["libc.so.6"]).err();
         assert_eq!(missing, Some(Unavailable::Symbol { symbol: "cuInit" }));
     }
 }

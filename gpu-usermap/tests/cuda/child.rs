@@ -1,15 +1,19 @@
 //! Other processes: this binary again, with a task, and a socket as its standard input.
 
-use std::ffi::c_void;
-use std::io::{Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{env, io, ptr};
+use std::{env, io};
 
 use gpu_usermap::cuda::{Cuda, Device};
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 
 use crate::support::{Hammer, Words};
 
@@ -67,66 +71,25 @@ impl Drop for Child {
 
 /// Sends a descriptor, with one byte, since a message must have some.
 pub fn send_fd(socket: &UnixStream, fd: &OwnedFd) {
-    let mut message = Message::new();
-    let number = fd.as_raw_fd();
-    message.with(|header| {
-        // SAFETY: the buffer has room for one header, which this returns.
-        let part = unsafe { libc::CMSG_FIRSTHDR(header) };
-        // SAFETY: it points into the buffer, and is aligned.
-        let part = unsafe { &mut *part };
-        part.cmsg_level = libc::SOL_SOCKET;
-        part.cmsg_type = libc::SCM_RIGHTS;
-        // SAFETY: arithmetic.
-        part.cmsg_len = unsafe { libc::CMSG_LEN(size_of_val(&number) as u32) } as usize;
-        // SAFETY: the address of that header's data.
-        let data = unsafe { libc::CMSG_DATA(part) };
-        // SAFETY: the buffer has room for one int there, of any alignment.
-        unsafe { data.cast::<i32>().write_unaligned(number) };
-        // SAFETY: an open socket and a complete message.
-        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), header, 0) };
-        assert_eq!(sent, 1, "{}", io::Error::last_os_error());
-    });
+    let fds = [fd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+    let sent = sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty());
+    assert_eq!(sent, Ok(1));
 }
 
 /// Receives the descriptor that [`send_fd`] sent.
 pub fn receive_fd(socket: &UnixStream) -> OwnedFd {
-    Message::new().with(|header| {
-        // SAFETY: an open socket and room for a message.
-        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC) };
-        assert_eq!(received, 1, "{}", io::Error::last_os_error());
-        // SAFETY: the kernel filled the message in.
-        let part = unsafe { libc::CMSG_FIRSTHDR(header) };
-        assert!(!part.is_null(), "no descriptor came");
-        // SAFETY: a header of the message.
-        let data = unsafe { libc::CMSG_DATA(part) };
-        // SAFETY: it is of type SCM_RIGHTS, the only one sent here, and holds one int.
-        let number = unsafe { data.cast::<i32>().read_unaligned() };
-        // SAFETY: the kernel made this descriptor for us.
-        unsafe { OwnedFd::from_raw_fd(number) }
-    })
-}
-
-/// Room for a message of one byte and one descriptor.
-struct Message {
-    byte: u8,
-    control: [u64; 8],
-}
-
-impl Message {
-    fn new() -> Self {
-        Self { byte: 0, control: [0; 8] }
-    }
-
-    fn with<R>(&mut self, act: impl FnOnce(&mut libc::msghdr) -> R) -> R {
-        let mut bytes = libc::iovec { iov_base: (&raw mut self.byte).cast::<c_void>(), iov_len: 1 };
-        // SAFETY: integers and null pointers.
-        let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        header.msg_iov = ptr::from_mut(&mut bytes);
-        header.msg_iovlen = 1;
-        header.msg_control = self.control.as_mut_ptr().cast();
-        // SAFETY: arithmetic.
-        header.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as usize;
-        act(&mut header)
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).expect("a message");
+    assert_eq!(got.bytes, 1);
+    match ancillary.drain().next() {
+        Some(RecvAncillaryMessage::ScmRights(mut fds)) => fds.next().expect("a descriptor"),
+        _ => panic!("no descriptor came"),
     }
 }
 

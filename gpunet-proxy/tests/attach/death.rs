@@ -3,7 +3,7 @@
 use crate::support::client::client;
 use crate::support::daemon::Served;
 use crate::support::world::listen;
-use crate::support::{Memory, SOLO, bounded, pattern, small, until};
+use crate::support::{Killed, Memory, SOLO, bounded, pattern, small, until};
 use gpunet_device::{Error, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::{Attachment, FinishPolicy, attach};
 use std::io::{Read, Write};
@@ -36,15 +36,16 @@ fn program() {
     unreachable!("it was to be killed");
 }
 
-fn start(daemon: &Path, peer: &TcpListener) -> Child {
+fn start(daemon: &Path, peer: &TcpListener) -> Killed {
     let test = std::env::current_exe().expect("this program");
-    Command::new(test)
+    let child = Command::new(test)
         .args(["--exact", "death::program", "--nocapture"])
         .env(DAEMON, daemon)
         .env(CONNECT, peer.local_addr().expect("an address").to_string())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("this program again")
+        .expect("this program again");
+    Killed(child)
 }
 
 /// Waits until the program has sent all.
@@ -56,11 +57,6 @@ fn await_sent(child: &mut Child) {
         assert_eq!(stdout.read(&mut byte).expect("a pipe"), 1, "{}", String::from_utf8_lossy(&said));
         said.push(byte[0]);
     }
-}
-
-fn kill(mut child: Child) {
-    child.kill().expect("SIGKILL");
-    child.wait().expect("dead");
 }
 
 /// Reads all that comes, and then the error that ends it.
@@ -88,7 +84,7 @@ fn what_a_killed_program_sent_arrives_and_then_its_peer_sees_a_reset() {
             assert_eq!((clients[0].pid, clients[0].sockets, clients[0].opened), (child.id(), 2, 1));
             assert!(clients[0].command.starts_with("attach-"), "{}", clients[0].command);
             let killed = Instant::now();
-            kill(child);
+            drop(child);
             let all = read_to_reset(&mut peer);
             assert!(killed.elapsed() < SOON, "{:?}", killed.elapsed());
             assert_eq!(all.len(), SENT);

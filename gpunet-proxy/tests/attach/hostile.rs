@@ -67,7 +67,7 @@ fn send_lingering(raw: &Raw, bytes: &[u8]) -> TcpStream {
 fn a_descriptor_that_lingers_holds_up_nobody() {
     bounded(|| {
         let dir = TempDir::new();
-        let path = dir.path().join("sock");
+        let path = dir.join("sock");
         let listener = listener(&path);
         // Those that come before the daemon can send whatever the kernel.
         let early: Vec<_> = (0..6).map(|_| Raw::connect(&path)).collect();

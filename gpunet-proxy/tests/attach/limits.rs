@@ -173,7 +173,7 @@ fn memory_for_a_connect_is_its_users() {
     bounded(|| {
         use std::os::unix::fs::PermissionsExt;
         let dir = TempDir::new();
-        let path = dir.path().join("sock");
+        let path = dir.join("sock");
         let daemon = daemon::start(listener(&path), small(), Access::default()).expect("a daemon");
         let everyone = |path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777));
         everyone(dir.path()).and_then(|()| everyone(&path)).expect("own files");
@@ -215,7 +215,7 @@ fn other_users_are_refused_unless_they_are_allowed_and_see_only_their_own() {
     bounded(|| {
         use std::os::unix::fs::PermissionsExt;
         let dir = TempDir::new();
-        let path = dir.path().join("sock");
+        let path = dir.join("sock");
         let everyone = |path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777));
         let daemon = daemon::start(listener(&path), small(), Access::default()).expect("a daemon");
         everyone(dir.path()).and_then(|()| everyone(&path)).expect("own files");

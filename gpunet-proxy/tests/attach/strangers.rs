@@ -48,7 +48,7 @@ fn a_daemon_of_another_version_is_told_from_one_that_is_none() {
     bounded(|| {
         for (answer, version) in [(*b"gpnd\x07\0\0\0\0\x01\0", Some(7)), (*b"hello world", None)] {
             let dir = crate::support::daemon::TempDir::new();
-            let path = dir.path().join("sock");
+            let path = dir.join("sock");
             let listener = crate::support::daemon::listener(&path);
             let serve = std::thread::spawn(move || {
                 let socket = rustix::net::accept(&listener).expect("a program");

@@ -6,25 +6,15 @@ mod support;
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use support::world::{LOOPBACK, listen};
-use support::{Memory, SOLO, World, bounded, not_run, until};
-
-/// A program that is ended with the test.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use support::{Killed, Memory, SOLO, World, bounded, not_run, until};
 
 /// Starts a program with pipes to and from it; `None`, loudly, when it is not installed.
-fn start(test: &str, program: &str, args: &[&str]) -> Option<Program> {
+fn start(test: &str, program: &str, args: &[&str]) -> Option<Killed> {
     let child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     match child {
-        Ok(child) => Some(Program(child)),
+        Ok(child) => Some(Killed(child)),
         Err(error) => {
             not_run(test, &format!("{program}: {error}"));
             None
@@ -45,11 +35,11 @@ fn echo(net: Net, listener: Listener) -> Result<(), Error> {
 }
 
 /// Sends `hello` into the program and waits for it to come back.
-fn talk(program: &mut Program) {
-    let mut input = program.0.stdin.take().expect("a pipe");
+fn talk(program: &mut Killed) {
+    let mut input = program.stdin.take().expect("a pipe");
     input.write_all(b"hello").expect("it reads");
     let mut back = [0; 5];
-    program.0.stdout.as_mut().expect("a pipe").read_exact(&mut back).expect("it answers");
+    program.stdout.as_mut().expect("a pipe").read_exact(&mut back).expect("it answers");
     assert_eq!(&back, b"hello");
 }
 

@@ -1,6 +1,6 @@
 //! A program that is attached, as gpunetctl shows it.
 
-use crate::daemon::{Dir, GPUNETCTL, Running, clean, gpunetd, output, text};
+use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
 use gpunet_proxy::Config;
 use gpunet_proxy::abi::Options;
 use rustix::process::Signal;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn its_sockets_are_shown_and_drained() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = Running::start(&mut gpunetd(&dir));
     let proxy = gpunet_proxy::attach(&dir.join("d.sock"), Config::small()).expect("attached");
     let host = proxy.host().expect("a host");

@@ -1,10 +1,10 @@
 //! gpunetctl.
 
-use crate::daemon::{Dir, GPUNETCTL, Running, clean, gpunetd, output, text};
+use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-fn gpunetctl(dir: &Dir, args: &[&str]) -> Command {
+fn gpunetctl(dir: &TempDir, args: &[&str]) -> Command {
     let mut command = clean(GPUNETCTL);
     command.arg("--path").arg(dir.join("d.sock")).args(args);
     command
@@ -12,7 +12,7 @@ fn gpunetctl(dir: &Dir, args: &[&str]) -> Command {
 
 #[test]
 fn without_a_daemon_it_says_so() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     for args in [&["ss"][..], &["ss", "--json"], &["ss", "--watch"], &["clients"]] {
         let output = output(&mut gpunetctl(&dir, args));
         let line = text(&output.stderr);
@@ -24,7 +24,7 @@ fn without_a_daemon_it_says_so() {
 
 #[test]
 fn an_idle_daemon_has_headings_and_valid_json() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let daemon = Running::start(&mut gpunetd(&dir));
     let sockets = text(&output(&mut gpunetctl(&dir, &["ss"])).stdout);
     let headings: Vec<_> = sockets.split_whitespace().collect();
@@ -41,7 +41,7 @@ fn an_idle_daemon_has_headings_and_valid_json() {
 
 #[test]
 fn a_watch_prints_again_and_again_until_nobody_reads() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let daemon = Running::start(&mut gpunetd(&dir));
     let mut command = gpunetctl(&dir, &["ss", "--json", "--watch", "0.1"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");

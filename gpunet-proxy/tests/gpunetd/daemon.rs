@@ -1,10 +1,11 @@
 //! A gpunetd of the tests.
 
+use crate::support::Killed;
+pub use crate::support::{daemon::TempDir, until};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,35 +14,6 @@ pub const GPUNETCTL: &str = env!("CARGO_BIN_EXE_gpunetctl");
 
 /// Longer than anything here takes.
 pub const LONG: Duration = Duration::from_secs(20);
-
-/// A directory that is gone at the end of the test.
-pub struct Dir(PathBuf);
-
-impl Dir {
-    pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("gpunetd-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).expect("a new directory");
-        Self(path)
-    }
-
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.join(name);
-        std::fs::write(&path, text).expect("written");
-        path
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A command without the settings of whoever runs the tests.
 pub fn clean(program: &str) -> Command {
@@ -57,7 +29,7 @@ pub fn clean(program: &str) -> Command {
 }
 
 /// A gpunetd that listens in `dir` and has no RDMA.
-pub fn gpunetd(dir: &Dir) -> Command {
+pub fn gpunetd(dir: &TempDir) -> Command {
     let mut command = clean(GPUNETD);
     command.arg("--listen-path").arg(dir.join("d.sock")).args(["--rc", "off", "--drain-s", "2"]);
     command
@@ -72,18 +44,9 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// Waits for something to become true.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LONG, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// A daemon that runs, and ends at the latest with the test.
 pub struct Running {
-    pub child: Child,
+    pub child: Killed,
     log: Arc<Mutex<String>>,
 }
 
@@ -105,7 +68,7 @@ impl Running {
                 kept.lock().expect("sane").push_str(&String::from_utf8_lossy(&buffer[..len]));
             }
         });
-        Self { child, log }
+        Self { child: Killed(child), log }
     }
 
     /// Starts it and waits until clients can attach.
@@ -141,13 +104,6 @@ impl Running {
         });
         let status = status.expect("ended");
         status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

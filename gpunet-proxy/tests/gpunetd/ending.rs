@@ -1,12 +1,12 @@
 //! Signals.
 
-use crate::daemon::{Dir, Running, gpunetd};
+use crate::daemon::{Running, TempDir, gpunetd};
 use rustix::process::Signal;
 
 #[test]
 fn told_to_end_it_ends_well_and_takes_its_socket_along() {
     for signal in [Signal::TERM, Signal::INT] {
-        let dir = Dir::new();
+        let dir = TempDir::new();
         let mut daemon = Running::start(&mut gpunetd(&dir));
         daemon.signal(signal);
         assert_eq!(daemon.end(), 0, "{}", daemon.log());
@@ -17,7 +17,7 @@ fn told_to_end_it_ends_well_and_takes_its_socket_along() {
 
 #[test]
 fn a_reload_takes_limits_and_names_what_needs_a_restart() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let file = dir.file("f.toml", "threads = 1\n");
     let mut daemon = Running::start(gpunetd(&dir).arg("--config").arg(&file));
     dir.file("f.toml", "threads = 2\nlinger_s = 1\n[limits]\nsockets = 7\n");
@@ -33,7 +33,7 @@ fn a_reload_takes_limits_and_names_what_needs_a_restart() {
 
 #[test]
 fn a_bad_file_changes_nothing() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let file = dir.file("f.toml", "[limits]\nsockets = 7\n");
     let mut daemon = Running::start(gpunetd(&dir).arg("--config").arg(&file));
     dir.file("f.toml", "[limits]\nsokets = 7\n");
@@ -52,7 +52,7 @@ fn a_bad_file_changes_nothing() {
 
 #[test]
 fn the_log_can_be_json() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = Running::start(gpunetd(&dir).args(["--log-format", "json"]));
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(), 0);

@@ -8,3 +8,6 @@ mod metrics;
 mod settings;
 mod starting;
 mod supervised;
+
+#[path = "../support/mod.rs"]
+mod support;

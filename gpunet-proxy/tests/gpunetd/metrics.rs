@@ -1,11 +1,11 @@
 //! Metrics by HTTP.
 
-use crate::daemon::{Dir, LONG, Running, gpunetd};
+use crate::daemon::{LONG, Running, TempDir, gpunetd};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 /// A daemon with metrics, and where they are.
-fn start(dir: &Dir) -> (Running, SocketAddr) {
+fn start(dir: &TempDir) -> (Running, SocketAddr) {
     let daemon = Running::start(gpunetd(dir).args(["--metrics", "127.0.0.1:0"]));
     let log = daemon.log();
     let addr = log.split("addr=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("it says where");
@@ -32,7 +32,7 @@ fn hold(addr: SocketAddr, said: &str) -> TcpStream {
 
 #[test]
 fn a_scrape_has_all_series() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let (_daemon, addr) = start(&dir);
     let answer = ask(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
@@ -53,7 +53,7 @@ fn a_scrape_has_all_series() {
 
 #[test]
 fn there_is_nothing_else() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let (_daemon, addr) = start(&dir);
     let end = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     assert!(ask(addr, &format!("GET / {end}")).starts_with("HTTP/1.1 404 "));
@@ -63,7 +63,7 @@ fn there_is_nothing_else() {
 
 #[test]
 fn a_connection_gets_one_answer() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let (_daemon, addr) = start(&dir);
     let answer = ask(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(
@@ -75,7 +75,7 @@ fn a_connection_gets_one_answer() {
 
 #[test]
 fn connections_that_say_nothing_do_not_hold_up_a_scrape() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let (_daemon, addr) = start(&dir);
     let half = "GET /metrics HTTP/1.1\r\nHost:";
     let _held: Vec<_> = (0..256).map(|at| hold(addr, if at % 2 == 0 { "" } else { half })).collect();
@@ -85,7 +85,7 @@ fn connections_that_say_nothing_do_not_hold_up_a_scrape() {
 
 #[test]
 fn connections_that_ask_and_never_read_do_not_hold_up_a_scrape() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let (_daemon, addr) = start(&dir);
     // Few enough for the buffers of the requests, and too many for those of the answers.
     let many = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1500);
@@ -96,7 +96,7 @@ fn connections_that_ask_and_never_read_do_not_hold_up_a_scrape() {
 
 #[test]
 fn a_port_in_use_is_named() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let addr = taken.local_addr().expect("bound").to_string();
     let mut daemon = Running::spawn(gpunetd(&dir).args(["--metrics", &addr]));

@@ -1,10 +1,10 @@
 //! Settings from all sources, and `--check`.
 
-use crate::daemon::{Dir, GPUNETD, clean, gpunetd, output, text};
+use crate::daemon::{GPUNETD, TempDir, clean, gpunetd, output, text};
 
 #[test]
 fn check_prints_what_counts_and_where_it_comes_from() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let file = dir.file(
         "f.toml",
         "threads = 3\ndrain_s = 7\nheartbeat_ms = 1000\nallow_users = [\"root\"]\n[limits]\nsockets = 5\n",
@@ -45,7 +45,7 @@ fn check_prints_what_counts_and_where_it_comes_from() {
 
 #[test]
 fn bad_settings_end_it_with_one_line() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     for (content, words) in [
         ("thread = 1", &["there is no setting \"thread\"", "threads", "allow_groups"][..]),
         ("threads = 99", &["threads = 99", "1 to 16"]),
@@ -71,7 +71,7 @@ fn bad_settings_end_it_with_one_line() {
 
 #[test]
 fn bad_command_lines_end_it_with_code_2() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     for args in [&["--frobnicate"][..], &["--threads", "two"], &["surplus"]] {
         let output = output(gpunetd(&dir).args(args));
         assert_eq!(output.status.code(), Some(2), "{args:?}");

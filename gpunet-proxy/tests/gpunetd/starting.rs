@@ -1,27 +1,18 @@
 //! Taking the path.
 
-use crate::daemon::{Dir, GPUNETD, Running, answers, clean, gpunetd, until};
+use crate::daemon::{GPUNETD, Running, TempDir, answers, clean, gpunetd, until};
+use crate::support::daemon::bound;
 use rustix::process::Signal;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::Type;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// A socket that is bound to `path` and, if wanted, listens.
-fn occupy(path: &Path, kind: Type, listen: bool) -> Socket {
-    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
-    socket.bind(&SockAddr::unix(path).expect("short enough")).expect("bound");
-    if listen {
-        socket.listen(8).expect("listens");
-    }
-    socket
-}
-
 #[test]
 fn a_stale_socket_is_replaced() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.join("d.sock");
-    drop(occupy(&path, Type::SEQPACKET, true));
+    drop(bound(&path, Type::SEQPACKET, true));
     assert!(path.exists() && !answers(&path));
     let mut daemon = Running::start(&mut gpunetd(&dir));
     assert!(answers(&path));
@@ -31,7 +22,7 @@ fn a_stale_socket_is_replaced() {
 
 #[test]
 fn a_daemon_that_was_killed_leaves_a_path_that_can_be_taken() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut first = Running::start(&mut gpunetd(&dir));
     first.signal(Signal::KILL);
     assert_eq!(first.end(), -9);
@@ -42,7 +33,7 @@ fn a_daemon_that_was_killed_leaves_a_path_that_can_be_taken() {
 
 #[test]
 fn a_second_daemon_is_refused_and_says_who_runs() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let first = Running::start(&mut gpunetd(&dir));
     let mut second = Running::spawn(&mut gpunetd(&dir));
     assert_eq!(second.end(), 1);
@@ -53,7 +44,7 @@ fn a_second_daemon_is_refused_and_says_who_runs() {
 
 #[test]
 fn too_few_descriptors_are_named() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     // Fewer than four, and the system cannot load the program.
     let started = (4..40).find(|few| {
         let mut shell = clean("sh");
@@ -75,9 +66,9 @@ fn too_few_descriptors_are_named() {
 
 #[test]
 fn of_many_that_start_at_once_one_runs() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     // A stale socket, for all of them to want to remove.
-    drop(occupy(&dir.join("d.sock"), Type::SEQPACKET, true));
+    drop(bound(&dir.join("d.sock"), Type::SEQPACKET, true));
     let mut all: Vec<_> = (0..8).map(|_| Running::spawn(&mut gpunetd(&dir))).collect();
     let mut ended = vec![None; all.len()];
     until("seven of eight have ended", || {
@@ -92,14 +83,14 @@ fn of_many_that_start_at_once_one_runs() {
 
 #[test]
 fn what_is_no_socket_of_ours_stays() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.file("d.sock", "somebody's file");
     let mut daemon = Running::spawn(&mut gpunetd(&dir));
     assert_eq!(daemon.end(), 1);
     daemon.until_logged("is no socket of gpunetd");
     assert_eq!(std::fs::read_to_string(&path).expect("still there"), "somebody's file");
     std::fs::remove_file(&path).expect("removed");
-    let _other = occupy(&path, Type::STREAM, true);
+    let _other = bound(&path, Type::STREAM, true);
     let mut daemon = Running::spawn(&mut gpunetd(&dir));
     assert_eq!(daemon.end(), 1);
     daemon.until_logged("is no socket of gpunetd");
@@ -107,7 +98,7 @@ fn what_is_no_socket_of_ours_stays() {
 }
 
 /// A daemon that is to end because of what is at its lock's path.
-fn refused_for_its_lock(dir: &Dir) {
+fn refused_for_its_lock(dir: &TempDir) {
     let mut daemon = Running::spawn(&mut gpunetd(dir));
     assert_eq!(daemon.end(), 1);
     daemon.until_logged("d.sock.lock is no regular file");
@@ -117,7 +108,7 @@ fn refused_for_its_lock(dir: &Dir) {
 
 #[test]
 fn what_is_no_regular_file_is_not_locked() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let lock = dir.join("d.sock.lock");
     let made = clean("mkfifo").arg(&lock).status().expect("it runs");
     assert!(made.success());
@@ -131,7 +122,7 @@ fn what_is_no_regular_file_is_not_locked() {
     std::fs::create_dir(&lock).expect("made");
     refused_for_its_lock(&dir);
     std::fs::remove_dir(&lock).expect("removed");
-    let socket = occupy(&lock, Type::SEQPACKET, true);
+    let socket = bound(&lock, Type::SEQPACKET, true);
     refused_for_its_lock(&dir);
     drop(socket);
     std::fs::remove_file(&lock).expect("removed");
@@ -140,7 +131,7 @@ fn what_is_no_regular_file_is_not_locked() {
 
 #[test]
 fn a_link_at_the_locks_path_is_not_followed() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let elsewhere = dir.join("elsewhere");
     symlink(&elsewhere, dir.join("d.sock.lock")).expect("linked");
     refused_for_its_lock(&dir);
@@ -164,7 +155,7 @@ fn masked(mask: &str, path: &Path) -> Running {
 #[test]
 fn directory_and_mode_are_as_wanted_whatever_the_umask() {
     for mask in ["000", "022", "077", "777"] {
-        let dir = Dir::new();
+        let dir = TempDir::new();
         let path = dir.join("a/b/d.sock");
         let _daemon = masked(mask, &path);
         let modes = ["a", "a/b", "a/b/d.sock", "a/b/d.sock.lock"].map(|name| mode(&dir.join(name)));
@@ -174,7 +165,7 @@ fn directory_and_mode_are_as_wanted_whatever_the_umask() {
 
 #[test]
 fn a_directory_that_exists_stays_as_it_is() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     std::fs::create_dir(dir.join("a")).expect("made");
     std::fs::set_permissions(dir.join("a"), Permissions::from_mode(0o710)).expect("set");
     let _daemon = masked("077", &dir.join("a/d.sock"));
@@ -183,7 +174,7 @@ fn a_directory_that_exists_stays_as_it_is() {
 
 #[test]
 fn the_path_comes_from_the_runtime_directory() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut command = clean(GPUNETD);
     command.args(["--rc", "off"]).env("RUNTIME_DIRECTORY", dir.join("run"));
     let _daemon = Running::start(&mut command);

@@ -1,8 +1,9 @@
 //! As a service of systemd.
 
-use crate::daemon::{Dir, GPUNETD, LONG, Running, answers, clean, gpunetd};
+use crate::daemon::{GPUNETD, LONG, Running, TempDir, answers, clean, gpunetd};
+use crate::support::daemon::bound;
 use rustix::process::Signal;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Socket, Type};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -35,7 +36,7 @@ impl Manager {
 
 #[test]
 fn it_says_when_it_is_ready_reloads_lives_and_stops() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let manager = Manager::new(&dir.join("notify"));
     let file = dir.file("f.toml", "");
     let mut command = gpunetd(&dir);
@@ -70,18 +71,9 @@ fn activated(socket: &Socket, count: u32) -> Command {
     command
 }
 
-fn bound(path: &Path, kind: Type, listen: bool) -> Socket {
-    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
-    socket.bind(&SockAddr::unix(path).expect("short enough")).expect("bound");
-    if listen {
-        socket.listen(16).expect("listens");
-    }
-    socket
-}
-
 #[test]
 fn it_takes_the_socket_that_systemd_passes_and_leaves_it() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.join("s.sock");
     let socket = bound(&path, Type::SEQPACKET, true);
     let mut daemon = Running::spawn(&mut activated(&socket, 1));
@@ -97,7 +89,7 @@ fn it_takes_the_socket_that_systemd_passes_and_leaves_it() {
 
 #[test]
 fn other_sockets_are_refused() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     for (name, kind, listen, count, word) in [
         ("stream", Type::STREAM, true, 1, "SOCK_SEQPACKET"),
         ("quiet", Type::SEQPACKET, false, 1, "SOCK_SEQPACKET"),
@@ -112,14 +104,14 @@ fn other_sockets_are_refused() {
 
 #[test]
 fn sockets_meant_for_another_process_are_none_of_its_business() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let _daemon = Running::start(gpunetd(&dir).env("LISTEN_PID", "1").env("LISTEN_FDS", "1"));
     assert!(answers(&dir.join("d.sock")));
 }
 
 #[test]
 fn for_journald_the_level_comes_first_and_the_time_is_left_out() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let daemon = Running::start(gpunetd(&dir).env("JOURNAL_STREAM", "8:1"));
     let log = daemon.log();
     assert!(log.lines().all(|line| line.starts_with("<6>") && line.contains("INFO gpunetd")), "{log}");

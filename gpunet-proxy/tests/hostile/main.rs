@@ -17,14 +17,15 @@ mod attacks;
 mod innocent;
 
 use attacks::{ATTACKS, Attack};
-use daemon::{Dir, Running, gpunetd, until};
+use daemon::{Running, TempDir, gpunetd, until};
 use innocent::Innocent;
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use support::Killed;
 
 const ATTACK: &str = "GPUNET_HOSTILE_ATTACK";
 const AT: &str = "GPUNET_HOSTILE_AT";
@@ -44,20 +45,14 @@ fn attacker() {
 }
 
 /// Starts attackers, as another user where this one is root.
-fn start(attack: &Attack, dir: &Dir, as_others: bool) -> Child {
+fn start(attack: &Attack, dir: &TempDir, as_others: bool) -> Killed {
     let mut command = Command::new(dir.join("attacker"));
     command.args(["--exact", "attacker", "--nocapture"]).env(ATTACK, attack.name).env(AT, dir.join("d.sock"));
     if as_others {
         command.uid(attack.user).gid(attack.user);
     }
-    command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
-}
-
-fn end(attackers: Vec<Child>) {
-    for mut attacker in attackers {
-        attacker.kill().expect("SIGKILL");
-        attacker.wait().expect("dead");
-    }
+    command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
+    Killed(command.spawn().expect("it starts"))
 }
 
 /// What the daemon takes: resident MiB, descriptors, threads.
@@ -70,7 +65,7 @@ fn taken(daemon: &Running) -> [usize; 3] {
 }
 
 /// Clients and sockets that the daemon has.
-fn held(dir: &Dir) -> [usize; 2] {
+fn held(dir: &TempDir) -> [usize; 2] {
     let snapshot = gpunet_proxy::daemon::snapshot(&dir.join("d.sock")).expect("it answers");
     [snapshot.clients.len(), snapshot.sockets.len()]
 }
@@ -86,7 +81,7 @@ fn innocent_clients_are_served_while_others_attack() {
             "only root starts programs of others; they run as this one",
         );
     }
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let everyone = |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755));
     everyone(&dir.join("")).expect("our own");
     support::copy_program(&std::env::current_exe().expect("this program"), &dir.join("attacker"));
@@ -109,18 +104,18 @@ fn innocent_clients_are_served_while_others_attack() {
     row("none", alone, &daemon);
     let before = taken(&daemon);
     for attack in ATTACKS {
-        let attackers = (0..2).map(|_| start(attack, &dir, as_others)).collect();
+        let attackers: Vec<_> = (0..2).map(|_| start(attack, &dir, as_others)).collect();
         row(attack.name, alone, &daemon);
-        end(attackers);
+        drop(attackers);
     }
-    let all = ATTACKS.iter().map(|attack| start(attack, &dir, as_others)).collect();
+    let all: Vec<_> = ATTACKS.iter().map(|attack| start(attack, &dir, as_others)).collect();
     let mut left = whole - alone * (ATTACKS.len() as u32 + 2);
     while !left.is_zero() {
         let part = left.min(Duration::from_secs(300));
         row("all at once", part, &daemon);
         left -= part;
     }
-    end(all);
+    drop(all);
     until("only the innocent and their sockets are left", || {
         let [clients, sockets] = held(&dir);
         // A listener, a stream, and a listener that comes and goes.
@@ -136,8 +131,7 @@ fn innocent_clients_are_served_while_others_attack() {
     });
     row("none, afterwards", alone, &daemon);
     innocent.end();
-    let last = start(&ATTACKS[0], &dir, as_others);
+    let _last = start(&ATTACKS[0], &dir, as_others);
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(), 0, "{}", daemon.log());
-    end(vec![last]);
 }

@@ -1,7 +1,7 @@
 //! Blocks that never go on, wherever they are.
 
-use crate::Rng;
 use crate::support::client::client;
+use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small};
 use gpunet_device::abi::hand_off::Plan;
@@ -26,7 +26,7 @@ pub fn play(mut rng: Rng) {
     let doomed = world.attachment().token().expect("a number");
     let listeners = [listen(world.net(), tcp), listen(world.net(), peer)];
     for number in 0..MORTALS {
-        let (net, seed) = (doomed.net(), rng.draw());
+        let (net, seed) = (doomed.net(), rng.next());
         let addrs = listeners.map(|listener| (listener.local_addr(), listener));
         std::thread::Builder::new()
             .name(format!("{MORTAL}-{number}"))

@@ -1,7 +1,7 @@
 //! Streams whose last bytes and whose end come while the receiver is between two looks.
 
-use crate::Rng;
 use crate::support::client::{client, reset};
+use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World};
 use gpunet_device::abi::hand_off::{HandOff, Plan};

@@ -1,6 +1,6 @@
 //! Launches that come and go while others use their sockets.
 
-use crate::Rng;
+use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small, until};
 use gpunet_device::{Error, Handle, Listener, Options, Stream, TransportKind};
@@ -33,7 +33,7 @@ pub fn play(mut rng: Rng) {
         }
         let rounds = 30 + rng.below(30);
         let openers = [0, 1].map(|which| {
-            let (hand, listener, mut rng) = (hand.clone(), &listener, Rng::new(rng.draw()));
+            let (hand, listener, mut rng) = (hand.clone(), &listener, Rng::new(rng.next()));
             scope.spawn(move || {
                 for number in (which..rounds).step_by(2) {
                     let policy = rng.one_of(&[FinishPolicy::Close, FinishPolicy::Reset]);

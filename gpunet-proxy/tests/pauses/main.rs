@@ -18,32 +18,7 @@ mod streams;
 
 use gpunet_device::abi::hand_off::{Counts, Plan, start, stop};
 use std::time::{Duration, Instant};
-
-/// What a scenario draws from.
-struct Rng(u64);
-
-impl Rng {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn draw(&mut self) -> u64 {
-        // Xorshift64*.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        (self.draw() >> 33) % end
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
+use support::rng::Rng;
 
 /// A scenario: its name, what may happen to its threads, and what they do.
 struct Scenario {

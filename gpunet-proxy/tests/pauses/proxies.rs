@@ -1,7 +1,7 @@
 //! Attachments that come, daemons that stop, and programs that go without a word.
 
-use crate::Rng;
 use crate::support::daemon::Served;
+use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, small, until};
 use gpunet_device::{Error, Options, Stream, TransportKind};

@@ -1,6 +1,6 @@
 //! A proxy that gives no sign of life now and then.
 
-use crate::Rng;
+use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small, until};
 use gpunet_device::abi::hand_off::{HandOff, Plan};

@@ -1,7 +1,7 @@
 //! Slots come and go: connects that are refused.
 
-use crate::Rng;
 use crate::support::client::nobody;
+use crate::support::rng::Rng;
 use crate::support::{SOLO, World, small};
 use gpunet_device::{Error, Options, Stream, TransportKind, posix};
 use gpunet_proxy::{Config, FinishPolicy};

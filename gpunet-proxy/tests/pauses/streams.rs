@@ -1,6 +1,6 @@
 //! Bytes both ways, halves that close, launches that are cancelled.
 
-use crate::Rng;
+use crate::support::rng::Rng;
 use crate::support::world::{Case, Home, listen};
 use crate::support::{Memory, SOLO, World, until};
 use gpunet_device::{Error, Group, Options, Shutdown, Stream, TransportKind, poll};

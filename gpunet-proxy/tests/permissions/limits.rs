@@ -1,14 +1,14 @@
 //! Who may attach, and how much of it.
 
-use crate::daemon::{Dir, GPUNETCTL, Running, clean, gpunetd, output, text};
-use crate::program::{PEER, Program, nobody, small};
+use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
+use crate::program::{self, PEER, nobody, small};
 use crate::support::SOLO;
 use crate::support::client::nobody as nobody_listens;
 use gpunet_device::{Listener, SockAddr};
 use gpunet_proxy::attach;
 use rustix::process::Signal;
 
-fn start(dir: &Dir, access: &str) -> Running {
+fn start(dir: &TempDir, access: &str) -> Running {
     let file = dir.file("f.toml", access);
     Running::start(gpunetd(dir).arg("--config").arg(file))
 }
@@ -16,9 +16,9 @@ fn start(dir: &Dir, access: &str) -> Running {
 /// What nobody's programs say who play `role`, under that access.
 fn heard(test: &str, access: &str, role: &str, lines: usize) -> Option<Vec<String>> {
     let user = nobody(test)?;
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = start(&dir, access);
-    let mut program = Program::start(&dir, role, Some(user), Some(nobody_listens()));
+    let mut program = program::start(&dir, role, Some(user), Some(nobody_listens()));
     let heard = (0..lines).map(|_| program.hear()).collect();
     drop(program);
     daemon.signal(Signal::TERM);
@@ -68,9 +68,9 @@ fn connects_come_at_the_rate_that_is_allowed() {
 fn sockets_run_out_and_a_reload_brings_more() {
     let test = "sockets_run_out_and_a_reload_brings_more";
     let Some(user) = nobody(test) else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = start(&dir, "allow_users = [\"nobody\"]\n[limits]\nsockets = 5\n");
-    let mut program = Program::start(&dir, "sockets", Some(user), None);
+    let mut program = program::start(&dir, "sockets", Some(user), None);
     assert_eq!(program.hear(), format!("5 {}", libc::EMFILE));
     dir.file("f.toml", "allow_users = [\"nobody\"]\n[limits]\nsockets = 9\n");
     daemon.signal(Signal::HUP);
@@ -85,7 +85,7 @@ fn sockets_run_out_and_a_reload_brings_more() {
 fn ring_memory_is_counted_at_attach_and_at_connect() {
     let test = "ring_memory_is_counted_at_attach_and_at_connect";
     let Some(user) = nobody(test) else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     // Its region is a little more than 8 MiB, and the two parts of a first arena a little more than 4.
     let access = format!("allow_users = [\"nobody\"]\n[user.nobody]\nring_memory = {}\n", 13 << 20);
     let mut daemon = start(&dir, &access);
@@ -95,7 +95,7 @@ fn ring_memory_is_counted_at_attach_and_at_connect() {
     let net = token.net();
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let listener = Listener::bind_with(&SOLO, net, home, PEER, 8).expect("a port");
-    let mut program = Program::start(&dir, "memory", Some(user), Some(listener.local_addr()));
+    let mut program = program::start(&dir, "memory", Some(user), Some(listener.local_addr()));
     let refused = program.hear();
     assert!(refused.starts_with(&format!("{} ", libc::ENOBUFS)), "{refused}");
     assert!(refused.contains("limit: ring_memory"), "{refused}");
@@ -115,14 +115,14 @@ fn ring_memory_is_counted_at_attach_and_at_connect() {
 #[test]
 fn users_see_their_own_sockets_and_root_sees_all() {
     let Some(user) = nobody("users_see_their_own_sockets_and_root_sees_all") else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let _daemon = start(&dir, "allow_users = [\"nobody\"]\n");
     let proxy = attach(&dir.join("d.sock"), small()).expect("root may");
     let attachment = proxy.attach_cpu().expect("attached");
     let token = attachment.token().expect("a number");
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let _listener = Listener::bind_with(&SOLO, token.net(), home, PEER, 8).expect("a port");
-    let mut program = Program::start(&dir, "listen", Some(user), None);
+    let mut program = program::start(&dir, "listen", Some(user), None);
     assert_eq!(program.hear(), "1 1 0", "one client, one socket, nobody else's");
     let ss = |uid: Option<(u32, u32)>| {
         use std::os::unix::process::CommandExt;

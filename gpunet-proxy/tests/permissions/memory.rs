@@ -1,7 +1,7 @@
 //! A client has its own memory and that of its pairs, and can name no other.
 
-use crate::daemon::{Dir, Running, gpunetd};
-use crate::program::{PEER, Program, memories, nobody, small};
+use crate::daemon::{Running, TempDir, gpunetd};
+use crate::program::{self, PEER, memories, nobody, small};
 use crate::support::SOLO;
 use gpunet_device::{Listener, SockAddr, Stream};
 use gpunet_proxy::attach;
@@ -17,7 +17,7 @@ fn inodes(list: &str) -> BTreeSet<u64> {
 #[test]
 fn a_client_gets_its_region_its_bells_and_its_arenas() {
     let Some(user) = nobody("a_client_gets_its_region_its_bells_and_its_arenas") else { return };
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let file = dir.file("f.toml", "allow_users = [\"nobody\"]\n");
     let threads = THREADS.to_string();
     let daemon = Running::start(gpunetd(&dir).arg("--config").arg(file).args(["--threads", &threads]));
@@ -37,7 +37,7 @@ fn a_client_gets_its_region_its_bells_and_its_arenas() {
     let roots = of("self");
     assert!(roots.len() >= 4, "{roots:?}");
 
-    let mut program = Program::start(&dir, "descriptors", Some(user), Some(addr));
+    let mut program = program::start(&dir, "descriptors", Some(user), Some(addr));
     let region = inodes(&program.hear());
     assert_eq!(region.len(), 1, "its region");
     assert!(region.is_disjoint(&roots));

@@ -1,15 +1,15 @@
 //! The program that the tests start, as another user or as this one: it does what its role says, prints
 //! a line for each result, and waits for a line where it is to wait.
 
-use crate::daemon::Dir;
+use crate::daemon::TempDir;
+use crate::support::process::{Program, say, wait};
 use crate::support::{SOLO, not_run};
 use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::{AttachError, Config, DaemonError, attach};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 pub const ROLE: &str = "GPUNET_PERMISSIONS_ROLE";
@@ -20,13 +20,6 @@ const LIFE: Duration = Duration::from_secs(40);
 
 pub const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
 pub const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
-
-/// A program that runs, and ends with the value.
-pub struct Program {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
 
 /// The user and group "nobody", if this process can start programs of theirs.
 pub fn nobody(test: &str) -> Option<(u32, u32)> {
@@ -41,67 +34,23 @@ pub fn nobody(test: &str) -> Option<(u32, u32)> {
     user.map(|user| (user.uid.as_raw(), user.gid.as_raw()))
 }
 
-impl Program {
-    /// Starts it. The file of this test may lie where others do not get, so it is copied to `dir`.
-    pub fn start(dir: &Dir, role: &str, user: Option<(u32, u32)>, addr: Option<SockAddr>) -> Self {
-        let copy = dir.join("program");
-        if !copy.exists() {
-            crate::support::copy_program(&std::env::current_exe().expect("this program"), &copy);
-            std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("its owner");
-        }
-        let mut command = Command::new(copy);
-        command.args(["--exact", "program", "--nocapture"]).env(ROLE, role).env(DAEMON, dir.join("d.sock"));
-        command.current_dir("/");
-        if let Some(addr) = addr {
-            command.env(ADDR, addr.to_std().expect("an address").to_string());
-        }
-        if let Some((uid, gid)) = user {
-            command.uid(uid).gid(gid);
-        }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, stdin, stdout: BufReader::new(stdout) }
+/// Starts it. The file of this test may lie where others do not get, so it is copied to `dir`.
+pub fn start(dir: &TempDir, role: &str, user: Option<(u32, u32)>, addr: Option<SockAddr>) -> Program {
+    let copy = dir.join("program");
+    if !copy.exists() {
+        crate::support::copy_program(&std::env::current_exe().expect("this program"), &copy);
+        std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("its owner");
     }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    let mut command = Command::new(copy);
+    command.args(["--exact", "program", "--nocapture"]).env(ROLE, role).env(DAEMON, dir.join("d.sock"));
+    command.current_dir("/");
+    if let Some(addr) = addr {
+        command.env(ADDR, addr.to_std().expect("an address").to_string());
     }
-
-    /// The next result. (The test harness prints lines of its own.)
-    #[track_caller]
-    pub fn hear(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            let read = self.stdout.read_line(&mut line).expect("a pipe");
-            assert!(read > 0, "the program ended: {:?}", self.child.wait());
-            if let Some(result) = line.trim_end().split("> ").nth(1) {
-                return result.to_owned();
-            }
-        }
+    if let Some((uid, gid)) = user {
+        command.uid(uid).gid(gid);
     }
-
-    /// Lets it go on.
-    pub fn go_on(&mut self) {
-        self.stdin.write_all(b"\n").expect("it waits");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub fn say(result: impl std::fmt::Display) {
-    println!("> {result}");
-}
-
-pub fn wait() {
-    let mut line = String::new();
-    if std::io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
-        std::process::exit(0);
-    }
+    Program::start(&mut command)
 }
 
 /// A small attachment.

@@ -1,7 +1,9 @@
 //! A program that overwrites all that it can write: its region, and both parts of its arenas.
 
-use crate::daemon::{Dir, Running, gpunetd, until};
-use crate::program::{PEER, Program, TCP, addr, say, small, wait};
+use crate::daemon::{Running, TempDir, gpunetd, until};
+use crate::program::{self, PEER, TCP, addr, small};
+use crate::support::process::{say, wait};
+use crate::support::rng::Rng;
 use crate::support::{Memory, SOLO, pattern};
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
 use gpunet_proxy::{Attachment, attach};
@@ -27,13 +29,7 @@ pub fn scribble(attachment: &Attachment) {
         Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
     };
     let ranges: Vec<_> = ours.filter_map(range).collect();
-    let mut state = 0x1234_5678_9abc_def1_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut rng = Rng::new(0x1234_5678_9abc_def1);
     let (start, mut passes) = (Instant::now(), 0);
     while start.elapsed() < TIME || passes < 2 {
         for &(from, to) in &ranges {
@@ -41,10 +37,10 @@ pub fn scribble(attachment: &Attachment) {
             let end = if passes == 0 { to } else { to.min(from + (1 << 20)) };
             for at in (from..end).step_by(8) {
                 // Small numbers and odd bits, as well as noise.
-                let value = match random() % 4 {
-                    0 => random() % 70_000,
-                    1 => u64::MAX - random() % 3,
-                    _ => random(),
+                let value = match rng.next() % 4 {
+                    0 => rng.next() % 70_000,
+                    1 => u64::MAX - rng.next() % 3,
+                    _ => rng.next(),
                 };
                 // SAFETY: an aligned word of a writable mapping of this process, which nothing else
                 // in it needs any more.
@@ -90,7 +86,7 @@ fn pair(server: Net, client: Net, options: Options, stop: &AtomicBool, rounds: &
 
 #[test]
 fn who_scribbles_harms_itself_and_its_own_partner_alone() {
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let mut daemon = Running::start(gpunetd(&dir).args(["--threads", "2"]));
     let proxy = attach(&dir.join("d.sock"), small()).expect("a daemon");
     let all: Vec<_> = (0..2).map(|_| proxy.attach_cpu().expect("attached")).collect();
@@ -98,7 +94,7 @@ fn who_scribbles_harms_itself_and_its_own_partner_alone() {
     let (net, other) = (tokens[0].net(), tokens[1].net());
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let listener = Listener::bind_with(&SOLO, net, home, Options::DEFAULT, 8).expect("a port");
-    let mut program = Program::start(&dir, "scribble", None, Some(listener.local_addr()));
+    let mut program = program::start(&dir, "scribble", None, Some(listener.local_addr()));
     let mut partners: Vec<Stream> = (0..2).map(|_| listener.accept(&SOLO).expect("accepted")).collect();
     let room = Memory::new(1 << 16);
     for stream in &mut partners {

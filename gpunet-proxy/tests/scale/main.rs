@@ -8,16 +8,16 @@ mod daemon;
 #[path = "../support/mod.rs"]
 mod support;
 
-use daemon::{Dir, Running, gpunetd};
+use daemon::{Running, TempDir, gpunetd};
 use gpunet_device::{Buffer, Error, Handle, Listener, Net, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::snapshot::{Snapshot, State, Transport};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, attach};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use support::process::{Program, say, wait};
 use support::{SOLO, not_run, pattern};
 
 /// Connections of each transport: twice as many sockets.
@@ -40,60 +40,10 @@ fn options(kind: TransportKind) -> Options {
     Options::DEFAULT.with_transport(kind).with_rings(4096, 4096)
 }
 
-struct Program {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(role: &str, daemon: &Path, addr: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "program", "--nocapture"])
-            .env(ROLE, role)
-            .env(DAEMON, daemon)
-            .env(ADDR, addr)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, stdin, stdout: BufReader::new(stdout) }
-    }
-
-    #[track_caller]
-    fn hear(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            let read = self.stdout.read_line(&mut line).expect("a pipe");
-            assert!(read > 0, "the program ended: {:?}", self.child.wait());
-            if let Some(result) = line.trim_end().split("> ").nth(1) {
-                return result.to_owned();
-            }
-        }
-    }
-
-    fn go_on(&mut self) {
-        self.stdin.write_all(b"\n").expect("it waits");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn say(result: impl std::fmt::Display) {
-    println!("> {result}");
-}
-
-fn wait() {
-    let mut line = String::new();
-    if std::io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
-        std::process::exit(0);
-    }
+fn start_program(role: &str, daemon: &Path, addr: &str) -> Program {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "program", "--nocapture"]).env(ROLE, role).env(DAEMON, daemon).env(ADDR, addr);
+    Program::start(&mut command)
 }
 
 /// Not a test: each of the two processes.
@@ -281,7 +231,7 @@ fn ten_thousand_sockets() {
     if !more_descriptors() {
         return not_run("ten_thousand_sockets", "fewer descriptors than 6,000 (ulimit -Hn)");
     }
-    let dir = Dir::new();
+    let dir = TempDir::new();
     let path = dir.join("d.sock");
     let mut daemon = Running::start(gpunetd(&dir).args(["--threads", "2", "--linger-s", "10"]));
     let pid = daemon.child.id();
@@ -295,9 +245,9 @@ fn ten_thousand_sockets() {
     let empty = memory(pid, "VmRSS:");
 
     let start = Instant::now();
-    let mut server = Program::start("server", &path, "");
+    let mut server = start_program("server", &path, "");
     let addr = server.hear();
-    let mut client = Program::start("client", &path, &addr);
+    let mut client = start_program("client", &path, &addr);
     assert_eq!((client.hear(), server.hear()), ("open".to_owned(), "open".to_owned()));
     let opened = start.elapsed();
     let snapshot = look();

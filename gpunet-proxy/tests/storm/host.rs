@@ -1,6 +1,7 @@
 //! Connections of host programs, on tokio.
 
-use crate::plan::{self, Hello, PIECE, Rng, Target};
+use crate::plan::{self, Hello, PIECE, Target};
+use crate::support::rng::Rng;
 use crate::watch::{Broken, STRANGE, Seat, WRONG, Watch, broken, fail};
 use gpunet_proxy::Host;
 use gpunet_proxy::host::{Listener, ReadHalf, Stream, WriteHalf};

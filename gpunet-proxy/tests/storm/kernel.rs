@@ -1,7 +1,8 @@
 //! Connections of kernels of the CPU device.
 
-use crate::plan::{self, Hello, PIECE, Rng, Target};
+use crate::plan::{self, Hello, PIECE, Target};
 use crate::support::SOLO;
+use crate::support::rng::Rng;
 use crate::watch::{Broken, Seat, Watch, broken};
 use gpunet_device::{Buffer, Error, Handle, Listener, Net, RecvHalf, SendHalf, SockAddr, Stream};
 use std::sync::Arc;

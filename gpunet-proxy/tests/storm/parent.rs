@@ -1,33 +1,27 @@
 //! The process that starts a daemon and workers, and stops and kills them.
 
-use crate::daemon::{Dir, Running};
-use crate::plan::Rng;
+use crate::daemon::{Running, TempDir};
+use crate::support::Killed;
+use crate::support::rng::Rng;
 use crate::watch::Report;
 use crate::worker;
 use rustix::process::{Pid, Signal, kill_process};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that ends.
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub struct Worker {
-    pub child: Child,
+    pub child: Killed,
     pub pid: u32,
     number: usize,
     /// It runs again at that time.
     pub until: Option<Instant>,
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 pub struct Storm {
-    pub dir: Dir,
+    pub dir: TempDir,
     pub workers: Vec<Worker>,
     pub rng: Rng,
     pub mortal: bool,
@@ -82,7 +76,7 @@ pub fn send(pid: u32, signal: Signal) {
 
 impl Storm {
     pub fn new(seed: u64, mortal: bool) -> Self {
-        let dir = Dir::new();
+        let dir = TempDir::new();
         for name in ["new", "servers", "progress", "log"] {
             std::fs::create_dir(dir.join(name)).expect("a new directory");
         }
@@ -111,7 +105,7 @@ impl Storm {
         if self.mortal {
             command.env(worker::MORTAL, "1");
         }
-        let child = command.spawn().expect("this program again");
+        let child = Killed(command.spawn().expect("this program again"));
         let pid = child.id();
         self.workers.push(Worker { child, pid, number, until: None });
     }

@@ -1,38 +1,9 @@
 //! What the two ends of a connection say to each other, and what is random.
 
+use crate::support::rng::Rng;
 use gpunet_device::{Options, TransportKind};
 use std::net::SocketAddr;
 use std::path::Path;
-
-/// Random numbers that a seed decides (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    /// A number of `from..to`.
-    pub fn range(&mut self, from: u64, to: u64) -> u64 {
-        from + self.next() % (to - from)
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
-    }
-
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        if of.is_empty() { None } else { of.get((self.next() % of.len() as u64) as usize) }
-    }
-}
 
 /// The longest piece that is sent at once.
 pub const PIECE: usize = 32 << 10;

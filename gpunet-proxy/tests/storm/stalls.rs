@@ -2,7 +2,7 @@
 
 use crate::daemon::{Running, gpunetd, until};
 use crate::parent::{Storm, send};
-use crate::support::{Memory, SOLO};
+use crate::support::{Killed, Memory, SOLO};
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::snapshot::State;
 use gpunet_proxy::{Config, FinishPolicy, attach};
@@ -29,16 +29,6 @@ pub fn call() -> ! {
         Stream::connect_with(&SOLO, token.net(), SockAddr::from_std(addr), PEER).expect("connected");
     assert_eq!(stream.recv(&SOLO, Memory::new(1).buffer()), Ok(0));
     std::process::exit(0);
-}
-
-/// Dead at the latest at the end of the test.
-struct Killed(std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn opening(path: &Path) -> usize {
@@ -178,7 +168,7 @@ fn an_accept_does_not_wait_for_a_program_that_has_stopped() {
         .expect("this program again");
     let mut caller = Killed(caller);
     until("the caller waits", || opening(&path) == 1);
-    send(caller.0.id(), Signal::STOP);
+    send(caller.id(), Signal::STOP);
     let second = std::thread::spawn(move || {
         let stream = Stream::connect_with(&SOLO, other, addr, PEER).expect("connected");
         stream.close(&SOLO).expect("open");
@@ -192,11 +182,11 @@ fn an_accept_does_not_wait_for_a_program_that_has_stopped() {
         accepted.push(listener.accept_timeout(&SOLO, SOON).expect("the second's connection"));
     }
     second.join().expect("no panic");
-    send(caller.0.id(), Signal::CONT);
+    send(caller.id(), Signal::CONT);
     if accepted.len() == 1 {
         accepted.push(listener.accept_timeout(&SOLO, SOON).expect("the caller's connection"));
     }
     accepted.into_iter().for_each(|stream| stream.close(&SOLO).expect("open"));
-    assert!(caller.0.wait().expect("it ends").success());
+    assert!(caller.wait().expect("it ends").success());
     crate::parent::sane(&daemon);
 }

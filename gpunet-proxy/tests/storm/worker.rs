@@ -1,8 +1,9 @@
 //! A worker: this test program, started again. It listens, connects to the others, and checks all
 //! that comes, until it is told to end, or killed.
 
-use crate::plan::{self, Rng, Target};
+use crate::plan::{self, Target};
 use crate::support::SOLO;
+use crate::support::rng::Rng;
 use crate::watch::{LEAK, STRANGE, Watch, fail};
 use crate::{host, kernel};
 use gpunet_device::{Listener, Options, SockAddr};

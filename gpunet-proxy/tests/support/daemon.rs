@@ -3,7 +3,7 @@
 use gpunet_proxy::access::Access;
 use gpunet_proxy::daemon::{self, Daemon};
 use gpunet_proxy::{Config, Proxy, attach};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +23,16 @@ impl TempDir {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
 }
 
 impl Drop for TempDir {
@@ -31,15 +41,20 @@ impl Drop for TempDir {
     }
 }
 
+/// A Unix socket that is bound to `path` and, if wanted, listens.
+pub fn bound(path: &Path, kind: Type, listen: bool) -> Socket {
+    let socket = Socket::new(Domain::UNIX, kind, None).expect("a socket");
+    socket.bind(&SockAddr::unix(path).expect("a short path")).expect("a free path");
+    if listen {
+        socket.listen(128).expect("a listener");
+    }
+    socket
+}
+
 /// A socket that listens at `path`, as gpunetd makes it.
 pub fn listener(path: &Path) -> OwnedFd {
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .expect("a socket");
     let _ = std::fs::remove_file(path);
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("a free path");
-    rustix::net::listen(&socket, 128).expect("a listener");
-    socket
+    bound(path, Type::SEQPACKET, true).into()
 }
 
 /// A running daemon.
@@ -56,7 +71,7 @@ impl Served {
 
     pub fn with(config: Config, access: Access) -> Self {
         let dir = TempDir::new();
-        let path = dir.path().join("sock");
+        let path = dir.join("sock");
         let daemon = daemon::start(listener(&path), config, access).expect("a daemon");
         Self { daemon: Some(daemon), path, _dir: dir }
     }

@@ -4,12 +4,16 @@
 pub mod client;
 pub mod daemon;
 pub mod memory;
+pub mod process;
 pub mod raw;
+pub mod rng;
 pub mod team;
 pub mod world;
 
 #[allow(unused_imports, reason = "every suite uses a part of it")]
 pub use memory::{Memory, PollMemory, pattern};
+#[allow(unused_imports, reason = "as above")]
+pub use process::Killed;
 #[allow(unused_imports, reason = "as above")]
 pub use team::{Team, team};
 #[allow(unused_imports, reason = "as above")]

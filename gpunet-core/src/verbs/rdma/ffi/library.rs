@@ -1,46 +1,32 @@
 //! The functions, found by name at run time.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::ptr::NonNull;
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+use libloading::os::unix;
 
 use super::super::error::Unavailable;
 use super::types::*;
 
 struct SharedObject {
     name: &'static str,
-    handle: NonNull<c_void>,
+    object: ManuallyDrop<unix::Library>,
 }
 
 impl SharedObject {
-    fn open(soname: &'static CStr, package: &'static str) -> Result<Self, Unavailable> {
-        let name = soname.to_str().unwrap_or("(unnamed)");
-        // SAFETY: a C string; the library's initialisers are those of a system library.
-        let handle = unsafe { libc::dlopen(soname.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    fn open(name: &'static str, package: &'static str) -> Result<Self, Unavailable> {
+        // SAFETY: the library's initialisers are those of a system library.
+        let opened = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
         // Never closed: its functions live as long as the process.
-        let handle = NonNull::new(handle).ok_or_else(|| Unavailable::Library {
-            name,
-            package,
-            reason: last_error(),
-        })?;
-        Ok(Self { name, handle })
+        opened.map(|object| Self { name, object: ManuallyDrop::new(object) }).map_err(|error| {
+            let reason = match error {
+                libloading::Error::DlOpen { source } => source.to_string(),
+                _ => "no reason given".to_owned(),
+            };
+            Unavailable::Library { name, package, reason }
+        })
     }
-
-    /// The default version of a versioned symbol.
-    fn symbol(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: an open handle and a C string.
-        NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), symbol.as_ptr()) })
-    }
-}
-
-fn last_error() -> String {
-    // SAFETY: takes nothing; returns a string of this thread, valid until its next dl call.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "no reason given".to_owned();
-    }
-    // SAFETY: not null, NUL-terminated, copied at once.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 macro_rules! functions {
@@ -62,23 +48,20 @@ macro_rules! functions {
             fn look_up(verbs: &SharedObject, cm: &SharedObject) -> Result<Self, Unavailable> {
                 let by_name = Sources { verbs, cm };
                 Ok(Self {
-                    $($($name: {
-                        let found = by_name.$library.symbol($symbol).ok_or(Unavailable::Symbol {
+                    // SAFETY: the symbol is the library's function of that name, whose C signature is
+                    // the one declared (the ABI of this soname does not change).
+                    // Of a versioned symbol it is the default version.
+                    $($($name: unsafe { by_name.$library.object.get($symbol) }
+                        .ok()
+                        .and_then(|found| *found)
+                        .ok_or(Unavailable::Symbol {
                             symbol: $symbol.to_str().unwrap_or("(unnamed)"),
                             library: by_name.$library.name,
-                        })?;
-                        // SAFETY: the symbol is the library's function of that name, whose C
-                        // signature is the one declared (the ABI of this soname does not change).
-                        unsafe {
-                            std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found)
-                        }
-                    },)*)*
-                    $($($late: by_name.$late_library.symbol($late_symbol).map(|found| {
-                        // SAFETY: as above.
-                        unsafe {
-                            std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($late_argument),*) -> $late_result>(found)
-                        }
-                    }),)*)*
+                        })?,)*)*
+                    // SAFETY: as above.
+                    $($($late: unsafe { by_name.$late_library.object.get($late_symbol) }
+                        .ok()
+                        .and_then(|found| *found),)*)*
                 })
             }
         }
@@ -150,8 +133,8 @@ impl Library {
         if let Some(library) = LOADED.get() {
             return Ok(library);
         }
-        let verbs = SharedObject::open(c"libibverbs.so.1", "libibverbs1")?;
-        let cm = SharedObject::open(c"librdmacm.so.1", "librdmacm1")?;
+        let verbs = SharedObject::open("libibverbs.so.1", "libibverbs1")?;
+        let cm = SharedObject::open("librdmacm.so.1", "librdmacm1")?;
         let library = Self::look_up(&verbs, &cm)?;
         Ok(LOADED.get_or_init(|| library))
     }

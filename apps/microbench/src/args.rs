@@ -75,6 +75,8 @@ pub enum What {
     Bandwidth(BandwidthArgs),
     /// Measure connections per second, and the time from accept to the first byte.
     Connect,
+    /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first messages after a silence.
+    Clients,
     /// Measure 1 to 10,000 open sockets of which few are busy.
     Scale,
     /// Measure the wake-up time after an idle period, and the processor time of an idle proxy.

@@ -3,6 +3,7 @@
 mod attach;
 mod bandwidth;
 mod check;
+mod clients;
 mod connect;
 mod copy;
 mod crowd;
@@ -18,6 +19,7 @@ mod tally;
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
 pub use check::{CheckArgs, check};
+pub use clients::clients;
 pub use connect::connect;
 pub use copy::copy;
 pub use faults::{AttendArgs, attend, faults};

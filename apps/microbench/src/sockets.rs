@@ -210,7 +210,7 @@ pub fn are_cores_few() -> bool {
 }
 
 /// Between two looks: where cores are few the other end may need this one.
-fn spin(few: bool) {
+pub fn spin(few: bool) {
     if few {
         std::thread::yield_now();
     } else {

@@ -1,0 +1,152 @@
+//! Plain TCP clients of `gpunet-echo server`, beside the same clients of a plain server.
+
+mod echo;
+mod load;
+mod plain;
+
+use super::Run;
+use crate::bench::Outcome;
+use crate::report::{Axis, Role, Row, counted};
+use echo::Echo;
+use load::SIZE;
+use plain::{Plain, Threads};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Connections whose round trips are measured, one after the other.
+const CONNECTIONS: usize = 8;
+/// Client threads that connect.
+const CONNECTORS: [usize; 2] = [1, 16];
+/// Milliseconds of silence.
+const PAUSES: [u64; 4] = [1, 5, 20, 200];
+/// Blocks of the echo server beside its default.
+const BLOCKS: [u32; 4] = [1, 2, 4, 16];
+
+/// Latency, bandwidth, connections and first messages after a silence.
+pub fn clients(run: &mut Run<'_>) -> Outcome<()> {
+    latency(run)?;
+    bandwidth(run)?;
+    connects(run)?;
+    silence(run)
+}
+
+/// The numbers of blocks that the echo server is measured with; `None` is its default.
+fn shapes() -> impl Iterator<Item = Option<u32>> {
+    BLOCKS.into_iter().map(Some).chain([None])
+}
+
+fn name(blocks: Option<u32>) -> String {
+    match blocks {
+        Some(blocks) => format!("gpunet-echo, {}", counted(blocks, "block")),
+        None => "gpunet-echo, its defaults".to_owned(),
+    }
+}
+
+fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> {
+    let title = format!("{}, plain TCP clients: {what}", run.device);
+    let setting = vec![
+        ("device", run.device.to_owned()),
+        (
+            "server",
+            "a process of its own, gpunet-echo server; the plain one has its threads in this process"
+                .to_owned(),
+        ),
+        ("clients", "threads of this process that spin, kernel TCP on loopback".to_owned()),
+    ];
+    run.recorder.table("clients", title, axis, setting, rows)
+}
+
+fn latency(run: &mut Run<'_>) -> Outcome<()> {
+    let rounds = run.effort.of(2000, 10_000, 50_000);
+    table(run, &format!("{SIZE} B round trip, one connection busy"), Axis::None, 14)?;
+    let one = |run: &mut Run<'_>, role, name: &str, addr| -> Outcome<()> {
+        let samples = load::latency(addr, CONNECTIONS, rounds)?;
+        let median = |samples: &[u64]| {
+            let mut samples = samples.to_vec();
+            samples.sort_unstable();
+            samples[samples.len() / 2]
+        };
+        run.recorder.row(Row::times(role, format!("{name}, first connection"), &samples[0]).at(name, 0));
+        let Some(slowest) = samples.iter().skip(1).max_by_key(|samples| median(samples)) else {
+            return Ok(());
+        };
+        let row = Row::times(role, format!("{name}, the slowest of the next {}", CONNECTIONS - 1), slowest);
+        run.recorder.row(row.at(name, 1));
+        Ok(())
+    };
+    let plain = Plain::start(Threads::Each)?;
+    one(run, Role::Reference, &Threads::Each.name(), plain.addr)?;
+    drop(plain);
+    for blocks in shapes() {
+        let server = Echo::start(run, blocks)?;
+        one(run, Role::Gpunet, &name(blocks), server.addr)?;
+    }
+    Ok(())
+}
+
+fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
+    let time = Duration::from_millis(run.effort.of(300, 1000, 3000));
+    let counts = [1, 8, 32];
+    table(run, "bytes that come back", Axis::RateByCount, 15)?;
+    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+        for connections in counts {
+            let (bytes, took) = load::bandwidth(addr, connections, time)?;
+            let row = Row::rate(
+                role,
+                format!("{}, {name}", counted(connections as u64, "connection")),
+                bytes,
+                took,
+            );
+            run.recorder.row(row.at(name, connections as u64));
+        }
+        Ok(())
+    };
+    for threads in [Threads::Each, Threads::Shared(1), Threads::Shared(4)] {
+        let plain = Plain::start(threads)?;
+        one(run, Role::Reference, &threads.name(), plain.addr)?;
+    }
+    for blocks in [Some(1), Some(4), None] {
+        let server = Echo::start(run, blocks)?;
+        one(run, Role::Gpunet, &name(blocks), server.addr)?;
+    }
+    Ok(())
+}
+
+fn connects(run: &mut Run<'_>) -> Outcome<()> {
+    let rounds = run.effort.of(1000, 5000, 50_000);
+    table(run, "connect, a byte there and back, close", Axis::None, 8)?;
+    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+        for threads in CONNECTORS {
+            let rate = load::connects(addr, threads, rounds)?;
+            let what = format!("{name}, {}", counted(threads as u64, "client thread"));
+            run.recorder.row(Row::number(role, what, rate, "connections a second").at(name, threads as u64));
+        }
+        Ok(())
+    };
+    for threads in [Threads::EachBlocks, Threads::Shared(4)] {
+        let plain = Plain::start(threads)?;
+        one(run, Role::Reference, &threads.name(), plain.addr)?;
+    }
+    for blocks in [Some(1), None] {
+        let server = Echo::start(run, blocks)?;
+        one(run, Role::Gpunet, &name(blocks), server.addr)?;
+    }
+    Ok(())
+}
+
+fn silence(run: &mut Run<'_>) -> Outcome<()> {
+    let rounds = run.effort.of(20, 50, 200);
+    table(run, &format!("{SIZE} B round trip after a silence, a blocking client"), Axis::None, 8)?;
+    let plain = Plain::start(Threads::EachBlocks)?;
+    let server = Echo::start(run, None)?;
+    let servers =
+        [(Role::Reference, Threads::EachBlocks.name(), plain.addr), (Role::Gpunet, name(None), server.addr)];
+    for pause in PAUSES {
+        for (role, name, addr) in &servers {
+            let samples = load::after_silence(*addr, Duration::from_millis(pause), rounds)?;
+            let row = Row::all_times(*role, format!("{name}, after {pause} ms"), &samples);
+            run.recorder.row(row.at(name.clone(), pause));
+        }
+    }
+    Ok(())
+}

@@ -12,6 +12,7 @@ use crate::futex;
 use crate::ids::{LaunchId, RequestId};
 use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Reply, Request};
+use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::layout::{Geometry, HEARTBEAT_DOWN, LAUNCHES, SharedHeader, SharedLayout, SocketLine};
 use gpunet_abi::panic_record::PanicRecord;
@@ -20,6 +21,9 @@ use gpunet_abi::{MAGIC, RingSpan, Status, VERSION, Word};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Tries to name the socket that changed, while others move the epoch on at the same time.
+const EPOCH_TRIES: u32 = 4;
 
 /// The shared region of one attachment, as the proxy maps it.
 #[derive(Debug)]
@@ -192,8 +196,8 @@ impl SharedMemory {
         self.flag((offset_of!(SharedHeader, sleeping) + shard * 64) as u64)
     }
 
-    /// Tells pollers that something changed, and wakes those that sleep.
-    pub fn bump_epoch(&self) {
+    /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep.
+    pub fn bump_epoch(&self, slot: Option<u32>) {
         let word = self.word(offset_of!(SharedHeader, epoch) as u64);
         // SAFETY: aligned and mapped as `word` says. CPUs alone change this word (the proxy's
         // threads, and CPU thread blocks for peer streams), so a read-modify-write is sound; a GPU
@@ -201,7 +205,16 @@ impl SharedMemory {
         let epoch = unsafe { AtomicU64::from_ptr(word.as_ptr()) };
         // Ordering: Release, pairs with the Acquire load of `epoch` in the device's poll; the word
         // that changed is visible to who sees the new epoch. SeqCst below via `must_wake`'s fence.
-        epoch.fetch_add(1, Ordering::Release);
+        let named = slot.is_some_and(|slot| {
+            (0..EPOCH_TRIES).any(|_| {
+                let now = epoch.load(Ordering::Relaxed);
+                let next = Epoch(now).after(slot).0;
+                epoch.compare_exchange(now, next, Ordering::Release, Ordering::Relaxed).is_ok()
+            })
+        });
+        if !named {
+            epoch.fetch_add(Epoch::ANY, Ordering::Release);
+        }
         let pollers = self.flag(offset_of!(SharedHeader, pollers) as u64);
         if gpunet_abi::park::must_wake(&pollers) {
             futex::wake_all(self.flag(offset_of!(SharedHeader, epoch) as u64));
@@ -256,7 +269,7 @@ impl SharedMemory {
 
     /// Wakes every CPU block that sleeps on any flag of this attachment.
     pub fn wake_everyone(&self) {
-        self.bump_epoch();
+        self.bump_epoch(None);
         for slot in 0..self.geometry.sockets {
             futex::wake_if_parked(self.recv_park(slot));
             futex::wake_if_parked(self.send_park(slot));
@@ -346,7 +359,7 @@ impl SharedMemory {
     pub fn wake_slot(&self, slot: u32) {
         futex::wake_if_parked(self.recv_park(slot));
         futex::wake_if_parked(self.send_park(slot));
-        self.bump_epoch();
+        self.bump_epoch(Some(slot));
     }
 }
 

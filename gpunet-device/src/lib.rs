@@ -17,6 +17,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, auto_traits, negative_impls))]
 
+mod accept_turn;
 pub mod buffer;
 #[cfg(all(target_arch = "nvptx64", feature = "capi"))]
 mod capi;
@@ -44,6 +45,7 @@ mod slots;
 pub mod stream;
 mod table;
 mod timeout;
+mod turn;
 mod wait;
 
 pub use buffer::{Buffer, Source};

@@ -1,5 +1,6 @@
 //! Listeners: bind, accept, close.
 
+use crate::accept_turn::AcceptTurn;
 use crate::close::close;
 use crate::outcome::by_leader;
 use crate::stream::Stream;
@@ -221,9 +222,14 @@ impl Listener {
             if slots::kind_of(net, listener)? != Kind::Listener {
                 return Err(Error::InvalidArgument);
             }
-            // No request just to learn that no connection waits.
-            if timeout == Timeout::NON_BLOCKING && net.ready(listener.slot()).observe() == 0 {
-                return Err(Error::WouldBlock);
+            // No request just to learn that no connection waits, or that another group takes it.
+            let mut turn = None;
+            if timeout == Timeout::NON_BLOCKING {
+                match net.ready(listener.slot()).observe() {
+                    0 => return Err(Error::WouldBlock),
+                    1 => turn = Some(AcceptTurn::take(net, listener.slot()).ok_or(Error::WouldBlock)?),
+                    _ => {}
+                }
             }
             let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
             let (handle, reply) = request::open(net, g.index(), &options, timeout, |target| {
@@ -232,6 +238,7 @@ impl Listener {
                 request.flags = if timeout == Timeout::NON_BLOCKING { Request::NO_WAIT } else { 0 };
                 request
             })?;
+            drop(turn);
             table::open(net, handle, &reply.descriptor, slots::Caller::of(g).id(net))?;
             Ok(handle.raw() as u64)
         })

@@ -281,10 +281,29 @@ impl Net {
         self.device(offset_of!(DeviceHeader, taken) as u64).cast()
     }
 
+    /// The copy of the epoch in this device's memory.
+    #[inline(always)]
+    pub(crate) fn relayed_epoch(self) -> Word {
+        // SAFETY: an aligned word of the device region.
+        unsafe { Word::from_ptr(self.device(offset_of!(DeviceHeader, relayed_epoch) as u64).cast()) }
+    }
+
+    /// Until when a group has the relay's turn.
+    #[inline(always)]
+    pub(crate) fn relay_turn(self) -> *mut u64 {
+        self.device(offset_of!(DeviceHeader, relay_turn) as u64).cast()
+    }
+
     /// The table's entry of a slot.
     #[inline(always)]
     pub(crate) fn entry(self, slot: u32) -> *mut Entry {
         self.device(self.context().device_layout.entries + slot as u64 * size_of::<Entry>() as u64).cast()
+    }
+
+    /// Until when a group asks for the only connection that waits at a listener.
+    #[inline(always)]
+    pub(crate) fn accept_turn(self, slot: u32) -> *mut u64 {
+        self.entry(slot).cast::<u8>().wrapping_add(offset_of!(Entry, accept_turn)).cast()
     }
 
     /// The words a socket writes when its other end is a socket of this device.

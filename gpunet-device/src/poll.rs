@@ -1,6 +1,7 @@
 //! Waiting for one of many sockets.
 
 mod readiness;
+mod relay;
 mod set;
 
 use crate::group::Lane;
@@ -10,8 +11,10 @@ use crate::outcome::by_leader_once;
 use crate::timeout::Deadline;
 use crate::{Group, Net, platform, slots};
 use gpunet_abi::entry::Kind;
+use gpunet_abi::epoch::{Changes, Epoch};
 use gpunet_abi::{Error, Handle, Result};
 use readiness::examine;
+use relay::Relay;
 pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, PollSet};
 
 /// Waits until a socket of the set is ready; returns how many are.
@@ -57,39 +60,58 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<
 }
 
 fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut PollWait) -> Result<usize> {
-    // Nothing was examined yet: any epoch is new.
-    let mut epoch = None;
+    // No epoch is known before the first scan: often something is ready already, and the second scan, which examines
+    // all sockets again, finds what the first one missed.
+    let (mut seen, mut now) = (None, None);
     let mut direct = 0;
     let mut announced = false;
+    // Announcing costs a microsecond in which something may come: a wait that is over soon needs none.
+    let mut may_announce = no_wait;
     let lane = Lane::of(g);
     loop {
-        // One word changes whenever a proxy-driven socket does; it is read before the sockets are,
+        // One word changes whenever a proxy-driven socket does, and says which; it was read before the sockets are,
         // so a change during the scan leads to another. Sockets of direct streams have their words
         // in this device's memory, where a load is cheap, and are read every time, as are the states
         // of all handles.
-        let now = g.broadcast_once::<0>(lane, if lane.is_leader() { net.epoch().observe() } else { 0 });
-        let all = platform::MAY_SLEEP || epoch != Some(now);
-        epoch = Some(now);
-        let scan = scan(g, net, set, all);
-        if all {
+        let changes = match (seen, now) {
+            (Some(seen), Some(now)) if !platform::MAY_SLEEP => Epoch::changes_since(now, seen),
+            _ => Changes::Any,
+        };
+        seen = now;
+        let scan = scan(g, net, set, changes);
+        if changes == Changes::Any {
             direct = g.sum(scan.direct);
         }
         if scan.ready > 0 {
             return Ok(scan.ready as usize);
         }
         // While nothing comes anyway, each lane for its part of the set.
-        if scan.unannounced > 0 && !announced {
+        if scan.unannounced > 0 && may_announce && !announced {
             announced = true;
             announce(g, net, set);
         }
+        if scan.deferred > 0 {
+            // The epoch need not tell that the other group has ended its turn.
+            seen = None;
+        }
         // One lane waits for all; its result is broadcast.
-        let woke = by_leader_once::<G, 1>(g, lane, || pause.until_due(now, direct > 0, no_wait).map(|()| 0));
-        if let Err(error) = woke {
-            g.sync();
-            return if error == Error::TimedOut { Ok(0) } else { Err(error) };
+        let announces = !announced && !may_announce;
+        let woke = by_leader_once::<G, 1>(g, lane, || pause.until_due(seen, direct > 0, no_wait, announces));
+        match woke {
+            Ok(word) => {
+                may_announce |= word & MAY_ANNOUNCE != 0;
+                now = Some(Epoch(word & !MAY_ANNOUNCE));
+            }
+            Err(error) => {
+                g.sync();
+                return if error == Error::TimedOut { Ok(0) } else { Err(error) };
+            }
         }
     }
 }
+
+/// In a leader's answer: the wait is long enough to announce something. Epochs use 56 bits.
+const MAY_ANNOUNCE: u64 = 1 << 62;
 
 /// What a scan of a set found.
 struct Scan {
@@ -99,26 +121,34 @@ struct Scan {
     direct: u32,
     /// Streams among this lane's of which something was received and not announced.
     unannounced: u32,
+    /// Listeners at which another group has the turn to accept, of all lanes.
+    deferred: u32,
 }
 
+/// Where the sum of a scan holds the deferred listeners; below are the ready sockets, of which a device has no more than
+/// 65,536.
+const DEFERRED_SHIFT: u32 = 20;
+
 /// Examines the sockets of a set, lanes side by side.
-fn scan<G: Group>(g: &G, net: Net, set: PollSet, all: bool) -> Scan {
-    let mut scan = Scan { ready: 0, direct: 0, unannounced: 0 };
+fn scan<G: Group>(g: &G, net: Net, set: PollSet, changes: Changes) -> Scan {
+    let mut scan = Scan { ready: 0, direct: 0, unannounced: 0, deferred: 0 };
     let mut index = g.rank() as usize;
     while index < set.len() {
         let mut fd = set.get(index);
-        if let Some(found) = examine(net, fd, all) {
+        if let Some(found) = examine(net, fd, changes) {
             scan.ready += u32::from(found.revents != 0);
             scan.direct += u32::from(found.is_direct);
             scan.unannounced += u32::from(found.is_unannounced);
-            if all || found.revents != 0 {
+            scan.deferred += u32::from(found.is_deferred);
+            if changes == Changes::Any || found.revents != 0 {
                 fd.revents = found.revents;
                 set.set(index, fd);
             }
         }
         index += g.size() as usize;
     }
-    Scan { ready: g.sum_once(scan.ready), ..scan }
+    let sum = g.sum_once(scan.ready + (scan.deferred << DEFERRED_SHIFT));
+    Scan { ready: sum & ((1 << DEFERRED_SHIFT) - 1), deferred: sum >> DEFERRED_SHIFT, ..scan }
 }
 
 /// Announces what the calling group has received from the sockets of a set, lanes side by side.
@@ -142,30 +172,49 @@ struct PollWait {
     registration: platform::PollerRegistration,
     /// The change counts before the last scan, once this thread is registered.
     counts: Option<platform::ChangeCounts>,
+    relay: Relay,
 }
 
 /// Scans before a CPU poller goes to sleep.
 const SCANS_BEFORE_SLEEP: u32 = 4;
+/// Rounds that a GPU's wait takes before it announces what was received: about 15 us.
+const ROUNDS_BEFORE_ANNOUNCING: u32 = 8;
+/// Rounds after which the relay naps between two loads of the epoch: about 0.1 ms.
+const ROUNDS_BEFORE_NAPS: u32 = 64;
 
 impl PollWait {
     fn new(net: Net, timeout_ns: i64) -> Self {
         let deadline = if timeout_ns > 0 { Deadline::after(timeout_ns as u64) } else { Deadline::NEVER };
         let guard = WaitGuard::new(net, deadline);
-        Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None }
+        Self {
+            net,
+            guard,
+            registration: platform::PollerRegistration::new(net),
+            counts: None,
+            relay: Relay::new(net),
+        }
     }
 
-    /// Waits until another scan is due. `epoch` is its value before the last scan; `direct`: sockets are
-    /// watched whose changes do not move the epoch (on a GPU).
+    /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has waited long enough.
+    /// `epoch` is its value before the last scan, `None` if the next one is due soon whatever it tells; `direct`: sockets
+    /// are watched whose changes do not move the epoch (on a GPU); `announces`: the caller has something to announce.
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
-    fn until_due(&mut self, epoch: u64, direct: bool, no_wait: bool) -> Result<()> {
+    fn until_due(
+        &mut self,
+        epoch: Option<Epoch>,
+        direct: bool,
+        no_wait: bool,
+        announces: bool,
+    ) -> Result<u64> {
         if no_wait {
             // A caller that polls in a loop must learn of cancel too.
             return self.guard.check().and(Err(Error::TimedOut));
         }
         loop {
             let due = self.guard.is_due();
+            let rounds = self.guard.rounds();
             if due {
                 self.guard.check()?;
             }
@@ -173,21 +222,31 @@ impl PollWait {
                 if let Some(counts) = &self.counts {
                     // The scan that has just ended began after this thread registered.
                     counts.sleep(self.guard.remaining_ns());
-                } else if self.guard.rounds() <= SCANS_BEFORE_SLEEP {
-                    return Ok(());
+                } else if rounds <= SCANS_BEFORE_SLEEP {
+                    return Ok(MAY_ANNOUNCE);
                 }
                 self.registration.enter();
+                // Each scan of a CPU block examines everything, whatever the epoch tells.
                 self.counts = Some(platform::ChangeCounts::load(self.net));
-                return Ok(());
+                return Ok(MAY_ANNOUNCE);
             }
+            if epoch.is_none() && rounds > 1 {
+                platform::nap();
+            }
+            let now = self.relay.poll();
+            let may_announce = announces && rounds >= ROUNDS_BEFORE_ANNOUNCING;
             // The epoch does not move when another group closes a handle: the states are read now and then.
-            if direct || due || self.net.epoch().observe() != epoch {
-                return Ok(());
+            if direct || due || may_announce || epoch.is_none_or(|epoch| now.is_after(epoch)) {
+                return Ok(now.0 | if may_announce { MAY_ANNOUNCE } else { 0 });
+            }
+            if rounds > ROUNDS_BEFORE_NAPS && self.relay.is_ours() {
+                platform::nap();
             }
         }
     }
 
     fn end(&mut self) {
+        self.relay.end();
         self.registration.leave();
     }
 }

@@ -203,7 +203,7 @@ impl Agent {
         self.enter(map.peer.0, &peer.region(Region::VALID))?;
         self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
         // A block that sleeps until something changes must wake for the new part, too.
-        self.shared.bump_epoch();
+        self.shared.bump_epoch(None);
         Ok(())
     }
 

@@ -7,9 +7,9 @@
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;
 #[cfg(target_arch = "nvptx64")]
-pub(crate) use nvptx::{observe, publish};
+pub use nvptx::{observe, publish};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) use host::{observe, publish};
+pub use host::{observe, publish};

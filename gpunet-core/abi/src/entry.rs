@@ -168,7 +168,10 @@ pub struct Entry {
     reserved: u32,
     /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
     pub remote_part: u64,
-    reserved2: [u64; 2],
+    /// Of a listener: until when, by the device's clock, its only waiting connection is left to the group that asks for
+    /// it without waiting; 0: no group asks. Changed by compare-exchange.
+    pub accept_turn: u64,
+    reserved2: u64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 256);
@@ -204,7 +207,8 @@ impl Entry {
             error: 0,
             reserved: 0,
             remote_part: 0,
-            reserved2: [0; 2],
+            accept_turn: 0,
+            reserved2: 0,
         }
     }
 }

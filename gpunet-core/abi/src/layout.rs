@@ -76,7 +76,8 @@ pub struct SharedHeader {
     /// Counts up while the proxy lives; [`HEARTBEAT_DOWN`] once it stopped.
     pub heartbeat: u64,
     reserved1: [u64; 7],
-    /// Counts changes that a poll could wait for. The low half is the futex CPU blocks sleep on.
+    /// An [`Epoch`](crate::epoch::Epoch): counts changes that a poll could wait for. The low half is the futex CPU blocks
+    /// sleep on.
     pub epoch: u64,
     reserved2: [u64; 7],
     /// Slots pushed into the recycling ring.
@@ -191,6 +192,11 @@ impl SharedLayout {
 pub struct DeviceHeader {
     /// Slots taken from the recycling ring so far (compare-exchange among the device's threads).
     pub taken: u64,
+    reserved: [u64; 15],
+    /// Of a GPU: the [`Epoch`](crate::epoch::Epoch) that the relay read last in host memory.
+    pub relayed_epoch: u64,
+    /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by compare-exchange.
+    pub relay_turn: u64,
 }
 
 const _: () = assert!(size_of::<DeviceHeader>() == 4096);

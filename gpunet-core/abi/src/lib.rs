@@ -22,8 +22,9 @@ pub mod arena;
 pub mod claim;
 pub mod context;
 pub mod control;
-mod device_scope;
+pub mod device_scope;
 pub mod entry;
+pub mod epoch;
 pub mod errno;
 pub mod hand_off;
 pub mod handle;
@@ -53,6 +54,6 @@ pub use status::Status;
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

@@ -8,6 +8,7 @@ pub(crate) use bells::{ChangeCounts, PollerRegistration};
 use self::futex::{MAX_SLEEP, futex_wait, futex_wake};
 use crate::cpu::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::arena::PartHeader;
+use gpunet_abi::epoch::Epoch;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -56,6 +57,9 @@ pub(crate) fn back_off() {
     std::thread::yield_now();
 }
 
+/// A CPU poller sleeps on the epoch instead.
+pub(crate) fn nap() {}
+
 /// First and longest nap of a waiter whose word's writer wakes nobody.
 const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
 
@@ -100,7 +104,7 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
         // SAFETY: as in `pause`; CPUs alone change the epoch of a CPU attachment.
         let word = unsafe { AtomicU64::from_ptr(epoch) };
         // Ordering: Release, pairs with the Acquire load of the epoch in `poll`.
-        word.fetch_add(1, Ordering::Release);
+        word.fetch_add(Epoch::ANY, Ordering::Release);
         // SAFETY: as in `pause`; the epoch's low half is the futex (little-endian).
         futex_wake(unsafe { SharedFlag::from_ptr(epoch.cast()) });
     }

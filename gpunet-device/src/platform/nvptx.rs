@@ -35,6 +35,13 @@ pub(crate) fn back_off() {
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 200u32, options(nomem, nostack)) };
 }
 
+/// Waits two microseconds or so between two loads of host memory by a group that has nothing to do.
+#[inline(always)]
+pub(crate) fn nap() {
+    // SAFETY: suspends the thread for a short time.
+    unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 2000u32, options(nomem, nostack)) };
+}
+
 /// A GPU waiter never sleeps.
 #[inline(always)]
 pub(crate) fn pause(

@@ -2,8 +2,9 @@
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots::{self, Half};
-use crate::{Net, table};
+use crate::{Net, accept_turn, table};
 use gpunet_abi::entry::Kind;
+use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
 
@@ -15,44 +16,65 @@ pub(super) struct Readiness {
     pub(super) is_direct: bool,
     /// Some of what was received is not announced.
     pub(super) is_unannounced: bool,
+    /// A listener at which another group has the turn to accept.
+    pub(super) is_deferred: bool,
 }
 
-/// Examines one entry; `None`: a proxy-driven socket, and only direct ones were to be examined.
-pub(super) fn examine(net: Net, fd: PollFd, all: bool) -> Option<Readiness> {
-    let found = |revents| Some(Readiness { revents, is_direct: false, is_unannounced: false });
+impl Readiness {
+    const fn of(revents: i16) -> Self {
+        Self { revents, is_direct: false, is_unannounced: false, is_deferred: false }
+    }
+}
+
+/// Examines one entry; `None`: nothing has changed of it that the epoch would not have told.
+pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readiness> {
+    let found = |revents| Some(Readiness::of(revents));
     if fd.handle < 0 {
         return found(0);
     }
     let Some(handle) = Handle::from_raw(fd.handle) else { return found(POLLNVAL) };
     let Ok(kind) = slots::kind_of(net, handle) else { return found(POLLNVAL) };
-    match kind {
-        Kind::Stream => {}
-        _ if !all => return None,
-        Kind::Listener => {
-            let ready = net.ready(handle.slot()).observe() > 0;
-            return found(if ready { POLLIN & fd.events } else { 0 });
+    let may_have_changed = changes.may_concern(handle.slot());
+    let is_listener = match kind {
+        Kind::Stream => false,
+        _ if !may_have_changed => return None,
+        // No look at host memory: the group that has the turn uses it.
+        Kind::Listener if accept_turn::is_taken(net, handle.slot()) => {
+            return Some(Readiness { is_deferred: true, ..Readiness::of(0) });
         }
+        Kind::Listener => true,
         // Neither connected nor listening, as Linux has it.
         _ => return found((POLLOUT & fd.events) | POLLHUP),
-    }
+    };
     let (send, link) = table::half(net, handle, Half::Send);
     let is_direct = link.is_direct();
-    if !all && !is_direct {
+    if !may_have_changed && !is_direct {
         return None;
     }
     let (recv, _) = table::half(net, handle, Half::Recv);
-    // SAFETY: an address that `table::open` checked; mapped while the attachment lives.
-    let landed = unsafe { Word::from_ptr(recv.theirs as *mut u64) };
-    // SAFETY: as above.
-    let released = unsafe { Word::from_ptr(send.theirs as *mut u64) };
+    // Listeners and streams are read by the same instructions: lanes that took turns would add up their
+    // bus round trips. And these loads are relaxed, so that their round trips overlap: what they find is a
+    // hint, and the call that takes the data or the connection observes the word again.
+    let ready = net.ready(handle.slot());
+    let (landed, released) = if is_listener {
+        (ready, ready)
+    } else {
+        // SAFETY: addresses that `table::open` checked; mapped while the attachment lives.
+        unsafe { (Word::from_ptr(recv.theirs as *mut u64), Word::from_ptr(send.theirs as *mut u64)) }
+    };
+    let (landed, released) = (landed.peek(), released.peek());
+    let status = net.status(handle.slot(), handle.generation());
+    if is_listener {
+        return found(if landed > 0 { POLLIN & fd.events } else { 0 });
+    }
     let ends = Ends {
         sent: StreamWord(send.position),
-        released: StreamWord::read(released.observe()),
+        released: StreamWord::read(released),
         received: StreamWord(recv.position),
-        landed: StreamWord::read(landed.observe()),
+        landed: StreamWord::read(landed),
         send_capacity: send.capacity,
         recv_capacity: recv.capacity,
-        status: net.status(handle.slot(), handle.generation()),
+        status,
     };
     let revents = ends.revents(fd.events);
     // The end and the failure of a stream that another group closes, or the host for a launch, are the answer
@@ -62,7 +84,7 @@ pub(super) fn examine(net: Net, fd: PollFd, all: bool) -> Option<Readiness> {
     }
     let announced = table::announced(net.entry(handle.slot())).peek();
     let is_unannounced = ends.received.position() != announced;
-    Some(Readiness { revents, is_direct, is_unannounced })
+    Some(Readiness { is_direct, is_unannounced, ..Readiness::of(revents) })
 }
 
 /// The four words of a stream and its status.
@@ -215,7 +237,7 @@ mod tests {
     struct Page([u8; 4096]);
 
     /// Examines a socket of that kind and link for which there is data, or space.
-    fn examine_one(kind: Kind, link: Link, all: bool) -> Option<i16> {
+    fn examine_one(kind: Kind, link: Link, changes: Changes) -> Option<i16> {
         let geometry = Geometry::new(1, 1, 1, 0, 0);
         let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
         let [mut shared, mut device] =
@@ -247,7 +269,7 @@ mod tests {
         unsafe { net.state(0).write(SlotState::new(kind, 1, 0).0) };
         net.ready(0).set(1);
         let fd = PollFd { handle: Handle::new(0, 1).raw(), events: ALL, revents: 0 };
-        examine(net, fd, all).map(|found| found.revents)
+        examine(net, fd, changes).map(|found| found.revents)
     }
 
     #[test]
@@ -259,9 +281,9 @@ mod tests {
             (Kind::Listener, Link::DRIVEN, POLLIN),
             (Kind::Fresh, Link::DRIVEN, POLLOUT | POLLHUP),
         ] {
-            assert_eq!(examine_one(kind, link, true), Some(found), "{kind:?}");
+            assert_eq!(examine_one(kind, link, Changes::Any), Some(found), "{kind:?}");
             let then = if link == direct { Some(found) } else { None };
-            assert_eq!(examine_one(kind, link, false), then, "{kind:?} between two epochs");
+            assert_eq!(examine_one(kind, link, Changes::None), then, "{kind:?} between two epochs");
         }
     }
 }

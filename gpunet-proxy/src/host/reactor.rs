@@ -8,7 +8,8 @@
 //! # No wake-up is lost
 //!
 //! Whoever changes a word (a data thread, the control thread, the other end of a peer stream) does
-//! this: store the word; move the epoch on; SeqCst fence; if somebody is counted, wake the futex.
+//! this: store the word; move the epoch on; SeqCst fence; if somebody is counted, wake the futex. (For space in
+//! a send ring a data thread does it only if the ring was full: nobody waits otherwise.)
 //!
 //! 1. *The change comes before the task's second call*: the call sees it, and the task does not wait.
 //! 2. *It comes later, and before the thread takes the epoch*: the look that follows finds the watch,
@@ -26,6 +27,7 @@
 use gpunet_device::cpu::watch::{PollerRegistration, Sleeper, Watch};
 use gpunet_device::{Error, Net};
 use std::collections::HashMap;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread::Thread;
@@ -106,6 +108,9 @@ impl Reactor {
             table.counted.insert(PollerRegistration::new(self.net)).enter();
         }
         drop(table);
+        // Ordering: SeqCst, pairs with the fence in `DrivenStream::release`, which moves the epoch on for a ring that
+        // was full: either the second call sees the space, or the data thread sees what filled the ring.
+        fence(Ordering::SeqCst);
         if count && let Some(thread) = self.thread.get() {
             thread.unpark();
         }

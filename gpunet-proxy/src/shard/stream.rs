@@ -11,6 +11,7 @@ use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
 use gpunet_core::transport::{StreamIo, Turn};
 use std::io;
+use std::sync::atomic::{Ordering, fence};
 
 /// Actions a stream may take in one turn before others get theirs.
 const BUDGET: usize = 16;
@@ -48,6 +49,8 @@ pub(super) struct DrivenStream {
     lost_in_flight: u64,
     /// The status says that nothing more can be sent.
     no_send_published: bool,
+    /// The send ring was full, or its reader has left, and pollers have not been told yet that this has changed.
+    became_writable: bool,
     rings: Rings,
     span: tracing::Span,
 }
@@ -65,6 +68,7 @@ impl DrivenStream {
             timer: None,
             lost_in_flight: 0,
             no_send_published: false,
+            became_writable: false,
             rings: opened.rings,
             span: opened.span,
         }
@@ -184,8 +188,8 @@ impl DrivenStream {
         if released {
             futex::wake_if_parked(memory.send_park(slot));
         }
-        if landed || released {
-            memory.bump_epoch();
+        if landed || std::mem::take(&mut self.became_writable) {
+            memory.bump_epoch(Some(slot));
         }
         result
     }
@@ -207,6 +211,15 @@ impl DrivenStream {
             n => {
                 let word = self.connection.handle_released(n);
                 state.memory.released(slot).publish(word.0);
+                // Pollers are told only of a ring that was full: to look at a socket in vain costs a GPU a bus round
+                // trip.
+                // Ordering: SeqCst, pairs with the fence of a poller that registers after it has filled the ring:
+                // either it sees the new word, or its `published` is seen here.
+                fence(Ordering::SeqCst);
+                let published = observe(state.memory.published_words(), slot);
+                let released_before = word.position().saturating_sub(n);
+                let unread = published.position().saturating_sub(released_before);
+                self.became_writable |= word.end() || unread >= self.rings.send.capacity();
                 true
             }
         }

@@ -2,12 +2,15 @@
 
 use crate::Word;
 
+/// Publishes `value` to the other threads of this device.
 #[inline(always)]
-pub(crate) fn publish(word: Word, value: u64) {
+pub fn publish(word: Word, value: u64) {
     word.publish(value);
 }
 
+/// Reads the word, and makes what its writer wrote before visible.
 #[inline(always)]
-pub(crate) fn observe(word: Word) -> u64 {
+#[must_use]
+pub fn observe(word: Word) -> u64 {
     word.observe()
 }

@@ -5,8 +5,9 @@ use core::arch::asm;
 
 // Ordering: release at GPU scope, pairs with the acquire load in `observe` by another thread of this
 // GPU; after a group barrier it carries the writes of all lanes (cumulativity).
+/// Publishes `value` to the other threads of this device.
 #[inline(always)]
-pub(crate) fn publish(word: Word, value: u64) {
+pub fn publish(word: Word, value: u64) {
     // SAFETY: an aligned, mapped word by the contract of `Word::from_ptr`. Not `nomem`: what came
     // before stays before.
     unsafe {
@@ -15,8 +16,10 @@ pub(crate) fn publish(word: Word, value: u64) {
 }
 
 // Ordering: acquire at GPU scope, pairs with the release store in `publish`.
+/// Reads the word, and makes what its writer wrote before visible.
 #[inline(always)]
-pub(crate) fn observe(word: Word) -> u64 {
+#[must_use]
+pub fn observe(word: Word) -> u64 {
     let value: u64;
     // SAFETY: as above; what comes after stays after.
     unsafe {

@@ -1,0 +1,135 @@
+//! One group of a GPU polls the epoch in host memory, and relays it to the others in device memory.
+//!
+//! A release at system scope waits until no load of host memory is in flight near its SM. While 15 other blocks polled
+//! the epoch, a send of 64 bytes took 6 to 25 us on an H100, by the place of its SM, and 2.5 us without them.
+
+use crate::Net;
+use crate::turn::Turn;
+use gpunet_abi::device_scope;
+use gpunet_abi::epoch::Epoch;
+
+/// How long the others wait for a relay that says nothing.
+const TURN_NS: u64 = 200_000;
+/// Rounds between two renewals of the turn: 12 us, with naps 50 us.
+const RENEW_EVERY: u32 = 8;
+
+/// The relay as one polling group sees it. By its leader.
+pub(super) struct Relay {
+    net: Net,
+    turn: Option<Turn>,
+    rounds: u32,
+}
+
+impl Relay {
+    pub(super) const fn new(net: Net) -> Self {
+        Self { net, turn: None, rounds: 0 }
+    }
+
+    /// Returns whether this group loads from host memory.
+    #[inline(always)]
+    pub(super) const fn is_ours(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// The latest epoch that this group can know: what changed before it is visible.
+    #[inline(always)]
+    pub(super) fn poll(&mut self) -> Epoch {
+        self.rounds = self.rounds.wrapping_add(1);
+        let is_due = self.rounds.is_multiple_of(RENEW_EVERY);
+        let is_lost = is_due && self.turn.as_mut().is_some_and(|turn| !turn.renew(TURN_NS));
+        if is_lost {
+            self.turn = None;
+        } else if self.turn.is_none() {
+            self.turn = Turn::take(self.net.relay_turn(), TURN_NS);
+        }
+        let relayed = self.net.relayed_epoch();
+        if self.turn.is_none() {
+            // Ordering: Acquire, pairs with the relay's publish below, which comes after its own Acquire of the epoch.
+            return Epoch(device_scope::observe(relayed));
+        }
+        let now = Epoch(self.net.epoch().observe());
+        if now.is_after(Epoch(relayed.peek())) {
+            device_scope::publish(relayed, now.0);
+        }
+        now
+    }
+
+    /// Leaves the relay to another group.
+    #[inline(always)]
+    pub(super) fn end(&self) {
+        if let Some(turn) = &self.turn {
+            turn.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpunet_abi::context::Context;
+    use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
+    use gpunet_abi::{MAGIC, VERSION};
+
+    #[repr(C, align(4096))]
+    #[derive(Clone)]
+    struct Page([u8; 4096]);
+
+    fn with_device(test: impl FnOnce(Net)) {
+        let geometry = Geometry::new(1, 1, 1, 0, 0);
+        let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
+        let [mut shared, mut device] =
+            [shared_layout.len, device_layout.len].map(|len| vec![Page([0; 4096]); len as usize / 4096]);
+        let context = Context {
+            magic: MAGIC,
+            version: VERSION,
+            launch: 0,
+            sockets: 1,
+            controls: 1,
+            shards: 1,
+            shared: shared.as_mut_ptr() as u64,
+            device: device.as_mut_ptr() as u64,
+            shared_layout,
+            device_layout,
+            heartbeat_timeout_ns: 0,
+            doorbells: [-1; 16],
+        };
+        // SAFETY: the context and both regions outlive the call.
+        test(unsafe { Net::from_raw(&raw const context as u64) });
+    }
+
+    #[test]
+    fn one_group_reads_the_epoch_and_the_others_its_copy() {
+        with_device(|net| {
+            let (mut first, mut second) = (Relay::new(net), Relay::new(net));
+            net.epoch().publish(5);
+            assert_eq!((first.poll(), first.is_ours()), (Epoch(5), true));
+            net.epoch().publish(6);
+            // The relay has not looked again.
+            assert_eq!((second.poll(), second.is_ours()), (Epoch(5), false));
+            assert_eq!((first.poll(), second.poll()), (Epoch(6), Epoch(6)));
+            // Who leaves is replaced at once.
+            first.end();
+            net.epoch().publish(7);
+            assert_eq!((second.poll(), second.is_ours()), (Epoch(7), true));
+        });
+    }
+
+    #[test]
+    fn a_relay_that_was_replaced_gives_up_and_turns_nothing_back() {
+        with_device(|net| {
+            let (mut late, mut next) = (Relay::new(net), Relay::new(net));
+            net.epoch().publish(5);
+            late.poll();
+            // As if its turn had run out.
+            late.turn.as_mut().unwrap().renew(0);
+            net.epoch().publish(9);
+            assert_eq!((next.poll(), next.is_ours()), (Epoch(9), true));
+            for _ in 0..RENEW_EVERY {
+                late.poll();
+            }
+            assert!(!late.is_ours() && next.is_ours());
+            late.end();
+            assert_eq!((late.poll(), net.relayed_epoch().observe()), (Epoch(9), 9));
+        });
+    }
+}

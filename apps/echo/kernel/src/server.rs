@@ -139,13 +139,21 @@ impl Block {
 
     /// Decides whether to watch the listener, and how long to wait.
     fn choose<G: Group>(&mut self, g: &G, listener: Handle, now: u64) -> i64 {
+        if !self.table.has_room() {
+            self.hold_until = 0;
+        }
         let held = self.hold_until > now;
         let watch = if self.table.has_room() && !held { Some(listener) } else { None };
         if watch != self.listener {
             self.listener = watch;
             self.table.watch_listener(g, watch);
         }
-        if held { (self.hold_until - now) as i64 } else { -1 }
+        match self.hold_until {
+            0 => -1,
+            // The courtesy is over: whoever still waits is accepted now, and nobody else later by the same right.
+            _ if !held => 0,
+            until => (until - now) as i64,
+        }
     }
 
     /// Accepts the waiting connection, or leaves it to less busy blocks for a moment.
@@ -273,7 +281,9 @@ impl Block {
             if moved >= TURN {
                 return Ok(Turn::Over);
             }
-            if stream.available(g)? == 0 {
+            // The other part, if the ring's end divided what had come. Whatever comes later the next poll or peek
+            // finds: to look for it here costs a bus round trip.
+            if piece.len == span.len() {
                 return Ok(Turn::Dry);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::bench::device_name;
 use crate::effort::Effort;
-use crate::measure::{AttendArgs, BandwidthArgs, CheckArgs, LatencyArgs};
+use crate::measure::{AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs};
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -76,7 +76,7 @@ pub enum What {
     /// Measure connections per second, and the time from accept to the first byte.
     Connect,
     /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first messages after a silence.
-    Clients,
+    Clients(ClientsArgs),
     /// Measure 1 to 10,000 open sockets of which few are busy.
     Scale,
     /// Measure the wake-up time after an idle period, and the processor time of an idle proxy.

@@ -13,7 +13,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Latency(args) => latency(run, args)?,
         What::Bandwidth(args) => bandwidth(run, args)?,
         What::Connect => connect(run)?,
-        What::Clients => clients(run)?,
+        What::Clients(args) => clients(run, args)?,
         What::Scale => scale(run)?,
         What::Idle => idle(run)?,
         What::Incast => incast(run)?,

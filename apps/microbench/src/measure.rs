@@ -19,7 +19,7 @@ mod tally;
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
 pub use check::{CheckArgs, check};
-pub use clients::clients;
+pub use clients::{ClientsArgs, clients};
 pub use connect::connect;
 pub use copy::copy;
 pub use faults::{AttendArgs, attend, faults};

@@ -7,6 +7,7 @@ mod plain;
 use super::Run;
 use crate::bench::Outcome;
 use crate::report::{Axis, Role, Row, counted};
+use clap::{Args, ValueEnum};
 use echo::Echo;
 use load::SIZE;
 use plain::{Plain, Threads};
@@ -22,12 +23,39 @@ const PAUSES: [u64; 4] = [1, 5, 20, 200];
 /// Blocks of the echo server beside its default.
 const BLOCKS: [u32; 4] = [1, 2, 4, 16];
 
-/// Latency, bandwidth, connections and first messages after a silence.
-pub fn clients(run: &mut Run<'_>) -> Outcome<()> {
-    latency(run)?;
-    bandwidth(run)?;
-    connects(run)?;
-    silence(run)
+/// What to measure.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClientsArgs {
+    /// Measure these parts only.
+    #[arg(value_enum, value_name = "PART")]
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Round trips of 64 B.
+    Latency,
+    /// Bytes that come back.
+    Bandwidth,
+    /// Connect, a byte there and back, close.
+    Connects,
+    /// First messages after a silence.
+    Silence,
+}
+
+/// An echo server as plain TCP clients see it.
+pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
+    for &part in Part::value_variants() {
+        if args.parts.is_empty() || args.parts.contains(&part) {
+            match part {
+                Part::Latency => latency(run)?,
+                Part::Bandwidth => bandwidth(run)?,
+                Part::Connects => connects(run)?,
+                Part::Silence => silence(run)?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The numbers of blocks that the echo server is measured with; `None` is its default.

@@ -291,6 +291,8 @@ impl Block {
 
     fn remove<G: Group>(&mut self, g: &G, index: usize) {
         self.table.remove(g, index);
+        // Room, memory and time for another one.
+        self.hold_until = 0;
         self.loads.set(g, self.table.len());
     }
 

@@ -43,8 +43,8 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
     } else if end.link.is_remote() {
         platform::wake(remote_park(end.mine, half.other()));
         platform::ring_bell(table::remote_part(net, slot));
-    } else {
-        let (sleeping, doorbell) = net.data_thread(slot);
+    } else if let Some(thread) = end.link.data_thread() {
+        let (sleeping, doorbell) = net.data_thread(thread);
         platform::ring_doorbell(sleeping, doorbell);
     }
 }

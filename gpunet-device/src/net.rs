@@ -207,11 +207,10 @@ impl Net {
         self.shared(offset_of!(SharedHeader, pollers) as u64).cast()
     }
 
-    /// The sleeping flag and the doorbell of the data thread that serves a slot.
+    /// The sleeping flag and the doorbell of a data thread, by its number: 0 to 15.
     #[inline(always)]
-    pub(crate) fn data_thread(self, slot: u32) -> (*mut u32, i32) {
-        let context = self.context();
-        let shard = slot.checked_rem(context.shards).unwrap_or(0) as usize;
+    pub(crate) fn data_thread(self, thread: u32) -> (*mut u32, i32) {
+        let (context, shard) = (self.context(), thread as usize);
         let flag = self.shared((offset_of!(SharedHeader, sleeping) + shard * 64) as u64).cast();
         let doorbell = match context.doorbells.get(shard) {
             Some(&fd) => fd,

@@ -25,6 +25,9 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
     if d.link.partner().is_some_and(|slot| slot >= net.context().sockets) {
         return Err(Error::Protocol);
     }
+    if d.link.data_thread().is_some_and(|thread| thread >= net.context().shards) {
+        return Err(Error::Protocol);
+    }
     // A publisher finds whom to wake beside the words, and at the start of the other device's part.
     let far = if d.link.is_remote() {
         let whole_lines =

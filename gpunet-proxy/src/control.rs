@@ -2,7 +2,8 @@
 //!
 //! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
 //! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
-//! (what it keeps for an attachment), `slots` (sockets), `pending` (requests without an answer), `request` (checks
+//! (what it keeps for an attachment), `slots` (sockets),
+//! `data_threads` (which of them a stream belongs to), `pending` (requests without an answer), `request` (checks
 //! and dispatches requests), `connect`, `listener`, `handshake` (clients before an accept), `close`, `pair` (direct
 //! streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor` (what a
 //! device is told of a stream), `rings` and `grow` (ring memory), `quota`, `shortage` (what happens when something
@@ -12,6 +13,7 @@
 mod arena;
 mod close;
 mod connect;
+mod data_threads;
 mod descriptor;
 mod grow;
 mod handshake;
@@ -35,9 +37,10 @@ use crate::control_queue::{ControlReceiver, ControlSender};
 use crate::model::attachment_state::Usage;
 use crate::model::config::Config;
 use crate::model::message::{Command, Message};
-use crate::pulse::{Pulse, PulseGuard};
+use crate::pulse::{Load, Pulse, PulseGuard};
 use arena::Arenas;
 use crossbeam_channel::Sender;
+use data_threads::DataThreads;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::peer::Peer;
@@ -59,6 +62,7 @@ pub(crate) const SLOT_BYTES: u64 = size_of::<slots::Slot>() as u64;
 pub(crate) struct ShardLink {
     pub(crate) commands: Sender<Command>,
     pub(crate) bell: Arc<OwnedFd>,
+    pub(crate) load: Arc<Load>,
 }
 
 impl ShardLink {
@@ -72,7 +76,7 @@ impl ShardLink {
 /// The control plane's state.
 pub(crate) struct Control {
     attachments: BTreeMap<AttachmentId, AttachmentEntry>,
-    shards: Vec<ShardLink>,
+    threads: DataThreads,
     messages: ControlSender,
     routes: Routes,
     /// Where connects and listeners of all attachments meet.
@@ -92,7 +96,7 @@ impl Control {
         let routes = Routes::new(config);
         Self {
             attachments: BTreeMap::new(),
-            shards,
+            threads: DataThreads::new(shards),
             messages,
             routes,
             peer: Peer::new(),
@@ -187,10 +191,5 @@ impl Control {
 
     fn attachment(&mut self, id: AttachmentId) -> Option<&mut AttachmentEntry> {
         self.attachments.get_mut(&id)
-    }
-
-    /// The data thread that serves a slot.
-    fn shard(&self, slot: u32) -> &ShardLink {
-        &self.shards[slot as usize % self.shards.len()]
     }
 }

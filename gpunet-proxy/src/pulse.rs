@@ -28,6 +28,21 @@ impl Pulse {
     }
 }
 
+/// How long a data thread has worked: the time of its turns that did something.
+#[derive(Debug, Default)]
+pub(crate) struct Load(AtomicU64);
+
+impl Load {
+    // Ordering: Relaxed; one thread writes it, and nothing else is read after it.
+    pub(crate) fn add(&self, busy: Duration) {
+        self.0.store(self.busy_ns() + busy.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Marks the worker as ended when it is dropped: by return or by panic.
 pub(crate) struct PulseGuard(pub(crate) Arc<Pulse>);
 

@@ -10,7 +10,7 @@ use crate::model::config::Config;
 use crate::model::error::EmbedError;
 use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
-use crate::pulse::{Heart, Pulse, Worker};
+use crate::pulse::{Heart, Load, Pulse, Worker};
 use crate::shard::{Shard, ShardSetup};
 use gpunet_core::ids::AttachmentId;
 use std::io;
@@ -37,13 +37,14 @@ impl std::fmt::Debug for Runtime {
 /// Starts the threads of a proxy.
 pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     config.check()?;
+    let config = Config { data_threads: config.thread_count(), ..config };
     let start = |what| move |source| EmbedError::Start { what, source };
     let (messages, inbox) = control_queue();
     let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..config.data_threads {
         let (commands, receiver) = crossbeam_channel::unbounded();
         let bell = Arc::new(doorbell::new().map_err(start("an eventfd"))?);
-        let pulse = Arc::new(Pulse::default());
+        let (pulse, load) = (Arc::new(Pulse::default()), Arc::new(Load::default()));
         let setup = ShardSetup {
             index,
             spin: config.spin,
@@ -52,6 +53,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             control: messages.clone(),
             bell: bell.clone(),
             pulse: pulse.clone(),
+            load: load.clone(),
         };
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let wake = {
@@ -59,7 +61,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             Box::new(move || doorbell::ring(&bell))
         };
         workers.push(Worker { name: format!("data thread {index}"), pulse, wake });
-        links.push(ShardLink { commands, bell });
+        links.push(ShardLink { commands, bell, load });
     }
     let runtime = descriptors::runtime().map_err(start("the control plane's runtime"))?;
     let pulse = Arc::new(Pulse::default());

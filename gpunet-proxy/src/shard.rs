@@ -15,7 +15,7 @@ mod streams;
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{Command, Message};
-use crate::pulse::{Pulse, PulseGuard};
+use crate::pulse::{Load, Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
 use events::Events;
 use gpunet_abi::StreamWord;
@@ -44,6 +44,7 @@ pub(crate) struct ShardSetup {
     pub(crate) control: ControlSender,
     pub(crate) bell: Arc<OwnedFd>,
     pub(crate) pulse: Arc<Pulse>,
+    pub(crate) load: Arc<Load>,
 }
 
 /// The state of a data thread.
@@ -57,6 +58,8 @@ pub(crate) struct Shard {
     pollable: VecDeque<(AttachmentId, u32, u32)>,
     deadlines: BTreeSet<(u64, AttachmentId, u32)>,
     idle: Idle,
+    /// When the turn began.
+    turn_began: Instant,
     /// The last turn did something.
     was_busy: bool,
     stop: bool,
@@ -75,6 +78,7 @@ impl Shard {
             pollable: VecDeque::new(),
             deadlines: BTreeSet::new(),
             idle,
+            turn_began: Instant::now(),
             was_busy: false,
             stop: false,
         })
@@ -103,15 +107,31 @@ impl Shard {
         busy |= self.drive();
         self.expire();
         self.was_busy = busy || !self.ready.is_empty();
-        let polled = self.attachments.values().any(|attachment| attachment.state.polled);
-        if !self.was_busy
-            && let Some(limit) = self.idle.sleep_for(Instant::now(), polled)
-        {
-            self.was_busy = self.sleep(limit);
-        }
+        let now = Instant::now();
+        let began = std::mem::replace(&mut self.turn_began, now);
         if self.was_busy {
-            self.idle.active(Instant::now());
+            self.setup.load.add(now - began);
+            self.idle.active(now);
+            return;
         }
+        let polled = self.served().any(|attachment| attachment.state.polled);
+        if let Some(limit) = self.idle.sleep_for(now, polled) {
+            self.was_busy = self.sleep(limit);
+            self.turn_began = Instant::now();
+            if self.was_busy {
+                self.idle.active(self.turn_began);
+            }
+        } else if self.idle.yields() {
+            // Others had the core meanwhile.
+            self.turn_began = Instant::now();
+        }
+    }
+
+    /// The attachments whose words this thread scans: those with a stream here, and on thread 0, which scans for
+    /// control requests, all.
+    fn served(&self) -> impl Iterator<Item = &ServedAttachment> {
+        let scans_requests = self.setup.index == 0;
+        self.attachments.values().filter(move |attachment| scans_requests || attachment.streams.len() > 0)
     }
 
     /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. Returns whether one
@@ -122,12 +142,9 @@ impl Shard {
         let until_deadline =
             self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
-        let flags: Vec<_> = self
-            .attachments
-            .values()
-            .map(|attachment| attachment.state.memory.sleeping(self.setup.index))
-            .collect();
-        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment and the words of all of them: set
+        let flags: Vec<_> =
+            self.served().map(|attachment| attachment.state.memory.sleeping(self.setup.index)).collect();
+        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment served and the words of all of them: set
         // the flags, fence, scan again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         flags.iter().for_each(|flag| flag.store(true));
@@ -302,6 +319,7 @@ mod tests {
             control,
             bell: Arc::new(crate::doorbell::new().unwrap()),
             pulse: Arc::default(),
+            load: Arc::default(),
         })
         .unwrap();
         let state = gpu(&Config::default());

@@ -29,7 +29,7 @@ impl Ring {
             capacity: CAPACITY as u64,
             mine,
             theirs,
-            link: gpunet_abi::Link::DRIVEN,
+            link: gpunet_abi::Link::driven(0),
         };
         // SAFETY: as above; each end writes its own word only.
         let producer = unsafe { Producer::new(end(published, consumed), StreamWord(0), StreamWord(0)) };

@@ -175,7 +175,7 @@ impl Reply {
             value,
             descriptor: Descriptor {
                 transport: 0,
-                link: Link::DRIVEN,
+                link: Link::driven(0),
                 send_ring: RegionOffset(0),
                 recv_ring: RegionOffset(0),
                 published: RegionOffset(0),

@@ -196,7 +196,7 @@ impl Entry {
             send_lock: lock::FREE,
             recv_lock: lock::FREE,
             transport: 0,
-            link: Link::DRIVEN,
+            link: Link::driven(0),
             send: NONE,
             recv: NONE,
             announced: 0,

@@ -1,19 +1,36 @@
 //! Who is at the other side of a stream's words, and so how far a publish must reach and whom it wakes.
 
+use crate::layout::SHARDS;
+
 /// The other side of a stream. As a number: the slot of the other end if that is a socket of the same
-/// device, else one of three special values.
+/// device, else a special value at the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Link(u32);
 
 impl Link {
-    /// The proxy, which moves the bytes: its data thread is woken by a doorbell.
-    pub const DRIVEN: Self = Self(u32::MAX);
+    /// The proxy's data thread 0.
+    pub const DRIVEN: Self = Self::driven(0);
     /// A device of another attachment, through an [arena](crate::arena): its sleepers are woken there.
-    pub const REMOTE: Self = Self(u32::MAX - 1);
+    pub const REMOTE: Self = Self(u32::MAX - SHARDS as u32);
     /// As [`Link::REMOTE`], but the other device wakes nobody, because it is a GPU: a waiter naps and
     /// polls again.
-    pub const POLLED: Self = Self(u32::MAX - 2);
+    pub const POLLED: Self = Self(Self::REMOTE.0 - 1);
+
+    /// A data thread of the proxy, which moves the bytes and is woken by its doorbell. The thread's number is at
+    /// most 15.
+    #[must_use]
+    pub const fn driven(thread: u32) -> Self {
+        debug_assert!(thread < SHARDS as u32);
+        Self(u32::MAX - thread)
+    }
+
+    /// The number of the data thread, if one moves the bytes; at most 15.
+    #[inline(always)]
+    #[must_use]
+    pub const fn data_thread(self) -> Option<u32> {
+        if self.is_direct() { None } else { Some(u32::MAX - self.0) }
+    }
 
     /// A socket of the same device.
     #[must_use]
@@ -39,7 +56,7 @@ impl Link {
     #[inline(always)]
     #[must_use]
     pub const fn is_direct(self) -> bool {
-        self.0 != Self::DRIVEN.0
+        self.0 <= Self::REMOTE.0
     }
 
     /// Returns whether the stream lies in an arena.
@@ -59,7 +76,7 @@ impl Link {
 
 impl Default for Link {
     fn default() -> Self {
-        Self::DRIVEN
+        Self::driven(0)
     }
 }
 
@@ -70,9 +87,25 @@ mod tests {
     #[test]
     fn special_values_are_no_slots() {
         assert_eq!(Link::same_device(65_535).partner(), Some(65_535));
-        for link in [Link::DRIVEN, Link::REMOTE, Link::POLLED] {
+        let driven = (0..SHARDS as u32).map(Link::driven);
+        for link in driven.chain([Link::REMOTE, Link::POLLED]) {
             assert_eq!(link.partner(), None);
         }
-        assert!(Link::REMOTE.is_direct() && Link::POLLED.is_remote() && !Link::DRIVEN.is_direct());
+    }
+
+    #[test]
+    fn a_driven_link_names_its_thread_and_no_other_does() {
+        for thread in 0..SHARDS as u32 {
+            let link = Link::driven(thread);
+            assert_eq!(
+                (link.data_thread(), link.is_direct(), link.is_remote()),
+                (Some(thread), false, false)
+            );
+        }
+        for link in [Link::REMOTE, Link::POLLED, Link::same_device(0), Link::same_device(65_535)] {
+            assert_eq!((link.data_thread(), link.is_direct()), (None, true));
+        }
+        assert!(Link::REMOTE.is_remote() && Link::POLLED.is_remote() && Link::POLLED.is_polled());
+        assert!(!Link::REMOTE.is_polled() && !Link::REMOTE.is_same_device());
     }
 }

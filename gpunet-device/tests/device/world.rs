@@ -257,7 +257,7 @@ impl World {
         let line = self.layout.lines + u64::from(slot) * 64;
         Descriptor {
             transport: 1,
-            link: Link::DRIVEN,
+            link: Link::driven(0),
             send_ring: RegionOffset::new(SHARED, self.ring(slot).0),
             recv_ring: RegionOffset::new(SHARED, self.ring(slot).1),
             published: RegionOffset::new(SHARED, self.layout.published + u64::from(slot) * 8),

@@ -29,18 +29,17 @@ impl Control {
     /// Closes a stream; `linger_ms` overrides the socket's own.
     pub(super) fn close_stream(&mut self, attachment_id: AttachmentId, slot: u32, linger_ms: Option<i32>) {
         let default_linger = self.linger.as_nanos() as u64;
-        let shard = self.shard(slot).clone();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
         let Role::Stream(stream) = &mut attachment.slots[slot as usize].role else { return };
         if std::mem::replace(&mut stream.closed, true) {
             return;
         }
         let linger_ms = linger_ms.unwrap_or(stream.linger_ms);
-        if stream.partner.is_some() {
+        let Some(thread) = stream.thread else {
             return self.close_direct(attachment_id, slot, linger_ms);
-        }
+        };
         let linger_ns = u64::try_from(linger_ms).map_or(default_linger, |ms| ms * 1_000_000);
-        shard.send(Command::Close { attachment: attachment_id, slot, linger_ns });
+        self.threads.link(thread).send(Command::Close { attachment: attachment_id, slot, linger_ns });
     }
 
     /// Closes one end of a direct stream. Its slot and the other's come back when both are closed, and
@@ -120,6 +119,9 @@ impl Control {
         let Role::Stream(stream) = entry.role else { return };
         if entry.generation == generation {
             self.past.add(stream.transport, counts);
+            if let Some(thread) = stream.thread {
+                self.threads.release(thread);
+            }
             self.end_stream(attachment_id, slot, &stream);
             self.check_detach(attachment_id);
         }

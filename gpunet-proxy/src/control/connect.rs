@@ -198,14 +198,15 @@ impl Control {
         options: &Options,
         opened: Opened,
     ) {
-        let shard = self.shard(slot).clone();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
+        let thread = self.threads.assign();
         let entry = &mut attachment.slots[slot as usize];
         let generation = entry.generation;
         entry.role = Role::Stream(StreamEntry {
             memory: StreamMemory::Own(rings),
             linger_ms: options.linger_ms,
             closed: false,
+            thread: Some(thread),
             partner: None,
             final_positions: None,
             addrs: Some((opened.local, opened.peer)),
@@ -215,10 +216,10 @@ impl Control {
         // Counted here and not by the data thread: when the reply arrives, the statistics include the stream.
         attachment.state.totals.open();
         let mut reply = Reply::new(0, 0);
-        reply.descriptor = attachment.driven_descriptor(slot, rings, &opened);
+        reply.descriptor = attachment.driven_descriptor(slot, thread, rings, &opened);
         let span = attachment.enter_span(slot, opened.kind, (opened.local, opened.peer));
         let stream = OpenStream { generation, io: opened.io, rings, span };
-        shard.send(Command::Open { attachment: attachment_id, slot, stream });
+        self.threads.link(thread).send(Command::Open { attachment: attachment_id, slot, stream });
         attachment.reply(id, &reply);
     }
 }

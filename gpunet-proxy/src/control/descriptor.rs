@@ -1,6 +1,7 @@
 //! Descriptors: where the rings and words of a stream lie, as its device is told.
 
 use super::arena::ArenaRings;
+use super::data_threads::ThreadIndex;
 use super::tables::AttachmentEntry;
 use crate::model::message::Rings;
 use gpunet_abi::Link;
@@ -17,13 +18,19 @@ use std::net::SocketAddr;
 
 impl AttachmentEntry {
     /// Where the rings and words of a driven stream lie.
-    pub(super) fn driven_descriptor(&self, slot: u32, rings: Rings, opened: &Opened) -> Descriptor {
+    pub(super) fn driven_descriptor(
+        &self,
+        slot: u32,
+        thread: ThreadIndex,
+        rings: Rings,
+        opened: &Opened,
+    ) -> Descriptor {
         let layout = self.state.memory.layout();
         let line = layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
         let index = u64::from(slot) * 8;
         Descriptor {
             transport: opened.kind as u32,
-            link: Link::DRIVEN,
+            link: thread.link(),
             send_ring: RegionOffset::new(rings.region, rings.send.offset),
             recv_ring: RegionOffset::new(rings.region, rings.recv.offset),
             published: RegionOffset::new(SHARED, layout.published + index),

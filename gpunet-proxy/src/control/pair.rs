@@ -184,6 +184,7 @@ impl AttachmentEntry {
             memory,
             linger_ms: end.options.linger_ms,
             closed: false,
+            thread: None,
             partner: Some(other.partner()),
             final_positions: None,
             addrs: Some((end.addr, other.addr)),

@@ -22,6 +22,18 @@ pub(super) fn run(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime.expect("a runtime"), test);
 }
 
+/// Data threads of a [`Plane`].
+const THREADS: usize = 3;
+
+/// Data threads that nobody runs.
+pub(super) fn shard_links(count: usize) -> Vec<ShardLink> {
+    let link = || {
+        let (commands, _) = crossbeam_channel::unbounded();
+        ShardLink { commands, bell: Arc::new(doorbell::new().expect("an eventfd")), load: Arc::default() }
+    };
+    std::iter::repeat_with(link).take(count).collect()
+}
+
 /// A control plane without threads, and its queue.
 pub(super) struct Plane {
     pub(super) control: Control,
@@ -32,10 +44,8 @@ pub(super) struct Plane {
 impl Plane {
     pub(super) fn new() -> Self {
         let (messages, inbox) = control_queue();
-        let (commands, _) = crossbeam_channel::unbounded();
-        let shard = ShardLink { commands, bell: Arc::new(doorbell::new().expect("an eventfd")) };
         let config = Config { rdma: Rdma::Off, ..Config::small() };
-        Self { control: Control::new(vec![shard], messages.clone(), &config), inbox, messages }
+        Self { control: Control::new(shard_links(THREADS), messages.clone(), &config), inbox, messages }
     }
 
     /// An attachment of a user of its own, whose agent does at once what it is asked.
@@ -65,7 +75,7 @@ impl Plane {
             card: None,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),
-            doorbells: one_for_each(1).expect("an eventfd"),
+            doorbells: one_for_each(THREADS).expect("an eventfd"),
             account: Some(account.clone()),
             client: ClientInfo::own("cpu"),
             since: Instant::now(),

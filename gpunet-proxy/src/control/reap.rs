@@ -254,14 +254,13 @@ impl Control {
 
     /// Ends the socket in a slot of a dead process.
     fn abort_socket(&mut self, attachment_id: AttachmentId, slot: u32) {
-        let shard = self.shard(slot).clone();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
         match &mut attachment.slots[slot as usize].role {
             // One that was closed before ends as it would have, if it manages to in that time.
-            Role::Stream(stream) if stream.partner.is_none() => {
-                stream.closed = true;
+            Role::Stream(StreamEntry { thread: Some(thread), closed, .. }) => {
+                *closed = true;
                 let bound_ns = GONE_FLUSH.as_nanos() as u64;
-                shard.send(Command::Gone { attachment: attachment_id, slot, bound_ns });
+                self.threads.link(*thread).send(Command::Gone { attachment: attachment_id, slot, bound_ns });
             }
             // Both ends are gone, and neither is notified: as if the other had closed first.
             Role::Stream(StreamEntry { partner: Some(partner), closed, .. })
@@ -311,6 +310,10 @@ impl Control {
             self.past.forget(&gone);
             gone.settle_account();
             for (_, entry) in gone.slots.iter() {
+                // The data thread aborts it and does not report its end.
+                if let Role::Stream(StreamEntry { thread: Some(thread), .. }) = entry.role {
+                    self.threads.release(thread);
+                }
                 if let Role::Stream(stream) | Role::Retired(Some(stream)) = &entry.role
                     && let StreamMemory::Arena(rings) = stream.memory
                 {
@@ -322,7 +325,7 @@ impl Control {
         self.routes.forget(attachment_id);
         self.messages.forget(attachment_id);
         let (ack, acks) = crossbeam_channel::unbounded();
-        for shard in &self.shards {
+        for shard in self.threads.links() {
             shard.send(Command::Detach { attachment: attachment_id, done: ack.clone() });
         }
         drop(ack);

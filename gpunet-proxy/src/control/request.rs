@@ -3,7 +3,7 @@
 use super::Control;
 use super::pending::Wait;
 use super::slots::Role;
-use super::tables::AttachmentEntry;
+use super::tables::{AttachmentEntry, StreamEntry};
 use crate::model::message::Command;
 use gpunet_abi::control::{Op, Query, Reply, Request};
 use gpunet_abi::handle::MAX_GENERATION;
@@ -41,7 +41,7 @@ impl Control {
         if self.defer(attachment_id, id, op, request) {
             return;
         }
-        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
         if let Err(error) = permit(attachment, op, request) {
             tracing::debug!(?id, slot = request.slot, %error, "not permitted");
             take_back(attachment, request);
@@ -72,9 +72,9 @@ impl Control {
             Op::SetOptions => {
                 if let Role::Stream(stream) = &mut attachment.slots[slot as usize].role {
                     stream.linger_ms = request.options.linger_ms;
-                    if stream.partner.is_none() {
+                    if let Some(thread) = stream.thread {
                         let options = request.options;
-                        self.shard(slot).send(Command::SetOptions {
+                        self.threads.link(thread).send(Command::SetOptions {
                             attachment: attachment_id,
                             slot,
                             options,
@@ -88,7 +88,13 @@ impl Control {
                     return attachment.reply_result(id, Err(Error::InvalidArgument));
                 }
                 attachment.wait(id, LaunchId(request.launch), Wait::Query);
-                self.shard(slot).send(Command::OutQueue { attachment: attachment_id, slot, id });
+                match &attachment.slots[slot as usize].role {
+                    Role::Stream(StreamEntry { thread: Some(thread), .. }) => {
+                        let command = Command::OutQueue { attachment: attachment_id, slot, id };
+                        self.threads.link(*thread).send(command);
+                    }
+                    _ => self.handle_out_queue(attachment_id, id, None),
+                }
             }
         }
     }

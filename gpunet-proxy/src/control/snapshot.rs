@@ -64,7 +64,7 @@ impl Control {
     pub(super) fn take_snapshot(&self, done: Done<Snapshot>) {
         let mut snapshot = self.snapshot();
         let (count, counts) = crossbeam_channel::unbounded();
-        for shard in &self.shards {
+        for shard in self.threads.links() {
             shard.send(Command::Count { done: count.clone() });
         }
         drop(count);
@@ -106,6 +106,7 @@ impl Control {
             clients: self.attachments.values().map(client).collect(),
             sockets,
             totals,
+            threads: self.threads.snapshot(),
         }
     }
 

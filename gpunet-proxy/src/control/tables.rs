@@ -1,6 +1,7 @@
 //! What the control plane keeps for an attachment, a listener and a stream.
 
 use super::arena::{ArenaRings, Regions};
+use super::data_threads::ThreadIndex;
 use super::handshake::Handshakes;
 use super::pending::PendingRequest;
 use super::shortage::{LOG_INTERVAL, Shortage, Topic};
@@ -120,6 +121,8 @@ pub(super) struct StreamEntry {
     pub(super) linger_ms: i32,
     /// The device has closed it; the slot comes back when the rest has ended.
     pub(super) closed: bool,
+    /// The data thread that moves its bytes; `None` of a direct stream.
+    pub(super) thread: Option<ThreadIndex>,
     /// A direct stream's other end.
     pub(super) partner: Option<Partner>,
     /// A direct stream: bytes sent and consumed at close; `None` until then, and of a stream that its

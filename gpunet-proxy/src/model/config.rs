@@ -8,6 +8,11 @@ use gpunet_core::verbs::sim::Fabric;
 use std::net::IpAddr;
 use std::time::Duration;
 
+/// As [`Config::data_threads`]: as many as the machine has use for.
+pub const AUTO_THREADS: usize = 0;
+/// The largest number of data threads that is chosen automatically.
+const MOST_AUTO_THREADS: usize = 8;
+
 /// Settings of a proxy and of the attachments made by it.
 ///
 /// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`, `shared_rings`,
@@ -41,7 +46,9 @@ pub struct Config {
     /// Ring memory per attachment in GPU memory, for streams between two sockets of that GPU.
     /// Default 256 MiB.
     pub device_rings: u64,
-    /// Data threads. Default 1: one thread carries a loopback's worth of TCP; at most 16.
+    /// Data threads, at most 16. Each stream belongs to one of them, and those without streams sleep. Default
+    /// [`AUTO_THREADS`]: half the cores that this process may use (of `cpus`, if that names fewer: one for each), at
+    /// least 1 and at most 8.
     pub data_threads: usize,
     /// CPUs that data threads are pinned to: thread N to the Nth, from the first again where there are
     /// fewer. Default none: the scheduler knows what else the machine does.
@@ -101,7 +108,7 @@ impl Default for Config {
             controls: 256,
             shared_rings: 256 << 20,
             device_rings: 256 << 20,
-            data_threads: 1,
+            data_threads: AUTO_THREADS,
             cpus: Vec::new(),
             spin: Duration::from_micros(100),
             latency: Duration::from_millis(5),
@@ -122,7 +129,7 @@ impl Default for Config {
 /// use gpunet_proxy::Config;
 ///
 /// let bad = Config { data_threads: 17, ..Config::default() }.check().unwrap_err();
-/// assert_eq!((bad.setting, bad.value, bad.expected), ("data_threads", 17, "1 to 16"));
+/// assert_eq!((bad.setting, bad.value, bad.expected), ("data_threads", 17, "1 to 16, or 0: automatic"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad setting: {setting} = {value}; expected {expected}")]
@@ -163,7 +170,7 @@ impl Config {
             ("controls", u64::from(self.controls), 1..=4096, "1 to 4096"),
             ("shared_rings", self.shared_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
             ("device_rings", self.device_rings, 8192..=1 << 40, "8 KiB to 1 TiB"),
-            ("data_threads", self.data_threads as u64, 1..=SHARDS as u64, "1 to 16"),
+            ("data_threads", self.data_threads as u64, 0..=SHARDS as u64, "1 to 16, or 0: automatic"),
             ("spin (us)", whole(self.spin.as_micros()), 0..=1_000_000, "at most 1 s"),
             ("heartbeat (ms)", whole(self.heartbeat.as_millis()), 10..=3_600_000, "10 ms to 1 h"),
             ("linger (ms)", whole(self.linger.as_millis()), 0..=3_600_000, "at most 1 h"),
@@ -181,10 +188,40 @@ impl Config {
         }
     }
 
+    /// Returns the number of data threads that a proxy with these settings has on this machine.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::Config;
+    ///
+    /// assert_eq!(Config { data_threads: 3, ..Config::default() }.thread_count(), 3);
+    /// assert!((1..=8).contains(&Config::default().thread_count()));
+    /// ```
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        if self.data_threads != AUTO_THREADS {
+            return self.data_threads;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        automatic_threads(cores, &self.cpus)
+    }
+
     /// Returns the sizes of an attachment's regions. The CPU device needs no device rings.
     pub(crate) fn geometry(&self, device_rings: u64) -> Geometry {
-        Geometry::new(self.sockets, self.controls, self.data_threads as u32, self.shared_rings, device_rings)
+        Geometry::new(
+            self.sockets,
+            self.controls,
+            self.thread_count() as u32,
+            self.shared_rings,
+            device_rings,
+        )
     }
+}
+
+/// The number of data threads on so many cores, pinned to `cpus` if there are any.
+fn automatic_threads(cores: usize, cpus: &[usize]) -> usize {
+    let pinned = if cpus.is_empty() { MOST_AUTO_THREADS } else { cpus.len() };
+    (cores / 2).min(pinned).clamp(1, MOST_AUTO_THREADS)
 }
 
 /// Returns the number of units in a duration, or the largest number if there are more.
@@ -195,6 +232,24 @@ fn whole(units: u128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_half_the_cores_within_bounds() {
+        for (cores, cpus, threads) in [
+            (1, &[][..], 1),
+            (2, &[], 1),
+            (3, &[], 1),
+            (8, &[], 4),
+            (64, &[], 8),
+            (16, &[3, 5], 2),
+            (2, &[3, 5], 1),
+        ] {
+            assert_eq!(automatic_threads(cores, cpus), threads, "{cores} cores, pinned to {cpus:?}");
+        }
+        assert_eq!(Config::default().data_threads, AUTO_THREADS);
+        let small = Config::small();
+        assert_eq!(small.geometry(0).shards as usize, small.thread_count());
+    }
 
     #[test]
     fn the_defaults_are_valid_and_bad_settings_are_named() {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// ```
 /// use gpunet_proxy::{Config, EmbedError, embed};
 ///
-/// let refused = embed(Config { data_threads: 0, ..Config::small() });
+/// let refused = embed(Config { data_threads: 17, ..Config::small() });
 /// assert!(matches!(refused, Err(EmbedError::Config(bad)) if bad.setting == "data_threads"));
 /// ```
 #[derive(Debug, thiserror::Error)]

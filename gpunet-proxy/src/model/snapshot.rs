@@ -29,6 +29,9 @@ pub struct Snapshot {
     pub clients: Vec<Client>,
     /// Their sockets.
     pub sockets: Vec<Socket>,
+    /// Its data threads.
+    #[serde(default)]
+    pub threads: Vec<Thread>,
 }
 
 impl Snapshot {
@@ -171,6 +174,29 @@ pub struct Socket {
     pub waiting: u64,
     /// How long it has existed, milliseconds.
     pub age_ms: u64,
+}
+
+/// One data thread.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::{Snapshot, Thread};
+///
+/// /// The share of its time, of 1, that a thread has worked.
+/// fn load(snapshot: &Snapshot, thread: &Thread) -> f64 {
+///     thread.busy_ns as f64 / 1e6 / snapshot.uptime_ms as f64
+/// }
+/// # let snapshot = Snapshot { uptime_ms: 10, ..Snapshot::default() };
+/// # assert_eq!(load(&snapshot, &Thread { index: 0, streams: 1, busy_ns: 5_000_000 }), 0.5);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its number, from 0: the thread's name ends with it.
+    pub index: u32,
+    /// Streams whose bytes it moves, those that are still being closed included.
+    pub streams: u32,
+    /// How long it has worked so far, nanoseconds: the time of its turns that did something.
+    pub busy_ns: u64,
 }
 
 /// What a socket is doing.

@@ -39,6 +39,11 @@ impl Idle {
         }
     }
 
+    /// Returns whether it gives the core away between two turns.
+    pub(super) const fn yields(&self) -> bool {
+        self.yielder.is_some()
+    }
+
     /// Notes that something was done.
     pub(super) fn active(&mut self, now: Instant) {
         self.last_active = now;

@@ -13,7 +13,7 @@ fn gpunetctl(dir: &TempDir, args: &[&str]) -> Command {
 #[test]
 fn without_a_daemon_it_says_so() {
     let dir = TempDir::new();
-    for args in [&["ss"][..], &["ss", "--json"], &["ss", "--watch"], &["clients"]] {
+    for args in [&["ss"][..], &["ss", "--json"], &["ss", "--watch"], &["clients"], &["threads"]] {
         let output = output(&mut gpunetctl(&dir, args));
         let line = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}");
@@ -37,6 +37,11 @@ fn an_idle_daemon_has_headings_and_valid_json() {
     assert!(snapshot["sockets"].as_array().is_some_and(Vec::is_empty));
     let clients = text(&output(&mut gpunetctl(&dir, &["clients", "--json"])).stdout);
     assert_eq!(clients, "[]\n");
+    let threads = text(&output(&mut gpunetctl(&dir, &["threads"])).stdout);
+    assert!(threads.starts_with("Thread  Streams  Busy   Load\n     0        0 "), "{threads}");
+    let threads = text(&output(&mut gpunetctl(&dir, &["threads", "--json"])).stdout);
+    let threads: serde_json::Value = serde_json::from_str(&threads).expect("JSON");
+    assert_eq!((&threads[0]["index"], &threads[0]["streams"]), (&0.into(), &0.into()), "{threads}");
 }
 
 #[test]

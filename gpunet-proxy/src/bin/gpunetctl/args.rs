@@ -11,6 +11,7 @@ Examples:
   gpunetctl ss --listening          who listens where
   gpunetctl ss --json --watch 5     one JSON document a line, every five seconds
   gpunetctl clients                 who is attached, and what each holds
+  gpunetctl threads --watch         how busy the daemon's data threads are
 
 Exit codes: 0 good, 1 the daemon does not answer, 2 no daemon or a bad command line.";
 
@@ -40,6 +41,21 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Shows the daemon's data threads.
+    ///
+    /// Streams: those whose bytes the thread moves. Busy: how long it has worked. Load: the share of its time that it
+    /// has worked, since the daemon's start or, with --watch, since the last look.
+    Threads(ThreadsArgs),
+}
+
+#[derive(Debug, Default, Args)]
+pub struct ThreadsArgs {
+    /// Print one JSON array instead of a table; with --watch one a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Again and again, SECONDS apart.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    pub watch: Option<f64>,
 }
 
 #[derive(Debug, Default, Args)]

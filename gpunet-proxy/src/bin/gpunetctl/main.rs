@@ -3,7 +3,7 @@
 //! | step | modules |
 //! |---|---|
 //! | what is wanted | `args` |
-//! | how it looks | `ss` (sockets), `clients`, `table` (columns), `rates` (from two snapshots) |
+//! | how it looks | `ss` (sockets), `clients`, `threads`, `table` (columns), `rates` (from two snapshots) |
 #![deny(unsafe_code)]
 
 mod args;
@@ -11,8 +11,9 @@ mod clients;
 mod rates;
 mod ss;
 mod table;
+mod threads;
 
-use args::{Cli, Command, SsArgs};
+use args::{Cli, Command, SsArgs, ThreadsArgs};
 use clap::Parser;
 use gpunet_proxy::daemon;
 use gpunet_proxy::places;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Ss(args) => ss(&path, args),
         Command::Clients { json } => clients(&path, *json),
+        Command::Threads(args) => threads(&path, args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,17 +85,35 @@ fn ask(path: &Path) -> Result<Snapshot, Error> {
 }
 
 fn ss(path: &Path, args: &SsArgs) -> Result<(), Error> {
+    look(path, args.watch, args.json, |before, snapshot| {
+        let snapshot = args.select(snapshot.clone());
+        if args.json {
+            return json(&snapshot);
+        }
+        let rates = args.watch.map(|_| rates::between(before, &snapshot));
+        Ok(ss::table(&snapshot, rates.as_ref()).to_string())
+    })
+}
+
+fn threads(path: &Path, args: &ThreadsArgs) -> Result<(), Error> {
+    look(path, args.watch, args.json, |before, snapshot| {
+        if args.json { json(&snapshot.threads) } else { Ok(threads::table(before, snapshot).to_string()) }
+    })
+}
+
+/// Prints what `show` makes of a snapshot and the one before it, once or every `watch` seconds.
+fn look(
+    path: &Path,
+    watch: Option<f64>,
+    as_json: bool,
+    show: impl Fn(Option<&Snapshot>, &Snapshot) -> Result<String, Error>,
+) -> Result<(), Error> {
     let mut before: Option<Snapshot> = None;
     loop {
-        let snapshot = args.select(ask(path)?);
-        let text = if args.json {
-            json(&snapshot)?
-        } else {
-            let rates = args.watch.map(|_| rates::between(before.as_ref(), &snapshot));
-            ss::table(&snapshot, rates.as_ref()).to_string()
-        };
-        let Some(seconds) = args.watch else { return print(&text) };
-        match (args.json, io::stdout().is_terminal()) {
+        let snapshot = ask(path)?;
+        let text = show(before.as_ref(), &snapshot)?;
+        let Some(seconds) = watch else { return print(&text) };
+        match (as_json, io::stdout().is_terminal()) {
             (false, true) => print(&format!("{CLEAR}{text}"))?,
             (false, false) if before.is_some() => print(&format!("\n{text}"))?,
             _ => print(&text)?,

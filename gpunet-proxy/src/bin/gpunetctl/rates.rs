@@ -20,11 +20,15 @@ pub fn key(socket: &Socket) -> Key {
     (socket.client, socket.slot, socket.generation)
 }
 
+/// The snapshot before `now`, if it is of the same daemon: another, or one that has just started, counts from the
+/// beginning.
+pub fn earlier<'a>(before: Option<&'a Snapshot>, now: &Snapshot) -> Option<&'a Snapshot> {
+    before.filter(|before| before.pid == now.pid && before.uptime_ms < now.uptime_ms)
+}
+
 /// The rates between two snapshots of the same daemon, of the sockets that are in both.
 pub fn between(before: Option<&Snapshot>, now: &Snapshot) -> HashMap<Key, Rate> {
-    // Another daemon, or one that has just started, counts from the beginning.
-    let before = before.filter(|before| before.pid == now.pid && before.uptime_ms < now.uptime_ms);
-    let Some(before) = before else { return HashMap::new() };
+    let Some(before) = earlier(before, now) else { return HashMap::new() };
     let seconds = (now.uptime_ms - before.uptime_ms) as f64 / 1000.0;
     let old: HashMap<Key, &Socket> = before.sockets.iter().map(|socket| (key(socket), socket)).collect();
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;

@@ -3,7 +3,7 @@
 use crate::args::Cli;
 use crate::values::{Addresses, Cpus, Filter, LogFormat, Metrics, Mode, Rc};
 use gpunet_proxy::access::Access;
-use gpunet_proxy::config::Rdma;
+use gpunet_proxy::config::{AUTO_THREADS, Rdma};
 use gpunet_proxy::{Config, places};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,8 @@ settings! {
     /// Mode of the socket file. Default 0666: who may attach is decided by allow_users and allow_groups, from
     /// what the kernel says of each client.
     socket_mode: Mode, "MODE", "GPUNETD_SOCKET_MODE", Some(Mode(0o666));
-    /// Data threads, 1 to 16. Default 1: one carries what loopback TCP gives.
+    /// Data threads, 1 to 16. Default 0, automatic: half the cores that the daemon may use (of cpus, if that names
+    /// fewer: one for each), at least 1 and at most 8. Those without streams sleep.
     threads: usize, "N", "GPUNETD_THREADS", Some(Config::default().data_threads);
     /// CPUs that data threads are pinned to, such as "2-5,8": thread N to the Nth, from the first again where
     /// there are fewer. Default none: the scheduler knows what else the machine does.
@@ -353,7 +354,14 @@ impl Settings {
 impl fmt::Display for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ((key, value), origin) in self.settings.written().into_iter().zip(&self.origins) {
-            line(f, key, &value.map_err(|_| fmt::Error)?, origin)?;
+            let value = value.map_err(|_| fmt::Error)?;
+            match key {
+                "threads" if self.settings.threads == AUTO_THREADS => {
+                    let here = self.settings.config().thread_count();
+                    line(f, key, &value, &format_args!("{origin}; automatic: {here} here"))?;
+                }
+                _ => line(f, key, &value, origin)?,
+            }
         }
         // Who may attach: the keys without tables, the limits with all defaults, the other tables.
         let mut access = toml::Table::try_from(&self.access).map_err(|_| fmt::Error)?;
@@ -376,7 +384,12 @@ impl fmt::Display for Loaded {
     }
 }
 
-fn line(f: &mut fmt::Formatter<'_>, key: &str, value: &toml::Value, origin: &Origin) -> fmt::Result {
+fn line(
+    f: &mut fmt::Formatter<'_>,
+    key: &str,
+    value: &toml::Value,
+    origin: &dyn fmt::Display,
+) -> fmt::Result {
     writeln!(f, "{:<40} # {origin}", format!("{key} = {value}"))
 }
 

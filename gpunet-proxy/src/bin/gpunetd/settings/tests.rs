@@ -47,8 +47,8 @@ fn every_refusal_names_key_and_reason_in_one_line() {
     for (text, args, words) in [
         ("thread = 1", &[][..], &["f.toml", "\"thread\"", "threads", "allow_users", "log_format"][..]),
         ("threads = \"two\"", &[], &["f.toml: threads: ", "string"]),
-        ("threads = 17", &[], &["threads = 17 (from f.toml): expected 1 to 16"]),
-        ("", &["--threads", "0"], &["threads = 0 (from --threads)"]),
+        ("threads = 17", &[], &["threads = 17 (from f.toml): expected 1 to 16, or 0: automatic"]),
+        ("", &["--threads", "17"], &["threads = 17 (from --threads)"]),
         ("", &["--cpus", "1000"], &["cpus = 1000 (from --cpus)", "CPUs that this process may use"]),
         ("metrics = \"0.0.0.0:9464\"", &[], &["metrics = 0.0.0.0:9464 (from f.toml)", "loopback"]),
         ("socket_mode = 666", &[], &["socket_mode"]),
@@ -80,6 +80,18 @@ fn what_is_printed_can_be_read_and_is_the_same() {
         let who = Credentials { pid: 1, uid, gid: 4001, groups: Vec::new() };
         assert_eq!(again.access.limits_for(&who), loaded.access.limits_for(&who));
     }
+}
+
+#[test]
+fn an_automatic_number_of_threads_is_printed_beside_its_origin() {
+    let printed = |text| load_text(text, &[]).unwrap().to_string();
+    let here = Config::default().thread_count();
+    for (text, origin) in [("", "default"), ("threads = 0", "f.toml")] {
+        let comment = format!("# {origin}; automatic: {here} here\n");
+        let line = format!("{:<40} {comment}", "threads = 0");
+        assert!(printed(text).contains(&line), "{}", printed(text));
+    }
+    assert!(!printed("threads = 2").contains("automatic"));
 }
 
 #[test]

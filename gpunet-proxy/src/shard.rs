@@ -285,6 +285,7 @@ fn observe(words: WordArray, slot: u32) -> StreamWord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control_queue::ControlReceiver;
     use crate::model::attachment_state::{ClientInfo, Inbox, Totals};
     use crate::model::config::Config;
 
@@ -307,21 +308,39 @@ mod tests {
         })
     }
 
-    #[test]
-    fn a_request_that_is_found_before_a_sleep_keeps_the_thread_awake() {
-        let (control, mut requests) = crate::control_queue::control_queue();
-        let (_commands, receiver) = crossbeam_channel::unbounded();
-        let mut shard = Shard::new(ShardSetup {
-            index: 0,
+    /// A data thread that the test runs, and what it sends to the control plane.
+    fn shard(index: usize) -> (Shard, ControlReceiver) {
+        let (control, requests) = crate::control_queue::control_queue();
+        let (_, commands) = crossbeam_channel::unbounded();
+        let setup = ShardSetup {
+            index,
             spin: Duration::ZERO,
             latency: Duration::from_millis(5),
-            commands: receiver,
+            commands,
             control,
             bell: Arc::new(crate::doorbell::new().unwrap()),
             pulse: Arc::default(),
             load: Arc::default(),
-        })
-        .unwrap();
+        };
+        (Shard::new(setup).unwrap(), requests)
+    }
+
+    #[test]
+    fn a_thread_without_streams_serves_no_gpu_unless_it_scans_for_requests() {
+        for (index, served) in [(0, 1), (1, 0)] {
+            let (mut shard, mut requests) = shard(index);
+            let state = gpu(&Config::default());
+            shard.attach(state.clone());
+            assert_eq!(shard.served().count(), served);
+            state.memory.request_words().get(0).publish(1);
+            assert_eq!(shard.scan(Extent::Whole), served == 1);
+            assert_eq!(requests.try_recv().is_some(), served == 1);
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_found_before_a_sleep_keeps_the_thread_awake() {
+        let (mut shard, mut requests) = shard(0);
         let state = gpu(&Config::default());
         shard.attach(state.clone());
         shard.turn();

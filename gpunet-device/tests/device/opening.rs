@@ -82,6 +82,19 @@ fn the_other_end_of_a_direct_stream_is_a_slot_of_the_table() {
 }
 
 #[test]
+fn the_data_thread_of_a_driven_stream_is_one_that_exists() {
+    let world = World::new();
+    world.give_slots(&[1; 4]);
+    let mut seen = [0; 4];
+    // The world's proxy has one.
+    for thread in [1, 15] {
+        let elsewhere = Descriptor { link: Link::driven(thread), ..world.driven(1) };
+        assert_eq!(connect(&world, &mut seen, elsewhere), Err(Error::Protocol));
+    }
+    assert!(connect(&world, &mut seen, world.driven(1)).is_ok());
+}
+
+#[test]
 fn a_stream_knows_what_carries_it() {
     let world = World::new();
     let net = world.net();

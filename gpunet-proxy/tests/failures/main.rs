@@ -14,3 +14,4 @@ mod races;
 mod scribbles;
 mod stale;
 mod stopping;
+mod threads;

@@ -22,7 +22,7 @@ fn those_who_live_lose_nothing_and_the_daemon_keeps_nothing() {
     let seed = seed();
     eprintln!("GPUNET_STORM_SEED={seed}");
     let mut storm = Storm::new(seed, false);
-    let mut daemon = Running::start(gpunetd(&storm.dir).args(["--threads", "2", "--linger-s", "5"]));
+    let mut daemon = Running::start(gpunetd(&storm.dir).args(["--threads", "3", "--linger-s", "5"]));
     let at_first = Held::of(daemon.child.id());
     (0..WORKERS).for_each(|_| storm.add());
     storm.until("all work", |report| report.done > 0);

@@ -70,8 +70,8 @@ impl World {
         Self::with(small())
     }
 
-    /// The proxies of the conformance suite differ too: one that spins and has several data threads
-    /// serves the groups of two lanes.
+    /// The proxies of the conformance suite differ too, whatever the machine: one that spins and has three data threads
+    /// serves the groups of two lanes, one with a single data thread all others.
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };

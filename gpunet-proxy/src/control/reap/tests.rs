@@ -4,7 +4,9 @@ use super::*;
 use crate::control::plane::{Plane, run};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
+use gpunet_abi::region::SHARED;
 use gpunet_abi::{Options, SockAddr};
+use gpunet_core::connection::Counts;
 use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::mpsc;
 
@@ -136,4 +138,101 @@ fn a_socket_that_is_opened_while_others_are_reset_stays() {
         let left: Vec<u32> = plane.control.attachments[&MANY].slots.used().collect();
         assert_eq!(left, [last]);
     });
+}
+
+/// A plane with streams in slots 0 to 4 of two attachments each, and their threads' counts.
+async fn with_streams() -> Plane {
+    let mut plane = Plane::new();
+    for id in [MANY, OTHER] {
+        plane.attach(id, false);
+        for slot in 0..5 {
+            let mut rings = None;
+            until(&mut plane, |plane| {
+                rings = plane.control.attachments.get_mut(&id).expect("attached").take_rings(SHARED, 12, 12);
+                rings.is_some()
+            })
+            .await;
+            let thread = plane.control.threads.assign();
+            let entry = &mut plane.control.attachments.get_mut(&id).expect("attached").slots[slot];
+            entry.generation = 1;
+            entry.role = Role::Stream(StreamEntry {
+                memory: StreamMemory::Own(rings.expect("taken")),
+                linger_ms: 0,
+                closed: false,
+                thread: Some(thread),
+                partner: None,
+                final_positions: None,
+                addrs: None,
+                transport: TransportKind::Tcp,
+            });
+        }
+    }
+    assert_eq!(plane.control.threads.open(), [4, 3, 3]);
+    plane
+}
+
+fn finished(attachment: AttachmentId, slot: u32, generation: u32) -> Message {
+    let socket = SocketId { slot, generation };
+    Message::Finished { attachment, socket, undelivered: 0, counts: Counts::default() }
+}
+
+#[test]
+fn a_stream_that_has_ended_no_longer_counts_on_its_thread() {
+    run(async {
+        let mut plane = with_streams().await;
+        // One that is only closed does.
+        plane.control.close_stream(MANY, 3, None);
+        assert_eq!(plane.control.threads.open(), [4, 3, 3]);
+        // Slots 0 and 3 are on thread 0. Each counts once, and an earlier stream of the slot not at all.
+        for (slot, generation) in [(0, 9), (0, 1), (0, 1), (3, 1)] {
+            plane.control.handle(finished(MANY, slot, generation));
+        }
+        assert_eq!(plane.control.threads.open(), [2, 3, 3]);
+        for (attachment, slots) in [(MANY, [1, 2, 4].iter()), (OTHER, [0, 1, 2, 3, 4].iter())] {
+            slots.for_each(|&slot| plane.control.handle(finished(attachment, slot, 1)));
+        }
+        assert_eq!(plane.control.threads.open(), [0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_reset_or_retired_stream_counts_until_its_thread_is_done_with_it() {
+    run(async {
+        let mut plane = with_streams().await;
+        plane.control.handle(Message::ResetAll { attachment: MANY });
+        let launch = LaunchId(0);
+        for slot in 0..5 {
+            plane.control.attachments.get_mut(&OTHER).expect("attached").slots[slot].launch = Some(launch);
+        }
+        let left = plane.control.finish_launch(OTHER, launch, FinishPolicy::Reset, &[]).closed;
+        until(&mut plane, |plane| plane.inbox.is_empty()).await;
+        assert_eq!((left.len(), plane.control.threads.open()), (5, &[4, 3, 3][..]));
+        for attachment in [MANY, OTHER] {
+            (0..5).for_each(|slot| plane.control.handle(finished(attachment, slot, 1)));
+        }
+        assert_eq!(plane.control.threads.open(), [0, 0, 0]);
+        // The release of what is retired changes nothing.
+        plane.control.handle(Message::Release { attachment: OTHER, handles: left });
+        assert_eq!(plane.control.threads.open(), [0, 0, 0]);
+    });
+}
+
+#[test]
+fn the_streams_of_an_attachment_that_is_forgotten_no_longer_count() {
+    for gone in [false, true] {
+        run(async {
+            let mut plane = with_streams().await;
+            let done: Done<()> = Box::new(|()| {});
+            plane.control.handle(match gone {
+                true => Message::Gone { attachment: MANY, done },
+                false => Message::Detach { attachment: MANY, why: Error::NetworkDown, done },
+            });
+            // One ends by itself; nobody reports the end of the others.
+            plane.control.handle(finished(MANY, 0, 1));
+            until(&mut plane, |plane| !plane.control.attachments.contains_key(&MANY)).await;
+            assert_eq!(plane.control.threads.open(), [2, 1, 2]);
+            plane.control.handle(finished(MANY, 1, 1));
+            assert_eq!(plane.control.threads.open(), [2, 1, 2]);
+        });
+    }
 }

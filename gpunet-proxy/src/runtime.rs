@@ -26,6 +26,9 @@ pub(crate) struct Runtime {
     pub(crate) heart: Arc<Heart>,
     next_id: AtomicU32,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Data threads that have stopped. Their connections close together, once no data thread runs: another would take
+    /// the end of a connection for the peer's.
+    stopped: Arc<Mutex<Vec<Shard>>>,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -72,9 +75,18 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     let beating = heart.clone();
     // From here on an error stops the threads that were started, by the drop.
     let threads = Mutex::new(Vec::new());
-    let inner = Runtime { config, messages, shards: links, heart, next_id: AtomicU32::new(0), threads };
+    let inner = Runtime {
+        config,
+        messages,
+        shards: links,
+        heart,
+        next_id: AtomicU32::new(0),
+        threads,
+        stopped: Arc::default(),
+    };
     for (index, shard) in shards.into_iter().enumerate() {
         let cpu = inner.config.cpus.iter().cycle().nth(index).copied();
+        let stopped = inner.stopped.clone();
         let body = move || {
             // It was possible a moment ago; if it no longer is, the thread runs where it can.
             if let Some(cpu) = cpu
@@ -82,7 +94,8 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             {
                 tracing::warn!(cpu, %error, "a data thread is not pinned");
             }
-            shard.run();
+            let shard = shard.run();
+            stopped.lock().unwrap_or_else(PoisonError::into_inner).push(shard);
         };
         inner.spawn(format!("gpunet-data-{index}"), body).map_err(start("a data thread"))?;
     }
@@ -136,6 +149,7 @@ impl Runtime {
             // A worker's panic was already reported, and its sockets said ENETDOWN.
             let _ = thread.join();
         }
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -84,13 +84,14 @@ impl Shard {
         })
     }
 
-    /// Runs until told to stop.
-    pub(crate) fn run(mut self) {
+    /// Runs until told to stop. What is returned still has its connections open.
+    pub(crate) fn run(mut self) -> Self {
         let _guard = PulseGuard(self.setup.pulse.clone());
         sleep::sharpen_timers();
         while !self.stop {
             self.turn();
         }
+        self
     }
 
     fn now(&self) -> u64 {

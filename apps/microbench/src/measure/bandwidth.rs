@@ -16,7 +16,6 @@ use gpunet_app::cli::{self, spell};
 use gpunet_proxy::Config;
 use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use std::net::IpAddr;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// What `bandwidth` takes.
@@ -192,7 +191,7 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
     variants(run, &mut pair, &plan, shape, transport)?;
     if transport == Transport::Tcp && !apart {
         plain_ends(run, args, &devices[1], &plan, shape)?;
-        several_threads(run, args, devices, &plan, shape)?;
+        one_thread(run, args, devices, &plan, shape)?;
     }
     by_size::table(run, &mut pair, &plan, shape, floor, (transport, address, apart))
 }
@@ -239,8 +238,8 @@ fn span(blocks: &[u64]) -> Duration {
     Duration::from_nanos(ended.saturating_sub(began).max(1))
 }
 
-/// Measures the largest number of pairs over TCP again, under a proxy that spreads sockets over several data threads.
-fn several_threads(
+/// Measures the largest number of pairs over TCP again, under a proxy with a single data thread.
+fn one_thread(
     run: &mut Run<'_>,
     args: &BandwidthArgs,
     devices: &[String; 2],
@@ -252,15 +251,17 @@ fn several_threads(
         return Ok(());
     }
     if run.proxy.names_a_daemon() {
-        run.recorder
-            .note("without a row for several data threads: the daemon's settings decide their number");
+        run.recorder.note("without a row for one data thread: the daemon's settings decide their number");
         return Ok(());
     }
-    let data_threads = available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(2, 8);
-    let config = Config { data_threads, ..args.config(run.effort, Transport::Tcp) };
+    let config = args.config(run.effort, Transport::Tcp);
+    if config.thread_count() == 1 {
+        return Ok(());
+    }
+    let config = Config { data_threads: 1, ..config };
     let mut pair = Pair::here(run.proxy.open(config)?, devices, Transport::Tcp, args.pair.address)?;
     let flow = Flow { pairs, bytes: plan.bytes(pairs, Flow::ONE.message), ..plan.flow() };
-    let row = flow_row(&mut pair, flow, shape, &format!(", {data_threads} data threads"))?;
+    let row = flow_row(&mut pair, flow, shape, ", 1 data thread")?;
     run.recorder.row(row);
     Ok(())
 }

@@ -16,6 +16,7 @@ use gpunet_app::cli::{self, spell};
 use gpunet_proxy::Config;
 use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use std::net::IpAddr;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// What `bandwidth` takes.

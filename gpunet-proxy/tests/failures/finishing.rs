@@ -247,6 +247,11 @@ fn a_stream_that_is_closed_for_its_launch_is_dead_before_its_rings_are_another_s
                 assert_eq!(leaver.finish(policy).left_open, 1);
                 expect_dead(net, handle);
                 first.close(&SOLO).expect("open");
+                let are_free = || {
+                    let usage = world.attachment().usage();
+                    usage.free_ring_bytes == usage.ring_bytes
+                };
+                until("the rings of the last are back", are_free);
                 // There is room for this one in the rings of the last only.
                 let (next, second) = connect_from(net, addr, options, &listener);
                 expect_dead(net, handle);

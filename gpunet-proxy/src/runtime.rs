@@ -44,10 +44,11 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     let start = |what| move |source| EmbedError::Start { what, source };
     let (messages, inbox) = control_queue();
     let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
+    let loads: Arc<[_]> = (0..config.data_threads).map(|_| Arc::new(Load::default())).collect();
     for index in 0..config.data_threads {
         let (commands, receiver) = crossbeam_channel::unbounded();
         let bell = Arc::new(doorbell::new().map_err(start("an eventfd"))?);
-        let (pulse, load) = (Arc::new(Pulse::default()), Arc::new(Load::default()));
+        let (pulse, load) = (Arc::new(Pulse::default()), loads[index].clone());
         let setup = ShardSetup {
             index,
             spin: config.spin,
@@ -56,7 +57,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             control: messages.clone(),
             bell: bell.clone(),
             pulse: pulse.clone(),
-            load: load.clone(),
+            loads: loads.clone(),
         };
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let wake = {

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::{DrivenStream, Progress};
 
-/// Control slots, of all attachments together, that a turn scans if the turn before it did something. That takes
-/// some microseconds.
-const REQUESTS: usize = 4096;
+/// Control slots, of all attachments together, that a turn scans if the turn before it did something. Each takes 3 ns,
+/// of which a message that is under way has its share.
+const REQUESTS: usize = 512;
 /// Transports that one turn polls without a system call.
 const POLLS: usize = 64;
 /// What a data thread is given.
@@ -44,7 +44,8 @@ pub(crate) struct ShardSetup {
     pub(crate) control: ControlSender,
     pub(crate) bell: Arc<OwnedFd>,
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) load: Arc<Load>,
+    /// Of all data threads.
+    pub(crate) loads: Arc<[Arc<Load>]>,
 }
 
 /// The state of a data thread.
@@ -62,6 +63,8 @@ pub(crate) struct Shard {
     turn_began: Instant,
     /// The last turn did something.
     was_busy: bool,
+    /// Busy time of the other data threads when this one last looked.
+    others_busy_ns: u64,
     stop: bool,
 }
 
@@ -80,6 +83,7 @@ impl Shard {
             idle,
             turn_began: Instant::now(),
             was_busy: false,
+            others_busy_ns: 0,
             stop: false,
         })
     }
@@ -92,6 +96,14 @@ impl Shard {
             self.turn();
         }
         self
+    }
+
+    /// Returns whether another data thread did something since the last call.
+    fn others_were_busy(&mut self) -> bool {
+        let own = self.setup.index;
+        let others = self.setup.loads.iter().enumerate().filter(|&(index, _)| index != own);
+        let busy = others.map(|(_, load)| load.busy_ns()).sum();
+        std::mem::replace(&mut self.others_busy_ns, busy) != busy
     }
 
     fn now(&self) -> u64 {
@@ -111,11 +123,15 @@ impl Shard {
         let now = Instant::now();
         let began = std::mem::replace(&mut self.turn_began, now);
         if self.was_busy {
-            self.setup.load.add(now - began);
+            self.setup.loads[self.setup.index].add(now - began);
             self.idle.active(now);
             return;
         }
         let polled = self.served().any(|attachment| attachment.state.polled);
+        if polled && self.setup.index == 0 && self.others_were_busy() {
+            // What devices that are active on other threads ask for is found here.
+            self.idle.stay_alert();
+        }
         if let Some(limit) = self.idle.sleep_for(now, polled) {
             self.was_busy = self.sleep(limit);
             self.turn_began = Instant::now();
@@ -183,7 +199,7 @@ impl Shard {
         let sharing = attachments.len();
         let requests = match extent {
             Extent::Whole => usize::MAX,
-            // In busy turns, which take longer, a small slice would make a request wait for several of them.
+            // In busy turns, which take longer, a smaller slice would make a request wait for many of them.
             Extent::Slice if self.was_busy => REQUESTS,
             Extent::Slice => 0,
         };
@@ -321,7 +337,7 @@ mod tests {
             control,
             bell: Arc::new(crate::doorbell::new().unwrap()),
             pulse: Arc::default(),
-            load: Arc::default(),
+            loads: (0..2).map(|_| Arc::default()).collect(),
         };
         (Shard::new(setup).unwrap(), requests)
     }
@@ -337,6 +353,16 @@ mod tests {
             assert_eq!(shard.scan(Extent::Whole), served == 1);
             assert_eq!(requests.try_recv().is_some(), served == 1);
         }
+    }
+
+    #[test]
+    fn a_thread_learns_that_others_were_busy_and_not_that_it_was_itself() {
+        let (mut shard, _requests) = shard(0);
+        assert!(!shard.others_were_busy());
+        shard.setup.loads[0].add(Duration::from_nanos(7));
+        assert!(!shard.others_were_busy());
+        shard.setup.loads[1].add(Duration::from_nanos(7));
+        assert!(shard.others_were_busy() && !shard.others_were_busy());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Geometry {
     pub sockets: u32,
     /// Control slots: requests in flight at a time.
     pub controls: u32,
-    /// Data threads of the proxy; slot `s` belongs to thread `s % shards`.
+    /// Data threads of the proxy.
     pub shards: u32,
     reserved: u32,
     /// Bytes of ring memory in the shared region.

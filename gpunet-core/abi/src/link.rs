@@ -9,8 +9,6 @@ use crate::layout::SHARDS;
 pub struct Link(u32);
 
 impl Link {
-    /// The proxy's data thread 0.
-    pub const DRIVEN: Self = Self::driven(0);
     /// A device of another attachment, through an [arena](crate::arena): its sleepers are woken there.
     pub const REMOTE: Self = Self(u32::MAX - SHARDS as u32);
     /// As [`Link::REMOTE`], but the other device wakes nobody, because it is a GPU: a waiter naps and

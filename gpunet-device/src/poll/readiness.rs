@@ -277,9 +277,9 @@ mod tests {
         let direct = Link::same_device(0);
         for (kind, link, found) in [
             (Kind::Stream, direct, POLLIN | POLLOUT),
-            (Kind::Stream, Link::DRIVEN, POLLIN | POLLOUT),
-            (Kind::Listener, Link::DRIVEN, POLLIN),
-            (Kind::Fresh, Link::DRIVEN, POLLOUT | POLLHUP),
+            (Kind::Stream, Link::driven(0), POLLIN | POLLOUT),
+            (Kind::Listener, Link::driven(0), POLLIN),
+            (Kind::Fresh, Link::driven(0), POLLOUT | POLLHUP),
         ] {
             assert_eq!(examine_one(kind, link, Changes::Any), Some(found), "{kind:?}");
             let then = if link == direct { Some(found) } else { None };

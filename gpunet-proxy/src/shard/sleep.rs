@@ -47,6 +47,11 @@ impl Idle {
     /// Notes that something was done.
     pub(super) fn active(&mut self, now: Instant) {
         self.last_active = now;
+        self.stay_alert();
+    }
+
+    /// Lets the next sleep be a short one.
+    pub(super) fn stay_alert(&mut self) {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
@@ -102,6 +107,8 @@ mod tests {
             longest = idle.sleep_for(start + Duration::from_millis(ms), true).unwrap();
         }
         assert_eq!(longest, Duration::from_millis(5));
+        idle.stay_alert();
+        assert_eq!(idle.sleep_for(start + Duration::from_millis(41), true), Some(FIRST_SLEEP));
         idle.active(start + Duration::from_millis(41));
         assert_eq!(idle.sleep_for(start + Duration::from_millis(42), true), Some(FIRST_SLEEP));
     }

@@ -7,6 +7,7 @@
 
 mod commands;
 mod events;
+mod rhythm;
 mod scan;
 mod sleep;
 mod stream;

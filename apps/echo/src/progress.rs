@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// Shorter work needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// Shows how far the runs are, on stderr, if that is a terminal and it takes longer than a second.
 pub struct Progress {
@@ -38,7 +38,7 @@ impl Progress {
 
     /// Sets how many messages of the current run are done.
     pub fn set(&mut self, done: u64) {
-        if !self.shown && self.start.elapsed() > PATIENCE {
+        if !self.shown && self.start.elapsed() > SHOWN_AFTER {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.shown = true;
         }

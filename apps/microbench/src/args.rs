@@ -81,13 +81,15 @@ pub enum What {
     Scale,
     /// Measure the wake-up time after an idle period, and the processor time of an idle proxy.
     Idle,
+    /// Measure how soon a block that speaks at a rhythm is heard, and what that takes of the proxy.
+    Rhythm,
     /// Measure 32 senders to one receiver: total rate and fairness.
     Incast,
     /// Measure the copy routine between device and pinned memory, at all alignments.
     Copy,
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but check, faults and attach.
+    /// Run everything but attach, check, clients, faults and rhythm.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {

@@ -16,6 +16,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Clients(args) => clients(run, args)?,
         What::Scale => scale(run)?,
         What::Idle => idle(run)?,
+        What::Rhythm => rhythm(run)?,
         What::Incast => incast(run)?,
         What::Copy => copy(run)?,
         What::Attach => attach(run)?,
@@ -25,7 +26,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Everything but check, faults and attach.
+/// Everything but attach, check, clients, faults and rhythm.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

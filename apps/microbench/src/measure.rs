@@ -13,6 +13,7 @@ mod handoff;
 mod idle;
 mod incast;
 mod latency;
+mod rhythm;
 mod scale;
 mod tally;
 
@@ -27,6 +28,7 @@ pub use handoff::handoff;
 pub use idle::idle;
 pub use incast::incast;
 pub use latency::{LatencyArgs, latency};
+pub use rhythm::rhythm;
 pub use scale::scale;
 
 use crate::bench::{self, Bench, Outcome};

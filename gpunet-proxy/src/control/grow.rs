@@ -7,9 +7,8 @@
 use super::Control;
 use super::pending::Wait;
 use super::tables::AttachmentEntry;
-use crate::model::attachment_state::AttachmentState;
+use crate::model::attachment_state::{AttachmentState, first_rings};
 use crate::model::message::Message;
-use crate::region::first_rings;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};

@@ -3,6 +3,7 @@
 use super::agent::AgentLink;
 use crate::access::Account;
 use gpunet_abi::Error;
+use gpunet_abi::layout::Geometry;
 use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::memory::SharedMemory;
 use gpunet_core::verbs::Keep;
@@ -11,6 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
+
+/// Ring memory that an attachment begins with; the rest is allocated while it is already in use.
+const FIRST_RINGS: u64 = 4 << 20;
+
+/// Ring memory in the shared region that exists from the start, bytes.
+pub(crate) fn first_rings(geometry: &Geometry) -> u64 {
+    geometry.shared_rings.min(FIRST_RINGS)
+}
 
 /// One attachment, shared by the proxy's threads.
 pub(crate) struct AttachmentState {

@@ -1,5 +1,6 @@
 //! When a data thread spins, and when and how long it sleeps.
 
+use super::rhythm::{Expected, Rhythm};
 use gpunet_device::cpu::spin_yield::{SpinYield, are_cores_few};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
@@ -10,6 +11,9 @@ const FIRST_SLEEP: Duration = Duration::from_micros(50);
 /// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
 const EVENT_SLEEP: Duration = Duration::from_secs(1);
 
+/// What is done after so long without anything is a beat of a rhythm.
+const SILENCE: Duration = Duration::from_millis(1);
+
 /// Decides between spinning and sleeping.
 #[derive(Debug)]
 pub(super) struct Idle {
@@ -19,12 +23,20 @@ pub(super) struct Idle {
     latency: Duration,
     last_active: Instant,
     next_sleep: Duration,
+    rhythm: Rhythm,
 }
 
 impl Idle {
     pub(super) fn new(spin: Duration, latency: Duration) -> Self {
         let yielder = are_cores_few().then(SpinYield::new);
-        Self { spin, yielder, latency, last_active: Instant::now(), next_sleep: FIRST_SLEEP.min(latency) }
+        Self {
+            spin,
+            yielder,
+            latency,
+            last_active: Instant::now(),
+            next_sleep: FIRST_SLEEP.min(latency),
+            rhythm: Rhythm::default(),
+        }
     }
 
     /// Spins for a moment. Returns false if the thread should sleep instead: cores are few, and others want this
@@ -46,12 +58,16 @@ impl Idle {
 
     /// Notes that something was done.
     pub(super) fn active(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.last_active) >= SILENCE {
+            self.rhythm.beat(now);
+        }
         self.last_active = now;
-        self.stay_alert();
+        self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// Lets the next sleep be a short one.
+    /// Lets the next sleep be a short one, also where the rhythm tells of nothing soon.
     pub(super) fn stay_alert(&mut self) {
+        self.rhythm = Rhythm::default();
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
@@ -65,6 +81,11 @@ impl Idle {
         }
         if !polled {
             return Some(EVENT_SLEEP);
+        }
+        match self.rhythm.expected(now) {
+            Some(Expected::In(time)) => return Some(time.min(self.latency)),
+            Some(Expected::Now) => return Some(FIRST_SLEEP.min(self.latency)),
+            None => {}
         }
         let sleep = self.next_sleep;
         // The bound is "wake within 100 us in the 10 ms after activity": grow only past that.
@@ -111,5 +132,24 @@ mod tests {
         assert_eq!(idle.sleep_for(start + Duration::from_millis(41), true), Some(FIRST_SLEEP));
         idle.active(start + Duration::from_millis(41));
         assert_eq!(idle.sleep_for(start + Duration::from_millis(42), true), Some(FIRST_SLEEP));
+    }
+
+    #[test]
+    fn sleeps_until_shortly_before_a_message_of_a_rhythm() {
+        let (gap, latency) = (Duration::from_millis(20), Duration::from_millis(5));
+        let mut idle = Idle::new(Duration::ZERO, latency);
+        let mut now = Instant::now();
+        for _ in 0..6 {
+            now += gap;
+            idle.active(now);
+        }
+        let ms = Duration::from_millis;
+        assert_eq!(idle.sleep_for(now + ms(1), true), Some(latency), "not the short sleeps after activity");
+        assert!(idle.sleep_for(now + ms(17), true).unwrap() < ms(2), "until the expected time begins");
+        assert_eq!(idle.sleep_for(now + ms(19), true), Some(FIRST_SLEEP));
+        assert_eq!(idle.sleep_for(now + ms(21), true), Some(FIRST_SLEEP));
+        // It did not come.
+        let sleeps: Vec<_> = (23..60).map(|after| idle.sleep_for(now + ms(after), true).unwrap()).collect();
+        assert!(sleeps.is_sorted() && sleeps.last() == Some(&latency), "{sleeps:?}");
     }
 }

@@ -19,7 +19,7 @@ fn write(g: &Team, span: RingSpan, seed: u64, position: usize) {
     }
 }
 
-/// Says whether a span holds bytes from `position` of stream `seed`. Every lane reads all of it.
+/// Returns whether a span holds bytes from `position` of stream `seed`. Every lane reads all of it.
 fn holds(span: RingSpan, seed: u64, position: usize) -> bool {
     // SAFETY: inside the peeked span, which nobody writes until it is released.
     (0..span.len()).all(|i| unsafe { byte(span, i).read_volatile() } == pattern(seed, position + i))

@@ -155,8 +155,8 @@ fn restless(net: Net, addr: SockAddr, seed: u64, stop: &AtomicBool, survivors: &
     let mut turn = seed;
     while !stop.load(Ordering::Relaxed) {
         turn += 1;
-        let patience = if turn.is_multiple_of(4) { 400_000_000 } else { 100_000 + turn % 7 * 300_000 };
-        let options = RC.with_rings(4096, 4096).with_timeouts(patience, 0);
+        let timeout = if turn.is_multiple_of(4) { 400_000_000 } else { 100_000 + turn % 7 * 300_000 };
+        let options = RC.with_rings(4096, 4096).with_timeouts(timeout, 0);
         let mut stream = match Stream::connect_with(&SOLO, net, addr, options) {
             Ok(stream) => stream,
             Err(Error::TimedOut | Error::NoBuffers | Error::TooManySockets | Error::ConnectionRefused) => {

@@ -33,7 +33,7 @@ fn opened(net: Net, thread: JoinHandle<Result<Handle, Error>>) -> Stream {
     open(net, thread.join().expect("no panic").expect("a connection"))
 }
 
-/// Says whether the listener is ready, as poll has it.
+/// Returns whether the listener is ready, as poll has it.
 fn is_ready(net: Net, listener: &Listener, timeout_ns: i64) -> bool {
     let set = PollMemory::new(&[(listener.handle().raw(), POLLIN)]);
     poll(&SOLO, net, set.set(), timeout_ns).expect("open") == 1

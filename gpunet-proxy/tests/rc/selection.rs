@@ -22,7 +22,7 @@ fn eager(fabric: &Fabric) -> Host {
     Host::with(fabric, Config { rc_peers: vec![HERE], ..config(fabric) })
 }
 
-/// Connects, moves a few bytes, closes; says whether they went over rc.
+/// Connects, moves a few bytes, closes; returns whether they went over rc.
 fn goes_by_rc(fabric: &Fabric, from: Net, listener: &Listener, options: Options, to: Net) -> bool {
     let before = fabric.counters().messages;
     let addr = listener.local_addr();

@@ -79,7 +79,7 @@ fn with<R>(net: Net, handle: Handle, act: impl FnOnce(&mut Stream) -> R) -> R {
     act(&mut Stream::from_handle(&SOLO, net, handle).expect("open"))
 }
 
-/// Says whether a connection is one of the busy ones.
+/// Returns whether a connection is one of the busy ones.
 fn is_busy(number: usize) -> bool {
     number % EACH < BUSY
 }

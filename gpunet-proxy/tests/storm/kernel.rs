@@ -90,7 +90,7 @@ fn as_client(watch: &Watch, seat: &Seat, net: Net, stream: &mut Stream, rng: &mu
     }
 }
 
-/// Closes what the halves have left; the books know how far they came.
+/// Closes what the halves have left; the watch knows how far they came.
 fn close(net: Net, handle: Handle) {
     // Without a daemon there is nobody to ask.
     let _ = Stream::from_handle(&SOLO, net, handle).and_then(|stream| stream.close(&SOLO));

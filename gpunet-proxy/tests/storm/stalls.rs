@@ -36,7 +36,7 @@ fn opening(path: &Path) -> usize {
     snapshot.sockets.iter().filter(|socket| socket.state == State::Opening).count()
 }
 
-/// Says whether a thread ends soon. Much sooner, if nothing holds it up; later only on a machine that is busy otherwise.
+/// Returns whether a thread ends soon. Much sooner, if nothing holds it up; later only on a machine that is busy otherwise.
 fn finishes(thread: &std::thread::JoinHandle<()>) -> bool {
     let start = std::time::Instant::now();
     while !thread.is_finished() && start.elapsed() < std::time::Duration::from_secs(10) {

@@ -166,7 +166,7 @@ impl Watch {
         self.seats.lock().expect("sane").len()
     }
 
-    /// Judges how a connection ended. Says whether to take a breath before the next.
+    /// Judges how a connection ended. Returns whether to take a breath before the next.
     pub fn judge(&self, seat: &Seat, ended: Result<(), Broken>) -> bool {
         let Err(Broken { what, errno }) = ended else {
             self.done.fetch_add(1, Ordering::Relaxed);

@@ -46,7 +46,7 @@ impl Memory {
         self.bytes[start..start + len].iter().map(|byte| unsafe { byte.get().read_volatile() }).collect()
     }
 
-    /// Says whether the `len` bytes at `start` are those from `position` of stream `seed`.
+    /// Returns whether the `len` bytes at `start` are those from `position` of stream `seed`.
     pub fn holds(&self, start: usize, len: usize, seed: u64, position: usize) -> bool {
         self.copy(start, len).into_iter().enumerate().all(|(i, byte)| byte == pattern(seed, position + i))
     }

@@ -227,7 +227,7 @@ impl Case {
         home(self.options())
     }
 
-    /// Says whether it has the address of a network card, and no other.
+    /// Returns whether it has the address of a network card, and no other.
     pub fn has_one_address(&self) -> bool {
         self.transport == TransportKind::Rc && rc_home().is_some()
     }

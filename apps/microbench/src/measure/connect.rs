@@ -2,7 +2,7 @@
 
 use super::{Run, crowd, handoff};
 use crate::bench::{Bench, Outcome};
-use crate::pair::{PATIENCE_NS, Ports, Transport};
+use crate::pair::{Ports, TIMEOUT_NS, Transport};
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::{Kind, Listener, Socket, join, spawn};
 use gpunet_bench_kernel::Connects;
@@ -70,7 +70,7 @@ fn kernel(bench: &Bench, transport: Transport, addr: SockAddr, pairs: u32, round
     let options = Options::DEFAULT
         .with_transport(transport.kind())
         .with_rings(RING, RING)
-        .with_timeouts(PATIENCE_NS, PATIENCE_NS);
+        .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
     let launch = bench.start(blocks, bench.threads(128), |net| Connects {
         net,
         addr,

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::bench::{Bench, Outcome};
-use crate::pair::{PATIENCE_NS, Ports, Transport};
+use crate::pair::{Ports, TIMEOUT_NS, Transport};
 use crate::process;
 use gpunet_bench_kernel::Hold;
 use gpunet_device::{Options, SockAddr};
@@ -79,7 +79,7 @@ impl Crowd {
         let options = Options::DEFAULT
             .with_transport(transport.kind())
             .with_rings(RING, RING)
-            .with_timeouts(PATIENCE_NS, PATIENCE_NS);
+            .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
         let launch = bench.start(blocks, bench.threads(128), |net| Hold {
             net,
             addr,

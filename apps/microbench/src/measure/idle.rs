@@ -2,10 +2,12 @@
 
 mod wake;
 
+pub use wake::asks;
+
 use super::crowd::{self, Crowd};
 use super::{Run, settings};
 use crate::bench::{Bench, Job, Outcome};
-use crate::pair::{PATIENCE_NS, Transport};
+use crate::pair::{TIMEOUT_NS, Transport};
 use crate::process::{self, Cost};
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{ListenAddr, Socket};
@@ -97,7 +99,7 @@ impl Served {
         let job = bench.job(65536, 2)?;
         // Longer than any silence; the block ends when its client does.
         let options =
-            Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(PATIENCE_NS, PATIENCE_NS);
+            Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
         let launch = bench.start(1, bench.threads(THREADS), |net| Serve {
             net,
             addr: SockAddr::from(addr),

@@ -5,7 +5,7 @@ mod plain;
 use super::{Run, crowd};
 use crate::bench::{Bench, Outcome};
 use crate::floor;
-use crate::pair::{PATIENCE_NS, Ports, Transport};
+use crate::pair::{Ports, TIMEOUT_NS, Transport};
 use crate::process;
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, ListenAddr, spawn};
@@ -100,7 +100,7 @@ fn blocks(
     let options = Options::DEFAULT
         .with_transport(transport.kind())
         .with_rings(RING, RING)
-        .with_timeouts(PATIENCE_NS, PATIENCE_NS);
+        .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
     let launch = bench.start(blocks, bench.threads(THREADS), |net| Incast {
         net,
         addr: SockAddr::from(addr),

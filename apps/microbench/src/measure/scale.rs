@@ -5,7 +5,7 @@ mod plain;
 use super::{Run, crowd, crowd::Crowd};
 use crate::bench::{Bench, Outcome};
 use crate::floor;
-use crate::pair::{PATIENCE_NS, Transport};
+use crate::pair::{TIMEOUT_NS, Transport};
 use crate::process::{self, Cost, Spent};
 use crate::report::{Axis, Percentiles, Role, Row, counted};
 use crate::sockets::Kind;
@@ -180,7 +180,7 @@ impl Scene {
         let options = Options::DEFAULT
             .with_transport(self.transport.kind())
             .with_rings(RING, RING)
-            .with_timeouts(PATIENCE_NS, PATIENCE_NS);
+            .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
         let cost = Cost::begin()?;
         let launch = bench.start(blocks, bench.threads(THREADS), |net| Busy {
             net,

@@ -87,7 +87,7 @@ impl End {
 }
 
 /// The timeout of every call of a kernel.
-pub const PATIENCE_NS: u64 = 20_000_000_000;
+pub const TIMEOUT_NS: u64 = 20_000_000_000;
 
 impl Here {
     fn start(&mut self, task: &Task) -> Outcome<()> {
@@ -118,7 +118,7 @@ impl Here {
 fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
     let EndpointKind::Gpunet(transport) = task.kind else { return Err("no kernel has plain sockets".into()) };
     let threads = bench.threads(task.shape.threads);
-    let options = Options::DEFAULT.with_transport(transport.kind()).with_timeouts(PATIENCE_NS, PATIENCE_NS);
+    let options = Options::DEFAULT.with_transport(transport.kind()).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
     let (addr, ends, group) = (task.sock_addr(), task.side.ends(), task.shape.group.kind() as u32);
     let blocks = |pairs: u32| if task.side == Side::Both { 2 * pairs } else { pairs };
     match task.work {

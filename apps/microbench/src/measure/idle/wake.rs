@@ -3,7 +3,7 @@
 use super::{SHORT, Served, THREADS};
 use crate::bench::{Bench, Outcome};
 use crate::measure::{Run, crowd, settings};
-use crate::pair::{PATIENCE_NS, Ports, Transport, waits};
+use crate::pair::{Ports, TIMEOUT_NS, Transport, waits};
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, ListenAddr, Listener, Socket, are_cores_few, join, spawn};
 use gpunet_bench_kernel::Handoff;
@@ -136,13 +136,13 @@ fn asked(socket: &mut Socket, pause: u64, rounds: u64, rest: fn(Duration)) -> Re
     (0..rounds).map(ask).collect()
 }
 
-/// The same by a block.
-fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>> {
+/// The nanoseconds of a block's round trips to a plain server, each after a pause in milliseconds.
+pub fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>> {
     bench.prepare(THREADS)?;
     let listener = Listener::new(Kind::Tcp)?;
     let ListenAddr::Tcp(addr) = listener.local_addr()? else { return Err("not a TCP listener".into()) };
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;
-    let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(PATIENCE_NS, PATIENCE_NS);
+    let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
     let echo = Builder::new().spawn(move || {
         let mut socket = listener.accept()?;
         socket.spin(spin)?;

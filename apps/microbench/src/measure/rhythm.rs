@@ -1,0 +1,43 @@
+//! A block that speaks at a rhythm: how soon it is heard, and what that takes of the proxy.
+
+use super::idle::asks;
+use super::{Run, settings};
+use crate::bench::Outcome;
+use crate::process::Cost;
+use crate::report::{Axis, Role, Row};
+use crate::sockets::are_cores_few;
+
+/// Milliseconds between two messages.
+const GAPS: [u64; 3] = [5, 20, 50];
+/// Messages by which the proxy learns the rhythm.
+const FIRST: u64 = 10;
+/// Threads of a block, on a GPU.
+const THREADS: u32 = 128;
+
+/// Measures the round trips of messages that a block sends at a rhythm to a plain program that answers at once.
+pub fn rhythm(run: &mut Run<'_>) -> Outcome<()> {
+    let bench = run.open()?;
+    let rounds = run.effort.of(60, 500, 2000);
+    // Block, echo and data thread at the same time.
+    let spin = !are_cores_few();
+    let mut setting = settings(&bench, THREADS);
+    setting.push((
+        "messages",
+        format!("64 B, {rounds} after the first {FIRST}, over tcp; the plain program spins"),
+    ));
+    let title = format!("{}, a block that speaks at a rhythm", bench.title());
+    run.recorder.table("rhythm", title, Axis::None, setting, 2 * GAPS.len())?;
+    for gap in GAPS {
+        let cost = Cost::begin()?;
+        let samples = asks(&bench, gap, rounds + FIRST, spin)?;
+        let spent = cost.end()?;
+        let name = format!("every {gap} ms, round trip");
+        run.recorder.row(Row::all_times(Role::Gpunet, name, &samples[FIRST as usize..]));
+        let name = format!("every {gap} ms, the proxy's threads");
+        run.recorder.row(Row::number(Role::Gpunet, name, spent.share(), "% of a core"));
+    }
+    if run.proxy.names_a_daemon() {
+        run.recorder.note("processor time is that of this process: run it without --daemon");
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The rhythm at which a GPU's kernels speak: when a data thread expects the next message.
+//!
+//! A GPU's store wakes nobody, so a data thread that sleeps finds it late. A kernel that sends a token every 20 ms is
+//! expected 20 ms after its last one: the thread sleeps until shortly before, and polls around that time.
+
+use std::time::{Duration, Instant};
+
+/// The gaps between two messages that can be a rhythm. Shorter ones the thread bridges by short sleeps anyway.
+const GAPS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(250);
+/// Equal gaps that make a rhythm.
+const STEADY: u32 = 3;
+/// A gap differs from the last one by less than this part of it, or is none of the rhythm; and for so long before and
+/// after the expected time the thread polls.
+const TOLERANCE: u32 = 16;
+
+/// What the thread has learnt of the times at which something was done after a silence.
+#[derive(Debug, Default)]
+pub(super) struct Rhythm {
+    last: Option<Instant>,
+    gap: Duration,
+    /// How many gaps in a row were like the one before.
+    equal: u32,
+}
+
+/// What to expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Nothing before so long.
+    In(Duration),
+    /// A message, at any moment.
+    Now,
+}
+
+impl Rhythm {
+    /// Notes that something was done after a silence.
+    pub(super) fn beat(&mut self, now: Instant) {
+        let gap = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let is_equal = gap.abs_diff(self.gap) <= self.gap / TOLERANCE;
+        self.equal = if GAPS.contains(&gap) && is_equal { self.equal + 1 } else { 0 };
+        (self.last, self.gap) = (Some(now), gap);
+    }
+
+    /// What the rhythm tells, if there is one.
+    pub(super) fn expected(&mut self, now: Instant) -> Option<Expected> {
+        let last = self.last.filter(|_| self.equal >= STEADY)?;
+        let margin = self.gap / TOLERANCE;
+        let (from, until) = (last + self.gap - margin, last + self.gap + margin);
+        if now < from {
+            Some(Expected::In(from - now))
+        } else if now <= until {
+            Some(Expected::Now)
+        } else {
+            // It did not come: whatever comes next begins a new rhythm.
+            self.equal = 0;
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAP: Duration = Duration::from_millis(20);
+
+    fn after(gaps: &[Duration]) -> (Rhythm, Instant) {
+        let (mut rhythm, mut now) = (Rhythm::default(), Instant::now());
+        rhythm.beat(now);
+        for gap in gaps {
+            now += *gap;
+            rhythm.beat(now);
+        }
+        (rhythm, now)
+    }
+
+    #[test]
+    fn equal_gaps_are_expected_to_go_on() {
+        let (mut rhythm, now) = after(&[GAP; 4]);
+        assert_eq!(rhythm.expected(now), Some(Expected::In(GAP - GAP / TOLERANCE)));
+        assert_eq!(rhythm.expected(now + GAP), Some(Expected::Now));
+        assert_eq!(rhythm.expected(now + GAP + GAP / TOLERANCE), Some(Expected::Now));
+        // What did not come in time is not waited for.
+        assert_eq!(rhythm.expected(now + 2 * GAP), None);
+        assert_eq!(rhythm.expected(now + 3 * GAP), None);
+    }
+
+    #[test]
+    fn what_comes_late_by_less_than_the_tolerance_keeps_the_rhythm() {
+        let late = GAP + GAP / 20;
+        let (mut rhythm, now) = after(&[GAP, GAP, late, GAP, late]);
+        assert_eq!(rhythm.expected(now + GAP), Some(Expected::Now));
+    }
+
+    #[test]
+    fn few_or_unequal_or_short_or_long_gaps_are_no_rhythm() {
+        let ms = Duration::from_millis;
+        for gaps in [&[GAP; 3][..], &[ms(20), ms(20), ms(25), ms(20), ms(20)], &[ms(1); 9], &[ms(300); 9]] {
+            let (mut rhythm, now) = after(gaps);
+            assert_eq!(rhythm.expected(now), None, "{gaps:?}");
+        }
+    }
+}

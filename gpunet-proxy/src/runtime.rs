@@ -11,7 +11,7 @@ use crate::model::error::EmbedError;
 use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Load, Pulse, Worker};
-use crate::shard::{Shard, ShardSetup};
+use crate::shard::{Shard, ShardSetup, Sleeper};
 use gpunet_core::ids::AttachmentId;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,9 +45,12 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     let (messages, inbox) = control_queue();
     let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
     let loads: Arc<[_]> = (0..config.data_threads).map(|_| Arc::new(Load::default())).collect();
-    for index in 0..config.data_threads {
+    let bells =
+        (0..config.data_threads).map(|_| doorbell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>();
+    let bells = bells.map_err(start("an eventfd"))?;
+    let sleepers: Arc<[_]> = bells.iter().cloned().map(Sleeper::new).collect();
+    for (index, bell) in bells.into_iter().enumerate() {
         let (commands, receiver) = crossbeam_channel::unbounded();
-        let bell = Arc::new(doorbell::new().map_err(start("an eventfd"))?);
         let (pulse, load) = (Arc::new(Pulse::default()), loads[index].clone());
         let setup = ShardSetup {
             index,
@@ -58,6 +61,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             bell: bell.clone(),
             pulse: pulse.clone(),
             loads: loads.clone(),
+            sleepers: sleepers.clone(),
         };
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let wake = {

@@ -6,6 +6,7 @@
 //! words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
 
 mod commands;
+mod dormant;
 mod events;
 mod rhythm;
 mod scan;
@@ -18,6 +19,8 @@ use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{Command, Message};
 use crate::pulse::{Load, Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
+pub(crate) use dormant::Sleeper;
+use dormant::Watched;
 use events::Events;
 use gpunet_abi::StreamWord;
 use gpunet_core::ids::{AttachmentId, SocketId};
@@ -47,6 +50,8 @@ pub(crate) struct ShardSetup {
     pub(crate) pulse: Arc<Pulse>,
     /// Of all data threads.
     pub(crate) loads: Arc<[Arc<Load>]>,
+    /// All data threads.
+    pub(crate) sleepers: Arc<[Sleeper]>,
 }
 
 /// The state of a data thread.
@@ -66,6 +71,8 @@ pub(crate) struct Shard {
     was_busy: bool,
     /// Busy time of the other data threads when this one last looked.
     others_busy_ns: u64,
+    /// When thread 0 looks at the words of threads that sleep for long.
+    next_watch: Instant,
     stop: bool,
 }
 
@@ -85,6 +92,7 @@ impl Shard {
             turn_began: Instant::now(),
             was_busy: false,
             others_busy_ns: 0,
+            next_watch: Instant::now(),
             stop: false,
         })
     }
@@ -123,6 +131,11 @@ impl Shard {
         self.was_busy = busy || !self.ready.is_empty();
         let now = Instant::now();
         let began = std::mem::replace(&mut self.turn_began, now);
+        if self.setup.index == 0 && now >= self.next_watch {
+            // Each sleep is one of `latency` at most.
+            self.next_watch = now + self.setup.latency / 2;
+            self.setup.sleepers[1..].iter().for_each(Sleeper::check);
+        }
         if self.was_busy {
             self.setup.loads[self.setup.index].add(now - began);
             self.idle.active(now);
@@ -134,7 +147,9 @@ impl Shard {
             self.idle.stay_alert();
         }
         if let Some(limit) = self.idle.sleep_for(now, polled) {
-            self.was_busy = self.sleep(limit);
+            let watched =
+                if polled && self.setup.index > 0 { self.idle.watched_sleep(now, limit) } else { None };
+            self.was_busy = self.sleep(watched.unwrap_or(limit), watched.is_some());
             self.turn_began = Instant::now();
             if self.was_busy {
                 self.idle.active(self.turn_began);
@@ -152,10 +167,20 @@ impl Shard {
         self.attachments.values().filter(move |attachment| scans_requests || attachment.streams.len() > 0)
     }
 
-    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. Returns whether one
+    /// The words that this thread's streams wait for.
+    fn words(&self) -> Vec<Watched> {
+        let watched = |attachment: &ServedAttachment| {
+            let (slots, published, consumed) = attachment.streams.seen();
+            Watched { state: attachment.state.clone(), slots, published, consumed }
+        };
+        self.served().map(watched).collect()
+    }
+
+    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. If `watched`, thread 0 watches
+    /// the words meanwhile. Returns whether one
     /// has; that counts as activity. Otherwise, with a GPU that makes one request after another, the thread would
     /// find each request at the end of the longest sleep.
-    fn sleep(&mut self, limit: Duration) -> bool {
+    fn sleep(&mut self, limit: Duration, watched: bool) -> bool {
         let now = self.now();
         let until_deadline =
             self.deadlines.first().map(|&(at, ..)| Duration::from_nanos(at.saturating_sub(now)));
@@ -169,7 +194,14 @@ impl Shard {
         SharedFlag::fence();
         let found = self.scan(Extent::Whole);
         if !found && self.setup.commands.is_empty() {
+            if watched {
+                // What changes from now on, and since the scan, thread 0 finds.
+                self.setup.sleepers[self.setup.index].leave(self.words());
+            }
             self.poll_network(limit);
+            if watched {
+                self.setup.sleepers[self.setup.index].take_back();
+            }
         }
         flags.iter().for_each(|flag| flag.store(false));
         found
@@ -306,6 +338,7 @@ mod tests {
     use crate::control_queue::ControlReceiver;
     use crate::model::attachment_state::{ClientInfo, Inbox, Totals};
     use crate::model::config::Config;
+    use crate::model::message::{Ring, Rings};
 
     fn gpu(config: &Config) -> Arc<AttachmentState> {
         let geometry = config.geometry(0);
@@ -326,21 +359,116 @@ mod tests {
         })
     }
 
-    /// A data thread that the test runs, and what it sends to the control plane.
-    fn shard(index: usize) -> (Shard, ControlReceiver) {
+    /// Two data threads that the test runs, and what the first one sends to the control plane.
+    fn shards() -> ([Shard; 2], ControlReceiver) {
         let (control, requests) = crate::control_queue::control_queue();
-        let (_, commands) = crossbeam_channel::unbounded();
-        let setup = ShardSetup {
-            index,
-            spin: Duration::ZERO,
-            latency: Duration::from_millis(5),
-            commands,
-            control,
-            bell: Arc::new(crate::doorbell::new().unwrap()),
-            pulse: Arc::default(),
-            loads: (0..2).map(|_| Arc::default()).collect(),
-        };
-        (Shard::new(setup).unwrap(), requests)
+        let bells = [(); 2].map(|()| Arc::new(crate::doorbell::new().unwrap()));
+        let sleepers: Arc<[_]> = bells.iter().cloned().map(Sleeper::new).collect();
+        let loads: Arc<[_]> = (0..2).map(|_| Arc::default()).collect();
+        let mut index = 0..;
+        let shards = bells.map(|bell| {
+            let (_, commands) = crossbeam_channel::unbounded();
+            let setup = ShardSetup {
+                index: index.next().unwrap(),
+                spin: Duration::ZERO,
+                latency: Duration::from_millis(5),
+                commands,
+                control: control.clone(),
+                bell,
+                pulse: Arc::default(),
+                loads: loads.clone(),
+                sleepers: sleepers.clone(),
+            };
+            Shard::new(setup).unwrap()
+        });
+        (shards, requests)
+    }
+
+    fn shard(index: usize) -> (Shard, ControlReceiver) {
+        let (shards, requests) = shards();
+        (shards.into_iter().nth(index).unwrap(), requests)
+    }
+
+    /// A transport that takes all and gives nothing.
+    struct Sink(crossbeam_channel::Sender<usize>);
+
+    impl gpunet_core::transport::StreamIo for Sink {
+        fn offer(&mut self, span: gpunet_abi::RingSpan) -> io::Result<usize> {
+            let _ = self.0.send(span.len());
+            Ok(span.len())
+        }
+
+        fn completed(&mut self) -> u64 {
+            0
+        }
+
+        fn take(&mut self, _: gpunet_abi::RingSpan) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn discard(&mut self) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn shutdown_write(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn reset(&mut self) {}
+
+        fn set_options(&mut self, _: &gpunet_abi::Options) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn unacknowledged(&self) -> u64 {
+            0
+        }
+
+        fn readiness(&self) -> [Option<std::os::fd::BorrowedFd<'_>>; 2] {
+            [None; 2]
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_for_long_is_woken_for_what_its_gpu_says() {
+        const SLOT: u32 = 7;
+        let ([mut watcher, mut sleeper], _requests) = shards();
+        // Only the watcher ends this sleep.
+        sleeper.idle.longest_watched = Duration::from_secs(3600);
+        let state = gpu(&Config::default());
+        watcher.attach(state.clone());
+        sleeper.attach(state.clone());
+        let (sent, received) = crossbeam_channel::unbounded();
+        let [send, recv] = [0, 1 << 16].map(|at| Ring { offset: state.memory.layout().rings + at, log2: 16 });
+        let region = gpunet_abi::region::SHARED;
+        let rings = Rings { region, send, recv, registered: false, driven: true };
+        let span = tracing::Span::none();
+        let stream =
+            crate::model::message::OpenStream { generation: 1, io: Box::new(Sink(sent)), rings, span };
+        sleeper.open(AttachmentId(1), SLOT, stream);
+        let asleep = sleeper.setup.sleepers.clone();
+        let bells = [&watcher, &sleeper].map(|shard| shard.setup.bell.clone());
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let threads = [watcher, sleeper].map(|mut shard| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    shard.turn();
+                }
+            })
+        });
+        for message in 1..=3 {
+            let start = Instant::now();
+            while !asleep[1].is_watched() {
+                assert!(start.elapsed() < Duration::from_secs(20), "it never sleeps for long");
+                std::thread::yield_now();
+            }
+            state.memory.published_words().get(SLOT as usize).publish(message * 100);
+            assert_eq!(received.recv_timeout(Duration::from_secs(20)), Ok(100));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        bells.iter().for_each(|bell| crate::doorbell::ring(bell));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Shard {
         }
     }
 
-    fn open(&mut self, attachment_id: AttachmentId, slot: u32, opened: OpenStream) {
+    pub(super) fn open(&mut self, attachment_id: AttachmentId, slot: u32, opened: OpenStream) {
         let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
         let added = self.events.add_stream(attachment_id, slot, opened.io.readiness());
         let mut stream = Box::new(DrivenStream::new(opened));

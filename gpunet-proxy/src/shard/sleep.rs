@@ -11,6 +11,8 @@ const FIRST_SLEEP: Duration = Duration::from_micros(50);
 /// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
 const EVENT_SLEEP: Duration = Duration::from_secs(1);
 
+/// Sleep of a thread whose words another thread watches: only a safety net, too, and one of a shorter time.
+const WATCHED_SLEEP: Duration = Duration::from_millis(100);
 /// What is done after so long without anything is a beat of a rhythm.
 const SILENCE: Duration = Duration::from_millis(1);
 
@@ -24,6 +26,8 @@ pub(super) struct Idle {
     last_active: Instant,
     next_sleep: Duration,
     rhythm: Rhythm,
+    /// The longest sleep of a thread whose words another thread watches.
+    pub(super) longest_watched: Duration,
 }
 
 impl Idle {
@@ -36,6 +40,7 @@ impl Idle {
             last_active: Instant::now(),
             next_sleep: FIRST_SLEEP.min(latency),
             rhythm: Rhythm::default(),
+            longest_watched: WATCHED_SLEEP,
         }
     }
 
@@ -63,6 +68,19 @@ impl Idle {
         }
         self.last_active = now;
         self.next_sleep = FIRST_SLEEP.min(self.latency);
+    }
+
+    /// How long to sleep if another thread watches the words: `None` unless `limit`, by [`Idle::sleep_for`], is the
+    /// longest sleep, for only long sleeps are worth it.
+    pub(super) fn watched_sleep(&mut self, now: Instant, limit: Duration) -> Option<Duration> {
+        if limit < self.latency {
+            return None;
+        }
+        match self.rhythm.expected(now) {
+            Some(Expected::In(time)) => Some(time.min(self.longest_watched)),
+            Some(Expected::Now) => None,
+            None => Some(self.longest_watched),
+        }
     }
 
     /// Lets the next sleep be a short one, also where the rhythm tells of nothing soon.
@@ -145,11 +163,14 @@ mod tests {
         }
         let ms = Duration::from_millis;
         assert_eq!(idle.sleep_for(now + ms(1), true), Some(latency), "not the short sleeps after activity");
+        assert!(idle.watched_sleep(now + ms(1), latency).unwrap() < gap, "nor longer than until then");
         assert!(idle.sleep_for(now + ms(17), true).unwrap() < ms(2), "until the expected time begins");
         assert_eq!(idle.sleep_for(now + ms(19), true), Some(FIRST_SLEEP));
         assert_eq!(idle.sleep_for(now + ms(21), true), Some(FIRST_SLEEP));
         // It did not come.
         let sleeps: Vec<_> = (23..60).map(|after| idle.sleep_for(now + ms(after), true).unwrap()).collect();
         assert!(sleeps.is_sorted() && sleeps.last() == Some(&latency), "{sleeps:?}");
+        assert_eq!(idle.watched_sleep(now + ms(61), latency), Some(WATCHED_SLEEP));
+        assert_eq!(idle.watched_sleep(now + ms(61), latency / 2), None, "it may still be active");
     }
 }

@@ -47,6 +47,11 @@ impl<S> Streams<S> {
         Some(&mut self.streams[at])
     }
 
+    /// The slots, and the words `published` and `consumed` that were last seen of each.
+    pub(super) fn seen(&self) -> (Vec<u32>, Vec<u64>, Vec<u64>) {
+        (self.slots.clone(), self.published.clone(), self.consumed.clone())
+    }
+
     /// All of them, with their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &S)> {
         self.slots.iter().copied().zip(&self.streams)

@@ -1,11 +1,12 @@
 //! Polling.
 
-use crate::world::{GENERATION, SOCKETS, World, buffer};
+use crate::world::{GENERATION, PostedRequest, SOCKETS, World, buffer};
 use gpunet_device::abi::Status;
 use gpunet_device::abi::control::Reply;
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
 use gpunet_device::{Error, Listener, PollFd, PollSet, Shutdown, Stream, poll};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const G: Solo = Solo::new(0, 1);
@@ -252,41 +253,42 @@ fn a_poll_of_a_cpu_finds_what_no_epoch_tells() {
 #[test]
 fn one_group_asks_for_the_only_connection() {
     let world = World::new();
-    world.give_slots(&[9, 4]);
+    world.give_slots(&[9, 4, 5]);
     let handle = world.open_listener(3);
     let net = world.net();
     let mut seen = [0; 4];
     let mut fds = [fd(handle.raw(), POLLIN)];
     let entries = set(&mut fds);
     let try_accept = move || Listener::from_handle(&G, net, handle).unwrap().try_accept(&G).map(|_| ());
+    let refuse =
+        |posted: &PostedRequest| world.reply(posted, Reply::new(Error::WouldBlock.errno() as u32, 0));
     world.landed(3).publish(1);
-    std::thread::scope(|scope| {
-        let first = scope.spawn(try_accept);
-        let asked = world.next_request(&mut seen);
-        // A turn lasts half a millisecond, so that the second one may have asked if this test was off the core.
-        let second = scope.spawn(try_accept);
-        let other = loop {
-            match (second.is_finished(), world.request(&mut seen)) {
-                (_, Some(other)) => break Some(other),
-                (true, None) => break None,
-                (false, None) => std::thread::yield_now(),
-            }
-        };
-        for posted in [Some(asked), other].into_iter().flatten() {
-            world.reply(&posted, Reply::new(Error::WouldBlock.errno() as u32, 0));
-        }
-        assert_eq!(first.join().unwrap(), Err(Error::WouldBlock));
-        assert_eq!(second.join().unwrap(), Err(Error::WouldBlock));
-    });
-    // The turn is over, and the connection is everybody's again.
-    assert_eq!(poll(&G, net, entries, -1), Ok(1));
+    let turn = world.accept_turn(3);
+    // Another group has the turn: nothing is asked, and there is nothing to poll for.
+    turn.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(try_accept(), Err(Error::WouldBlock));
+    assert!(world.request(&mut seen).is_none(), "two groups ask for one connection");
+    assert_eq!(poll(&G, net, entries, 0), Ok(0));
+    // The turn has ended, by its group or because its time is over.
+    for ended in [0, 1] {
+        turn.store(ended, Ordering::Relaxed);
+        assert_eq!(poll(&G, net, entries, -1), Ok(1), "the connection is everybody's again");
+        std::thread::scope(|scope| {
+            let group = scope.spawn(try_accept);
+            let asked = world.next_request(&mut seen);
+            assert!(turn.load(Ordering::Relaxed) > 1, "it has the turn while it asks");
+            refuse(&asked);
+            assert_eq!(group.join().unwrap(), Err(Error::WouldBlock));
+        });
+        assert_eq!(turn.load(Ordering::Relaxed), 0);
+    }
     // Of two that wait, a second group need not wait for the first.
     world.landed(3).publish(2);
-    world.give_slots(&[9, 4, 5, 6]);
+    world.give_slots(&[9, 4, 5, 6, 7]);
     std::thread::scope(|scope| {
         let groups = [(); 2].map(|()| scope.spawn(try_accept));
         let asked = [(); 2].map(|()| world.next_request(&mut seen));
-        asked.iter().for_each(|posted| world.reply(posted, Reply::new(Error::WouldBlock.errno() as u32, 0)));
+        asked.iter().for_each(refuse);
         for group in groups {
             assert_eq!(group.join().unwrap(), Err(Error::WouldBlock));
         }

@@ -235,6 +235,12 @@ impl World {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).recv_lock) }
     }
 
+    /// Until when a group has the turn to ask for a listener's only connection; 0: no group has it.
+    pub fn accept_turn(&self, slot: u32) -> &AtomicU64 {
+        // SAFETY: a field of the slot's entry, which everybody accesses atomically.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.entry(slot)).accept_turn) }
+    }
+
     /// The words a slot writes as one end of a direct stream: (published, consumed), in the device
     /// region.
     fn own_words(&self, slot: u32) -> (u64, u64) {

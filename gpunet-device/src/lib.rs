@@ -44,6 +44,8 @@ pub mod send;
 mod slots;
 pub mod stream;
 mod table;
+#[cfg(test)]
+mod test_device;
 mod timeout;
 mod turn;
 mod wait;

@@ -140,10 +140,9 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_abi::context::Context;
+    use crate::test_device::with_device;
     use gpunet_abi::entry::{Entry, SlotState};
-    use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
-    use gpunet_abi::{Link, MAGIC, Options, VERSION};
+    use gpunet_abi::{Link, Options};
 
     const ALL: i16 = POLLIN | POLLOUT;
 
@@ -232,44 +231,22 @@ mod tests {
         assert!(Ends { status: Some(Status::open(1).with(Status::EOF)), ..idle() }.are_over());
     }
 
-    #[repr(C, align(4096))]
-    #[derive(Clone)]
-    struct Page([u8; 4096]);
-
     /// Examines a socket of that kind and link for which there is data, or space.
     fn examine_one(kind: Kind, link: Link, changes: Changes) -> Option<i16> {
-        let geometry = Geometry::new(1, 1, 1, 0, 0);
-        let (shared_layout, device_layout) = (SharedLayout::new(&geometry), DeviceLayout::new(&geometry));
-        let [mut shared, mut device] =
-            [shared_layout.len, device_layout.len].map(|len| vec![Page([0; 4096]); len as usize / 4096]);
         let mut words = [7u64, 0];
-        let context = Context {
-            magic: MAGIC,
-            version: VERSION,
-            launch: 0,
-            sockets: 1,
-            controls: 1,
-            shards: 1,
-            shared: shared.as_mut_ptr() as u64,
-            device: device.as_mut_ptr() as u64,
-            shared_layout,
-            device_layout,
-            heartbeat_timeout_ns: 0,
-            doorbells: [-1; 16],
-        };
-        // SAFETY: the context and both regions outlive the call.
-        let net = unsafe { Net::from_raw(&raw const context as u64) };
-        let mut entry = Entry::fresh(Options::DEFAULT);
-        entry.link = link;
-        (entry.recv.theirs, entry.recv.capacity) = (&raw mut words[0] as u64, 4096);
-        (entry.send.theirs, entry.send.capacity) = (&raw mut words[1] as u64, 4096);
-        // SAFETY: the entry of slot 0, which nobody else uses.
-        unsafe { net.entry(0).write(entry) };
-        // SAFETY: its state, likewise.
-        unsafe { net.state(0).write(SlotState::new(kind, 1, 0).0) };
-        net.ready(0).set(1);
-        let fd = PollFd { handle: Handle::new(0, 1).raw(), events: ALL, revents: 0 };
-        examine(net, fd, changes).map(|found| found.revents)
+        with_device(|net| {
+            let mut entry = Entry::fresh(Options::DEFAULT);
+            entry.link = link;
+            (entry.recv.theirs, entry.recv.capacity) = (&raw mut words[0] as u64, 4096);
+            (entry.send.theirs, entry.send.capacity) = (&raw mut words[1] as u64, 4096);
+            // SAFETY: the entry of slot 0, which nobody else uses.
+            unsafe { net.entry(0).write(entry) };
+            // SAFETY: its state, likewise.
+            unsafe { net.state(0).write(SlotState::new(kind, 1, 0).0) };
+            net.ready(0).set(1);
+            let fd = PollFd { handle: Handle::new(0, 1).raw(), events: ALL, revents: 0 };
+            examine(net, fd, changes).map(|found| found.revents)
+        })
     }
 
     #[test]

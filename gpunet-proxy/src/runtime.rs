@@ -11,7 +11,7 @@ use crate::model::error::EmbedError;
 use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Load, Pulse, Worker};
-use crate::shard::{Shard, ShardSetup, Sleeper};
+use crate::shard::{Shard, ShardSetup, WatchedThread};
 use gpunet_core::ids::AttachmentId;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     let bells =
         (0..config.data_threads).map(|_| doorbell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>();
     let bells = bells.map_err(start("an eventfd"))?;
-    let sleepers: Arc<[_]> = bells.iter().cloned().map(Sleeper::new).collect();
+    let watched_threads: Arc<[_]> = bells.iter().cloned().map(WatchedThread::new).collect();
     for (index, bell) in bells.into_iter().enumerate() {
         let (commands, receiver) = crossbeam_channel::unbounded();
         let (pulse, load) = (Arc::new(Pulse::default()), loads[index].clone());
@@ -61,7 +61,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
             bell: bell.clone(),
             pulse: pulse.clone(),
             loads: loads.clone(),
-            sleepers: sleepers.clone(),
+            watched_threads: watched_threads.clone(),
         };
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let wake = {

@@ -3,24 +3,23 @@
 //! One turn takes commands, scans the words, polls transports, drives the ready streams, takes network events and
 //! expires timers. Each ready stream gets a budget per turn, so that no stream starves another. Files: this one
 //! holds the loop, `commands` what the control plane orders, `events` the epoll set, `scan` and `streams` the
-//! words, `stream` drives one stream, `sleep` decides when to spin and when to sleep.
+//! words, `stream` drives one stream, `sleep` decides when to spin and when to sleep, by `rhythm` if there is one, and
+//! `watched` holds the words that thread 0 watches for a thread that sleeps for long.
 
 mod commands;
-mod dormant;
 mod events;
 mod rhythm;
 mod scan;
 mod sleep;
 mod stream;
 mod streams;
+mod watched;
 
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{Command, Message};
 use crate::pulse::{Load, Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
-pub(crate) use dormant::Sleeper;
-use dormant::Watched;
 use events::Events;
 use gpunet_abi::StreamWord;
 use gpunet_core::ids::{AttachmentId, SocketId};
@@ -33,6 +32,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::{DrivenStream, Progress};
+pub(crate) use watched::WatchedThread;
+use watched::WatchedWords;
 
 /// Control slots, of all attachments together, that a turn scans if the turn before it did something. Each takes 3 ns,
 /// of which a message that is under way has its share.
@@ -51,7 +52,7 @@ pub(crate) struct ShardSetup {
     /// Of all data threads.
     pub(crate) loads: Arc<[Arc<Load>]>,
     /// All data threads.
-    pub(crate) sleepers: Arc<[Sleeper]>,
+    pub(crate) watched_threads: Arc<[WatchedThread]>,
 }
 
 /// The state of a data thread.
@@ -134,7 +135,7 @@ impl Shard {
         if self.setup.index == 0 && now >= self.next_watch {
             // Each sleep is one of `latency` at most.
             self.next_watch = now + self.setup.latency / 2;
-            self.setup.sleepers[1..].iter().for_each(Sleeper::check);
+            self.setup.watched_threads[1..].iter().for_each(WatchedThread::check);
         }
         if self.was_busy {
             self.setup.loads[self.setup.index].add(now - began);
@@ -168,10 +169,10 @@ impl Shard {
     }
 
     /// The words that this thread's streams wait for.
-    fn words(&self) -> Vec<Watched> {
+    fn words(&self) -> Vec<WatchedWords> {
         let watched = |attachment: &ServedAttachment| {
             let (slots, published, consumed) = attachment.streams.seen();
-            Watched { state: attachment.state.clone(), slots, published, consumed }
+            WatchedWords { state: attachment.state.clone(), slots, published, consumed }
         };
         self.served().map(watched).collect()
     }
@@ -196,11 +197,11 @@ impl Shard {
         if !found && self.setup.commands.is_empty() {
             if watched {
                 // What changes from now on, and since the scan, thread 0 finds.
-                self.setup.sleepers[self.setup.index].leave(self.words());
+                self.setup.watched_threads[self.setup.index].leave(self.words());
             }
             self.poll_network(limit);
             if watched {
-                self.setup.sleepers[self.setup.index].take_back();
+                self.setup.watched_threads[self.setup.index].take_back();
             }
         }
         flags.iter().for_each(|flag| flag.store(false));
@@ -363,7 +364,7 @@ mod tests {
     fn shards() -> ([Shard; 2], ControlReceiver) {
         let (control, requests) = crate::control_queue::control_queue();
         let bells = [(); 2].map(|()| Arc::new(crate::doorbell::new().unwrap()));
-        let sleepers: Arc<[_]> = bells.iter().cloned().map(Sleeper::new).collect();
+        let watched_threads: Arc<[_]> = bells.iter().cloned().map(WatchedThread::new).collect();
         let loads: Arc<[_]> = (0..2).map(|_| Arc::default()).collect();
         let mut index = 0..;
         let shards = bells.map(|bell| {
@@ -377,7 +378,7 @@ mod tests {
                 bell,
                 pulse: Arc::default(),
                 loads: loads.clone(),
-                sleepers: sleepers.clone(),
+                watched_threads: watched_threads.clone(),
             };
             Shard::new(setup).unwrap()
         });
@@ -446,7 +447,7 @@ mod tests {
         let stream =
             crate::model::message::OpenStream { generation: 1, io: Box::new(Sink(sent)), rings, span };
         sleeper.open(AttachmentId(1), SLOT, stream);
-        let asleep = sleeper.setup.sleepers.clone();
+        let asleep = sleeper.setup.watched_threads.clone();
         let bells = [&watcher, &sleeper].map(|shard| shard.setup.bell.clone());
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let threads = [watcher, sleeper].map(|mut shard| {

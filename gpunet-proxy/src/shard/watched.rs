@@ -10,14 +10,14 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The words of one attachment's streams, as their thread saw them last.
-pub(super) struct Watched {
+pub(super) struct WatchedWords {
     pub(super) state: Arc<AttachmentState>,
     pub(super) slots: Vec<u32>,
     pub(super) published: Vec<u64>,
     pub(super) consumed: Vec<u64>,
 }
 
-impl Watched {
+impl WatchedWords {
     /// Returns whether a word differs from what was seen.
     fn has_changed(&mut self) -> bool {
         let mut changed = false;
@@ -30,25 +30,25 @@ impl Watched {
 }
 
 /// One data thread, as the one that watches sees it.
-pub(crate) struct Sleeper {
+pub(crate) struct WatchedThread {
     bell: Arc<OwnedFd>,
     /// Empty while the thread looks for itself.
-    watched: Mutex<Vec<Watched>>,
+    watched: Mutex<Vec<WatchedWords>>,
 }
 
-impl Sleeper {
+impl WatchedThread {
     /// The thread of that bell; nothing is watched yet.
     pub(crate) fn new(bell: Arc<OwnedFd>) -> Self {
         Self { bell, watched: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Watched>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<WatchedWords>> {
         // Nothing under the lock panics halfway.
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves words to be watched. By the thread itself, before it sleeps.
-    pub(super) fn leave(&self, watched: Vec<Watched>) {
+    pub(super) fn leave(&self, watched: Vec<WatchedWords>) {
         *self.lock() = watched;
     }
 
@@ -66,7 +66,7 @@ impl Sleeper {
 
     /// Wakes the thread if one of its words has changed. By the thread that watches.
     pub(super) fn check(&self) {
-        if self.lock().iter_mut().any(Watched::has_changed) {
+        if self.lock().iter_mut().any(WatchedWords::has_changed) {
             doorbell::ring(&self.bell);
         }
     }

@@ -609,6 +609,38 @@ fn a_sleeping_poller_hears_of_every_change() {
     });
 }
 
+/// A poller fills a send ring and sleeps until there is space, while the data thread releases what was sent before. The
+/// data thread moves the epoch on only if it sees that the ring was full. Either it does, or the poller sees the space.
+#[test]
+fn a_poller_that_waits_for_space_hears_of_it() {
+    const CAPACITY: u64 = 2;
+    loom::model(|| {
+        // One byte of two is sent: published, released, epoch.
+        let words = Arc::new([AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0)]);
+        let data_thread = {
+            let words = words.clone();
+            thread::spawn(move || {
+                let [published, released, epoch] = &*words;
+                // `DrivenStream::release`.
+                released.store(1, Ordering::Release);
+                fence(Ordering::SeqCst);
+                if published.load(Ordering::Acquire) >= CAPACITY {
+                    epoch.fetch_add(1, Ordering::Release);
+                }
+            })
+        };
+        let [published, released, epoch] = &*words;
+        published.store(CAPACITY, Ordering::Release);
+        // `PollerRegistration::enter`, and the scan that follows.
+        fence(Ordering::SeqCst);
+        let moment = epoch.load(Ordering::Acquire);
+        let sees_space = released.load(Ordering::Relaxed) == 1;
+        data_thread.join().unwrap();
+        let is_woken = epoch.load(Ordering::Acquire) != moment;
+        assert!(sees_space || is_woken, "it sleeps although there is space");
+    });
+}
+
 /// A group of another launch uses a handle while the host retires it: it finds the handle dead, or the host
 /// finds it among the users.
 #[test]

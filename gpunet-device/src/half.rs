@@ -98,8 +98,8 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, se
     notify(net, handle.slot(), end, half);
 }
 
-/// Checks that the handle names a stream, of which the group is going to use `half` (a whole stream: the
-/// receiving one counts). Begins with a barrier.
+/// Checks that the handle names a stream, before the group uses `half` of it (for a whole stream, the receiving
+/// half). Begins with a barrier.
 ///
 /// # Errors
 /// BadHandle; NotConnected; NetworkDown, when there is no attachment.
@@ -174,8 +174,7 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     slots::unlock(net, handle.slot(), Half::Recv);
 }
 
-/// Publishes the word of a receiving half, of which `before` bytes were announced, and wakes its
-/// waiter. By one lane.
+/// Publishes the word of a receiving half and wakes its waiter. `before` bytes were announced earlier. By one lane.
 #[inline(always)]
 pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);

@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 use gpunet_abi::Word;
 
-/// Types of integers only, without padding, of which every bit pattern is a value.
+/// Types that consist of integers and have no padding, so that every bit pattern is a value.
 ///
 /// # Safety
 /// The type is such, and its size is a multiple of eight bytes.

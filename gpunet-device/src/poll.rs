@@ -125,8 +125,8 @@ struct Scan {
     deferred: u32,
 }
 
-/// Where the sum of a scan holds the deferred listeners; below are the ready sockets, of which a device has no more than
-/// 65,536.
+/// The sum of a scan counts ready sockets in the bits below this one, and deferred listeners from it on. A device has
+/// 65,536 sockets at most.
 const DEFERRED_SHIFT: u32 = 20;
 
 /// Examines the sockets of a set, lanes side by side.

@@ -16,7 +16,7 @@ fn atomic<'a>(word: *mut u64) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(word) }
 }
 
-// Ordering: Relaxed everywhere here; a turn brings no data, and who has it too long may have a rival.
+// Ordering: Relaxed everywhere here; a turn brings no data. After its time another group may take it, too.
 impl Turn {
     /// Returns whether some group has the turn.
     #[inline(always)]

@@ -180,7 +180,7 @@ impl Row {
         Self { role, name, series: None, x: None, figure, ratios: Vec::new() }
     }
 
-    /// Times in nanoseconds, of which the first tenth is warm-up.
+    /// Makes a row of times in nanoseconds. The first tenth is warm-up and does not count.
     pub fn times(role: Role, name: impl Into<String>, samples: &[u64]) -> Self {
         Self::all_times(role, name, &samples[samples.len() / 10..])
     }

@@ -38,6 +38,7 @@ use crate::report::{Recorder, counted};
 use gpu_usermap::cuda::Cuda;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::{Config, Proxy};
+use std::process::Command;
 
 /// What every measurement gets.
 pub struct Run<'a> {
@@ -60,6 +61,14 @@ impl Run<'_> {
     /// The proxy that the command line names.
     pub fn proxy(&self) -> Outcome<Proxy> {
         Ok(self.proxy.open(Config::default())?)
+    }
+
+    /// Adds the arguments by which a child process uses the same device and daemon.
+    fn add_device_and_daemon(&self, command: &mut Command) {
+        command.args(["--device", self.device]);
+        if let Some(path) = self.proxy.daemon.as_ref().filter(|_| self.proxy.names_a_daemon()) {
+            command.arg("--daemon").arg(path);
+        }
     }
 
     /// The devices of all pairs that the command line selects, client and server.

@@ -20,12 +20,10 @@ impl Echo {
     pub fn start(run: &Run<'_>, blocks: Option<u32>) -> Outcome<Self> {
         let program = std::env::current_exe()?.with_file_name("gpunet-echo");
         let mut command = Command::new(&program);
-        command.args(["server", "127.0.0.1:0", "--transport", "tcp", "--device", run.device]);
+        command.args(["server", "127.0.0.1:0", "--transport", "tcp"]);
+        run.add_device_and_daemon(&mut command);
         if let Some(blocks) = blocks {
             command.args(["--blocks", &blocks.to_string()]);
-        }
-        if let Some(path) = run.proxy.daemon.as_ref().filter(|_| run.proxy.names_a_daemon()) {
-            command.arg("--daemon").arg(path);
         }
         command.env("GPUNET_LOG", "error").stdin(Stdio::null()).stdout(Stdio::piped());
         let child = start_bound(&mut command, Signal::TERM)

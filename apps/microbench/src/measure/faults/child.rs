@@ -107,10 +107,7 @@ impl ServerProcess {
     fn start(run: &Run<'_>, clients: u64, launches: u32) -> Outcome<Self> {
         let at = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST)).take(BLOCKS);
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--device", run.device]);
-        if let Some(path) = run.proxy.daemon.as_ref().filter(|_| run.proxy.names_a_daemon()) {
-            command.arg("--daemon").arg(path);
-        }
+        run.add_device_and_daemon(&mut command);
         command.args(["attend", "--at", &at.to_string(), "--clients", &clients.to_string()]);
         command.args(["--launches", &launches.to_string()]);
         // Errors come as lines; nobody shall take the intended panic on stderr for an error.

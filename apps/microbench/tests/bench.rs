@@ -161,6 +161,33 @@ fn ends_in_two_processes_meet_through_a_daemon() {
 }
 
 #[test]
+fn clients_are_served_by_plain_servers_and_by_gpunet_echo() {
+    let echo = std::path::Path::new(env!("CARGO_BIN_EXE_gpunet-bench")).with_file_name("gpunet-echo");
+    if !echo.exists() {
+        println!("NOT RUN: no {}: cargo test of the whole workspace builds it", echo.display());
+        return;
+    }
+    let folder = Folder::new("clients");
+    let tables = tables(&folder, &["clients", "connects"]);
+    assert_eq!(tables.len(), 1, "the other parts were not asked for");
+    for role in ["peer", "gpunet"] {
+        let rates = rows(&tables[0], role);
+        assert_eq!(rates.len(), 4, "two servers, two numbers of clients: {}", tables[0]);
+        assert!(rates.iter().all(|row| row["value"].as_f64().is_some_and(|rate| rate > 0.0)), "{rates:?}");
+    }
+}
+
+#[test]
+fn a_rhythm_has_its_round_trips_and_its_price() {
+    let folder = Folder::new("rhythm");
+    let tables = tables(&folder, &["rhythm"]);
+    let rows = rows(&tables[0], "gpunet");
+    let of =
+        |name: &str| rows.iter().filter(|row| row["name"].as_str().unwrap_or("").ends_with(name)).count();
+    assert_eq!((of("round trip"), of("the proxy's threads")), (3, 3), "{}", tables[0]);
+}
+
+#[test]
 fn every_byte_is_checked_and_the_verdict_is_kept() {
     let folder = Folder::new("check");
     for (args, transports) in [

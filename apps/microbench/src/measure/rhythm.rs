@@ -17,7 +17,7 @@ const THREADS: u32 = 128;
 /// Measures the round trips of messages that a block sends at a rhythm to a plain program that answers at once.
 pub fn rhythm(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
-    let rounds = run.effort.of(60, 500, 2000);
+    let rounds = run.effort.of(20, 500, 2000);
     // Block, echo and data thread at the same time.
     let spin = !are_cores_few();
     let mut setting = settings(&bench, THREADS);

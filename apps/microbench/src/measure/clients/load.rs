@@ -110,3 +110,29 @@ pub fn after_silence(addr: SocketAddr, pause: Duration, rounds: u64) -> Outcome<
     };
     Ok((0..rounds).map(ask).collect::<Result<_>>()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plain::{Plain, Threads};
+    use super::*;
+
+    #[test]
+    fn a_plain_server_answers_all_that_clients_do() {
+        let server = Plain::start(Threads::Shared(1)).unwrap();
+        let addr = server.addr;
+        let samples = latency(addr, 2, 10).unwrap();
+        assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10]);
+        let (bytes, took) = bandwidth(addr, 2, Duration::from_millis(20)).unwrap();
+        assert!(bytes > 0 && took >= Duration::from_millis(20));
+        assert!(connects(addr, 2, 10).unwrap() > 0.0);
+        let pause = Duration::from_millis(2);
+        assert_eq!(after_silence(addr, pause, 3).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_an_error() {
+        let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(latency(addr, 1, 1).is_err() && bandwidth(addr, 1, STALL).is_err());
+        assert!(connects(addr, 1, 1).is_err() && after_silence(addr, Duration::ZERO, 1).is_err());
+    }
+}

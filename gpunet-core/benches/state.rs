@@ -18,7 +18,9 @@ struct Echo {
 
 impl Echo {
     fn new() -> Self {
-        Self { connection: Connection::new(RING, RING), position: 0 }
+        let mut connection = Connection::new(RING, RING);
+        connection.handle_recv_blocked();
+        Self { connection, position: 0 }
     }
 
     fn exchange(&mut self, len: u64, step: u64) {

@@ -52,7 +52,8 @@ pub enum Action {
         /// Number of free bytes.
         len: u64,
     },
-    /// Read and discard, then [`Connection::handle_eof`] or [`Connection::handle_recv_blocked`].
+    /// Read and discard, then [`Connection::handle_discarded`], [`Connection::handle_eof`] or
+    /// [`Connection::handle_recv_blocked`].
     Discard,
     /// Ask the transport what the peer has not acknowledged, then
     /// [`Connection::handle_unacknowledged`].
@@ -117,6 +118,8 @@ pub struct Connection {
     writable: bool,
     /// Why the transport takes nothing more; reported once what it still holds was received.
     send_error: Option<Error>,
+    /// The last bytes that moved were sent: those that come in are next, so that neither direction waits for the other.
+    receives_next: bool,
 }
 
 impl Connection {
@@ -130,6 +133,7 @@ impl Connection {
             readable: true,
             writable: true,
             send_error: None,
+            receives_next: false,
         }
     }
 
@@ -163,6 +167,7 @@ impl Connection {
 
     /// Notes that the transport took `n` bytes. Their ring memory may still be in use.
     pub const fn handle_sent(&mut self, n: u64) {
+        self.receives_next = true;
         self.send.handle_sent(n);
     }
 
@@ -213,7 +218,13 @@ impl Connection {
 
     /// Notes `n` received bytes; returns the `landed` word to publish.
     pub const fn handle_received(&mut self, n: u64) -> StreamWord {
+        self.receives_next = false;
         self.recv.handle_received(n)
+    }
+
+    /// Notes that bytes were read and discarded.
+    pub const fn handle_discarded(&mut self) {
+        self.receives_next = false;
     }
 
     /// Notes the peer's end of stream; returns the `landed` word to publish.
@@ -356,6 +367,10 @@ impl Connection {
         match self.phase {
             Phase::Done(outcome) => Action::Finish(outcome),
             Phase::Failed => Action::Idle,
+            Phase::Open if self.receives_next => match self.receiving() {
+                Action::Idle => self.sending(),
+                action => action,
+            },
             Phase::Open => match self.sending() {
                 Action::Idle => self.receiving(),
                 action => action,

@@ -12,7 +12,15 @@ pub fn wake_if_parked(flag: SharedFlag) {
 
 /// Wakes everyone who sleeps on `flag`, whatever its value.
 pub fn wake_all(flag: SharedFlag) {
-    // SAFETY: FUTEX_WAKE reads no user memory; the address only names the wait queue, and
-    // `SharedFlag`'s contract keeps it mapped.
-    unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    wake_some(flag, u32::MAX);
+}
+
+/// Wakes those who sleep on `flag` for one of these bits, or for any.
+pub fn wake_some(flag: SharedFlag, bits: u32) {
+    // SAFETY: FUTEX_WAKE_BITSET reads no user memory; the address only names the wait queue, and
+    // `SharedFlag`'s contract keeps it mapped. Time and second address are not used.
+    unsafe {
+        let (all, unused) = (i32::MAX, std::ptr::null::<u32>());
+        libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAKE_BITSET, all, unused, unused, bits)
+    };
 }

@@ -11,7 +11,7 @@ pub use part::PartMemory;
 use crate::futex;
 use crate::ids::{LaunchId, RequestId};
 use gpu_usermap::PinnedRegion;
-use gpunet_abi::control::{ControlSlot, Reply, Request};
+use gpunet_abi::control::{ControlSlot, Descriptor, Reply, Request};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::layout::{Geometry, HEARTBEAT_DOWN, LAUNCHES, SharedHeader, SharedLayout, SocketLine};
@@ -196,7 +196,7 @@ impl SharedMemory {
         self.flag((offset_of!(SharedHeader, sleeping) + shard * 64) as u64)
     }
 
-    /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep.
+    /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep and may watch it.
     pub fn bump_epoch(&self, slot: Option<u32>) {
         let word = self.word(offset_of!(SharedHeader, epoch) as u64);
         // SAFETY: aligned and mapped as `word` says. CPUs alone change this word (the proxy's
@@ -217,7 +217,7 @@ impl SharedMemory {
         }
         let pollers = self.flag(offset_of!(SharedHeader, pollers) as u64);
         if gpunet_abi::park::must_wake(&pollers) {
-            futex::wake_all(self.flag(offset_of!(SharedHeader, epoch) as u64));
+            futex::wake_some(self.flag(offset_of!(SharedHeader, epoch) as u64), Epoch::wakes(slot));
         }
     }
 
@@ -318,6 +318,25 @@ impl SharedMemory {
         unsafe { ptr.write_volatile(reply) };
         word.publish(seq);
         futex::wake_if_parked(self.control_park(index));
+    }
+
+    /// Writes what the device is to know of a stream that was accepted ahead. It reads it once its listener's
+    /// count, published afterwards, includes the stream.
+    pub fn write_accepted(&self, slot: u32, descriptor: &Descriptor) {
+        assert!(slot < self.geometry.sockets, "slot out of range");
+        let offset = self.layout.accepted + u64::from(slot) * size_of::<Descriptor>() as u64;
+        // SAFETY: aligned and inside the region; only the proxy writes there, and the device reads it after the count.
+        unsafe { self.at(offset).cast::<Descriptor>().write_volatile(*descriptor) };
+    }
+
+    /// The launch that has taken a stream that was accepted ahead, as its device says. Final once that launch has
+    /// ended.
+    #[must_use]
+    pub fn taker(&self, slot: u32) -> Option<LaunchId> {
+        assert!(slot < self.geometry.sockets, "slot out of range");
+        // Ordering: Relaxed; the end of the launch has come to the proxy after the device's store.
+        let taker = self.word(self.layout.takers + u64::from(slot) * 8).peek();
+        (1..=u64::from(LAUNCHES)).contains(&taker).then(|| LaunchId(taker as u32 - 1))
     }
 
     /// What a GPU of this attachment recorded before it ended a kernel with a trap.

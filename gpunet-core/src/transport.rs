@@ -48,12 +48,20 @@ pub trait Listen {
     /// Takes the connection that has waited longest.
     ///
     /// # Errors
-    /// `WouldBlock` when none waits; else as accept(2).
+    /// `WouldBlock` when none waits ([`Listen::may_be_ready`] is false then); else as accept(2).
     fn accept(&mut self) -> io::Result<Accepted>;
 
     /// Returns how many connections [`Listen::accept`] takes at once; a transport that cannot count
     /// returns 1 for "some".
     fn ready(&mut self) -> u64;
+
+    /// Returns whether [`Listen::accept`] may find a connection. Where only the attempt tells, true.
+    fn may_be_ready(&mut self) -> bool {
+        self.ready() > 0
+    }
+
+    /// Notes that the descriptor of [`Listen::readiness`] has become readable since it was found empty.
+    fn handle_readable(&mut self) {}
 
     /// Returns whether a client waits for an answer.
     fn has_request(&mut self) -> bool {

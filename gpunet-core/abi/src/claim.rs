@@ -89,7 +89,7 @@ impl Posted {
     pub const fn new(sequence: u64, op: Op, socket: Handle) -> Self {
         let opens = match op {
             Op::Bind | Op::Listen | Op::Connect | Op::Accept => socket.raw(),
-            Op::Close | Op::SetOptions | Op::Query => 0,
+            Op::Close | Op::SetOptions | Op::Query | Op::Prepare => 0,
         };
         Self { sequence, opens, reserved: 0 }
     }

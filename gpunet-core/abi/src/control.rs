@@ -6,6 +6,7 @@
 //! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
 //! the proxy then answers at once, with whichever came first. For a group that leaves without the reply see [`crate::claim`].
 
+use crate::accept::PREPARED;
 use crate::{Link, Options, RegionOffset, SockAddr};
 
 /// What a request asks for. The numbers are part of the ABI.
@@ -26,6 +27,8 @@ pub enum Op {
     SetOptions = 6,
     /// Read from the open `slot` the value that `value` names ([`Query`]).
     Query = 7,
+    /// Hold the fresh `slots` for connections of listener `slot`, from position `value` on ([`crate::accept`]).
+    Prepare = 8,
 }
 
 impl Op {
@@ -40,6 +43,7 @@ impl Op {
             5 => Self::Close,
             6 => Self::SetOptions,
             7 => Self::Query,
+            8 => Self::Prepare,
             _ => return None,
         })
     }
@@ -72,7 +76,7 @@ pub struct Request {
     pub target: u32,
     /// Accept: the fresh slot's generation.
     pub target_generation: u32,
-    /// Bits of [`Request::LISTEN`] and [`Request::NO_WAIT`].
+    /// Bits of [`Request::LISTEN`], [`Request::NO_WAIT`] and [`Request::ANSWER_FIRST`].
     pub flags: u32,
     /// Listen: how many connections may wait.
     pub backlog: u32,
@@ -82,11 +86,14 @@ pub struct Request {
     pub address: SockAddr,
     /// Close: bytes published.
     pub send_position: u64,
-    /// Close: bytes consumed.
+    /// Close: bytes consumed. Of a listener: how many connections were taken that were accepted ahead.
     pub recv_position: u64,
-    /// Query: what is asked.
+    /// Query: what is asked. Accept: how many connections were taken that were accepted ahead. Prepare: the position of the
+    /// first slot.
     pub value: u64,
-    reserved: [u64; 9],
+    /// Prepare: the handles of the fresh slots, and 0 after the last one.
+    pub slots: [i32; PREPARED],
+    reserved: u64,
 }
 
 impl Request {
@@ -94,6 +101,15 @@ impl Request {
     pub const LISTEN: u32 = 1;
     /// Accept: answer EAGAIN instead of waiting.
     pub const NO_WAIT: u32 = 2;
+    /// Close: answer as soon as the request is in the proxy's queue. Whatever the device does afterwards comes later
+    /// in that queue.
+    pub const ANSWER_FIRST: u32 = 4;
+
+    /// Returns whether the request is answered before it is carried out.
+    #[must_use]
+    pub const fn is_answered_first(&self) -> bool {
+        self.op == Op::Close as u32 && self.flags & Self::ANSWER_FIRST != 0
+    }
 
     /// A request without operands.
     #[must_use]
@@ -112,7 +128,8 @@ impl Request {
             send_position: 0,
             recv_position: 0,
             value: 0,
-            reserved: [0; 9],
+            slots: [0; PREPARED],
+            reserved: 0,
         }
     }
 }

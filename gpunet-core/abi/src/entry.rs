@@ -2,6 +2,7 @@
 //! entry. It lies in device memory. Kernels write it; the host reads it, and retires states of sockets
 //! that it had closed for a launch that has ended.
 
+use crate::accept::AcceptQueue;
 use crate::handle::MAX_GENERATION;
 use crate::{Link, Options, SockAddr};
 
@@ -19,6 +20,8 @@ pub enum Kind {
     Listener = 3,
     /// A stream.
     Stream = 4,
+    /// No socket yet: prepared for a connection that a listener will accept, or has accepted and no group has taken.
+    Prepared = 5,
 }
 
 impl Kind {
@@ -30,6 +33,7 @@ impl Kind {
             2 => Self::Bound,
             3 => Self::Listener,
             4 => Self::Stream,
+            5 => Self::Prepared,
             _ => Self::Free,
         }
     }
@@ -92,12 +96,12 @@ impl SlotState {
         self.0 >> Self::LAUNCH
     }
 
-    /// Returns the kind of the socket of that generation; `None` when it is closed, or the slot was
+    /// Returns the kind of the socket of that generation; `None` when it is closed or only prepared, or the slot was
     /// taken anew.
     #[must_use]
     pub const fn open(self, generation: u32) -> Option<Kind> {
         match self.kind() {
-            Kind::Free => None,
+            Kind::Free | Kind::Prepared => None,
             kind if self.generation() == generation => Some(kind),
             _ => None,
         }
@@ -149,7 +153,7 @@ pub struct Entry {
     pub transport: u32,
     /// Who is at the other side.
     pub link: Link,
-    /// The sending half.
+    /// The sending half. Of a listener, its [`AcceptQueue`] begins here.
     pub send: HalfEntry,
     /// The receiving half.
     pub recv: HalfEntry,
@@ -165,7 +169,8 @@ pub struct Entry {
     pub peer: SockAddr,
     /// The errno that SO_ERROR reports once.
     pub error: u32,
-    reserved: u32,
+    /// Of a listener: its generation while a group prepares slots for it, else 0. Changed by compare-exchange.
+    pub prepare_lock: u32,
     /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
     pub remote_part: u64,
     /// Of a listener: until when, by the device's clock, its only waiting connection is left to the group that asks for
@@ -176,6 +181,7 @@ pub struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 256);
 const _: () = assert!(core::mem::offset_of!(Entry, options) == 128);
+const _: () = assert!(size_of::<AcceptQueue>() <= 2 * size_of::<HalfEntry>());
 
 /// Values of [`Entry::send_lock`] and [`Entry::recv_lock`].
 pub mod lock {
@@ -205,7 +211,7 @@ impl Entry {
             local: SockAddr::NONE,
             peer: SockAddr::NONE,
             error: 0,
-            reserved: 0,
+            prepare_lock: 0,
             remote_part: 0,
             accept_turn: 0,
             reserved2: 0,
@@ -247,6 +253,7 @@ mod tests {
             assert_eq!(state.open(generation - 1), None);
             assert_eq!(state.with_kind(Kind::Bound), SlotState::new(Kind::Bound, generation, launch));
             assert_eq!(SlotState::retired(generation).open(generation), None);
+            assert_eq!(state.with_kind(Kind::Prepared).open(generation), None);
             assert_eq!(SlotState::retired(generation).generation(), generation);
         }
     }

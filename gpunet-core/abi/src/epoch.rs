@@ -32,10 +32,21 @@ impl Epoch {
     /// What to add to the word for a change of which nobody is to know the socket: two changes at once name none.
     pub const ANY: u64 = 2;
 
-    /// The epoch after one more change, of the socket in that slot.
+    /// The epoch after one more change, of the socket in that slot. A program that overwrites the word can make it any
+    /// number.
     #[must_use]
     pub const fn after(self, slot: u32) -> Self {
-        Self((slot as u64) << Self::COUNT_BITS | (self.0 + 1) & Self::COUNT)
+        Self((slot as u64) << Self::COUNT_BITS | self.0.wrapping_add(1) & Self::COUNT)
+    }
+
+    /// Which sleeping CPU blocks a change of the socket in `slot` wakes (`None`: any socket), as a futex's bit set: those that poll a
+    /// socket with the same bit. Each socket has one of 32.
+    #[must_use]
+    pub const fn wakes(slot: Option<u32>) -> u32 {
+        match slot {
+            Some(slot) => 1 << (slot % u32::BITS),
+            None => u32::MAX,
+        }
     }
 
     /// Returns whether this is a later epoch than `other`: of two that lie less than half the count apart.
@@ -91,11 +102,21 @@ mod tests {
     }
 
     #[test]
+    fn a_change_wakes_who_polls_that_socket() {
+        for slot in [0, 31, 32, 65_535] {
+            let bits = Epoch::wakes(Some(slot));
+            assert_eq!((bits.count_ones(), bits & Epoch::wakes(None)), (1, bits));
+            assert_eq!(bits & Epoch::wakes(Some(slot + 1)), 0);
+        }
+    }
+
+    #[test]
     fn the_count_wraps_without_touching_the_slot() {
         let last = Epoch(3 << Epoch::COUNT_BITS | Epoch::COUNT);
         let next = last.after(4);
         assert_eq!(next.0, 4 << Epoch::COUNT_BITS);
         assert_eq!(next.changes_since(last), Changes::Slot(4));
         assert!(next.is_after(last) && !last.is_after(next) && !next.is_after(next));
+        assert_eq!(Epoch(u64::MAX).after(4), next, "whatever a program has written");
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! With the feature `pauses`, a `Plan` makes threads pause, yield or stop for good at these points,
 //! chosen by a seeded generator, so that a race between two steps shows soon. Without the feature, and
-//! on a GPU always, [`at`] does nothing.
+//! on a GPU always, [`at`] does nothing. A plan can also make blocks of the CPU device wait as a GPU's do
+//! ([`blocks_poll`]), or
+//! sleep until somebody wakes them ([`sleeps_are_endless`]).
 
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
 mod plan;
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
-pub use plan::{Counts, Plan, at, hold, start, stop};
+pub use plan::{Counts, Plan, at, blocks_poll, hold, sleeps_are_endless, start, stop};
 
 /// A hand-off that a thread has just made, or is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +49,41 @@ pub enum HandOff {
     GivenBack,
     /// The host has read or written the device's table.
     TableTouched,
+    /// The control thread has given a stream to its data thread, and has not told the device yet.
+    StreamGiven,
+    /// A data thread has left its words to the thread that watches, and does not sleep yet.
+    WordsLeft,
+    /// The thread that watches has found a change, and has not woken the other yet.
+    ChangeFound,
+    /// A group has taken a turn: to relay the epoch, or to accept.
+    TurnTaken,
+    /// The group that relays has read a new epoch, and has not relayed it yet.
+    EpochRead,
 }
 
 /// How many hand-offs there are.
 #[cfg(feature = "pauses")]
-pub const HAND_OFFS: usize = HandOff::TableTouched as usize + 1;
+pub const HAND_OFFS: usize = HandOff::EpochRead as usize + 1;
 
 /// Notes that the calling thread is at a hand-off. Does nothing without the feature `pauses`.
 #[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
 #[inline(always)]
 pub fn at(_: HandOff) {}
+
+/// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing, and wake nobody.
+/// Never without the feature `pauses`.
+#[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
+#[inline(always)]
+#[must_use]
+pub const fn blocks_poll() -> bool {
+    false
+}
+
+/// Returns whether sleeping CPU blocks and host threads wait for somebody who wakes them, and never look for themselves
+/// whether they were forgotten. Never without the feature `pauses`.
+#[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
+#[inline(always)]
+#[must_use]
+pub const fn sleeps_are_endless() -> bool {
+    false
+}

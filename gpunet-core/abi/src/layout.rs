@@ -6,7 +6,7 @@
 //! memory for streams between two sockets of that device.
 
 use crate::claim::Posted;
-use crate::control::ControlSlot;
+use crate::control::{ControlSlot, Descriptor};
 use crate::entry::{Entry, OwnWords};
 use crate::panic_record::PanicRecord;
 use crate::region::{REGIONS, Region};
@@ -110,9 +110,10 @@ const _: () = assert!(size_of::<SharedHeader>() == 4096);
 #[repr(C, align(64))]
 pub struct SocketLine {
     /// Bytes that have landed in the receive ring, with END at the end. Of a listener: connections
-    /// ready to be accepted.
+    /// that wait for an accept.
     pub landed: u64,
-    /// Bytes of the send ring that are free again, with END when nobody reads any more.
+    /// Bytes of the send ring that are free again, with END when nobody reads any more. Of a listener: connections that were
+    /// accepted ahead ([`crate::accept`]), as many as there ever were.
     pub released: u64,
     /// A [`crate::Status`].
     pub status: u64,
@@ -148,6 +149,11 @@ pub struct SharedLayout {
     pub lines: u64,
     /// `u32` per socket: slots that are free again, in order. Proxy writes, device reads.
     pub reclaim: u64,
+    /// [`Descriptor`] per socket: of a stream that was accepted ahead. Proxy writes, device reads.
+    pub accepted: u64,
+    /// `u64` per socket: 0, or the number + 1 of the launch that has taken the stream that was accepted ahead. Device
+    /// writes, proxy reads.
+    pub takers: u64,
     /// A [`PanicRecord`]. A GPU writes, the host reads.
     pub panic: u64,
     /// Ring memory.
@@ -169,7 +175,9 @@ impl SharedLayout {
         let slots = abandons + round_up(controls * 8);
         let lines = slots + round_up(controls * size_of::<ControlSlot>() as u64);
         let reclaim = lines + round_up(sockets * size_of::<SocketLine>() as u64);
-        let panic = reclaim + round_up(sockets * 4);
+        let accepted = reclaim + round_up(sockets * 4);
+        let takers = accepted + round_up(sockets * size_of::<Descriptor>() as u64);
+        let panic = takers + round_up(sockets * 8);
         let rings = panic + round_up(size_of::<PanicRecord>() as u64);
         Self {
             published,
@@ -179,6 +187,8 @@ impl SharedLayout {
             controls: slots,
             lines,
             reclaim,
+            accepted,
+            takers,
             panic,
             rings,
             len: rings + geometry.shared_rings,
@@ -270,6 +280,8 @@ mod tests {
             s.controls,
             s.lines,
             s.reclaim,
+            s.accepted,
+            s.takers,
             s.panic,
             s.rings,
             s.len,

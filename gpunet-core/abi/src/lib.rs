@@ -8,7 +8,7 @@
 //! |---|---|
 //! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side) |
-//! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
+//! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
 //! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table) |
 //! | failures | [`panic_record`] (where a GPU records why it panicked) |
 //! | tests | [`hand_off`] (where threads can be made to pause) |
@@ -17,6 +17,7 @@
 #![cfg_attr(not(any(test, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
+pub mod accept;
 pub mod addr;
 pub mod arena;
 pub mod claim;
@@ -54,6 +55,6 @@ pub use status::Status;
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

@@ -4,8 +4,10 @@
 pub const MIN_RING_LOG2: u8 = 12;
 /// Largest ring: 16 MiB.
 pub const MAX_RING_LOG2: u8 = 24;
-/// Default ring: 256 KiB, the original GPUnet's size.
+/// The ring of a stream that names none and whose transport does not choose one: 256 KiB, the original GPUnet's size.
 pub const DEFAULT_RING_LOG2: u8 = 18;
+/// In place of a size: the proxy chooses one.
+pub const AUTO_RING: u8 = 0;
 
 /// Which transport a socket may use.
 ///
@@ -71,9 +73,9 @@ pub struct Options {
     pub send_timeout_ns: u64,
     /// SO_RCVTIMEO in nanoseconds; 0: no limit. Accept obeys it too.
     pub recv_timeout_ns: u64,
-    /// Send ring: log2 of its bytes, 12 to 24.
+    /// Send ring: log2 of its bytes, 12 to 24, or [`AUTO_RING`].
     pub send_log2: u8,
-    /// Receive ring: log2 of its bytes, 12 to 24.
+    /// Receive ring: log2 of its bytes, 12 to 24, or [`AUTO_RING`].
     pub recv_log2: u8,
     /// A [`TransportKind`] as a number.
     pub transport: u8,
@@ -100,8 +102,8 @@ impl Options {
         linger_ms: -1,
         send_timeout_ns: 0,
         recv_timeout_ns: 0,
-        send_log2: DEFAULT_RING_LOG2,
-        recv_log2: DEFAULT_RING_LOG2,
+        send_log2: AUTO_RING,
+        recv_log2: AUTO_RING,
         transport: TransportKind::Auto as u8,
         reserved: [0; 5],
     };
@@ -120,11 +122,21 @@ impl Options {
     }
 
     /// Asks for ring sizes in bytes; rounded up to a power of two between 4 KiB and 16 MiB.
+    ///
+    /// 0, the default, lets the proxy choose: over tcp up to 1 MiB, as long as there is much ring memory for few
+    /// sockets; over the other transports 256 KiB.
     #[must_use]
     pub const fn with_rings(mut self, send_bytes: u64, recv_bytes: u64) -> Self {
-        self.send_log2 = ring_log2(send_bytes);
-        self.recv_log2 = ring_log2(recv_bytes);
+        self.send_log2 = if send_bytes == 0 { AUTO_RING } else { ring_log2(send_bytes) };
+        self.recv_log2 = if recv_bytes == 0 { AUTO_RING } else { ring_log2(recv_bytes) };
         self
+    }
+
+    /// The sizes of the send ring and the receive ring, log2 of bytes: what was asked for, else
+    /// [`DEFAULT_RING_LOG2`].
+    #[must_use]
+    pub const fn rings(self) -> (u8, u8) {
+        (named_or_default(self.send_log2), named_or_default(self.recv_log2))
     }
 
     /// Asks for a transport.
@@ -152,10 +164,11 @@ impl Options {
     /// Returns whether a proxy supports every field.
     #[must_use]
     pub const fn is_valid(self) -> bool {
-        self.send_log2 >= MIN_RING_LOG2
-            && self.send_log2 <= MAX_RING_LOG2
-            && self.recv_log2 >= MIN_RING_LOG2
-            && self.recv_log2 <= MAX_RING_LOG2
+        let (send, recv) = self.rings();
+        send >= MIN_RING_LOG2
+            && send <= MAX_RING_LOG2
+            && recv >= MIN_RING_LOG2
+            && recv <= MAX_RING_LOG2
             && TransportKind::from_raw(self.transport).is_some()
     }
 }
@@ -164,6 +177,10 @@ impl Default for Options {
     fn default() -> Self {
         Self::DEFAULT
     }
+}
+
+const fn named_or_default(log2: u8) -> u8 {
+    if log2 == AUTO_RING { DEFAULT_RING_LOG2 } else { log2 }
 }
 
 /// The log2 of the smallest allowed ring that holds `bytes`.
@@ -186,5 +203,13 @@ mod tests {
         assert_eq!(ring_log2(4097), 13);
         assert_eq!(ring_log2(1 << 18), 18);
         assert_eq!(ring_log2(u64::MAX), 24);
+    }
+
+    #[test]
+    fn a_ring_that_was_not_named_is_the_proxys_choice() {
+        let options = Options::DEFAULT.with_rings(0, 4096);
+        assert_eq!((options.send_log2, options.recv_log2), (AUTO_RING, 12));
+        assert_eq!(options.rings(), (DEFAULT_RING_LOG2, 12));
+        assert!(options.is_valid());
     }
 }

@@ -19,11 +19,11 @@ use crate::hand_off::{self, HandOff};
 pub trait SlotRing {
     /// Loads how many slots were taken, ordering nothing.
     fn taken(&self) -> u64;
-    /// Changes `taken` from `ticket` to `ticket + 1`, or returns what it is. Acquire and release.
+    /// Changes `taken` from `ticket` to `ticket + count`, or returns what it is. Acquire and release.
     ///
     /// # Errors
     /// The value found, when it is not `ticket`.
-    fn advance(&self, ticket: u64) -> Result<(), u64>;
+    fn advance(&self, ticket: u64, count: u64) -> Result<(), u64>;
     /// Observes how many slots were pushed: an acquire, which makes their cells visible.
     fn reclaimed(&self) -> u64;
     /// Loads the cell of that ticket, ordering nothing.
@@ -33,17 +33,28 @@ pub trait SlotRing {
 /// Takes the slot that has been free for longest; `None` when there is none.
 #[inline(always)]
 pub fn take<R: SlotRing>(ring: &R) -> Option<u32> {
+    let mut slot = [0];
+    if take_many(ring, &mut slot) == 1 { Some(slot[0]) } else { None }
+}
+
+/// Takes the slots that have been free for longest, as many as there are and as find room in `slots`; returns how many.
+#[inline(always)]
+pub fn take_many<R: SlotRing>(ring: &R, slots: &mut [u32]) -> usize {
     let mut ticket = ring.taken();
     loop {
-        if ticket >= ring.reclaimed() {
-            return None;
+        let free = ring.reclaimed().saturating_sub(ticket);
+        let count = free.min(slots.len() as u64) as usize;
+        if count == 0 {
+            return 0;
         }
-        let slot = ring.cell(ticket);
+        for (index, slot) in slots.iter_mut().enumerate().take(count) {
+            *slot = ring.cell(ticket + index as u64);
+        }
         hand_off::at(HandOff::CellRead);
-        match ring.advance(ticket) {
+        match ring.advance(ticket, count as u64) {
             Ok(()) => {
                 hand_off::at(HandOff::SlotTaken);
-                return Some(slot);
+                return count;
             }
             Err(now) => ticket = now,
         }
@@ -59,7 +70,7 @@ mod tests {
     struct Busy {
         taken: Cell<u64>,
         reclaimed: Cell<u64>,
-        cells: RefCell<[u32; 2]>,
+        cells: RefCell<[u32; 3]>,
         /// Another thread takes this many tickets before the next exchange.
         others: Cell<u64>,
     }
@@ -69,9 +80,9 @@ mod tests {
             let ticket = self.taken.get();
             self.taken.set(ticket + 1);
             // The slot was used and closed, and stands behind the others again.
-            let slot = self.cells.borrow()[ticket as usize % 2];
+            let slot = self.cells.borrow()[ticket as usize % 3];
             let back = self.reclaimed.get();
-            self.cells.borrow_mut()[back as usize % 2] = slot + 10;
+            self.cells.borrow_mut()[back as usize % 3] = slot + 10;
             self.reclaimed.set(back + 1);
         }
     }
@@ -80,21 +91,21 @@ mod tests {
         fn taken(&self) -> u64 {
             self.taken.get()
         }
-        fn advance(&self, ticket: u64) -> Result<(), u64> {
+        fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
             for _ in 0..self.others.take() {
                 self.take_one();
             }
             if self.taken.get() != ticket {
                 return Err(self.taken.get());
             }
-            self.take_one();
+            (0..count).for_each(|_| self.take_one());
             Ok(())
         }
         fn reclaimed(&self) -> u64 {
             self.reclaimed.get()
         }
         fn cell(&self, ticket: u64) -> u32 {
-            self.cells.borrow()[ticket as usize % 2]
+            self.cells.borrow()[ticket as usize % 3]
         }
     }
 
@@ -103,14 +114,36 @@ mod tests {
         let ring = Busy {
             taken: Cell::new(0),
             reclaimed: Cell::new(2),
-            cells: RefCell::new([3, 4]),
+            cells: RefCell::new([3, 4, 5]),
             others: Cell::new(0),
         };
         assert_eq!((take(&ring), take(&ring)), (Some(3), Some(4)));
-        assert_eq!(ring.cells.borrow()[..], [13, 14]);
-        // Somebody else takes that cell, and the next one, while this thread holds what it read.
+        // The proxy pushed both again: cells 2 and 0.
+        assert_eq!(ring.cells.borrow()[..], [14, 4, 13]);
+        // Somebody else takes cell 2, and the next one, while this thread holds what it read.
         ring.others.set(2);
         assert_eq!(take(&ring), Some(23));
+    }
+
+    #[test]
+    fn several_are_taken_in_order_as_many_as_there_are() {
+        let ring = Busy {
+            taken: Cell::new(4),
+            reclaimed: Cell::new(7),
+            cells: RefCell::new([3, 4, 5]),
+            others: Cell::new(0),
+        };
+        let mut slots = [0; 4];
+        assert_eq!((take_many(&ring, &mut slots), slots), (3, [4, 5, 3, 0]), "fewer than asked for");
+        assert_eq!(ring.taken(), 7);
+        let mut slots = [0; 2];
+        assert_eq!((take_many(&ring, &mut slots), slots), (2, [14, 15]), "more than asked for");
+        assert_eq!(ring.taken(), 9);
+        // One is gone when the exchange comes: the others are read again.
+        ring.others.set(1);
+        let mut slots = [0; 2];
+        assert_eq!((take_many(&ring, &mut slots), slots), (2, [24, 25]));
+        assert_eq!(ring.taken(), 12);
     }
 
     #[test]
@@ -118,10 +151,11 @@ mod tests {
         let ring = Busy {
             taken: Cell::new(2),
             reclaimed: Cell::new(2),
-            cells: RefCell::new([3, 4]),
+            cells: RefCell::new([3, 4, 5]),
             others: Cell::new(0),
         };
         assert_eq!(take(&ring), None);
+        assert_eq!(take_many(&ring, &mut []), 0);
         assert_eq!(ring.taken(), 2);
     }
 }

@@ -397,8 +397,8 @@ impl SlotRing for Slots {
     fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
-    fn advance(&self, ticket: u64) -> Result<(), u64> {
-        self.taken.compare_exchange(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
+        self.taken.compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
     fn reclaimed(&self) -> u64 {
         self.reclaimed.load(Ordering::Acquire)
@@ -416,9 +416,11 @@ fn a_slot_has_one_owner() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let slots = Arc::new(Slots::new());
-        let take = |slots: &Slots, times: usize| {
+        let take = |slots: &Slots, most: usize, times: usize| {
             for _ in 0..times {
-                if let Some(slot) = recycle::take(slots) {
+                let mut taken = [0; 2];
+                let count = recycle::take_many(slots, &mut taken[..most]);
+                for &slot in &taken[..count] {
                     slots.used[slot as usize].with_mut(|used| unsafe { *used += 1 });
                     slots.push(slot);
                 }
@@ -426,9 +428,9 @@ fn a_slot_has_one_owner() {
         };
         let other = {
             let slots = slots.clone();
-            thread::spawn(move || take(&slots, 2))
+            thread::spawn(move || take(&slots, 2, 1))
         };
-        take(&slots, 2);
+        take(&slots, 1, 2);
         other.join().unwrap();
         let last = [recycle::take(&*slots), recycle::take(&*slots), recycle::take(&*slots)];
         assert!(matches!(last, [Some(0), Some(1), None] | [Some(1), Some(0), None]), "{last:?}");
@@ -641,28 +643,52 @@ fn a_poller_that_waits_for_space_hears_of_it() {
     });
 }
 
+/// A socket's state and its users.
+type Socket = Arc<(AtomicU32, AtomicU64)>;
+
+/// The host retires a socket; returns the users that it finds.
+fn retire(socket: &Socket) -> thread::JoinHandle<u64> {
+    let socket = socket.clone();
+    thread::spawn(move || {
+        let (state, users) = &*socket;
+        state.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        users.load(Ordering::SeqCst)
+    })
+}
+
 /// A group of another launch uses a handle while the host retires it: it finds the handle dead, or the host
 /// finds it among the users.
 #[test]
 fn a_handle_is_dead_or_its_user_is_known() {
     loom::model(|| {
         // 1: open; bit 1: this launch uses it.
-        let table = Arc::new((AtomicU32::new(1), AtomicU64::new(0)));
-        let host = {
-            let table = table.clone();
-            thread::spawn(move || {
-                let (state, users) = &*table;
-                state.store(0, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
-                users.load(Ordering::SeqCst)
-            })
-        };
-        let (state, users) = &*table;
+        let socket = Socket::new((AtomicU32::new(1), AtomicU64::new(0)));
+        let host = retire(&socket);
+        let (state, users) = &*socket;
         let known = users.load(Ordering::Relaxed);
         users.compare_exchange(known, known | 2, Ordering::Relaxed, Ordering::Relaxed).unwrap();
         fence(Ordering::SeqCst);
         let open = state.load(Ordering::Acquire) == 1;
         let known = host.join().unwrap() & 2 != 0;
         assert!(!open || known, "it goes on, and nobody waits for it");
+    });
+}
+
+/// A group takes over a connection that was accepted ahead while the host retires its socket: it finds the socket
+/// dead, or the host finds it among the users.
+#[test]
+fn a_connection_is_dead_or_its_taker_is_known() {
+    const PREPARED: u32 = 1;
+    const TAKEN: u32 = 2;
+    loom::model(|| {
+        let socket = Socket::new((AtomicU32::new(PREPARED), AtomicU64::new(0)));
+        let host = retire(&socket);
+        let (state, users) = &*socket;
+        users.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).unwrap();
+        fence(Ordering::SeqCst);
+        let takes = state.compare_exchange(PREPARED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let known = host.join().unwrap() != 0;
+        assert!(!takes || known, "it goes on, and nobody waits for it");
     });
 }

@@ -22,6 +22,42 @@ fn bytes_go_out_and_come_in_as_the_transport_allows() {
     assert_eq!(c.poll_action(0), Action::Send { position: 60, len: 40 });
 }
 
+/// What a driver does in so many actions, if the transport takes and gives without end: sends, receives, discards.
+fn actions(c: &mut Connection, count: usize) -> [u64; 3] {
+    let mut done = [0; 3];
+    for _ in 0..count {
+        match c.poll_action(0) {
+            Action::Send { .. } => {
+                c.handle_sent(1);
+                done[0] += 1;
+            }
+            Action::Receive { .. } => {
+                let _ = c.handle_received(1);
+                done[1] += 1;
+            }
+            Action::Discard => {
+                c.handle_discarded();
+                done[2] += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    done
+}
+
+#[test]
+fn neither_direction_waits_until_the_other_has_nothing_left() {
+    let mut c = open();
+    c.handle_published(StreamWord::at(4096)).unwrap();
+    assert_eq!(actions(&mut c, 16), [8, 8, 0]);
+    // What nobody will read is discarded in turns, too.
+    c.handle_consumed(StreamWord::at(8).with_end()).unwrap();
+    assert_eq!(actions(&mut c, 16), [8, 0, 8]);
+    // One that has nothing leaves the turns to the other.
+    c.handle_recv_blocked();
+    assert_eq!(actions(&mut c, 5), [5, 0, 0]);
+}
+
 #[test]
 fn the_transport_is_ready_until_it_has_nothing() {
     let mut c = open();

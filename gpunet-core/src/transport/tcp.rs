@@ -9,6 +9,7 @@ use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, StreamIo, Tran
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Options, RingSpan};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,8 +27,11 @@ impl Transport for Tcp {
 
     fn listen(&self, bound: &Bound, backlog: u32) -> io::Result<Box<dyn Listen>> {
         let socket = Socket::from(bound.socket.try_clone()?);
+        // Accepted sockets have the options of the socket that listens when their connection comes.
+        set_options(&socket, &bound.options)?;
         socket.listen(backlog.clamp(1, i32::MAX as u32) as i32)?;
-        Ok(Box::new(TcpListening { listener: socket.into(), options: bound.options }))
+        let local = Some(bound.addr).filter(|addr| !addr.ip().is_unspecified());
+        Ok(Box::new(TcpListening { listener: socket.into(), local, is_empty: false }))
     }
 
     fn connect(&self, request: Connect) -> Connecting {
@@ -73,14 +77,42 @@ async fn connect(request: Connect) -> io::Result<Opened> {
 fn open(stream: TcpStream, peer: SocketAddr, options: &Options) -> io::Result<Opened> {
     stream.set_nonblocking(true)?;
     let local = stream.local_addr()?;
-    let mut io = TcpIo { stream, shut: false, completed: 0 };
-    io.set_options(options)?;
-    Ok(Opened { kind: TransportKind::Tcp, io: Box::new(io), local, peer })
+    set_options(&stream, options)?;
+    Ok(opened(stream, local, peer))
+}
+
+fn set_options(socket: &impl AsFd, options: &Options) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_tcp_nodelay(options.has(Options::NODELAY))?;
+    socket.set_keepalive(options.has(Options::KEEPALIVE))
+}
+
+fn opened(stream: TcpStream, local: SocketAddr, peer: SocketAddr) -> Opened {
+    let io = TcpIo { stream, shut: false, completed: 0 };
+    Opened { kind: TransportKind::Tcp, io: Box::new(io), local, peer }
 }
 
 struct TcpListening {
     listener: TcpListener,
-    options: Options,
+    /// The address of this end, unless it differs from connection to connection.
+    local: Option<SocketAddr>,
+    /// No connection waited at the last look, and none has been announced since.
+    is_empty: bool,
+}
+
+impl TcpListening {
+    /// Takes a connection. It has the options of the listener (tcp(7), socket(7): Linux copies them).
+    fn take(&self) -> io::Result<Opened> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (stream, peer) = acceptfrom_with(&self.listener, flags)?;
+        let stream = TcpStream::from(stream);
+        // The address that accept(2) gives: a connection that was reset in the backlog has none
+        // any more, but still what was sent on it before.
+        let peer =
+            peer.and_then(|peer| SocketAddr::try_from(peer).ok()).ok_or(io::ErrorKind::NotConnected)?;
+        let local = self.local.map_or_else(|| stream.local_addr(), Ok)?;
+        Ok(opened(stream, local, peer))
+    }
 }
 
 impl Listen for TcpListening {
@@ -90,21 +122,33 @@ impl Listen for TcpListening {
 
     fn accept(&mut self) -> io::Result<Accepted> {
         loop {
-            // The address that accept(2) gives: a connection that was reset in the backlog has none
-            // any more, but still what was sent on it before.
-            match self.listener.accept().and_then(|(stream, peer)| open(stream, peer, &self.options)) {
+            match self.take() {
                 Ok(opened) => return Ok(Accepted::Driven(opened)),
                 // The client was gone before it was accepted: the next one is as good.
                 Err(e) if is_aborted(&e) => {}
-                Err(e) => return Err(e),
+                Err(e) => {
+                    self.is_empty = e.kind() == io::ErrorKind::WouldBlock;
+                    return Err(e);
+                }
             }
         }
     }
 
     fn ready(&mut self) -> u64 {
-        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
-        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        u64::from(matches!(poll(&mut fds, Some(&none)), Ok(n) if n > 0))
+        if !self.is_empty {
+            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            self.is_empty = !matches!(poll(&mut fds, Some(&none)), Ok(n) if n > 0);
+        }
+        u64::from(!self.is_empty)
+    }
+
+    fn may_be_ready(&mut self) -> bool {
+        !self.is_empty
+    }
+
+    fn handle_readable(&mut self) {
+        self.is_empty = false;
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -170,9 +214,7 @@ impl StreamIo for TcpIo {
     }
 
     fn set_options(&mut self, options: &Options) -> io::Result<()> {
-        let socket = SockRef::from(&self.stream);
-        socket.set_tcp_nodelay(options.has(Options::NODELAY))?;
-        socket.set_keepalive(options.has(Options::KEEPALIVE))
+        set_options(&self.stream, options)
     }
 
     fn unacknowledged(&self) -> u64 {

@@ -17,15 +17,30 @@ pub struct Plan {
     /// Threads whose names begin so may stop for good, each with this chance in a million at a
     /// hand-off.
     pub deaths: Vec<(&'static str, u32)>,
+    /// They stop at these hand-offs only; at all of them if there are none.
+    pub deadly: Vec<HandOff>,
     /// Pauses at these hand-offs only; at all of them if there are none.
     pub only: Vec<HandOff>,
+    /// Blocks of the CPU device wait as a GPU's do, also after the plan has ended. See [`blocks_poll`].
+    pub polls: bool,
+    /// Sleepers of the CPU device wait for whoever wakes them, also after the plan has ended, so that a lost wake-up shows.
+    /// Who only stops (a daemon) is not noticed. See [`sleeps_are_endless`].
+    pub endless: bool,
 }
 
 impl Plan {
     /// Pauses and yields everywhere, and nobody dies.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, longest: Duration::from_millis(20), deaths: Vec::new(), only: Vec::new() }
+        Self {
+            seed,
+            longest: Duration::from_millis(20),
+            deaths: Vec::new(),
+            deadly: Vec::new(),
+            only: Vec::new(),
+            polls: false,
+            endless: false,
+        }
     }
 }
 
@@ -41,6 +56,8 @@ pub struct Counts {
 }
 
 static ON: AtomicBool = AtomicBool::new(false);
+static POLLS: AtomicBool = AtomicBool::new(false);
+static ENDLESS: AtomicBool = AtomicBool::new(false);
 /// Counts the plans, so that threads draw anew for each.
 static ROUND: AtomicU64 = AtomicU64::new(0);
 static THREADS: AtomicU64 = AtomicU64::new(0);
@@ -48,7 +65,7 @@ static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 static COUNTS: [[AtomicU64; 3]; HAND_OFFS] = [const { [const { AtomicU64::new(0) }; 3] }; HAND_OFFS];
 
 thread_local! {
-    static LOCAL: Cell<Local> = const { Cell::new(Local { round: 0, state: 0, longest_us: 0, death: 0, only: 0 }) };
+    static LOCAL: Cell<Local> = const { Cell::new(Local { round: 0, state: 0, longest_us: 0, death: 0, deadly: 0, only: 0 }) };
     static HELD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -59,12 +76,16 @@ struct Local {
     state: u64,
     longest_us: u64,
     death: u32,
+    /// A bit for each hand-off at which it may stop for good; 0: at all.
+    deadly: u32,
     /// A bit for each hand-off at which it pauses; 0: at all.
     only: u32,
 }
 
 /// Begins a plan; it ends the one before.
 pub fn start(plan: Plan) {
+    POLLS.store(plan.polls, Ordering::Relaxed);
+    ENDLESS.store(plan.endless, Ordering::Relaxed);
     *PLAN.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
     THREADS.store(0, Ordering::Relaxed);
     COUNTS.iter().flatten().for_each(|count| count.store(0, Ordering::Relaxed));
@@ -82,6 +103,19 @@ pub fn stop() -> [Counts; HAND_OFFS] {
     })
 }
 
+/// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing, and wake nobody.
+#[must_use]
+pub fn blocks_poll() -> bool {
+    POLLS.load(Ordering::Relaxed)
+}
+
+/// Returns whether sleeping CPU blocks and host threads wait for somebody who wakes them, and never look for themselves
+/// whether they were forgotten.
+#[must_use]
+pub fn sleeps_are_endless() -> bool {
+    ENDLESS.load(Ordering::Relaxed)
+}
+
 /// Runs `body` undisturbed: for a thread of a test that watches the others.
 pub fn hold<T>(body: impl FnOnce() -> T) -> T {
     let before = HELD.replace(true);
@@ -95,7 +129,7 @@ const fn rarity(at: HandOff) -> u64 {
     match at {
         HandOff::Observed => 4096,
         HandOff::Published | HandOff::Copied | HandOff::Waking => 128,
-        HandOff::MessageTaken | HandOff::CommandTaken | HandOff::Parking => 64,
+        HandOff::MessageTaken | HandOff::CommandTaken | HandOff::Parking | HandOff::EpochRead => 64,
         _ => 16,
     }
 }
@@ -115,13 +149,17 @@ pub fn at(at: HandOff) {
     LOCAL.set(local);
     let count = |which: usize| COUNTS[at as usize][which].fetch_add(1, Ordering::Relaxed);
     count(0);
-    if local.death > 0 && draw >> 32 < u64::from(local.death) * (1 << 32) / 1_000_000 {
+    let is_among = |bits: u32| bits == 0 || bits & (1 << at as usize) != 0;
+    if local.death > 0
+        && is_among(local.deadly)
+        && draw >> 32 < u64::from(local.death) * (1 << 32) / 1_000_000
+    {
         count(2);
         loop {
             std::thread::park();
         }
     }
-    if local.only != 0 && local.only & (1 << at as usize) == 0 {
+    if !is_among(local.only) {
         return;
     }
     match draw % rarity(at) {
@@ -147,9 +185,10 @@ fn begin(round: u64) -> Option<Local> {
         plan.deaths.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(0, |&(_, chance)| chance);
     let mut state = plan.seed ^ THREADS.fetch_add(1, Ordering::Relaxed).rotate_left(32);
     name.bytes().for_each(|byte| state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let only = plan.only.iter().fold(0, |bits, &at| bits | 1 << at as usize);
+    let bits = |of: &[HandOff]| of.iter().fold(0, |bits, &at| bits | 1 << at as usize);
+    let (deadly, only) = (bits(&plan.deadly), bits(&plan.only));
     let longest_us = u64::try_from(plan.longest.as_micros()).unwrap_or(u64::MAX >> 16);
-    Some(Local { round, state, longest_us, death, only })
+    Some(Local { round, state, longest_us, death, deadly, only })
 }
 
 /// SplitMix64.
@@ -168,15 +207,22 @@ mod tests {
     /// One test, since a plan is the whole process's.
     #[test]
     fn a_plan_pauses_some_and_stops_those_that_may_die() {
-        let plan =
-            Plan { longest: Duration::from_micros(1), deaths: vec![("mortal", 1_000_000)], ..Plan::new(7) };
+        let plan = Plan {
+            longest: Duration::from_micros(1),
+            deaths: vec![("mortal", 1_000_000)],
+            deadly: vec![HandOff::SlotTaken],
+            ..Plan::new(7)
+        };
         start(plan);
         for _ in 0..1000 {
             at(HandOff::Claimed);
         }
         hold(|| at(HandOff::Claimed));
-        let mortal =
-            std::thread::Builder::new().name("mortal-0".into()).spawn(|| at(HandOff::SlotTaken)).unwrap();
+        let dies = || {
+            at(HandOff::CellRead);
+            at(HandOff::SlotTaken);
+        };
+        let mortal = std::thread::Builder::new().name("mortal-0".into()).spawn(dies).unwrap();
         while COUNTS[HandOff::SlotTaken as usize][2].load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }

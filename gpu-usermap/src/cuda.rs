@@ -46,7 +46,8 @@
 //! start; each KiB more takes 264 MiB of an H200, whose multiprocessors hold 270,336 threads, as it would at the first launch.
 //!
 //! The agent sees the launches made through its own [`Device`]. Kernels that a program launches in the same context by other
-//! means (cudarc, the runtime API) are invisible to it: a deferred release may then hold the agent until they end.
+//! means (cudarc, the runtime API) are invisible to it: the program announces them ([`Device::announce_launches`]). Otherwise
+//! a deferred release may hold the agent until they end, or take imported memory from under them.
 
 mod agent;
 mod backoff;
@@ -60,6 +61,7 @@ mod environment;
 mod error;
 #[cfg(test)]
 mod fake;
+mod foreign;
 mod function;
 mod import;
 mod jit;
@@ -84,6 +86,7 @@ pub use device::{Device, DeviceAttribute};
 pub use dmabuf::{DmaBuf, DmabufError, DmabufRoute};
 pub use environment::LazyLoading;
 pub use error::{CopyError, CudaError, SymbolError, SymbolKind, Unavailable};
+pub use foreign::ForeignLaunches;
 pub use function::{Function, FunctionAttributes};
 pub use import::{ImportError, ImportedBuffer};
 pub use jit::LoadModuleError;

@@ -11,6 +11,7 @@
 //! | [`cuda`] | the CUDA driver, opened at run time: devices, GPU memory, registration, modules, launches |
 //! | [`mapping`] | CPU mappings of GPU memory, by gdrdrv or dma-buf, or the reason why there is none |
 //! | [`placement`] | where rings lie that a network card writes: in GPU memory or in pinned memory, and why |
+//! | [`ptx`] | PTX text without the functions that nobody calls |
 //! | [`probe`](mod@probe) | [`probe()`]: all of the above as data, for people and for programs |
 //!
 //! # Rules
@@ -40,6 +41,7 @@ pub mod cuda;
 pub mod mapping;
 pub mod placement;
 pub mod probe;
+pub mod ptx;
 pub mod region;
 
 pub use probe::{Probe, probe};

@@ -77,6 +77,11 @@ impl Agent {
         self.send(Message::Release(release));
     }
 
+    /// Runs `job` on the agent thread. Returns at once.
+    pub(super) fn post(&self, job: impl FnOnce(&mut Context) + Send + 'static) {
+        self.send(Message::Job(Box::new(job)));
+    }
+
     fn submit<R: Send + 'static>(&self, job: impl FnOnce(&mut Context) -> R + Send + 'static) -> Receiver<R> {
         let (reply, result) = bounded(1);
         self.send(Message::Job(Box::new(move |context| {

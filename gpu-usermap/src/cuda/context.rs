@@ -30,6 +30,7 @@ pub(super) enum Origin {
 pub(super) struct Context {
     cuda: Cuda,
     device: CUdevice,
+    handle: ContextHandle,
     owned: bool,
     pub(super) copies: CopyLane,
     pub(super) launches: Launches,
@@ -49,7 +50,7 @@ impl Context {
             .and_then(|()| Ok((driver.current_device()?, CopyLane::open(driver)?, Launches::open(driver)?)));
         match lanes {
             Ok((device, copies, launches)) => {
-                Ok(Self { cuda, device, owned, copies, launches, deferred: Vec::new() })
+                Ok(Self { cuda, device, handle, owned, copies, launches, deferred: Vec::new() })
             }
             Err(error) => {
                 if let Origin::Primary(device) = origin {
@@ -67,6 +68,10 @@ impl Context {
 
     pub(super) fn device(&self) -> CUdevice {
         self.device
+    }
+
+    pub(super) fn handle(&self) -> ContextHandle {
+        self.handle
     }
 
     /// Splits the state, for an operation of the copy lane.
@@ -95,13 +100,15 @@ impl Context {
         self.deferred.push(release);
     }
 
+    /// Returns whether something is to be given back as soon as the launches of this device have ended. The end of others is
+    /// announced.
     pub(super) fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
+        !self.deferred.is_empty() && !self.launches.has_foreign()
     }
 
     /// Gives back what dropped handles left, if no launch runs.
     pub(super) fn release_if_idle(&mut self) {
-        if self.deferred.is_empty() || self.reap() > 0 {
+        if self.deferred.is_empty() || self.launches.has_foreign() || self.reap() > 0 {
             return;
         }
         for release in std::mem::take(&mut self.deferred) {

@@ -35,6 +35,7 @@ pub(super) struct DeviceInner {
     cuda: Cuda,
     agent: Agent,
     device: CUdevice,
+    context: ContextHandle,
     name: String,
     uuid: [u8; 16],
     compute_capability: (u32, u32),
@@ -56,7 +57,7 @@ impl Cuda {
             return Ok(Device { inner });
         }
         let opened = Device::open(self, Origin::Primary(device))?;
-        registry.add(device, &opened.inner);
+        registry.add(Some(device), opened.inner.context, &opened.inner);
         Ok(opened)
     }
 }
@@ -67,7 +68,7 @@ impl Device {
             let cuda = cuda.clone();
             move || Context::open(cuda, origin)
         })?;
-        let device = agent.run(|context| context.device())?;
+        let (device, context) = agent.run(|context| (context.device(), context.handle()))?;
         let driver = cuda.driver();
         let attribute = |number| driver.device_attribute(device, number).map(i32::unsigned_abs);
         let inner = DeviceInner {
@@ -81,14 +82,16 @@ impl Device {
             cuda: cuda.clone(),
             agent,
             device,
+            context,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Uses a context that the caller made (with cudarc, cust, the runtime API or C) instead of the primary one.
     ///
-    /// The context is neither retained nor released. Each call makes a device with an agent of its own, which does not know
-    /// the launches of others; a program that uses a context both ways keeps one such handle and clones it.
+    /// The context is neither retained nor released. While a device lives that was opened in this context, by this call or as
+    /// the primary one ([`Cuda::device`]), further calls return it, so that every part of a program agrees on which launches are
+    /// running. Launches by other means are announced: [`Device::announce_launches`].
     ///
     /// # Errors
     /// [`CudaError`] of the failed call: not a context, or no memory for streams and staging buffers in it.
@@ -108,7 +111,14 @@ impl Device {
     /// ```
     #[allow(unsafe_code, reason = "the caller vouches for the context")]
     pub unsafe fn from_raw_context(cuda: &Cuda, context: *mut c_void) -> Result<Self, CudaError> {
-        Self::open(cuda, Origin::Borrowed(ContextHandle(context)))
+        let context = ContextHandle(context);
+        let mut registry = cuda.registry();
+        if let Some(inner) = registry.find_in(context) {
+            return Ok(Self { inner });
+        }
+        let opened = Self::open(cuda, Origin::Borrowed(context))?;
+        registry.add(None, context, &opened.inner);
+        Ok(opened)
     }
 
     /// Returns the driver that this device belongs to.

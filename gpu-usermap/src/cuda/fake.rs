@@ -114,6 +114,54 @@ fn one_gpu_opened_twice_has_one_agent_and_reopens_after_its_end() {
 }
 
 #[test]
+fn releases_wait_for_announced_launches_of_others() {
+    let fake = Fake::new();
+    let device = fake.cuda().device(0).expect("a device");
+    let (first, second) =
+        (device.announce_launches().expect("an agent"), device.announce_launches().expect("an agent"));
+    drop(device.alloc(64).expect("memory"));
+    drop(first);
+    // Each call gives the agent an occasion to release.
+    drop(device.alloc(64).expect("memory"));
+    assert_eq!(fake.events(), Vec::<&str>::new());
+    drop(second);
+    assert!(soon(|| fake.events() == ["free", "free"]));
+}
+
+#[test]
+fn modules_and_kernels_of_others_are_not_unloaded() {
+    let fake = Fake::new();
+    let device = fake.cuda().device(0).expect("a device");
+    let handle = std::ptr::without_provenance_mut(77);
+    // SAFETY: this driver knows every handle.
+    let module = unsafe { device.borrow_module(handle) };
+    // SAFETY: as above.
+    let kernel = unsafe { device.borrow_function(handle, "kernel") };
+    let kernel = kernel.expect("any handle");
+    assert_eq!(device.check_co_resident(&[spec(&kernel, 1)]), Ok(()));
+    device.write_symbol(&module, "any", &[1]).expect("any name");
+    // SAFETY: as above.
+    let its_module = unsafe { device.borrow_module_of(handle) }.expect("any handle");
+    drop((module, its_module, kernel));
+    drop(device.alloc(64).expect("memory"));
+    assert!(soon(|| fake.events() == ["free"]));
+}
+
+#[test]
+fn one_context_has_one_agent() {
+    let fake = Fake::new();
+    let cuda = &fake.cuda();
+    let context = std::ptr::without_provenance_mut(usize::MAX - 1);
+    // SAFETY: this driver knows every context.
+    let open = || unsafe { Device::from_raw_context(cuda, context) }.expect("a device");
+    let (one, two) = (open(), open());
+    assert!(one.is(&two));
+    drop((one, two));
+    assert!(!fake.events().contains(&"release context"));
+    assert!(!cuda.device(0).expect("the primary").is(&open()));
+}
+
+#[test]
 fn a_kernel_with_a_larger_stack_starts_beside_one_that_runs() {
     let fake = Fake::new();
     let device = fake.cuda().device(0).expect("a device");
@@ -208,7 +256,7 @@ fn a_linker_is_told_how_many_threads_a_block_shall_have() {
     let texts: [(&str, &[u8]); 2] = [("one", b"ptx"), ("two", b"ptx")];
     let (plain, wide) =
         (device.link(&texts).expect("linked"), device.link_for(&texts, 1024).expect("linked"));
-    assert_eq!(fake.events(), ["link", "link for 1024 threads"]);
+    assert_eq!(fake.events(), ["link for 1024 threads"]);
     drop((plain, wide));
 }
 

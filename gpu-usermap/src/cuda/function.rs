@@ -84,12 +84,25 @@ impl Module {
 
 type Found = (FunctionHandle, FunctionAttributes);
 
+impl Function {
+    /// A kernel whose module somebody else holds.
+    pub(super) fn borrowed(module: Module, handle: FunctionHandle, name: &str) -> Result<Self, CudaError> {
+        let attributes = module.device().agent().run(move |context| prepare(context, handle))??;
+        Ok(Self { inner: Arc::new(FunctionInner { module, handle, name: name.to_owned(), attributes }) })
+    }
+}
+
 /// Runs on the agent while the caller holds the module.
 fn look_up(context: &mut Context, module: ModuleHandle, name: &CString) -> Result<Found, CudaError> {
-    let driver = context.driver();
     // SAFETY: the caller holds the module.
-    let handle = unsafe { driver.module_function(module, name) }?;
-    // SAFETY: of that module.
+    let handle = unsafe { context.driver().module_function(module, name) }?;
+    Ok((handle, prepare(context, handle)?))
+}
+
+/// Loads a kernel's code and sets its local memory aside. Runs on the agent while the caller holds the module.
+fn prepare(context: &mut Context, handle: FunctionHandle) -> Result<FunctionAttributes, CudaError> {
+    let driver = context.driver();
+    // SAFETY: of a module that the caller holds.
     let local_bytes = unsafe { load_function(driver, handle) }?;
     // SAFETY: as above.
     let attribute = |number| unsafe { driver.function_attribute(handle, number) };
@@ -100,7 +113,7 @@ fn look_up(context: &mut Context, module: ModuleHandle, name: &CString) -> Resul
         local_bytes,
     };
     context.set_local_memory_aside(local_bytes);
-    Ok((handle, attributes))
+    Ok(attributes)
 }
 
 /// Loads a kernel's code, if the driver has put that off, and returns its local memory in bytes per thread.

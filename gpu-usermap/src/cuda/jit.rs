@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "hands text to the driver's assembler and linker")]
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 
 use super::context::Context;
@@ -11,6 +12,7 @@ use super::error::CudaError;
 use super::function::load_function;
 use super::module::Module;
 use super::raw::{LinkHandle, ModuleHandle};
+use crate::ptx;
 
 /// Why code could not be loaded.
 ///
@@ -70,24 +72,38 @@ impl Device {
         self.load_text(ptx, Some(threads))
     }
 
+    /// As [`Device::load_module_for`], with these kernels only: what the module has beside them is not assembled
+    /// ([`only_entries`](crate::ptx::only_entries)). Assembling is most of a program's first start; after it the driver's
+    /// cache has the code.
+    ///
+    /// # Errors
+    /// As [`Device::load_module`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
+    /// # let ptx = std::fs::read_to_string("kernel.ptx")?;
+    /// let module = gpu.load_entries(&ptx, &["server"], 256)?;
+    /// assert!(module.function("client").is_err(), "not loaded, even if the text has one");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn load_entries(&self, ptx: &str, entries: &[&str], threads: u32) -> Result<Module, LoadModuleError> {
+        self.load_text(&ptx::only_entries(ptx, entries), Some(threads))
+    }
+
+    /// Assembles functions as callable ones and links them, also where there is one text. As a whole, the assembler would
+    /// compile each function again for each kernel that reaches it, which takes it two to four times as long
+    /// (docs/performance.md).
     fn load_text(&self, ptx: &str, threads: Option<u32>) -> Result<Module, LoadModuleError> {
-        let ptx = c_string("the module", ptx.as_bytes())?;
-        let handle = self.agent().run(move |context| {
-            let mut log = LinkLog::new();
-            // SAFETY: NUL-terminated PTX text that outlives the call.
-            let loaded = unsafe { context.driver().module_load(ptx.as_ptr().cast(), threads, &mut log) };
-            if let Ok(module) = loaded {
-                load_all(context, module);
-            }
-            loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text(), source })
-        })??;
-        Ok(Module::new(self.clone(), handle))
+        let texts = vec![(c"the module".to_owned(), c_string("the module", ptx.as_bytes())?)];
+        self.load_linked(texts, threads)
     }
 
     /// Links PTX texts, each with a name for messages, into one module and loads it.
     ///
     /// A function declared `.extern` in one text and `.visible` in another is resolved: that is how a CUDA C++ or Numba kernel calls
-    /// gpunet's device functions.
+    /// gpunet's device functions. Functions that no kernel of any text needs are not assembled
+    /// ([`only_called`](crate::ptx::only_called)).
     ///
     /// # Errors
     /// [`LoadModuleError::Refused`] carries the log, with the names of unresolved functions.
@@ -118,12 +134,37 @@ impl Device {
     fn link_texts(&self, texts: &[(&str, &[u8])], threads: Option<u32>) -> Result<Module, LoadModuleError> {
         let texts = texts
             .iter()
-            .map(|&(name, ptx)| {
-                Ok((c_string(&format!("the name {name:?}"), name.as_bytes())?, c_string(name, ptx)?))
+            .zip(called(texts))
+            .map(|(&(name, _), ptx)| {
+                Ok((c_string(&format!("the name {name:?}"), name.as_bytes())?, c_string(name, &ptx)?))
             })
             .collect::<Result<Vec<_>, LoadModuleError>>()?;
+        self.load_linked(texts, threads)
+    }
+
+    fn load_linked(
+        &self,
+        texts: Vec<(CString, CString)>,
+        threads: Option<u32>,
+    ) -> Result<Module, LoadModuleError> {
         let handle = self.agent().run(move |context| link_and_load(context, &texts, threads))??;
         Ok(Module::new(self.clone(), handle))
+    }
+}
+
+/// The texts without the functions that nobody calls, if all of them are text.
+fn called<'a>(texts: &[(&str, &'a [u8])]) -> Vec<Cow<'a, [u8]>> {
+    let as_text = |&(_, ptx): &(&str, &'a [u8])| str::from_utf8(ptx.strip_suffix(&[0]).unwrap_or(ptx));
+    match texts.iter().map(as_text).collect::<Result<Vec<_>, _>>() {
+        Ok(readable) => ptx::only_called(&readable).into_iter().map(bytes).collect(),
+        Err(_) => texts.iter().map(|&(_, ptx)| Cow::Borrowed(ptx)).collect(),
+    }
+}
+
+fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
     }
 }
 
@@ -147,9 +188,8 @@ fn link_and_load(
     };
     let mut load_log = LinkLog::new();
     let loaded = linked_image(context, link, texts).and_then(|image| {
-        // SAFETY: the linker's complete cubin, alive until `link_destroy`; the driver copies it. It is assembled already, so the
-        // number of threads says nothing here.
-        unsafe { driver.module_load(image, None, &mut load_log) }
+        // SAFETY: the linker's complete cubin, alive until `link_destroy`; the driver copies it.
+        unsafe { driver.module_load(image, &mut load_log) }
     });
     // SAFETY: made above, used no more.
     if let Err(error) = unsafe { driver.link_destroy(link) } {

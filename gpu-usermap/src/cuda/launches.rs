@@ -63,6 +63,8 @@ impl Failed {
 pub(super) struct Launches {
     running: Vec<Running>,
     idle_streams: Vec<StreamHandle>,
+    /// Announced launches that others made: nothing can be asked about them.
+    foreign: usize,
     /// Local memory that the driver has set aside, in bytes per thread: a kernel that needs more makes it wait for all that run.
     local_bytes: u32,
 }
@@ -71,7 +73,7 @@ impl Launches {
     pub(super) fn open(driver: &Driver) -> Result<Self, CudaError> {
         let idle_streams =
             (0..STREAMS_IN_ADVANCE).map(|_| driver.stream_create(0)).collect::<Result<_, _>>()?;
-        Ok(Self { running: Vec::new(), idle_streams, local_bytes: stack_limit(driver) })
+        Ok(Self { running: Vec::new(), idle_streams, foreign: 0, local_bytes: stack_limit(driver) })
     }
 
     /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs.
@@ -177,6 +179,16 @@ impl Launches {
             false
         });
         self.running.len()
+    }
+
+    /// Counts a launch that others make, or its end.
+    pub(super) fn count_foreign(&mut self, begins: bool) {
+        self.foreign = if begins { self.foreign + 1 } else { self.foreign.saturating_sub(1) };
+    }
+
+    /// Returns whether others may have kernels running.
+    pub(super) fn has_foreign(&self) -> bool {
+        self.foreign > 0
     }
 
     /// Returns how many multiprocessors the running launches fill, as of the last [`reap`](Self::reap).

@@ -32,17 +32,26 @@ pub struct Module {
 struct ModuleInner {
     device: Device,
     handle: ModuleHandle,
+    /// Whether the last drop unloads it.
+    owned: bool,
 }
 
 impl Drop for ModuleInner {
     fn drop(&mut self) {
-        self.device.agent().release(Release::Module(self.handle));
+        if self.owned {
+            self.device.agent().release(Release::Module(self.handle));
+        }
     }
 }
 
 impl Module {
     pub(super) fn new(device: Device, handle: ModuleHandle) -> Self {
-        Self { inner: Arc::new(ModuleInner { device, handle }) }
+        Self { inner: Arc::new(ModuleInner { device, handle, owned: true }) }
+    }
+
+    /// A module that somebody else unloads.
+    pub(super) fn borrowed(device: Device, handle: ModuleHandle) -> Self {
+        Self { inner: Arc::new(ModuleInner { device, handle, owned: false }) }
     }
 
     /// Returns the device that the code is loaded on.

@@ -120,6 +120,8 @@ api! {
         mem_import = c"cuMemImportFromShareableHandle"(*mut MemoryHandle, *mut c_void, c_uint);
         mem_granularity = c"cuMemGetAllocationGranularity"(*mut usize, *const AllocationProperties, c_uint);
         mem_properties = c"cuMemGetAllocationPropertiesFromHandle"(*mut AllocationProperties, MemoryHandle);
+        // 11.0
+        func_get_module = c"cuFuncGetModule"(*mut ModuleHandle, FunctionHandle);
         // 11.3
         flush_gpu_direct_rdma_writes = c"cuFlushGPUDirectRDMAWrites"(c_uint, c_uint);
         // 11.4

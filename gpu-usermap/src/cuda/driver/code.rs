@@ -6,8 +6,8 @@ use std::ptr;
 use super::Driver;
 use crate::cuda::error::CudaError;
 use crate::cuda::raw::constants::{
-    FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, JIT_INPUT_PTX,
-    JIT_THREADS_PER_BLOCK, SUCCESS,
+    ERROR_NOT_SUPPORTED, FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, JIT_ERROR_LOG_BUFFER,
+    JIT_ERROR_LOG_BUFFER_SIZE_BYTES, JIT_INPUT_PTX, JIT_THREADS_PER_BLOCK, SUCCESS,
 };
 use crate::cuda::raw::{CUdeviceptr, FunctionHandle, LinkHandle, ModuleHandle, StreamHandle};
 
@@ -64,14 +64,13 @@ impl LinkLog {
 
 impl Driver {
     /// # Safety
-    /// `image` points to a complete cubin, or to NUL-terminated PTX text.
+    /// `image` points to a complete cubin.
     pub(in crate::cuda) unsafe fn module_load(
         &self,
         image: *const c_void,
-        threads: Option<u32>,
         log: &mut LinkLog,
     ) -> Result<ModuleHandle, CudaError> {
-        let (count, names, values) = log.options(threads);
+        let (count, names, values) = log.options(None);
         let mut module = ModuleHandle::NULL;
         // SAFETY: the caller's promise for `image`; `count` options with as many values, which outlive the call with the log.
         let code = unsafe { (self.api.module_load_data)(&mut module, image, count, names, values) };
@@ -135,6 +134,22 @@ impl Driver {
         let code = unsafe { (self.api.module_get_global)(&mut address, &mut len, module, name.as_ptr()) };
         self.check("cuModuleGetGlobal", code)?;
         Ok((address, len))
+    }
+
+    /// Returns the module that a function is in.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub(in crate::cuda) unsafe fn function_module(
+        &self,
+        function: FunctionHandle,
+    ) -> Result<ModuleHandle, CudaError> {
+        const CALL: &str = "cuFuncGetModule";
+        let Some(get) = self.api.func_get_module else { return Err(self.error(CALL, ERROR_NOT_SUPPORTED)) };
+        let mut module = ModuleHandle::NULL;
+        // SAFETY: the caller's promise; writes one handle.
+        self.check(CALL, unsafe { get(&mut module, function) })?;
+        Ok(module)
     }
 
     /// Loads a function's code now, where the driver can be asked to; reading an attribute does it on older ones.

@@ -147,6 +147,8 @@ fn api() -> Api {
         module_load_data,
         module_unload,
         module_get_function,
+        module_get_global,
+        func_get_module: Some(func_get_module),
         module_get_function_count: Some(module_get_function_count),
         module_enumerate_functions: Some(module_enumerate_functions),
         func_get_attribute,
@@ -293,6 +295,20 @@ unsafe extern "C" fn module_load_data(
 
 unsafe extern "C" fn module_unload(_: ModuleHandle) -> CUresult {
     event("unload")
+}
+
+unsafe extern "C" fn func_get_module(module: *mut ModuleHandle, _: FunctionHandle) -> CUresult {
+    put(module, ModuleHandle(handle()))
+}
+
+unsafe extern "C" fn module_get_global(
+    address: *mut CUdeviceptr,
+    len: *mut usize,
+    _: ModuleHandle,
+    _: *const c_char,
+) -> CUresult {
+    put(len, 8);
+    put(address, handle() as u64)
 }
 
 unsafe extern "C" fn module_get_function(

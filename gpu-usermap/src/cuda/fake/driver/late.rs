@@ -54,8 +54,6 @@ pub(super) unsafe extern "C" fn link_create(
         // SAFETY: and as many values.
         let threads = unsafe { values.wrapping_add(2).read() }.addr();
         event(if threads == 1024 { "link for 1024 threads" } else { "link for others" });
-    } else {
-        event("link");
     }
     put(link, LinkHandle(handle()))
 }

@@ -1,11 +1,13 @@
 /* gpunet: sockets for GPU kernels, for CUDA C++.
  *
+ * Every call has two names. `gpunet_send(net, ...)` takes the context of the launch, which the host passes to the
+ * kernel as a parameter: nothing else is needed. `gsend(...)`, GPUnet's name, is the same call for the context in the
+ * module's variable `gpunet_attachment`, which the host sets when it binds the module to a launch.
+ *
  * Compile the kernels with relocatable device code and link them with gpunet's PTX
- * (gpunet-device/ptx/gpunet_device.ptx), at build time or at run time; then let the host bind the
- * attachment to the linked module, which sets its variable `gpunet_attachment`.
- * gpunet_echo_client.cu of the examples is a complete kernel and shows both ways. The library's functions
- * use up to 255 registers; for blocks of more than 256 threads compile its PTX with
- * `ptxas -maxrregcount=64` (or CU_JIT_MAX_REGISTERS).
+ * (gpunet-device/ptx/gpunet_device.ptx), at build time or at run time. gpunet_echo_client.cu of the examples is a
+ * complete kernel and shows both ways. The library's functions use up to 255 registers; for blocks of more than 256
+ * threads compile its PTX with `ptxas -maxrregcount=64` (or CU_JIT_MAX_REGISTERS).
  *
  * Who calls: every function without a suffix is called by ALL threads of a thread block, at the same
  * point and with the same arguments, and returns the same result to all of them. What such a call writes
@@ -19,8 +21,8 @@
  * -EALREADY: another block or warp is sending (or receiving) on that socket now, or binding or
  * connecting it.
  * -EMFILE: all socket slots are in use. -ENFILE: the proxy has no file descriptor left.
- * -ENETDOWN: no attachment is bound to the module, or the proxy has stopped or gave no sign of life while
- * the call waited. If the proxy resumes, the call can be repeated.
+ * -ENETDOWN: the context is 0 or none of this version (or no attachment is bound to the module), or the proxy has
+ * stopped or gave no sign of life while the call waited. If the proxy resumes, the call can be repeated.
  */
 #ifndef GPUNET_H
 #define GPUNET_H
@@ -120,61 +122,148 @@ enum {
     }                                                                                                          \
     while (0)
 
+/* The context of a launch: the device address by which its kernels find their sockets. The host gets it from the
+ * launch's token and passes it to the kernel as a parameter. 0: none. */
+typedef unsigned long long gpunet_net_t;
+
+/* How long a call waits, in NANOseconds. 0: not at all. Negative: without limit. This: as the options of the socket
+ * say (SO_SNDTIMEO, SO_RCVTIMEO; not at all if it is non-blocking). When the time is over, connect returns -ETIMEDOUT
+ * and all others return -EAGAIN; -ETIMEDOUT of those is the connection's own. */
+#define GPUNET_SOCKET_TIMEOUT (-0x7fffffffffffffffll - 1)
+
+/* What a socket is opened with. All zeros: the defaults. */
+struct gpunet_options {
+    unsigned long long send_ring;       /* bytes, rounded up to a power of two, 4 KiB to 16 MiB; 0: the proxy chooses */
+    unsigned long long recv_ring;
+    unsigned long long send_timeout_ns; /* SO_SNDTIMEO; 0: none */
+    unsigned long long recv_timeout_ns; /* SO_RCVTIMEO; 0: none */
+    int transport;                      /* 0 auto, 1 tcp, 2 peer, 3 rc */
+    int linger_ms;                      /* SO_LINGER, with GPUNET_LINGER; 0 resets the connection at close */
+    unsigned int flags;                 /* GPUNET_DELAY and those after it */
+    unsigned int reserved;              /* 0 */
+};
+#define GPUNET_DELAY 1u     /* without TCP_NODELAY */
+#define GPUNET_EXCLUSIVE 2u /* without SO_REUSEADDR */
+#define GPUNET_KEEPALIVE 4u
+#define GPUNET_V6ONLY 8u
+#define GPUNET_NO_WAIT 16u /* a non-blocking socket */
+#define GPUNET_LINGER 32u
+
+/* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
+ * the host or of another GPU. Read them by plain or volatile loads: not by __ldg, not through `const __restrict__`,
+ * and not by TMA. */
+struct gpunet_piece {
+    void *data;
+    unsigned long long len;
+};
+struct gpunet_span {
+    struct gpunet_piece piece[2];
+};
+
+/* Declares a call twice: with the context as its first argument, and for the context of the module. */
+#define GPUNET_CALL(returned, explicit_name, name, ...)                                                        \
+    __device__ returned explicit_name(gpunet_net_t net, __VA_ARGS__);                                          \
+    __device__ returned name(__VA_ARGS__)
+
 extern "C" {
 
-/* Opening and closing, as the POSIX calls of these names. After a failed gbind, glisten or gconnect
- * the socket is closed. gconnect and gaccept obey SO_SNDTIMEO and SO_RCVTIMEO; gconnect waits even
+/* Opening and closing, as the POSIX calls of these names. After a failed bind, listen or connect
+ * the socket is closed. connect and accept obey SO_SNDTIMEO and SO_RCVTIMEO; connect waits even
  * on a non-blocking socket. */
-__device__ int gsocket(int domain, int type, int protocol);
-__device__ int gbind(int socket, const struct sockaddr *addr, socklen_t len);
-__device__ int glisten(int socket, int backlog);
-__device__ int gaccept(int socket, struct sockaddr *addr = 0, socklen_t *len = 0);
-__device__ int gaccept_nb(int socket, struct sockaddr *addr = 0, socklen_t *len = 0);
-__device__ int gconnect(int socket, const struct sockaddr *addr, socklen_t len);
-__device__ int gshutdown(int socket, int how = SHUT_RDWR);
-__device__ int gclose(int socket);
+GPUNET_CALL(int, gpunet_socket, gsocket, int domain, int type, int protocol);
+GPUNET_CALL(int, gpunet_bind, gbind, int socket, const struct sockaddr *addr, socklen_t len);
+GPUNET_CALL(int, gpunet_listen, glisten, int socket, int backlog);
+GPUNET_CALL(int, gpunet_accept, gaccept, int socket, struct sockaddr *addr = 0, socklen_t *len = 0);
+GPUNET_CALL(int, gpunet_accept_nb, gaccept_nb, int socket, struct sockaddr *addr = 0, socklen_t *len = 0);
+GPUNET_CALL(int, gpunet_connect, gconnect, int socket, const struct sockaddr *addr, socklen_t len);
+GPUNET_CALL(int, gpunet_shutdown, gshutdown, int socket, int how = SHUT_RDWR);
+GPUNET_CALL(int, gpunet_close, gclose, int socket);
 
-/* GPUnet's: make a socket and connect it; make one, bind it and listen. */
-__device__ int gconnect_in(const struct sockaddr_in *addr);
-__device__ int gbind_in(const struct sockaddr_in *addr);
-__device__ int gconnect_in6(const struct sockaddr_in6 *addr);
-__device__ int gbind_in6(const struct sockaddr_in6 *addr);
+/* At once: make a socket and connect it; make one, bind it and listen; accept. A null pointer: default options. A
+ * connect with timeout 0 is -EINVAL. */
+GPUNET_CALL(int, gpunet_connect_to, gconnect_to, const struct sockaddr *addr, socklen_t len, const struct gpunet_options *options = 0, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_listen_at, glisten_at, const struct sockaddr *addr, socklen_t len, int backlog = 128, const struct gpunet_options *options = 0);
+GPUNET_CALL(int, gpunet_accept_timeout, gaccept_timeout, int socket, struct sockaddr *addr, socklen_t *len, long long timeout_ns);
 
-/* By one thread. */
-__device__ int single_thread_gbind_in(const struct sockaddr_in *addr);
-__device__ int single_thread_gconnect_in(const struct sockaddr_in *addr);
-__device__ int single_thread_gaccept(int socket, struct sockaddr *addr = 0, socklen_t *len = 0);
-__device__ int single_thread_gshutdown(int socket, int how = SHUT_RDWR);
-__device__ int single_thread_gclose(int socket);
+/* GPUnet's: the same with default options. */
+GPUNET_CALL(int, gpunet_connect_in, gconnect_in, const struct sockaddr_in *addr);
+GPUNET_CALL(int, gpunet_bind_in, gbind_in, const struct sockaddr_in *addr);
+GPUNET_CALL(int, gpunet_connect_in6, gconnect_in6, const struct sockaddr_in6 *addr);
+GPUNET_CALL(int, gpunet_bind_in6, gbind_in6, const struct sockaddr_in6 *addr);
+
+/* By one thread. A warp that opens or closes lets one lane do it and share the result. */
+GPUNET_CALL(int, gpunet_connect_to_thread, gconnect_to_thread, const struct sockaddr *addr, socklen_t len, const struct gpunet_options *options = 0, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_listen_at_thread, glisten_at_thread, const struct sockaddr *addr, socklen_t len, int backlog = 128, const struct gpunet_options *options = 0);
+GPUNET_CALL(int, gpunet_accept_timeout_thread, gaccept_timeout_thread, int socket, struct sockaddr *addr, socklen_t *len, long long timeout_ns);
+GPUNET_CALL(int, gpunet_bind_in_thread, single_thread_gbind_in, const struct sockaddr_in *addr);
+GPUNET_CALL(int, gpunet_connect_in_thread, single_thread_gconnect_in, const struct sockaddr_in *addr);
+GPUNET_CALL(int, gpunet_accept_thread, single_thread_gaccept, int socket, struct sockaddr *addr = 0, socklen_t *len = 0);
+GPUNET_CALL(int, gpunet_shutdown_thread, single_thread_gshutdown, int socket, int how = SHUT_RDWR);
+GPUNET_CALL(int, gpunet_close_thread, single_thread_gclose, int socket);
 
 /* Bytes. A send may take fewer than given (at least one): it returns once they are in the ring, not
  * once they are delivered. A receive returns what is there (at least one), and 0 at the end of the
  * stream. `_nb` and MSG_DONTWAIT: -EAGAIN instead of waiting. MSG_WAITALL: all of it, in both
- * directions. MSG_PEEK: the received bytes stay; the call returns all that has come, up to the length. */
-__device__ long long gsend(int socket, const void *data, unsigned long long len, int flags = 0);
-__device__ long long gsend_nb(int socket, const void *data, unsigned long long len, int flags = 0);
-__device__ long long gsend_warp(int socket, const void *data, unsigned long long len, int flags = 0);
-__device__ long long gsend_thread(int socket, const void *data, unsigned long long len, int flags = 0);
-__device__ long long grecv(int socket, void *data, unsigned long long len, int flags = 0);
-__device__ long long grecv_nb(int socket, void *data, unsigned long long len, int flags = 0);
-__device__ long long grecv_warp(int socket, void *data, unsigned long long len, int flags = 0);
-__device__ long long grecv_thread(int socket, void *data, unsigned long long len, int flags = 0);
+ * directions. MSG_PEEK: the received bytes stay; the call returns all that has come, up to the length.
+ * A failure after some bytes is the next call's. */
+GPUNET_CALL(long long, gpunet_send, gsend, int socket, const void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_send_nb, gsend_nb, int socket, const void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_send_warp, gsend_warp, int socket, const void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_send_thread, gsend_thread, int socket, const void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_recv, grecv, int socket, void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_recv_nb, grecv_nb, int socket, void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_recv_warp, grecv_warp, int socket, void *data, unsigned long long len, int flags = 0);
+GPUNET_CALL(long long, gpunet_recv_thread, grecv_thread, int socket, void *data, unsigned long long len, int flags = 0);
+/* The same, waiting that long for the whole call. */
+GPUNET_CALL(long long, gpunet_send_timeout, gsend_timeout, int socket, const void *data, unsigned long long len, int flags, long long timeout_ns);
+GPUNET_CALL(long long, gpunet_send_timeout_warp, gsend_timeout_warp, int socket, const void *data, unsigned long long len, int flags, long long timeout_ns);
+GPUNET_CALL(long long, gpunet_send_timeout_thread, gsend_timeout_thread, int socket, const void *data, unsigned long long len, int flags, long long timeout_ns);
+GPUNET_CALL(long long, gpunet_recv_timeout, grecv_timeout, int socket, void *data, unsigned long long len, int flags, long long timeout_ns);
+GPUNET_CALL(long long, gpunet_recv_timeout_warp, grecv_timeout_warp, int socket, void *data, unsigned long long len, int flags, long long timeout_ns);
+GPUNET_CALL(long long, gpunet_recv_timeout_thread, grecv_timeout_thread, int socket, void *data, unsigned long long len, int flags, long long timeout_ns);
+
+/* Without a copy. reserve gives up to `len` bytes of free ring space to write (at least one; it returns how many), and
+ * commit sends the first `len` of them, each thread after its own writes. peek shows up to `len` received bytes (at
+ * least one; 0: the end of the stream), and release gives the first `len` of them back. Each thread that calls gets
+ * the span, so it may be a local variable. A span is void after the commit or release, and after another send or
+ * receive on the socket. More than there is: -EINVAL. */
+GPUNET_CALL(long long, gpunet_reserve, greserve, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_reserve_warp, greserve_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_reserve_thread, greserve_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_commit, gcommit, int socket, unsigned long long len);
+GPUNET_CALL(int, gpunet_commit_warp, gcommit_warp, int socket, unsigned long long len);
+GPUNET_CALL(int, gpunet_commit_thread, gcommit_thread, int socket, unsigned long long len);
+GPUNET_CALL(long long, gpunet_peek, gpeek, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_warp, gpeek_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_thread, gpeek_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_release, grelease, int socket, unsigned long long len);
+GPUNET_CALL(int, gpunet_release_warp, grelease_warp, int socket, unsigned long long len);
+GPUNET_CALL(int, gpunet_release_thread, grelease_thread, int socket, unsigned long long len);
 
 /* Waits for one of many sockets, listeners too; returns how many are ready. The timeout is in
  * NANOseconds; negative: none; 0: do not wait. Before it waits, it announces to the senders what was received. */
-__device__ int gpoll(struct pollfd *fds, unsigned long long count, long long timeout_ns);
+GPUNET_CALL(int, gpunet_poll, gpoll, struct pollfd *fds, unsigned long long count, long long timeout_ns);
+GPUNET_CALL(int, gpunet_poll_warp, gpoll_warp, struct pollfd *fds, unsigned long long count, long long timeout_ns);
+GPUNET_CALL(int, gpunet_poll_thread, gpoll_thread, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 
-__device__ int ggetsockname(int socket, struct sockaddr *addr, socklen_t *len);
-__device__ int ggetpeername(int socket, struct sockaddr *addr, socklen_t *len);
-/* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before gconnect, or before glisten),
+GPUNET_CALL(int, gpunet_getsockname, ggetsockname, int socket, struct sockaddr *addr, socklen_t *len);
+GPUNET_CALL(int, gpunet_getsockname_thread, ggetsockname_thread, int socket, struct sockaddr *addr, socklen_t *len);
+GPUNET_CALL(int, gpunet_getpeername, ggetpeername, int socket, struct sockaddr *addr, socklen_t *len);
+GPUNET_CALL(int, gpunet_getpeername_thread, ggetpeername_thread, int socket, struct sockaddr *addr, socklen_t *len);
+/* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before connect, or before listen),
  * SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
  * SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
-__device__ int gsetsockopt(int socket, int level, int name, const void *value, socklen_t len);
-__device__ int ggetsockopt(int socket, int level, int name, void *value, socklen_t *len);
+GPUNET_CALL(int, gpunet_setsockopt, gsetsockopt, int socket, int level, int name, const void *value, socklen_t len);
+GPUNET_CALL(int, gpunet_setsockopt_thread, gsetsockopt_thread, int socket, int level, int name, const void *value, socklen_t len);
+GPUNET_CALL(int, gpunet_getsockopt, ggetsockopt, int socket, int level, int name, void *value, socklen_t *len);
+GPUNET_CALL(int, gpunet_getsockopt_thread, ggetsockopt_thread, int socket, int level, int name, void *value, socklen_t *len);
 /* FIONREAD, TIOCOUTQ (SIOCOUTQ), FIONBIO. */
-__device__ int gioctl(int socket, unsigned int request, int *value);
-__device__ int gsetnonblock(int socket, int on);
+GPUNET_CALL(int, gpunet_ioctl, gioctl, int socket, unsigned int request, int *value);
+GPUNET_CALL(int, gpunet_ioctl_thread, gioctl_thread, int socket, unsigned int request, int *value);
+GPUNET_CALL(int, gpunet_setnonblock, gsetnonblock, int socket, int on);
 
 } /* extern "C" */
+
+#undef GPUNET_CALL
 
 #endif

@@ -3,7 +3,8 @@
 //! nvcc is not needed: both files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
 
-use gpunet_device::posix::{options, socket};
+use gpunet_device::posix::open::{self, CallOptions};
+use gpunet_device::posix::{SOCKET_TIMEOUT, options, socket};
 use std::collections::BTreeMap;
 
 const HEADER: &str = include_str!("../include/gpunet.h");
@@ -12,18 +13,36 @@ const PTX: &str = include_str!("../ptx/gpunet_device.ptx");
 /// By function: its parameters and, last, what it returns, in bits.
 type Signatures = BTreeMap<String, Vec<u32>>;
 
-/// What nvcc makes of `__device__ int gsend(int socket, const void *data, ...);`.
-fn declared() -> Signatures {
-    let text: String = HEADER.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
-    let declarations = text.split("__device__ ").skip(1).map(|rest| &rest[..rest.find(");").unwrap()]);
-    declarations
-        .map(|declaration| {
-            let (head, parameters) = declaration.split_once('(').unwrap();
-            let (returned, name) = head.rsplit_once(' ').unwrap();
-            let bits = parameters.split(',').chain([returned]).map(bits_of_c).collect();
-            (name.to_owned(), bits)
+/// One `GPUNET_CALL` of the header.
+struct Call {
+    returned: String,
+    explicit: String,
+    implicit: String,
+    parameters: Vec<String>,
+}
+
+fn calls() -> Vec<Call> {
+    let (_, table) = HEADER.split_once("extern \"C\" {").unwrap();
+    let calls = table.split("GPUNET_CALL(").skip(1).map(|rest| &rest[..rest.find(");").unwrap()]);
+    calls
+        .map(|call| {
+            let mut parts = call.split(',').map(|part| part.trim().to_owned());
+            let mut next = || parts.next().unwrap();
+            let (returned, explicit, implicit) = (next(), next(), next());
+            Call { returned, explicit, implicit, parameters: parts.collect() }
         })
         .collect()
+}
+
+/// What nvcc makes of the table: each call twice.
+fn declared() -> Signatures {
+    let mut declared = Signatures::new();
+    for call in calls() {
+        let bits: Vec<_> = call.parameters.iter().chain([&call.returned]).map(|c| bits_of_c(c)).collect();
+        declared.insert(call.explicit, [vec![64], bits.clone()].concat());
+        declared.insert(call.implicit, bits);
+    }
+    declared
 }
 
 fn bits_of_c(parameter: &str) -> u32 {
@@ -39,7 +58,8 @@ fn bits_of_c(parameter: &str) -> u32 {
 
 /// What rustc made of the exported functions.
 fn exported() -> Signatures {
-    let functions = PTX.split(".visible .func").skip(1).map(|rest| &rest[..rest.find('{').unwrap()]);
+    // The head of each function, of a declaration ahead of the function, too.
+    let functions = PTX.split(".visible .func").skip(1).map(|rest| rest.split(['{', ';']).next().unwrap());
     functions
         .map(|function| {
             let (returned, rest) = function.split_once(')').unwrap();
@@ -61,8 +81,38 @@ fn bits_of_ptx(parameter: &str) -> u32 {
 #[test]
 fn the_header_declares_what_the_ptx_exports() {
     let (declared, exported) = (declared(), exported());
-    assert!(declared.len() > 30, "the header was not read");
+    assert!(declared.len() > 120, "the header was not read");
     assert_eq!(declared, exported);
+}
+
+/// `gsend` is `gpunet_send`, and GPUnet's `single_thread_gclose` is `gpunet_close_thread`.
+#[test]
+fn the_two_names_of_a_call_are_those_of_one_function() {
+    for call in calls() {
+        let plain = match call.implicit.strip_prefix("single_thread_g") {
+            Some(rest) => format!("{rest}_thread"),
+            None => call.implicit.strip_prefix('g').unwrap().to_owned(),
+        };
+        assert_eq!(call.explicit, format!("gpunet_{plain}"));
+    }
+}
+
+/// The second name is no copy of the code: it loads the module's context and calls.
+#[test]
+fn the_call_for_the_modules_context_calls_the_explicit_one() {
+    for call in calls() {
+        let body = function(&call.implicit);
+        assert!(body.lines().count() < 50, "{} is a copy", call.implicit);
+        assert!(body.contains("[gpunet_attachment]"), "{} loads no context", call.implicit);
+        assert!(body.contains("call.uni"), "{} calls nothing", call.implicit);
+    }
+}
+
+/// The text of an exported function.
+fn function(name: &str) -> &'static str {
+    let (_, rest) = PTX.split_once(&format!(") {name}(\n")).unwrap();
+    let (_, body) = rest.split_once("\n{\n").unwrap();
+    &body[..body.find("\n}\n").unwrap()]
 }
 
 #[test]
@@ -160,9 +210,54 @@ fn the_headers_names_of_gpunets_own_are_the_librarys() {
         ("SOL_GPUNET", options::SOL_GPUNET),
         ("GPUNET_NONBLOCK", options::GPUNET_NONBLOCK),
         ("GPUNET_TRANSPORT", options::GPUNET_TRANSPORT),
+        ("GPUNET_DELAY", open::DELAY as i32),
+        ("GPUNET_EXCLUSIVE", open::EXCLUSIVE as i32),
+        ("GPUNET_KEEPALIVE", open::KEEPALIVE as i32),
+        ("GPUNET_V6ONLY", open::V6ONLY as i32),
+        ("GPUNET_NO_WAIT", open::NONBLOCK as i32),
+        ("GPUNET_LINGER", open::LINGER as i32),
     ];
     for (name, value) in own {
         let line = HEADER.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name));
-        assert_eq!(line.map(|rest| number(rest.trim())), Some(value), "{name}");
+        let found = line.map(|rest| number(rest.split("/*").next().unwrap().trim().trim_end_matches('u')));
+        assert_eq!(found, Some(value), "{name}");
     }
+}
+
+#[test]
+fn the_headers_timeout_of_a_socket_is_the_librarys() {
+    assert!(HEADER.contains("#define GPUNET_SOCKET_TIMEOUT (-0x7fffffffffffffffll - 1)"));
+    assert_eq!(SOCKET_TIMEOUT, -0x7fff_ffff_ffff_ffff - 1);
+}
+
+#[test]
+fn the_headers_options_have_the_librarys_fields_in_their_order() {
+    let (_, rest) = HEADER.split_once("struct gpunet_options {").unwrap();
+    let fields: Vec<_> = rest[..rest.find('}').unwrap()]
+        .lines()
+        .filter_map(|line| line.split(';').next()?.trim().rsplit_once(' '))
+        .map(|(kind, name)| (name, if kind.contains("long long") { 8 } else { 4 }))
+        .collect();
+    let mut at = 0;
+    let offsets: Vec<_> = fields
+        .iter()
+        .map(|&(name, size)| {
+            at += size;
+            (name, at - size)
+        })
+        .collect();
+    macro_rules! library {
+        ($($name:ident),*) => { [$((stringify!($name), std::mem::offset_of!(CallOptions, $name))),*] };
+    }
+    let library = library![
+        send_ring,
+        recv_ring,
+        send_timeout_ns,
+        recv_timeout_ns,
+        transport,
+        linger_ms,
+        flags,
+        reserved
+    ];
+    assert_eq!((offsets, at), (library.to_vec(), size_of::<CallOptions>()));
 }

@@ -1,123 +1,107 @@
-//! Calls that open and close sockets, made by a whole thread block.
+//! Calls that open and close sockets.
 
-use super::{block, int};
+use super::callers::{block_after_sync as block, thread};
 use crate::posix;
-
-/// See `include/gpunet.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn gsocket(domain: i32, kind: i32, protocol: i32) -> i32 {
-    int(&block(), |g, net| posix::socket::socket(g, net, domain, kind, protocol))
-}
-
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `addr` is readable for `len` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gbind(socket: i32, addr: *const u8, len: u32) -> i32 {
-    // SAFETY: the caller's contract.
-    int(&block(), |g, net| unsafe { posix::bind::bind(g, net, socket, addr, len) })
-}
-
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `addr` is a `struct sockaddr_in`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gbind_in(addr: *const u8) -> i32 {
-    int(&block(), |g, net| {
-        // SAFETY: the caller's contract.
-        unsafe { posix::bind::bind_in(g, net, addr, posix::sockaddr::IN_LEN, BACKLOG) }
-    })
-}
-
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `addr` is a `struct sockaddr_in6`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gbind_in6(addr: *const u8) -> i32 {
-    int(&block(), |g, net| {
-        // SAFETY: the caller's contract.
-        unsafe { posix::bind::bind_in(g, net, addr, posix::sockaddr::IN6_LEN, BACKLOG) }
-    })
-}
+use crate::posix::SOCKET_TIMEOUT;
+use crate::posix::accept::accept;
+use crate::posix::open::{CallOptions, connect_to, listen_at};
+use crate::posix::sockaddr::{IN_LEN, IN6_LEN};
+use core::ptr::null;
 
 /// GPUnet's backlog.
-pub(super) const BACKLOG: u32 = 256;
+const BACKLOG: i32 = 256;
 
-/// See `include/gpunet.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn glisten(socket: i32, backlog: i32) -> i32 {
-    int(&block(), |g, net| posix::bind::listen(g, net, socket, backlog))
+macro_rules! control {
+    ($(
+        by $caller:expr;
+        $connect_to:ident | $gconnect_to:ident, $connect_in:ident | $gconnect_in:ident,
+        $listen_at:ident | $glisten_at:ident, $bind_in:ident | $gbind_in:ident,
+        $accept_timeout:ident | $gaccept_timeout:ident, $accept:ident | $gaccept:ident,
+        $shutdown:ident | $gshutdown:ident, $close:ident | $gclose:ident;
+    )*) => {
+        exports! {$(
+            fn $connect_to | $gconnect_to(
+                g = $caller, net, addr: *const u8, len: u32, options: *const CallOptions, timeout_ns: i64,
+            ) -> i32 {
+                // SAFETY: `addr` is readable for `len` bytes, and `options` null or readable, by the caller's
+                // contract.
+                unsafe { connect_to(g, net, addr, len, options, timeout_ns) }
+            }
+
+            fn $listen_at | $glisten_at(
+                g = $caller, net, addr: *const u8, len: u32, backlog: i32, options: *const CallOptions,
+            ) -> i32 {
+                // SAFETY: as above.
+                unsafe { listen_at(g, net, addr, len, backlog, options) }
+            }
+
+            fn $accept_timeout | $gaccept_timeout(
+                g = $caller, net, socket: i32, addr: *mut u8, len: *mut u32, timeout_ns: i64,
+            ) -> i32 {
+                // SAFETY: `len` is null or writable, and `addr` null or writable for `*len` bytes, by the caller's
+                // contract.
+                unsafe { accept(g, net, socket, addr, len, timeout_ns) }
+            }
+
+            fn $shutdown | $gshutdown(g = $caller, net, socket: i32, how: i32) -> i32 {
+                posix::shutdown::shutdown(g, net, socket, how)
+            }
+
+            fn $close | $gclose(g = $caller, net, socket: i32) -> i32 {
+                posix::close::close(g, net, socket)
+            }
+        )*}
+
+        forwards! {$(
+            fn $connect_in | $gconnect_in(net, addr: *const u8) -> i32 =
+                $connect_to(net, addr, IN_LEN, null(), SOCKET_TIMEOUT);
+            fn $bind_in | $gbind_in(net, addr: *const u8) -> i32 =
+                $listen_at(net, addr, IN_LEN, BACKLOG, null());
+            fn $accept | $gaccept(net, socket: i32, addr: *mut u8, len: *mut u32) -> i32 =
+                $accept_timeout(net, socket, addr, len, SOCKET_TIMEOUT);
+        )*}
+    };
 }
 
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `len` is null or writable, and `addr` null or writable for `*len` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gaccept(socket: i32, addr: *mut u8, len: *mut u32) -> i32 {
-    int(&block(), |g, net| {
-        // SAFETY: the caller's contract.
-        unsafe { posix::accept::accept(g, net, socket, addr, len, true) }
-    })
+control! {
+    by block();
+    gpunet_connect_to | gconnect_to, gpunet_connect_in | gconnect_in,
+    gpunet_listen_at | glisten_at, gpunet_bind_in | gbind_in,
+    gpunet_accept_timeout | gaccept_timeout, gpunet_accept | gaccept,
+    gpunet_shutdown | gshutdown, gpunet_close | gclose;
+
+    by thread();
+    gpunet_connect_to_thread | gconnect_to_thread, gpunet_connect_in_thread | single_thread_gconnect_in,
+    gpunet_listen_at_thread | glisten_at_thread, gpunet_bind_in_thread | single_thread_gbind_in,
+    gpunet_accept_timeout_thread | gaccept_timeout_thread, gpunet_accept_thread | single_thread_gaccept,
+    gpunet_shutdown_thread | single_thread_gshutdown, gpunet_close_thread | single_thread_gclose;
 }
 
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// As [`gaccept`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gaccept_nb(socket: i32, addr: *mut u8, len: *mut u32) -> i32 {
-    int(&block(), |g, net| {
-        // SAFETY: the caller's contract.
-        unsafe { posix::accept::accept(g, net, socket, addr, len, false) }
-    })
+forwards! {
+    fn gpunet_accept_nb | gaccept_nb(net, socket: i32, addr: *mut u8, len: *mut u32) -> i32 =
+        gpunet_accept_timeout(net, socket, addr, len, 0);
+    fn gpunet_connect_in6 | gconnect_in6(net, addr: *const u8) -> i32 =
+        gpunet_connect_to(net, addr, IN6_LEN, null(), SOCKET_TIMEOUT);
+    fn gpunet_bind_in6 | gbind_in6(net, addr: *const u8) -> i32 =
+        gpunet_listen_at(net, addr, IN6_LEN, BACKLOG, null());
 }
 
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `addr` is readable for `len` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gconnect(socket: i32, addr: *const u8, len: u32) -> i32 {
-    // SAFETY: the caller's contract.
-    int(&block(), |g, net| unsafe { posix::connect::connect(g, net, socket, addr, len) })
-}
+exports! {
+    fn gpunet_socket | gsocket(g = block(), net, domain: i32, kind: i32, protocol: i32) -> i32 {
+        posix::socket::socket(g, net, domain, kind, protocol)
+    }
 
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `addr` is a `struct sockaddr_in`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gconnect_in(addr: *const u8) -> i32 {
-    int(&block(), |g, net| {
-        // SAFETY: the caller's contract.
-        unsafe { posix::connect::connect_in(g, net, addr, posix::sockaddr::IN_LEN) }
-    })
-}
+    fn gpunet_bind | gbind(g = block(), net, socket: i32, addr: *const u8, len: u32) -> i32 {
+        // SAFETY: `addr` is readable for `len` bytes, by the caller's contract.
+        unsafe { posix::bind::bind(g, net, socket, addr, len) }
+    }
 
-/// See `include/gpunet.h`.
-///
-/// # Safety
-/// `addr` is a `struct sockaddr_in6`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gconnect_in6(addr: *const u8) -> i32 {
-    int(&block(), |g, net| {
-        // SAFETY: the caller's contract.
-        unsafe { posix::connect::connect_in(g, net, addr, posix::sockaddr::IN6_LEN) }
-    })
-}
+    fn gpunet_listen | glisten(g = block(), net, socket: i32, backlog: i32) -> i32 {
+        posix::bind::listen(g, net, socket, backlog)
+    }
 
-/// See `include/gpunet.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn gshutdown(socket: i32, how: i32) -> i32 {
-    int(&block(), |g, net| posix::shutdown::shutdown(g, net, socket, how))
-}
-
-/// See `include/gpunet.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn gclose(socket: i32) -> i32 {
-    int(&block(), |g, net| posix::close::close(g, net, socket))
+    fn gpunet_connect | gconnect(g = block(), net, socket: i32, addr: *const u8, len: u32) -> i32 {
+        // SAFETY: `addr` is readable for `len` bytes, by the caller's contract.
+        unsafe { posix::connect::connect(g, net, socket, addr, len) }
+    }
 }

@@ -1,0 +1,58 @@
+/* gpunet: sockets for GPU kernels, for CUDA C++ (C++17 and later; nvcc, clang with -x cuda, NVRTC).
+ *
+ * A thin layer over the C functions of gpunet.h: the same PTX is linked, and nothing is initialised. A kernel gets
+ * its launch's context as a parameter and hands it to the call that opens a socket:
+ *
+ *     __global__ void echo(gpunet_net_t net, unsigned char *memory, int *error) {
+ *         auto block = cooperative_groups::this_thread_block();
+ *         auto listener = gpunet::listener::bind(block, net, gpunet::address::v4(0, 0, 0, 0, 7777));
+ *         if (!listener) { *error = int(listener.error()); return; }
+ *         while (auto stream = listener->accept(block)) {
+ *             for (;;) {
+ *                 auto n = stream->recv(block, memory, 4096);
+ *                 if (!n || *n == 0 || !stream->send_all(block, memory, *n)) break;
+ *             }
+ *             (void)stream->close(block);
+ *         }
+ *         (void)listener->close(block);
+ *     }
+ *
+ * Groups. Each call is made by all threads of a group, at the same point and with the same arguments, and gives the
+ * same result to all of them. The group is the first argument: cooperative_groups::thread_block; a whole warp, as
+ * thread_block_tile<32> or as the coalesced_group of all its threads; one thread, this_thread(). Another tile does not
+ * compile. Without cooperative groups: gpunet::this_block(), this_warp(), this_thread(). What a block or warp sends or
+ * receives lies in shared or global memory.
+ *
+ * Sockets are local variables of each thread, equal in all threads of the group. They can be moved and not copied.
+ * The destructor does nothing: close() does, and what is left open is handled when the host finishes the launch.
+ *
+ * Results are cuda::std::expected<T, gpunet::errc> where libcu++ is there, else gpunet's own type with the same
+ * members. errc has Linux's numbers.
+ *
+ * Timeouts are the last argument: a duration (cuda::std::chrono, or gpunet::milliseconds and its like), or
+ * timeout::no_wait(), or timeout::forever(). Without one, the socket's options count. A call whose time is over fails
+ * with errc::would_block; a connect with errc::timed_out.
+ *
+ * What it takes: up to 255 registers a thread, 1.3 KiB of stack, 288 bytes of shared memory (and up to 80 more for calls
+ * by a block that open, close or ask for something), and hardware barrier 0 in calls by a block; warps and threads take
+ * no barrier. A multiprocessor has registers for 256 threads with 255 each. For larger blocks assemble gpunet's PTX, and
+ * the kernels, for 64 (`-maxrregcount=64`; CU_JIT_MAX_REGISTERS at run time): then blocks of 1,024 threads fit. */
+#ifndef GPUNET_CUH
+#define GPUNET_CUH
+
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "gpunet.cuh needs C++17 or later (-std=c++17); gpunet.h has the C functions"
+#endif
+
+#include "gpunet.h"
+
+#include "gpunet/address.cuh"
+#include "gpunet/group.cuh"
+#include "gpunet/options.cuh"
+#include "gpunet/poll.cuh"
+#include "gpunet/result.cuh"
+#include "gpunet/socket.cuh"
+#include "gpunet/span.cuh"
+#include "gpunet/timeout.cuh"
+
+#endif

@@ -12,6 +12,8 @@ const TURN_NS: u64 = 500_000;
 /// The turn of one group. When it is dropped, others may ask.
 pub(crate) struct AcceptTurn {
     net: Net,
+    /// The listener's.
+    slot: u32,
     turn: Turn,
 }
 
@@ -24,7 +26,7 @@ pub(crate) fn is_taken(net: Net, slot: u32) -> bool {
 impl AcceptTurn {
     /// Takes the turn, unless another group has it. By one lane.
     pub(crate) fn take(net: Net, slot: u32) -> Option<Self> {
-        Some(Self { net, turn: Turn::take(net.accept_turn(slot), TURN_NS)? })
+        Some(Self { net, slot, turn: Turn::take(net.accept_turn(slot), TURN_NS)? })
     }
 }
 
@@ -32,6 +34,6 @@ impl Drop for AcceptTurn {
     fn drop(&mut self) {
         self.turn.end();
         // A CPU block that saw the turn taken may sleep, although one more connection waits.
-        platform::wake_pollers(self.net.pollers(), self.net.epoch().as_ptr());
+        platform::wake_pollers(self.net.pollers(), self.net.epoch().as_ptr(), self.slot);
     }
 }

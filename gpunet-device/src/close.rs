@@ -1,12 +1,13 @@
 //! Closing a socket: its handle dies at once, and the proxy learns of it by a request.
 
+use crate::half::{wake_own_pollers, wake_waiting};
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::request::{self, Claim};
 use crate::send::SendHalf;
 use crate::slots;
-use crate::{Group, Net, platform, table};
-use gpunet_abi::control::Op;
+use crate::{Group, Net, accept_queue, table};
+use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result};
 
@@ -15,6 +16,8 @@ pub(crate) struct Closing {
     net: Net,
     handle: Handle,
     claim: Claim,
+    /// Of the request.
+    flags: u32,
 }
 
 impl Closing {
@@ -34,8 +37,10 @@ impl Closing {
             claim.release();
             return Err(Error::BadHandle);
         }
-        wake_waiters(net, handle);
-        Ok(Self { net, handle, claim })
+        wake_waiters(net, handle, kind);
+        // The close of a stream leaves nothing to report. The port of another socket is free when its close is answered.
+        let flags = if kind == Kind::Stream { Request::ANSWER_FIRST } else { 0 };
+        Ok(Self { net, handle, claim, flags })
     }
 
     /// Posts the close to the proxy, with a stream's positions. By the same lane; in a cancelled launch, too.
@@ -46,7 +51,8 @@ impl Closing {
     pub(crate) fn post(self, sent: u64, consumed: u64) -> Result<u64> {
         let mut request = request::new(self.net, Op::Close, self.handle);
         (request.send_position, request.recv_position) = (sent, consumed);
-        self.claim.post_close(&request, self.handle).map(|_| 0)
+        request.flags = self.flags;
+        self.claim.post_close(&request, self.handle).map(|()| 0)
     }
 }
 
@@ -59,40 +65,55 @@ impl Closing {
 /// As [`Stream::close`](crate::Stream::close).
 #[inline(never)]
 pub(crate) fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
+    // What the lanes have received and sent is in the table.
     g.sync();
-    let mut closing = None;
-    // One lane decides for all: another group may be closing it just now, or changing its options. And
-    // the handle is dead before the other end learns of it: a waiter must not see the end with which the
-    // peer answers.
-    let announces_end = by_leader(g, || {
-        closing = Some(Closing::begin(net, handle, Kind::Stream)?);
-        // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
-        Ok(u64::from(table::options(net, handle).linger_ms != 0))
-    })?;
+    // One lane decides for all: another group may be closing it just now, or changing its options.
+    by_leader(g, || end_and_close(net, handle))?;
+    Ok(())
+}
+
+/// The leader's part of [`close_stream`].
+#[inline(never)]
+fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
+    // The handle is dead before the other end learns of it: a waiter must not see the end with which the peer answers.
+    let closing = Closing::begin(net, handle, Kind::Stream)?;
     let entry = net.entry(handle.slot());
     let link = table::link_of(entry);
     let mut send = SendHalf::load_at(net, handle, entry, link);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
-    if announces_end != 0 {
-        send.shutdown(g);
-        recv.shutdown(g);
+    // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
+    if table::options(net, handle).linger_ms != 0 {
+        send.end();
+        recv.end();
     }
-    let (sent, consumed) = (send.position(), recv.position());
-    by_leader(g, || closing.map_or(Ok(0), |closing| closing.post(sent, consumed)))?;
-    Ok(())
+    closing.post(send.position(), recv.position())
 }
 
 /// Closes what is no stream. By one lane.
 ///
 /// # Errors
 /// As [`Closing::begin`] and [`Closing::post`].
+#[inline(never)]
 pub(crate) fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
-    Closing::begin(net, handle, kind)?.post(0, 0)
+    let closing = Closing::begin(net, handle, kind)?;
+    let accepted = match kind {
+        // Of those that were accepted ahead, the proxy closes the others.
+        Kind::Listener => accept_queue::close(net, handle),
+        _ => Ok(0),
+    };
+    match accepted {
+        Ok(accepted) => closing.post(0, accepted),
+        Err(error) => {
+            closing.claim.release();
+            Err(error)
+        }
+    }
 }
 
 /// Wakes groups that wait on a handle that has just been closed. By one lane.
-pub(crate) fn wake_waiters(net: Net, handle: Handle) {
-    platform::wake(net.recv_park(handle.slot()));
-    platform::wake(net.send_park(handle.slot()));
-    platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
+pub(crate) fn wake_waiters(net: Net, handle: Handle, kind: Kind) {
+    if kind == Kind::Stream {
+        wake_waiting(net, handle);
+    }
+    wake_own_pollers(net, handle.slot());
 }

@@ -45,6 +45,12 @@ impl WaitGuard {
         self.rounds.is_multiple_of(platform::SLOW_CHECK_EVERY)
     }
 
+    /// Counts rounds that the caller has waited.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, rounds: u32) {
+        self.rounds = self.rounds.wrapping_add(rounds);
+    }
+
     /// Rounds waited so far.
     #[inline(always)]
     pub(crate) const fn rounds(&self) -> u32 {

@@ -30,7 +30,7 @@ pub(crate) fn check_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<
 /// Wakes whoever advances the other side of a half, after its word has changed. By one lane.
 #[inline(always)]
 pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
-    if !platform::MAY_SLEEP {
+    if !platform::may_sleep() {
         // A GPU wakes nobody.
         return;
     }
@@ -39,13 +39,36 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
             Half::Send => net.recv_park(partner),
             Half::Recv => net.send_park(partner),
         });
-        platform::wake_pollers(net.pollers(), net.epoch().as_ptr());
+        platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), partner);
     } else if end.link.is_remote() {
         platform::wake(remote_park(end.mine, half.other()));
         platform::ring_bell(table::remote_part(net, slot));
     } else if let Some(thread) = end.link.data_thread() {
         let (sleeping, doorbell) = net.data_thread(thread);
         platform::ring_doorbell(sleeping, doorbell);
+    }
+}
+
+/// Wakes the groups that poll the socket in `slot`, after another group has changed what they find. By one lane.
+#[inline(always)]
+pub(crate) fn wake_own_pollers(net: Net, slot: u32) {
+    platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), slot);
+}
+
+/// Wakes the groups that wait for the other end's words of a stream, after another group has closed it. By one lane that
+/// has the slot for itself.
+pub(crate) fn wake_waiting(net: Net, handle: Handle) {
+    if !platform::may_sleep() {
+        // A GPU's groups poll.
+        return;
+    }
+    for direction in [Half::Send, Half::Recv] {
+        let (half, link) = table::half(net, handle, direction);
+        platform::wake(match direction {
+            _ if link.is_remote() => remote_park(ring_end(&half, link).theirs, direction),
+            Half::Send => net.send_park(handle.slot()),
+            Half::Recv => net.recv_park(handle.slot()),
+        });
     }
 }
 

@@ -10,17 +10,19 @@
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
 //! | below | `half` (what sending and receiving share), `close`, `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (for the other end's word), `guard` and `timeout` (what ends a wait), `platform` (what differs between GPU and CPU), `panic` (the record of a GPU's panic) |
-//! | C | `capi`: the GPUnet-named functions, exported from the PTX (feature `capi`) |
+//! | C | [`posix`]: the calls as C programs know them; `capi` exports them from the PTX (feature `capi`) |
 //!
 //! Data never passes through a control request: a send is a copy and one published word, a receive
 //! one observed word and a copy.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, auto_traits, negative_impls))]
 
+mod accept_queue;
 mod accept_turn;
 pub mod buffer;
-#[cfg(all(target_arch = "nvptx64", feature = "capi"))]
-mod capi;
+#[cfg(feature = "capi")]
+#[doc(hidden)]
+pub mod capi;
 mod close;
 pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]

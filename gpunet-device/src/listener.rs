@@ -3,10 +3,11 @@
 use crate::accept_turn::AcceptTurn;
 use crate::close::close;
 use crate::outcome::by_leader;
+use crate::slots::{self, Caller};
 use crate::stream::Stream;
-use crate::timeout::Timeout;
-use crate::{Group, Net, request, slots, table};
-use gpunet_abi::control::{Op, Request};
+use crate::timeout::{Deadline, Timeout};
+use crate::{Group, Net, accept_queue, request, table};
+use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 
@@ -15,7 +16,7 @@ pub const DEFAULT_BACKLOG: u32 = 128;
 
 /// A listening socket, shared by any number of groups of one device.
 ///
-/// Connections go to the groups that accept, in order. Dropping one does nothing; see [`Listener::close`].
+/// Connections go to the groups that wait in accept, in order, or to the group that accepts next. Dropping one does nothing; see [`Listener::close`].
 ///
 /// # Examples
 ///
@@ -87,22 +88,7 @@ impl Listener {
         options: Options,
         backlog: u32,
     ) -> Result<Self> {
-        let raw = by_leader(g, || {
-            // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
-            let timeout = Timeout::ns(options.send_timeout_ns);
-            let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
-                let mut request = request::new(net, Op::Bind, handle);
-                (request.flags, request.backlog) = (Request::LISTEN, backlog);
-                (request.options, request.address) = (options, addr);
-                request
-            })?;
-            table::set_local(net, handle, reply.descriptor.local);
-            if slots::turn_into(net, handle, Kind::Listener) {
-                Ok(handle.raw() as u64)
-            } else {
-                Err(Error::BadHandle)
-            }
-        })?;
+        let raw = by_leader(g, || bind(net, Caller::of(g), &addr, &options, backlog))?;
         match Handle::from_raw(raw as i32) {
             Some(handle) => Ok(Self { net, handle }),
             None => Err(Error::Protocol),
@@ -161,8 +147,14 @@ impl Listener {
     /// # }
     /// ```
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
+        self.accept_with(g, self.timeout())
+    }
+
+    /// How long its options let an accept wait.
+    #[inline(always)]
+    pub(crate) fn timeout(&self) -> Timeout {
         let options = table::options(self.net, self.handle);
-        self.accept_with(g, Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns))
+        Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
     }
 
     /// As [`Listener::accept`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -210,38 +202,14 @@ impl Listener {
     }
 
     #[inline(always)]
-    fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
+    pub(crate) fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
         Stream::of(self.net, self.accept_handle(g, timeout)?)
     }
 
     /// Accepts; returns the raw handle of the stream that is in the table now. All lanes.
     #[inline(never)]
     fn accept_handle<G: Group>(&self, g: &G, timeout: Timeout) -> Result<u64> {
-        let (net, listener) = (self.net, self.handle);
-        by_leader(g, || {
-            if slots::kind_of(net, listener)? != Kind::Listener {
-                return Err(Error::InvalidArgument);
-            }
-            // No request just to learn that no connection waits, or that another group takes it.
-            let mut turn = None;
-            if timeout == Timeout::NON_BLOCKING {
-                match net.ready(listener.slot()).observe() {
-                    0 => return Err(Error::WouldBlock),
-                    1 => turn = Some(AcceptTurn::take(net, listener.slot()).ok_or(Error::WouldBlock)?),
-                    _ => {}
-                }
-            }
-            let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
-            let (handle, reply) = request::open(net, g.index(), &options, timeout, |target| {
-                let mut request = request::new(net, Op::Accept, listener);
-                (request.target, request.target_generation) = (target.slot(), target.generation());
-                request.flags = if timeout == Timeout::NON_BLOCKING { Request::NO_WAIT } else { 0 };
-                request
-            })?;
-            drop(turn);
-            table::open(net, handle, &reply.descriptor, slots::Caller::of(g).id(net))?;
-            Ok(handle.raw() as u64)
-        })
+        by_leader(g, || accept(self.net, Caller::of(g), self.handle, timeout))
     }
 
     /// The address it listens at, with the port that was assigned.
@@ -282,4 +250,71 @@ impl Listener {
         by_leader(g, || close(self.net, self.handle, Kind::Listener))?;
         Ok(())
     }
+}
+
+/// The leader's part of [`Listener::bind_with`]; returns the raw handle.
+#[inline(never)]
+fn bind(net: Net, caller: Caller, addr: &SockAddr, options: &Options, backlog: u32) -> Result<u64> {
+    let (mut request, mut reply) = (request::fresh(net, Op::Bind), Reply::new(0, 0));
+    (request.flags, request.backlog) = (Request::LISTEN, backlog);
+    (request.options, request.address) = (*options, *addr);
+    // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
+    let deadline = Timeout::ns(options.send_timeout_ns).deadline();
+    let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
+    table::set_local(net, handle, reply.descriptor.local);
+    if slots::turn_into(net, handle, Kind::Listener) {
+        Ok(handle.raw() as u64)
+    } else {
+        Err(Error::BadHandle)
+    }
+}
+
+/// The leader's part of [`Listener::accept_handle`].
+#[inline(never)]
+fn accept(net: Net, caller: Caller, listener: Handle, timeout: Timeout) -> Result<u64> {
+    if slots::use_handle(net, listener)? != Kind::Listener {
+        return Err(Error::InvalidArgument);
+    }
+    let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
+    let (waits, deadline) = (timeout != Timeout::NON_BLOCKING, timeout.deadline());
+    let handle = loop {
+        if let Some(handle) = accept_queue::take(net, listener, &options, caller)? {
+            break handle;
+        }
+        match ask(net, caller, listener, &options, waits, deadline) {
+            // Meanwhile one was accepted ahead.
+            Err(Error::WouldBlock) if waits || accept_queue::has_untaken(net, listener) => {}
+            asked => break asked?,
+        }
+    };
+    accept_queue::prepare(net, listener, &options);
+    Ok(handle.raw() as u64)
+}
+
+/// Asks the proxy for a connection, after none was found that it has accepted ahead. By one lane.
+#[inline(never)]
+fn ask(
+    net: Net,
+    caller: Caller,
+    listener: Handle,
+    options: &Options,
+    waits: bool,
+    deadline: Deadline,
+) -> Result<Handle> {
+    // No request just to learn that no connection waits, or that another group takes it.
+    let mut turn = None;
+    if !waits {
+        match net.ready(listener.slot()).observe() {
+            0 => return Err(Error::WouldBlock),
+            1 => turn = Some(AcceptTurn::take(net, listener.slot()).ok_or(Error::WouldBlock)?),
+            _ => {}
+        }
+    }
+    let (mut request, mut reply) = (request::new(net, Op::Accept, listener), Reply::new(0, 0));
+    request.flags = if waits { 0 } else { Request::NO_WAIT };
+    request.value = accept_queue::taken(net, listener);
+    let handle = request::open(net, caller, options, waits, deadline, &mut request, &mut reply)?;
+    drop(turn);
+    table::open(net, handle, &reply.descriptor, caller.id(net))?;
+    Ok(handle)
 }

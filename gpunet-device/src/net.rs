@@ -1,9 +1,10 @@
 //! The kernel's way to its sockets, and every address derived from it.
 
 use core::mem::offset_of;
+use gpunet_abi::accept::AcceptQueue;
 use gpunet_abi::claim::Posted;
 use gpunet_abi::context::Context;
-use gpunet_abi::control::ControlSlot;
+use gpunet_abi::control::{ControlSlot, Descriptor};
 use gpunet_abi::entry::{Entry, OwnWords};
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
@@ -13,7 +14,8 @@ use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// What a kernel is handed to use sockets: the address of its launch's [`Context`].
 ///
-/// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters.
+/// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters. In C it is `gpunet_net_t`,
+/// and the same value is what a host puts into a module's variable `gpunet_attachment`.
 ///
 /// # Examples
 ///
@@ -162,6 +164,25 @@ impl Net {
         self.shared_word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
     }
 
+    /// How many connections of a listener the proxy has accepted ahead (a stream's `released`).
+    #[inline(always)]
+    pub(crate) fn accepted_ahead(self, slot: u32) -> Word {
+        self.shared_word(self.line(slot) + offset_of!(SocketLine, released) as u64)
+    }
+
+    /// What the proxy says of a stream that it has accepted ahead.
+    #[inline(always)]
+    pub(crate) fn accepted(self, slot: u32) -> *const Descriptor {
+        let at = self.context().shared_layout.accepted + slot as u64 * size_of::<Descriptor>() as u64;
+        self.shared(at) as *const Descriptor
+    }
+
+    /// Which launch has taken a stream that was accepted ahead: 0, or its number + 1.
+    #[inline(always)]
+    pub(crate) fn taker(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.takers + slot as u64 * 8)
+    }
+
     /// The status of a socket, unless the word belongs to another generation.
     #[inline(always)]
     pub(crate) fn status(self, slot: u32, generation: u32) -> Option<Status> {
@@ -297,6 +318,12 @@ impl Net {
     #[inline(always)]
     pub(crate) fn entry(self, slot: u32) -> *mut Entry {
         self.device(self.context().device_layout.entries + slot as u64 * size_of::<Entry>() as u64).cast()
+    }
+
+    /// What the entry of a listener holds in place of a stream's halves.
+    #[inline(always)]
+    pub(crate) fn accept_queue(self, slot: u32) -> *mut AcceptQueue {
+        self.entry(slot).cast::<u8>().wrapping_add(offset_of!(Entry, send)).cast()
     }
 
     /// Until when a group asks for the only connection that waits at a listener.

@@ -27,6 +27,8 @@ unsafe impl Plain for gpunet_abi::claim::Posted {}
 unsafe impl Plain for gpunet_abi::control::Request {}
 // SAFETY: as above.
 unsafe impl Plain for gpunet_abi::control::Reply {}
+// SAFETY: as above.
+unsafe impl Plain for gpunet_abi::control::Descriptor {}
 
 /// Eight-byte alignment for the local copy.
 #[repr(C, align(8))]

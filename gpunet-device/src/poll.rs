@@ -46,6 +46,7 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 /// # Ok(())
 /// # }
 /// ```
+#[inline(never)]
 pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<usize> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
@@ -74,7 +75,7 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut Poll
         // in this device's memory, where a load is cheap, and are read every time, as are the states
         // of all handles.
         let changes = match (seen, now) {
-            (Some(seen), Some(now)) if !platform::MAY_SLEEP => Epoch::changes_since(now, seen),
+            (Some(seen), Some(now)) if !platform::may_sleep() => Epoch::changes_since(now, seen),
             _ => Changes::Any,
         };
         seen = now;
@@ -96,7 +97,8 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut Poll
         }
         // One lane waits for all; its result is broadcast.
         let announces = !announced && !may_announce;
-        let woke = by_leader_once::<G, 1>(g, lane, || pause.until_due(seen, direct > 0, no_wait, announces));
+        let woke =
+            by_leader_once::<G, 1>(g, lane, || pause.until_due(set, seen, direct > 0, no_wait, announces));
         match woke {
             Ok(word) => {
                 may_announce |= word & MAY_ANNOUNCE != 0;
@@ -151,6 +153,17 @@ fn scan<G: Group>(g: &G, net: Net, set: PollSet, changes: Changes) -> Scan {
     Scan { ready: sum & ((1 << DEFERRED_SHIFT) - 1), deferred: sum >> DEFERRED_SHIFT, ..scan }
 }
 
+/// Which changes wake a CPU block that polls this set: see [`Epoch::wakes`].
+fn watched(set: PollSet) -> u32 {
+    let bits =
+        |index| Handle::from_raw(set.get(index).handle).map_or(0, |handle| Epoch::wakes(Some(handle.slot())));
+    // The kernel takes no empty set.
+    match (0..set.len()).map(bits).fold(0, |all, bits| all | bits) {
+        0 => Epoch::wakes(None),
+        bits => bits,
+    }
+}
+
 /// Announces what the calling group has received from the sockets of a set, lanes side by side.
 #[inline(never)]
 fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
@@ -196,13 +209,14 @@ impl PollWait {
     }
 
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has waited long enough.
-    /// `epoch` is its value before the last scan, `None` if the next one is due soon whatever it tells; `direct`: sockets
+    /// `set` is what is polled; `epoch` is its value before the last scan, `None` if the next one is due soon whatever it tells; `direct`: sockets
     /// are watched whose changes do not move the epoch (on a GPU); `announces`: the caller has something to announce.
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
     fn until_due(
         &mut self,
+        set: PollSet,
         epoch: Option<Epoch>,
         direct: bool,
         no_wait: bool,
@@ -218,10 +232,10 @@ impl PollWait {
             if due {
                 self.guard.check()?;
             }
-            if platform::MAY_SLEEP {
+            if platform::may_sleep() {
                 if let Some(counts) = &self.counts {
                     // The scan that has just ended began after this thread registered.
-                    counts.sleep(self.guard.remaining_ns());
+                    counts.sleep(self.guard.remaining_ns(), watched(set));
                 } else if rounds <= SCANS_BEFORE_SLEEP {
                     return Ok(MAY_ANNOUNCE);
                 }
@@ -241,6 +255,8 @@ impl PollWait {
             }
             if rounds > ROUNDS_BEFORE_NAPS && self.relay.is_ours() {
                 platform::nap();
+            } else {
+                platform::yield_core();
             }
         }
     }

@@ -8,7 +8,8 @@
 //! # Examples
 //!
 //! ```
-//! use gpunet_device::{Group, Net, Result, posix::{close::close, connect::connect_in, recv::recv}};
+//! use gpunet_device::posix::{SOCKET_TIMEOUT, close::close, open::connect_to, recv::recv};
+//! use gpunet_device::{Group, Net, Result};
 //!
 //! /// Receives at most `len` bytes from a server; `addr` is a `struct sockaddr_in`, as C has it.
 //! ///
@@ -16,7 +17,7 @@
 //! /// `addr` is readable for 16 bytes and `data` writable for `len`.
 //! unsafe fn fetch<G: Group>(g: &G, net: Net, addr: *const u8, data: *mut u8, len: usize) -> Result<i64> {
 //!     // SAFETY: the caller's promise.
-//!     let socket = unsafe { connect_in(g, net, addr, 16) }? as i32;
+//!     let socket = unsafe { connect_to(g, net, addr, 16, std::ptr::null(), SOCKET_TIMEOUT) }? as i32;
 //!     // SAFETY: as above.
 //!     let received = unsafe { recv(g, net, socket, data, len, 0) };
 //!     close(g, net, socket)?;
@@ -29,8 +30,10 @@ pub mod bind;
 pub mod close;
 pub mod connect;
 mod direction;
+pub mod in_place;
 pub mod ioctl;
 pub mod name;
+pub mod open;
 mod opening;
 pub mod options;
 pub mod recv;
@@ -39,6 +42,7 @@ pub mod shutdown;
 pub mod sockaddr;
 pub mod socket;
 
+use crate::timeout::Timeout;
 use gpunet_abi::{Error, Handle, Result};
 
 /// The handle that a C program passed.
@@ -48,6 +52,22 @@ use gpunet_abi::{Error, Handle, Result};
 #[inline(always)]
 pub(crate) fn handle(raw: i32) -> Result<Handle> {
     Handle::from_raw(raw).ok_or(Error::BadHandle)
+}
+
+/// As the timeout of a call: what the socket's options say, SO_SNDTIMEO or SO_RCVTIMEO, and not at all on a
+/// non-blocking socket.
+pub const SOCKET_TIMEOUT: i64 = i64::MIN;
+
+/// How long a call may wait that was given a timeout in nanoseconds: 0 for not at all, negative for without limit,
+/// [`SOCKET_TIMEOUT`] for the socket's own.
+#[inline(always)]
+pub(crate) const fn call_timeout(timeout_ns: i64, of_socket: Timeout) -> Timeout {
+    match timeout_ns {
+        SOCKET_TIMEOUT => of_socket,
+        0 => Timeout::NON_BLOCKING,
+        ns if ns < 0 => Timeout::NEVER,
+        ns => Timeout::ns(ns as u64),
+    }
 }
 
 /// What a C program gets: the value, or the negated errno.

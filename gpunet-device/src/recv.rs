@@ -291,8 +291,9 @@ impl RecvHalf {
         }
     }
 
+    /// Keeps the positions in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
-    fn keep(&self) {
+    pub(crate) fn keep(&self) {
         table::store_positions(self.entry, Half::Recv, self.consumer.word(), self.consumer.landed());
     }
 
@@ -314,7 +315,14 @@ impl RecvHalf {
         if self.consumer.position() != self.announced {
             self.announce();
         }
-        await_word(self.net, self.handle, Half::Recv, self.consumer.end(), self.consumer.landed(), timeout)
+        await_word(
+            (self.net, self.entry),
+            self.handle,
+            Half::Recv,
+            self.consumer.end(),
+            self.consumer.landed(),
+            timeout,
+        )
     }
 
     /// Shows up to `len` received bytes in place (zero copy), waiting for the first; an empty span
@@ -347,8 +355,13 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.peek_with(g, len, Timeout::SOCKET)
+    }
+
+    #[inline(always)]
+    pub(crate) fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         self.poll_more(g, len as u64)?;
-        if self.await_data(g, Lane::of(g), Timeout::SOCKET)? {
+        if self.await_data(g, Lane::of(g), timeout)? {
             // A receive meets after its copy; this call has none.
             g.sync();
         }
@@ -396,9 +409,25 @@ impl RecvHalf {
         self.consumer.finish();
         g.sync();
         if g.is_leader() {
-            self.keep();
-            self.announce();
+            self.tell();
+            half::wake_own_pollers(self.net, self.handle.slot());
         }
+    }
+
+    /// As [`RecvHalf::shutdown`], by one lane, after a barrier of the group.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        if !self.consumer.finished() {
+            self.consumer.finish();
+            self.tell();
+        }
+    }
+
+    /// Keeps and publishes the position. By one lane.
+    #[inline(always)]
+    fn tell(&mut self) {
+        self.keep();
+        self.announce();
     }
 
     /// Bytes that can be received without waiting (FIONREAD), by a fresh poll; none after a shutdown.

@@ -1,12 +1,13 @@
 //! Control requests: claim a control slot, post, wait for the answer.
 
 use crate::guard::WaitGuard;
-use crate::timeout::{Deadline, Timeout};
+use crate::slots::Caller;
+use crate::timeout::Deadline;
 use crate::{Net, plain, platform, slots};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};
-use gpunet_abi::control::{ControlSlot, Op, Reply, Request};
+use gpunet_abi::control::{ControlSlot, NO_SLOT, Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
@@ -91,11 +92,18 @@ impl Control {
         unsafe { plain::load(&raw const (*self.net.control(self.index)).reply) }
     }
 
+    /// The errno of that reply.
+    fn errno(self) -> u32 {
+        // SAFETY: as in `reply`.
+        unsafe { (&raw const (*self.net.control(self.index)).reply.errno).read_volatile() }
+    }
+
     fn park(self) -> *mut u32 {
         self.net.control(self.index).cast::<u8>().wrapping_add(offset_of!(ControlSlot, park)).cast()
     }
 
     /// Writes a request and tells the proxy; returns its number. By the claim's holder.
+    #[inline(never)]
     fn write(self, request: &Request, socket: Handle) -> u64 {
         let sequence = self.posted().sequence + 1;
         let op = Op::from_raw(request.op).unwrap_or(Op::Query);
@@ -136,7 +144,7 @@ impl Control {
                     return false;
                 }
                 match Handle::from_raw(posted.opens) {
-                    Some(socket) if self.reply().errno == 0 => {
+                    Some(socket) if self.errno() == 0 => {
                         self.write(&new(self.net, Op::Close, socket), socket);
                         claim::leave(&word);
                         false
@@ -206,16 +214,17 @@ impl Claim {
     ///
     /// # Errors
     /// As [`Claim::post`].
-    pub(crate) fn post_close(self, request: &Request, handle: Handle) -> Result<Reply> {
-        self.post(request, handle, Deadline::after(CLOSE_LIMIT_NS))
+    pub(crate) fn post_close(self, request: &Request, handle: Handle) -> Result<()> {
+        self.post(request, handle, Deadline::after(CLOSE_LIMIT_NS), &mut Reply::new(0, 0))
     }
 
     /// Gives the claim back.
-    pub(crate) fn release(self) {
+    pub(crate) fn release(&self) {
         claim::release(&self.slot.claim());
     }
 
-    /// Posts a request about `socket` and waits for its answer.
+    /// Posts a request about `socket` and waits for its answer, which it stores in `reply`: large values that functions
+    /// return are copied again at each return.
     ///
     /// When the wait ends early, the request is abandoned, and the proxy then answers at once: with
     /// what was reached after all, or with an error that is replaced by the wait's own.
@@ -225,7 +234,13 @@ impl Claim {
     /// proxy stands still, or a kernel scribbled over the slot) is left: whoever needs one adopts it
     /// when the answer is there.
     #[inline(never)]
-    pub(crate) fn post(self, request: &Request, socket: Handle, deadline: Deadline) -> Result<Reply> {
+    pub(crate) fn post(
+        self,
+        request: &Request,
+        socket: Handle,
+        deadline: Deadline,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let (slot, net) = (self.slot, self.slot.net);
         let sequence = slot.write(request, socket);
         let replied = slot.replied();
@@ -257,65 +272,74 @@ impl Claim {
             platform::pause(guard.rounds(), slot.park(), guard.remaining_ns(), false, answered);
         }
         hand_off::at(HandOff::ReplyFound);
-        let reply = slot.reply();
+        *reply = slot.reply();
         self.release();
         match (reply.errno, given_up) {
-            (0, _) => Ok(reply),
+            (0, _) => Ok(()),
             (_, Some(error)) => Err(error),
             (errno, None) => Err(Error::from_errno(errno as i32)),
         }
     }
 
+    /// Posts a request whose answer nobody waits for; it opens no socket.
+    pub(crate) fn post_and_leave(self, request: &Request, socket: Handle) {
+        self.slot.write(request, socket);
+        claim::leave(&self.slot.claim());
+    }
+
     /// Leaves the control slot without an answer.
-    fn leave(self, error: Error) -> Result<Reply> {
+    fn leave(self, error: Error) -> Result<()> {
         claim::leave(&self.slot.claim());
         Err(error)
     }
 }
 
-/// Posts a request about an existing socket. By one lane.
+/// Posts a request about an existing socket; returns the value of the answer. By one lane.
 ///
 /// # Errors
 /// As [`Claim::take`] and [`Claim::post`].
 #[inline(never)]
-pub(crate) fn call(net: Net, request: &Request, handle: Handle) -> Result<Reply> {
-    let controls = net.context().controls;
-    Claim::take(net, request.slot, controls, true, Deadline::NEVER, false)?.post(
-        request,
-        handle,
-        Deadline::NEVER,
-    )
+pub(crate) fn call(net: Net, request: &Request, handle: Handle) -> Result<u64> {
+    let mut reply = Reply::new(0, 0);
+    let claim = Claim::take(net, request.slot, net.context().controls, true, Deadline::NEVER, false)?;
+    claim.post(request, handle, Deadline::NEVER, &mut reply)?;
+    Ok(reply.value)
 }
 
-/// Takes a fresh slot and posts a request that opens it. By one lane.
+/// Takes a fresh slot with these options and posts a request that opens it: an accept, whose target the slot becomes, or
+/// one about the slot itself. By one lane.
 ///
 /// # Errors
 /// As [`Claim::for_opening`], [`slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
+#[inline(never)]
 pub(crate) fn open(
     net: Net,
-    start: u32,
+    caller: Caller,
     options: &Options,
-    timeout: Timeout,
-    make: impl FnOnce(Handle) -> Request,
-) -> Result<(Handle, Reply)> {
+    wait: bool,
+    deadline: Deadline,
+    request: &mut Request,
+    reply: &mut Reply,
+) -> Result<Handle> {
     // First the control slot, which may have to be waited for; then the socket slot; then posting,
     // which cannot fail: so no slot is ever lost. One deadline for both waits.
-    let deadline = timeout.deadline();
-    let claim = Claim::for_opening(net, start, timeout != Timeout::NON_BLOCKING, deadline)?;
-    let handle = match slots::take(net, options) {
-        Ok(handle) => handle,
-        Err(error) => {
-            claim.release();
-            return Err(error);
-        }
+    let claim = Claim::for_opening(net, caller.index(), wait, deadline)?;
+    let handle = slots::take(net, options).inspect_err(|_| claim.release())?;
+    let (slot, generation) = if request.op == Op::Accept as u32 {
+        (&mut request.target, &mut request.target_generation)
+    } else {
+        (&mut request.slot, &mut request.generation)
     };
-    match claim.post(&make(handle), handle, deadline) {
-        Ok(reply) => Ok((handle, reply)),
-        Err(error) => {
-            slots::retire(net, handle, Kind::Fresh);
-            Err(error)
-        }
-    }
+    (*slot, *generation) = (handle.slot(), handle.generation());
+    claim
+        .post(request, handle, deadline, reply)
+        .inspect_err(|_| _ = slots::retire(net, handle, Kind::Fresh))?;
+    Ok(handle)
+}
+
+/// A request of operation `op` about a slot that [`open`] takes.
+pub(crate) fn fresh(net: Net, op: Op) -> Request {
+    Request::new(op, NO_SLOT, 0, net.context().launch)
 }
 
 /// A request of operation `op` about `handle` by this launch.

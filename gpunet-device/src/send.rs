@@ -3,7 +3,7 @@
 use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
 use crate::group::Lane;
-use crate::half::{check_handle, check_stream, give_up, mirror, notify, ring_end};
+use crate::half::{check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::slots::Half;
 use crate::timeout::Timeout;
 use crate::wait::{await_word, awaited};
@@ -310,7 +310,7 @@ impl SendHalf {
 
     /// Checks whether anything can still be sent, by what is known already.
     #[inline(always)]
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.producer.is_open() {
             return Ok(());
         }
@@ -347,7 +347,7 @@ impl SendHalf {
 
     /// Keeps the position in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
-    fn keep(&self) {
+    pub(crate) fn keep(&self) {
         table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
     }
 
@@ -373,7 +373,14 @@ impl SendHalf {
     /// checks the status first: otherwise a sender with room left would not learn of a failure.
     #[inline(always)]
     fn await_released(&self, timeout: Timeout) -> u64 {
-        await_word(self.net, self.handle, Half::Send, self.producer.end(), self.producer.released(), timeout)
+        await_word(
+            (self.net, self.entry),
+            self.handle,
+            Half::Send,
+            self.producer.end(),
+            self.producer.released(),
+            timeout,
+        )
     }
 
     /// Believes a word of the other end that the leader has observed. All lanes.
@@ -421,11 +428,16 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.reserve_with(g, len, Timeout::SOCKET)
+    }
+
+    #[inline(always)]
+    pub(crate) fn reserve_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         if len == 0 {
             return Err(Error::InvalidArgument);
         }
         self.check()?;
-        self.await_space(g, Lane::of(g), len as u64, Timeout::SOCKET)?;
+        self.await_space(g, Lane::of(g), len as u64, timeout)?;
         // A send meets after its copy; this call has none.
         g.sync();
         Ok(self.producer.span(len as u64))
@@ -470,10 +482,31 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
+        if self.producer.finished() {
+            return;
+        }
+        self.producer.finish();
+        g.sync();
+        if g.is_leader() {
+            self.tell();
+            wake_own_pollers(self.net, self.handle.slot());
+        }
+    }
+
+    /// As [`SendHalf::shutdown`], by one lane, after a barrier of the group.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
         if !self.producer.finished() {
             self.producer.finish();
-            self.push(g, Lane::of(g), 0);
+            self.tell();
         }
+    }
+
+    /// Publishes and keeps the position. By one lane.
+    #[inline(always)]
+    fn tell(&self) {
+        self.announce();
+        self.keep();
     }
 
     /// Bytes sent so far.

@@ -3,8 +3,9 @@
 //! A slot's state, its users and its entry lie in device memory (`gpunet_abi::entry`). What each call
 //! finds there by a handle is in `table`.
 
-use crate::{Group, Net, plain, platform};
+use crate::{Group, Net, accept_queue, plain, platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use gpunet_abi::accept::PREPARED;
 use gpunet_abi::entry::{Entry, GroupId, Kind, OwnWords, SlotState};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::handle::next_generation;
@@ -32,8 +33,10 @@ impl SlotRing for RecyclingRing {
 
     // Ordering: AcqRel among this device's threads: the cell is read before (release), and who takes a
     // slot sees what the thread that used it last left in the table (acquire).
-    fn advance(&self, ticket: u64) -> core::result::Result<(), u64> {
-        self.counter().compare_exchange(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    fn advance(&self, ticket: u64, count: u64) -> core::result::Result<(), u64> {
+        self.counter()
+            .compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
     }
 
     // Pairs with the publish in the proxy's `recycle`: the ring cells below it are visible.
@@ -56,13 +59,46 @@ impl SlotRing for RecyclingRing {
 /// TooManySockets, when none is free; Protocol, when the ring holds an invalid slot.
 #[inline(never)]
 pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
-    let sockets = net.context().sockets;
-    if sockets == 0 {
-        return Err(Error::TooManySockets);
+    let mut slot = [0];
+    match take_many(net, &mut slot) {
+        0 => Err(Error::TooManySockets),
+        _ => open(net, slot[0], Kind::Fresh, options),
     }
-    let slot =
-        recycle::take(&RecyclingRing { net, sockets: u64::from(sockets) }).ok_or(Error::TooManySockets)?;
-    if slot >= sockets {
+}
+
+/// Takes free slots for a listener and prepares them, as many as there are and as find room in `handles`; returns how
+/// many. By one lane.
+#[inline(never)]
+pub(crate) fn take_prepared(net: Net, options: &Options, handles: &mut [i32]) -> usize {
+    let mut slots = [0; PREPARED];
+    let most = if handles.len() < PREPARED { handles.len() } else { PREPARED };
+    let taken = match slots.get_mut(..most) {
+        Some(slots) => take_many(net, slots),
+        None => 0,
+    };
+    let mut count = 0;
+    for (slot, handle) in slots.iter().take(taken).zip(handles) {
+        // What another device could not have written ends the list.
+        let Ok(prepared) = open(net, *slot, Kind::Prepared, options) else { break };
+        net.taker(*slot).set(0);
+        *handle = prepared.raw();
+        count += 1;
+    }
+    count
+}
+
+#[inline(never)]
+fn take_many(net: Net, slots: &mut [u32]) -> usize {
+    match net.context().sockets {
+        0 => 0,
+        sockets => recycle::take_many(&RecyclingRing { net, sockets: u64::from(sockets) }, slots),
+    }
+}
+
+/// Prepares entry and words of a slot that was just taken.
+#[inline(never)]
+fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
+    if slot >= net.context().sockets {
         return Err(Error::Protocol);
     }
     // Ordering: Relaxed; the slot is this thread's now, and its last user's store came before it was
@@ -72,6 +108,7 @@ pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     let fresh = Entry::fresh(*options);
     // SAFETY: inside the table; the slot is this thread's now.
     unsafe { plain::store(net.entry(slot), &fresh) };
+    accept_queue::reset(net, handle);
     // The words this device writes start at 0 before any request names the slot.
     net.published(slot).set(0);
     net.consumed(slot).set(0);
@@ -79,9 +116,11 @@ pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
     published.set(0);
     consumed.set(0);
     let launch = net.context().launch;
+    // Who prepares a slot for a connection does not use it.
+    let known = if kind == Kind::Prepared { 0 } else { 1 << launch };
     // Ordering: Relaxed; made visible by the state.
-    users(net, slot).store(1 << launch, Ordering::Relaxed);
-    set_state(net, handle, SlotState::new(Kind::Fresh, handle.generation(), launch));
+    users(net, slot).store(known, Ordering::Relaxed);
+    set_state(net, handle, SlotState::new(kind, handle.generation(), launch));
     Ok(handle)
 }
 
@@ -172,12 +211,36 @@ pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
 #[inline(never)]
 pub(crate) fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
     let kind = kind_of(net, handle)?;
-    let (word, bit) = (users(net, handle.slot()), 1u64 << net.context().launch);
+    if note_user(net, handle.slot()) { kind_of(net, handle) } else { Ok(kind) }
+}
+
+/// Makes a slot that was prepared, and whose connection this group has taken, a fresh socket of this launch; returns
+/// whether the proxy has not closed it meanwhile.
+#[inline(never)]
+pub(crate) fn take_over(net: Net, handle: Handle) -> bool {
+    if handle.slot() >= net.context().sockets {
+        return false;
+    }
+    note_user(net, handle.slot());
+    let word = state(net, handle.slot());
+    // Ordering: Relaxed; the exchange decides.
+    let now = SlotState(word.load(Ordering::Relaxed));
+    let fresh = SlotState::new(Kind::Fresh, handle.generation(), net.context().launch);
+    // Ordering: AcqRel, as in `exchange`. Of the groups only this one changes it; the host may retire it.
+    now.kind() == Kind::Prepared
+        && now.generation() == handle.generation()
+        && word.compare_exchange(now.0, fresh.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Notes this launch as one of a socket's users. If it was none before, the caller checks the state afterwards; returns
+/// whether that is so.
+fn note_user(net: Net, slot: u32) -> bool {
+    let (word, bit) = (users(net, slot), 1u64 << net.context().launch);
     // Ordering: Relaxed; a bit that is there was set and fenced by this launch, which the host has to
     // wait for, or by the one that took the slot, before the state.
     let mut known = word.load(Ordering::Relaxed);
     if known & bit != 0 {
-        return Ok(kind);
+        return false;
     }
     // Ordering: Relaxed; the fence below orders it.
     while let Err(now) = word.compare_exchange(known, known | bit, Ordering::Relaxed, Ordering::Relaxed) {
@@ -188,7 +251,7 @@ pub(crate) fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
     // copy engine, in order; on the CPU with the same fence): it sees the bit, or this thread sees
     // the state.
     fence(Ordering::SeqCst);
-    kind_of(net, handle)
+    true
 }
 
 /// Which half of a stream.
@@ -251,6 +314,11 @@ impl Caller {
     #[inline(always)]
     pub(crate) fn of<G: Group>(g: &G) -> Self {
         Self { size: g.size(), index: g.index() }
+    }
+
+    /// The group's number among those of its size.
+    pub(crate) const fn index(self) -> u32 {
+        self.index
     }
 
     /// The group as the table knows it. The context is there.

@@ -10,7 +10,7 @@ use crate::send::SendHalf;
 use crate::slots::{Caller, Half};
 use crate::timeout::Timeout;
 use crate::{Buffer, Group, Net, table};
-use gpunet_abi::control::{Op, Query};
+use gpunet_abi::control::{Op, Query, Reply};
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
 /// Which direction to shut down.
@@ -594,7 +594,7 @@ impl Stream {
             }
             let mut request = request::new(net, Op::Query, handle);
             request.value = Query::OutQueue as u64;
-            request::call(net, &request, handle).map(|reply| reply.value)
+            request::call(net, &request, handle)
         })
     }
 }
@@ -605,14 +605,16 @@ impl Stream {
 /// As [`Stream::connect_with`].
 #[inline(never)]
 fn connect_handle<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -> Result<u64> {
-    by_leader(g, || {
-        let timeout = Timeout::ns(options.send_timeout_ns);
-        let (handle, reply) = request::open(net, g.index(), &options, timeout, |handle| {
-            let mut request = request::new(net, Op::Connect, handle);
-            (request.options, request.address) = (options, addr);
-            request
-        })?;
-        table::open(net, handle, &reply.descriptor, Caller::of(g).id(net))?;
-        Ok(handle.raw() as u64)
-    })
+    by_leader(g, || connect(net, Caller::of(g), &addr, &options))
+}
+
+/// The leader's part of [`connect_handle`].
+#[inline(never)]
+fn connect(net: Net, caller: Caller, addr: &SockAddr, options: &Options) -> Result<u64> {
+    let (mut request, mut reply) = (request::fresh(net, Op::Connect), Reply::new(0, 0));
+    (request.options, request.address) = (*options, *addr);
+    let deadline = Timeout::ns(options.send_timeout_ns).deadline();
+    let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
+    table::open(net, handle, &reply.descriptor, caller.id(net))?;
+    Ok(handle.raw() as u64)
 }

@@ -116,7 +116,12 @@ pub(crate) fn remote_part(net: Net, slot: u32) -> *mut PartHeader {
 /// The options of a socket.
 #[inline(always)]
 pub(crate) fn options(net: Net, handle: Handle) -> Options {
-    let entry = net.entry(handle.slot());
+    options_at(net.entry(handle.slot()))
+}
+
+/// The options of the socket with that entry.
+#[inline(always)]
+pub(crate) fn options_at(entry: *const Entry) -> Options {
     // SAFETY: field address inside the table's entry; written word by word.
     unsafe { plain::load(&raw const (*entry).options) }
 }

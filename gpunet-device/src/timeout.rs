@@ -1,8 +1,9 @@
 //! How long a call may wait: timeouts as calls and options give them, and the deadlines they become.
 
 use crate::slots::Half;
-use crate::{Net, platform, table};
-use gpunet_abi::{Handle, Options};
+use crate::{platform, table};
+use gpunet_abi::Options;
+use gpunet_abi::entry::Entry;
 
 /// How long a call may wait, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,7 @@ impl Timeout {
     }
 
     /// The timeout of a half of a socket with these options.
+    #[inline(always)]
     pub(crate) const fn of_half(half: Half, options: &Options) -> Self {
         let ns = match half {
             Half::Send => options.send_timeout_ns,
@@ -33,12 +35,13 @@ impl Timeout {
         Self::of(options.has(Options::NONBLOCK), ns)
     }
 
-    /// What the socket's options make of it. By one lane.
-    pub(crate) fn resolve(self, net: Net, handle: Handle, half: Half) -> Self {
+    /// What the options in the socket's entry make of it. By one lane.
+    #[inline(always)]
+    pub(crate) fn resolve(self, entry: *mut Entry, half: Half) -> Self {
         if self != Self::SOCKET && self != Self::SOCKET_BLOCKING {
             return self;
         }
-        let timeout = Self::of_half(half, &table::options(net, handle));
+        let timeout = Self::of_half(half, &table::options_at(entry));
         if self == Self::SOCKET_BLOCKING && timeout.is_non_blocking() { Self::NEVER } else { timeout }
     }
 
@@ -64,6 +67,18 @@ impl Timeout {
     #[inline(always)]
     pub(crate) const fn is_non_blocking(self) -> bool {
         self.0 == Self::NON_BLOCKING.0
+    }
+
+    /// What is left of it for another wait of a call whose waits end at `deadline`. By the lane that waits.
+    #[inline(always)]
+    pub(crate) fn until(self, deadline: Deadline) -> Self {
+        if deadline == Deadline::NEVER {
+            return self;
+        }
+        match deadline.remaining_ns(platform::now_ns()) {
+            0 => Self::NON_BLOCKING,
+            ns => Self::ns(ns),
+        }
     }
 
     /// When a wait that begins now ends.
@@ -106,6 +121,17 @@ impl Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_waits_once_more_for_what_is_left_of_its_timeout() {
+        for endless in [Timeout::NEVER, Timeout::NON_BLOCKING] {
+            assert_eq!(endless.until(endless.deadline()), endless);
+        }
+        let hour = Timeout::ns(3_600_000_000_000);
+        let left = hour.until(hour.deadline()).packed();
+        assert!(left > 0 && left <= hour.packed(), "{left}");
+        assert_eq!(hour.until(Deadline::after(0)), Timeout::NON_BLOCKING);
+    }
 
     #[test]
     fn no_number_of_nanoseconds_stands_for_something_else() {

@@ -2,6 +2,7 @@
 
 use crate::platform;
 use core::sync::atomic::{AtomicU64, Ordering};
+use gpunet_abi::hand_off::{self, HandOff};
 
 /// A turn that the calling group has. A group that dies in it delays the others until it is over, and nothing else.
 pub(crate) struct Turn {
@@ -34,7 +35,11 @@ impl Turn {
             return None;
         }
         let turn = Self { word, until: now + length_ns };
-        turn.replace(seen, turn.until).then_some(turn)
+        if !turn.replace(seen, turn.until) {
+            return None;
+        }
+        hand_off::at(HandOff::TurnTaken);
+        Some(turn)
     }
 
     /// Lets the turn last for so many nanoseconds from now; returns whether the group still had it.

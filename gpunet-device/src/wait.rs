@@ -5,6 +5,7 @@ use crate::half::{remote_park, show};
 use crate::slots::{self, Half};
 use crate::timeout::{Deadline, Timeout};
 use crate::{Net, platform, table};
+use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Error, Handle, Result, Status};
@@ -12,36 +13,79 @@ use gpunet_abi::{Error, Handle, Result, Status};
 /// Waits until the other end's word of a half differs from `seen`, or the half ends; returns what
 /// [`awaited`] unpacks after a broadcast. By one lane.
 ///
-/// One function for both halves and all groups, kept out of line: a wait is not hurried by a call,
-/// and kernels stay small enough for 1,024 threads.
-#[inline(never)]
+/// The polls, and what comes between the first one and the next, are the caller's own code. A called function saves
+/// registers in local memory and restores them after its last poll, whose acquire has emptied the cache of just that
+/// memory: of a message of 64 bytes between two blocks of an H200, 2.24 us, that was 0.13 us. What many polls in vain
+/// lead to is called: nobody is in a hurry there, and kernels stay small enough for 1,024 threads.
+#[inline(always)]
 pub(crate) fn await_word(
-    net: Net,
+    (net, entry): (Net, *mut Entry),
     handle: Handle,
     half: Half,
     end: RingEnd,
     seen: StreamWord,
     timeout: Timeout,
 ) -> u64 {
+    let mut word = end.observe();
+    if is_news(word, seen) {
+        return word.0;
+    }
     let wait = Wait { net, handle, half, end, seen };
-    // What is there already needs no wait.
-    if let Some(found) = wait.poll() {
-        return found;
-    }
-    let timeout = timeout.resolve(net, handle, half);
+    let timeout = timeout.resolve(entry, half);
     if timeout.is_non_blocking() {
-        return wait.poll_status().unwrap_or_else(|| {
-            // A caller that polls in a loop must learn of cancel, too.
-            let over = WaitGuard::new(net, Deadline::NEVER).check();
-            failed(over.err().unwrap_or(Error::WouldBlock))
-        });
+        return look_once(wait);
     }
-    wait_for(&wait, timeout.deadline()).unwrap_or_else(failed)
+    let mut patience = Patience::new(&wait, timeout.deadline());
+    loop {
+        let mut polls = 0;
+        while polls < platform::SLOW_CHECK_EVERY {
+            word = end.observe();
+            if is_news(word, seen) {
+                return word.0;
+            }
+            // An end is looked at closely, and at once.
+            polls = if word.end() { platform::SLOW_CHECK_EVERY } else { polls + 1 };
+        }
+        let found = go_on(wait, &mut patience);
+        if found != NOTHING_YET {
+            return found;
+        }
+    }
+}
+
+/// Returns whether a word says that data or space has come, and nothing else.
+#[inline(always)]
+fn is_news(word: StreamWord, seen: StreamWord) -> bool {
+    word != seen && !word.end()
+}
+
+/// What a call finds that does not wait.
+#[inline(never)]
+fn look_once(wait: Wait) -> u64 {
+    wait.poll().or_else(|| wait.poll_status()).unwrap_or_else(|| {
+        // A caller that polls in a loop must learn of cancel, too.
+        let over = WaitGuard::new(wait.net, Deadline::NEVER).check();
+        failed(over.err().unwrap_or(Error::WouldBlock))
+    })
+}
+
+/// Checks, after some polls in vain, whether the wait is to end, and pauses where a waiter may sleep: what it found, or
+/// [`NOTHING_YET`].
+#[inline(never)]
+fn go_on(wait: Wait, patience: &mut Patience) -> u64 {
+    match wait.go_on(patience) {
+        Ok(None) => NOTHING_YET,
+        Ok(Some(found)) => found,
+        Err(error) => failed(error),
+    }
 }
 
 /// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that the
 /// word does not show.
 const NO_WORD: u64 = 1 << 63;
+
+/// In place of what was found: nothing, so far.
+const NOTHING_YET: u64 = u64::MAX;
 
 /// Packs why a wait ended.
 #[inline(always)]
@@ -64,6 +108,8 @@ pub(crate) fn awaited(packed: u64) -> Result<Option<StreamWord>> {
     }
 }
 
+/// What is waited for.
+#[derive(Clone, Copy)]
 struct Wait {
     net: Net,
     handle: Handle,
@@ -72,41 +118,49 @@ struct Wait {
     seen: StreamWord,
 }
 
-#[inline(always)]
-fn wait_for(wait: &Wait, deadline: Deadline) -> Result<u64> {
-    let mut guard = WaitGuard::new(wait.net, deadline);
-    let link = wait.end.link;
-    let park = match wait.half {
-        half if link.is_remote() => remote_park(wait.end.theirs, half),
-        Half::Send => wait.net.send_park(wait.handle.slot()),
-        Half::Recv => wait.net.recv_park(wait.handle.slot()),
-    };
-    let mut shown = !link.is_direct();
-    loop {
-        if let Some(found) = wait.poll() {
-            return Ok(found);
-        }
-        if guard.is_due() {
-            if let Some(found) = wait.poll_status() {
-                return Ok(found);
-            }
-            // Another group may have closed it.
-            slots::kind_of(wait.net, wait.handle)?;
-            guard.check()?;
-            if !shown && guard.rounds() > 16 {
-                // Nothing else to do: let the proxy have the totals.
-                shown = true;
-                let (own, _) = table::half(wait.net, wait.handle, wait.half);
-                show(wait.net, wait.handle.slot(), wait.half, StreamWord(own.position).position());
-            }
-        }
-        let remaining = guard.remaining_ns();
-        let changed = || wait.poll_word().is_some() || wait.end_status().is_some() || wait.is_closed();
-        platform::pause(guard.rounds(), park, remaining, link.is_polled(), changed);
+/// How long it has been waited, and what was done meanwhile.
+struct Patience {
+    guard: WaitGuard,
+    /// The proxy has the totals.
+    shown: bool,
+}
+
+impl Patience {
+    #[inline(always)]
+    fn new(wait: &Wait, deadline: Deadline) -> Self {
+        Self { guard: WaitGuard::new(wait.net, deadline), shown: !wait.end.link.is_direct() }
     }
 }
 
 impl Wait {
+    fn go_on(&self, patience: &mut Patience) -> Result<Option<u64>> {
+        let (link, guard) = (self.end.link, &mut patience.guard);
+        if let Some(found) = self.poll() {
+            return Ok(Some(found));
+        }
+        guard.count(platform::SLOW_CHECK_EVERY);
+        if let Some(found) = self.poll_status() {
+            return Ok(Some(found));
+        }
+        // Another group may have closed it.
+        slots::kind_of(self.net, self.handle)?;
+        guard.check()?;
+        if !patience.shown && guard.rounds() > 16 {
+            // Nothing else to do: let the proxy have the totals.
+            patience.shown = true;
+            let (own, _) = table::half(self.net, self.handle, self.half);
+            show(self.net, self.handle.slot(), self.half, StreamWord(own.position).position());
+        }
+        let park = match self.half {
+            half if link.is_remote() => remote_park(self.end.theirs, half),
+            Half::Send => self.net.send_park(self.handle.slot()),
+            Half::Recv => self.net.recv_park(self.handle.slot()),
+        };
+        let changed = || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed();
+        platform::pause(guard.rounds(), park, guard.remaining_ns(), link.is_polled(), changed);
+        Ok(None)
+    }
+
     /// The other end's word, if it is new, packed. An end is reported only while the handle is valid: it
     /// may be the answer to a close.
     #[inline(always)]

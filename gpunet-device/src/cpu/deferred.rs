@@ -6,7 +6,7 @@
 
 use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::{Listener, Net, Shutdown, Stream, request, slots, table};
+use crate::{Listener, Net, Stream, accept_queue, request, slots, table};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -78,6 +78,7 @@ impl Opening {
         let mut request = request::new(net, Op::Accept, listener);
         (request.target, request.target_generation) = (handle.slot(), handle.generation());
         request.flags = Request::NO_WAIT;
+        request.value = accept_queue::taken(net, listener);
         Ok(Self { net, handle, kind: Kind::Stream, request })
     }
 
@@ -168,7 +169,8 @@ pub fn close(net: Net, handle: Handle) -> Result<Request> {
         let mut stream = Stream::from_handle(&SOLO, net, handle)?;
         // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
         if stream.options().linger_ms != 0 {
-            stream.shutdown(&SOLO, Shutdown::Both);
+            stream.sender().end();
+            stream.receiver().end();
         }
         request.send_position = stream.sender().position();
         request.recv_position = stream.receiver().position();
@@ -176,6 +178,9 @@ pub fn close(net: Net, handle: Handle) -> Result<Request> {
     if !slots::retire(net, handle, kind) {
         return Err(Error::BadHandle);
     }
-    wake_waiters(net, handle);
+    if kind == Kind::Listener {
+        request.recv_position = accept_queue::close(net, handle)?;
+    }
+    wake_waiters(net, handle, kind);
     Ok(request)
 }

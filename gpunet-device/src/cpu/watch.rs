@@ -7,6 +7,7 @@
 use crate::guard::WaitGuard;
 use crate::timeout::Deadline;
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
+use gpunet_abi::epoch::Epoch;
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
@@ -155,7 +156,7 @@ impl Sleeper {
     /// Sleeps until something differs from `counts`, at most 200 ms. Only a registered thread
     /// ([`PollerRegistration`]) is woken early.
     pub fn sleep(&self, counts: &ChangeCounts) {
-        counts.0.sleep(u64::MAX);
+        counts.0.sleep(u64::MAX, Epoch::wakes(None));
     }
 }
 

@@ -104,26 +104,28 @@ impl ThreadBlock {
     /// Gives every lane the sum, by the partial sums at `offset` of the scratch memory, which no lane reads any more.
     #[inline(always)]
     fn sum_by(&self, value: u32, offset: u32) -> u32 {
-        let rank = self.rank();
-        let (partial, at) = (self.warp().sum(value), scratch() + offset);
-        if crate::platform::opaque(rank % 32 == 0) {
-            let own = at + rank / 32 * 4;
+        let (warp, at) = (Warp::of(self.rank), scratch() + offset);
+        let partial = warp.sum(value);
+        if crate::platform::opaque(warp.rank == 0) {
+            let own = at + self.rank / 32 * 4;
             // SAFETY: this warp's partial sum, one of at most 32.
             unsafe {
                 asm!("st.volatile.shared.u32 [{a}], {v};", a = in(reg32) own, v = in(reg32) partial, options(nostack))
             };
         }
         self.sync();
-        let mut sum = 0;
-        for warp in 0..self.size().div_ceil(32) {
+        // Each warp adds up all partial sums, a lane one of them; the lanes of a warp that is not full may take several.
+        let (mut sum, mut from) = (0, warp.rank);
+        while from < self.size().div_ceil(32) {
             let part: u32;
             // SAFETY: written by that warp before the barrier.
             unsafe {
-                asm!("ld.volatile.shared.u32 {v}, [{a}];", a = in(reg32) at + warp * 4, v = out(reg32) part, options(nostack));
+                asm!("ld.volatile.shared.u32 {v}, [{a}];", a = in(reg32) at + from * 4, v = out(reg32) part, options(nostack));
             }
             sum += part;
+            from += warp.size;
         }
-        sum
+        warp.add(sum)
     }
 }
 
@@ -194,7 +196,12 @@ impl Warp {
     #[inline(always)]
     #[must_use]
     pub fn current() -> Self {
-        let rank = block_rank();
+        Self::of(block_rank())
+    }
+
+    /// The warp of the thread of that rank in the block.
+    #[inline(always)]
+    fn of(rank: u32) -> Self {
         let first = rank & !31;
         let size = if block_size() - first < 32 { block_size() - first } else { 32 };
         let mask = if size == 32 { u32::MAX } else { (1 << size) - 1 };
@@ -209,6 +216,17 @@ impl Warp {
             asm!("shfl.sync.idx.b32 {d}, {s}, {l}, 31, {m};", d = out(reg32) out, s = in(reg32) value, l = in(reg32) from, m = in(reg32) self.mask, options(nostack));
         }
         out
+    }
+
+    /// The sum of all lanes' values, by one instruction. It orders no memory.
+    #[inline(always)]
+    fn add(&self, value: u32) -> u32 {
+        let sum: u32;
+        // SAFETY: all lanes of the mask take part.
+        unsafe {
+            asm!("redux.sync.add.u32 {d}, {s}, {m};", d = out(reg32) sum, s = in(reg32) value, m = in(reg32) self.mask, options(nostack));
+        }
+        sum
     }
 }
 
@@ -247,12 +265,9 @@ impl Group for Warp {
     }
     #[inline(always)]
     fn sum(&self, value: u32) -> u32 {
+        // redux.sync does not order memory: `sum` is also a sync.
         self.sync();
-        let mut sum = 0;
-        for lane in 0..self.size {
-            sum += self.shuffle(value, lane);
-        }
-        sum
+        self.add(value)
     }
     #[inline(always)]
     fn warp(&self) -> Self {

@@ -5,10 +5,11 @@ mod futex;
 
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
-use self::futex::{MAX_SLEEP, futex_wait, futex_wake};
+use self::futex::{futex_wait, futex_wake, futex_wake_for, longest_sleep};
 use crate::cpu::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::epoch::Epoch;
+use gpunet_abi::hand_off;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -30,8 +31,11 @@ pub(crate) fn now_ns() -> u64 {
 /// A release waits for nothing.
 pub(crate) const RELEASE_WAITS: bool = false;
 
-/// Waiters sleep when nothing comes.
-pub(crate) const MAY_SLEEP: bool = true;
+/// Returns whether waiters sleep when nothing comes: unless a test makes them wait as a GPU's do.
+#[inline(always)]
+pub(crate) fn may_sleep() -> bool {
+    !hand_off::blocks_poll()
+}
 
 /// How many polls of the position word come between two checks of status, cancel and heartbeat.
 pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
@@ -57,8 +61,20 @@ pub(crate) fn back_off() {
     std::thread::yield_now();
 }
 
-/// A CPU poller sleeps on the epoch instead.
-pub(crate) fn nap() {}
+/// Waits a little between two loads by a group that has nothing to do. A CPU poller sleeps on the epoch instead.
+pub(crate) fn nap() {
+    if !may_sleep() {
+        std::thread::sleep(NAP_OF_POLLS);
+    }
+}
+
+/// Lets others have the core between two loads of a word that another group writes.
+pub(crate) fn yield_core() {
+    std::thread::yield_now();
+}
+
+/// Nap of a waiter that may not sleep, on a machine with fewer cores than waiters.
+const NAP_OF_POLLS: Duration = Duration::from_micros(20);
 
 /// First and longest nap of a waiter whose word's writer wakes nobody.
 const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
@@ -70,6 +86,9 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
     if round < spins {
         std::hint::spin_loop();
         return;
+    }
+    if !may_sleep() {
+        return nap();
     }
     if are_cores_few() && round < spins + TURNS_OF_FEW && SPIN_YIELD.with_borrow_mut(SpinYield::try_yield) {
         return;
@@ -83,11 +102,14 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
     // SAFETY: callers pass a park flag of their attachment's shared region, which stays mapped for
     // as long as kernels may use it.
     let flag = unsafe { SharedFlag::from_ptr(flag) };
-    park(&flag, changed, || futex_wait(flag, 1, Duration::from_nanos(limit_ns).min(MAX_SLEEP)));
+    park(&flag, changed, || futex_wait(flag, 1, Duration::from_nanos(limit_ns).min(longest_sleep())));
 }
 
 /// Wakes who sleeps on `flag`, after a word was published.
 pub(crate) fn wake(flag: *mut u32) {
+    if !may_sleep() {
+        return;
+    }
     // SAFETY: as in `pause`.
     let flag = unsafe { SharedFlag::from_ptr(flag) };
     if must_wake(&flag) {
@@ -96,8 +118,11 @@ pub(crate) fn wake(flag: *mut u32) {
     }
 }
 
-/// Wakes the pollers of this attachment, if any sleep: moves the epoch on.
-pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
+/// Wakes the pollers of this attachment, if any sleep that may watch the socket in `slot`: moves the epoch on.
+pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64, slot: u32) {
+    if !may_sleep() {
+        return;
+    }
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };
     if must_wake(&count) {
@@ -106,12 +131,15 @@ pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64) {
         // Ordering: Release, pairs with the Acquire load of the epoch in `poll`.
         word.fetch_add(Epoch::ANY, Ordering::Release);
         // SAFETY: as in `pause`; the epoch's low half is the futex (little-endian).
-        futex_wake(unsafe { SharedFlag::from_ptr(epoch.cast()) });
+        futex_wake_for(unsafe { SharedFlag::from_ptr(epoch.cast()) }, Epoch::wakes(Some(slot)));
     }
 }
 
 /// Wakes the pollers of another attachment, if any sleep, by the bell in its part of the arena.
 pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
+    if !may_sleep() {
+        return;
+    }
     // SAFETY: `table::open` checked that a part begins there; it stays mapped while the attachment lives.
     let (pollers, bell) = unsafe { (&raw mut (*remote_part).pollers, &raw mut (*remote_part).bell) };
     // SAFETY: as in `pause`.
@@ -128,6 +156,9 @@ pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
 
 /// Rings a data thread's eventfd if it sleeps, after a word was published.
 pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
+    if !may_sleep() {
+        return;
+    }
     // SAFETY: as in `pause`.
     let flag = unsafe { SharedFlag::from_ptr(sleeping) };
     if must_wake(&flag) {

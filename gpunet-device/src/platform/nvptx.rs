@@ -15,7 +15,10 @@ pub(crate) fn now_ns() -> u64 {
 pub(crate) const RELEASE_WAITS: bool = true;
 
 /// Waiters never sleep.
-pub(crate) const MAY_SLEEP: bool = false;
+#[inline(always)]
+pub(crate) const fn may_sleep() -> bool {
+    false
+}
 
 /// How many polls of the position word come between two checks of status, cancel and heartbeat: 128
 /// polls take about 0.1 ms. The three words lie in pinned memory, and the loads of many waiting blocks
@@ -42,6 +45,10 @@ pub(crate) fn nap() {
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 2000u32, options(nomem, nostack)) };
 }
 
+/// A GPU's groups need no other's core.
+#[inline(always)]
+pub(crate) fn yield_core() {}
+
 /// A GPU waiter never sleeps.
 #[inline(always)]
 pub(crate) fn pause(
@@ -59,7 +66,7 @@ pub(crate) fn wake(_flag: *mut u32) {}
 
 /// A GPU publisher wakes nobody.
 #[inline(always)]
-pub(crate) fn wake_pollers(_pollers: *mut u32, _epoch: *mut u64) {}
+pub(crate) fn wake_pollers(_pollers: *mut u32, _epoch: *mut u64, _slot: u32) {}
 
 /// A GPU publisher wakes nobody.
 #[inline(always)]
@@ -91,7 +98,7 @@ impl ChangeCounts {
     }
 
     #[inline(always)]
-    pub(crate) fn sleep(&self, _limit_ns: u64) {}
+    pub(crate) fn sleep(&self, _limit_ns: u64, _watched: u32) {}
 }
 
 /// A GPU rings no doorbell: the data thread polls.

@@ -2,8 +2,8 @@
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots::{self, Half};
-use crate::{Net, accept_turn, table};
-use gpunet_abi::entry::Kind;
+use crate::{Net, accept_queue, accept_turn, table};
+use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
@@ -38,26 +38,24 @@ pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     let is_listener = match kind {
         Kind::Stream => false,
         _ if !may_have_changed => return None,
-        // No look at host memory: the group that has the turn uses it.
-        Kind::Listener if accept_turn::is_taken(net, handle.slot()) => {
-            return Some(Readiness { is_deferred: true, ..Readiness::of(0) });
-        }
         Kind::Listener => true,
         // Neither connected nor listening, as Linux has it.
         _ => return found((POLLOUT & fd.events) | POLLHUP),
     };
-    let (send, link) = table::half(net, handle, Half::Send);
-    let is_direct = link.is_direct();
-    if !may_have_changed && !is_direct {
-        return None;
+    let (mut send, mut recv, mut is_direct) = (HalfEntry::default(), HalfEntry::default(), false);
+    if !is_listener {
+        let (half, link) = table::half(net, handle, Half::Send);
+        (send, is_direct) = (half, link.is_direct());
+        if !may_have_changed && !is_direct {
+            return None;
+        }
+        (recv, _) = table::half(net, handle, Half::Recv);
     }
-    let (recv, _) = table::half(net, handle, Half::Recv);
     // Listeners and streams are read by the same instructions: lanes that took turns would add up their
     // bus round trips. And these loads are relaxed, so that their round trips overlap: what they find is a
     // hint, and the call that takes the data or the connection observes the word again.
-    let ready = net.ready(handle.slot());
     let (landed, released) = if is_listener {
-        (ready, ready)
+        (net.ready(handle.slot()), net.accepted_ahead(handle.slot()))
     } else {
         // SAFETY: addresses that `table::open` checked; mapped while the attachment lives.
         unsafe { (Word::from_ptr(recv.theirs as *mut u64), Word::from_ptr(send.theirs as *mut u64)) }
@@ -65,7 +63,13 @@ pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     let (landed, released) = (landed.peek(), released.peek());
     let status = net.status(handle.slot(), handle.generation());
     if is_listener {
-        return found(if landed > 0 { POLLIN & fd.events } else { 0 });
+        if released > accept_queue::taken(net, handle) {
+            return found(POLLIN & fd.events);
+        }
+        // Another group asks for the connection that waits.
+        let is_deferred = landed > 0 && accept_turn::is_taken(net, handle.slot());
+        let revents = if landed > 0 && !is_deferred { POLLIN & fd.events } else { 0 };
+        return Some(Readiness { is_deferred, ..Readiness::of(revents) });
     }
     let ends = Ends {
         sent: StreamWord(send.position),

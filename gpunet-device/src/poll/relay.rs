@@ -7,6 +7,7 @@ use crate::Net;
 use crate::turn::Turn;
 use gpunet_abi::device_scope;
 use gpunet_abi::epoch::Epoch;
+use gpunet_abi::hand_off::{self, HandOff};
 
 /// How long the others wait for a relay that says nothing.
 const TURN_NS: u64 = 200_000;
@@ -49,6 +50,8 @@ impl Relay {
         }
         let now = Epoch(self.net.epoch().observe());
         if now.is_after(Epoch(relayed.peek())) {
+            // One whose turn is over by now may set the copy back: the next poll of the new relay sets it right.
+            hand_off::at(HandOff::EpochRead);
             device_scope::publish(relayed, now.0);
         }
         now

@@ -1,17 +1,19 @@
 //! `gaccept` and `gaccept_nb`.
 
-use super::{handle, sockaddr};
+use super::{call_timeout, handle, sockaddr};
 use crate::outcome::by_leader;
 use crate::{Group, Listener, Net, table};
 use gpunet_abi::{Error, Result};
 
-/// Accepts a connection; the peer's address goes to `addr` unless that is null.
+/// Accepts a connection; the peer's address goes to `addr` unless that is null. It waits at most `timeout_ns`
+/// nanoseconds; negative: without limit; 0: not at all; [`SOCKET_TIMEOUT`](super::SOCKET_TIMEOUT): as the socket's
+/// options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same handle.
 ///
 /// # Errors
-/// As [`Listener::accept`]; WouldBlock when SO_RCVTIMEO has passed, or at once if not `wait`.
+/// As [`Listener::accept`]; WouldBlock when the timeout has passed.
 ///
 /// # Safety
 /// `len` is null or writable, and `addr` null or writable for `*len` bytes.
@@ -19,11 +21,11 @@ use gpunet_abi::{Error, Result};
 /// # Examples
 ///
 /// ```
-/// # use gpunet_device::{Group, Net, Result, posix, posix::accept::accept};
+/// # use gpunet_device::{Group, Net, Result, posix, posix::{SOCKET_TIMEOUT, accept::accept}};
 /// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
 /// # use std::ptr::null_mut;
 /// // SAFETY: null: the peer's address is not wanted.
-/// let stream = unsafe { accept(g, net, socket, null_mut(), null_mut(), true) }? as i32;
+/// let stream = unsafe { accept(g, net, socket, null_mut(), null_mut(), SOCKET_TIMEOUT) }? as i32;
 /// posix::close::close(g, net, stream)?;
 /// # Ok(())
 /// # }
@@ -34,10 +36,10 @@ pub unsafe fn accept<G: Group>(
     socket: i32,
     addr: *mut u8,
     len: *mut u32,
-    wait: bool,
+    timeout_ns: i64,
 ) -> Result<i64> {
     let listener = Listener::from_handle(g, net, handle(socket)?)?;
-    let accepted = if wait { listener.accept(g) } else { listener.try_accept(g) };
+    let accepted = listener.accept_with(g, call_timeout(timeout_ns, listener.timeout()));
     let stream =
         accepted.map_err(|error| if error == Error::TimedOut { Error::WouldBlock } else { error })?;
     let handle = stream.handle();

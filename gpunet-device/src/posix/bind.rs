@@ -1,13 +1,13 @@
-//! `gbind`, `glisten`, and both at once as in GPUnet.
+//! `gbind` and `glisten`.
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};
 use crate::outcome::by_leader;
 use crate::request;
-use crate::{Group, Listener, Net, slots, table};
+use crate::{Group, Net, slots, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
+use gpunet_abi::{Error, Handle, Result, SockAddr};
 
 /// Gives a fresh socket its address. After a failure the socket is closed.
 ///
@@ -73,39 +73,9 @@ pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i6
             (request.flags, request.backlog) = (Request::LISTEN, backlog);
             request.address = SockAddr::v4([0; 4], 0);
         }),
-        Kind::Free | Kind::Stream => Err(Error::InvalidArgument),
+        Kind::Free | Kind::Stream | Kind::Prepared => Err(Error::InvalidArgument),
     })?;
     Ok(0)
-}
-
-/// Creates, binds and listens, as GPUnet's `gbind_in`; returns the listener.
-///
-/// # Cooperation
-/// As [`bind`].
-///
-/// # Errors
-/// As [`Listener::bind`], and those of reading the address.
-///
-/// # Safety
-/// As [`bind`].
-///
-/// # Examples
-///
-/// ```
-/// # use gpunet_device::{Group, Net, Result, posix};
-/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
-/// // 0.0.0.0:7777 as a `struct sockaddr_in`.
-/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// // SAFETY: `addr` is readable for 16 bytes.
-/// let listener = unsafe { posix::bind::bind_in(g, net, addr.as_ptr(), 16, 128) }? as i32;
-/// # posix::close::close(g, net, listener)?;
-/// # Ok(())
-/// # }
-/// ```
-pub unsafe fn bind_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32, backlog: u32) -> Result<i64> {
-    // SAFETY: the caller's contract.
-    let addr = unsafe { sockaddr::read_by_leader(g, addr, len) }?;
-    Listener::bind_with(g, net, addr, Options::DEFAULT, backlog).map(|l| i64::from(l.handle().raw()))
 }
 
 /// Posts a request that turns a fresh or bound socket into another kind. By one lane. The proxy takes

@@ -1,13 +1,13 @@
-//! `gconnect`, and `gconnect_in` as in GPUnet.
+//! `gconnect`.
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};
 use crate::outcome::by_leader;
 use crate::request;
-use crate::{Group, Net, Stream, slots, table};
+use crate::{Group, Net, slots, table};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Options, Result};
+use gpunet_abi::{Error, Result};
 
 /// Connects a fresh or bound socket, waiting up to SO_SNDTIMEO. After a failure the socket
 /// is closed. A non-blocking socket waits too: there is no connect under way here (no EINPROGRESS).
@@ -49,34 +49,4 @@ pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, l
         turn(net, handle, kind, &request, limit, |reply| table::open(net, handle, &reply.descriptor, group))
     })?;
     Ok(0)
-}
-
-/// Creates and connects, as GPUnet's `gconnect_in`; returns the stream.
-///
-/// # Cooperation
-/// As [`connect`].
-///
-/// # Errors
-/// As [`Stream::connect`], and those of reading the address.
-///
-/// # Safety
-/// As [`connect`].
-///
-/// # Examples
-///
-/// ```
-/// # use gpunet_device::{Group, Net, Result, posix};
-/// # fn example<G: Group>(g: &G, net: Net) -> Result<()> {
-/// // 127.0.0.1:7777 as a `struct sockaddr_in`.
-/// let addr: &'static [u8; 16] = &[2, 0, 0x1e, 0x61, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-/// // SAFETY: `addr` is readable for 16 bytes.
-/// let stream = unsafe { posix::connect::connect_in(g, net, addr.as_ptr(), 16) }? as i32;
-/// # posix::close::close(g, net, stream)?;
-/// # Ok(())
-/// # }
-/// ```
-pub unsafe fn connect_in<G: Group>(g: &G, net: Net, addr: *const u8, len: u32) -> Result<i64> {
-    // SAFETY: the caller's contract.
-    let addr = unsafe { sockaddr::read_by_leader(g, addr, len) }?;
-    Stream::connect_with(g, net, addr, Options::DEFAULT).map(|s| i64::from(s.handle().raw()))
 }

@@ -1,6 +1,6 @@
 //! One direction of a stream, taken for one call.
 
-use super::{handle, unless};
+use super::{call_timeout, handle, unless};
 use crate::group::Lane;
 use crate::guard::WaitGuard;
 use crate::half::become_receiver;
@@ -17,8 +17,8 @@ pub(crate) struct Taken {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     half: Half,
-    /// How long the socket's options let a call wait. All lanes have it from the leader: another group may
-    /// change options meanwhile, and lanes that differ would part at a barrier.
+    /// How long the call may wait, by the socket's options unless it was told. All lanes have the options' from the
+    /// leader: another group may change them meanwhile, and lanes that differ would part at a barrier.
     pub(super) timeout: Timeout,
 }
 
@@ -36,13 +36,20 @@ impl Taken {
         Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout) })
     }
 
-    /// Gives the direction back after a call; the limit of its socket option ends with EAGAIN, as in
-    /// Linux, and ETIMEDOUT is the connection's own. All lanes.
+    /// The same, for a call that was given a timeout: see [`call_timeout`].
+    #[inline(always)]
+    pub(crate) fn with_timeout(mut self, timeout_ns: i64) -> Self {
+        self.timeout = call_timeout(timeout_ns, self.timeout);
+        self
+    }
+
+    /// Gives the direction back after a call; a timeout that has passed ends with EAGAIN, as that of Linux's
+    /// socket options, and ETIMEDOUT is the connection's own. All lanes.
     ///
     /// # Errors
     /// The call's.
     #[inline(always)]
-    pub(crate) fn finish<G: Group>(self, g: &G, result: Result<i64>) -> Result<i64> {
+    pub(crate) fn finish<G: Group, T>(self, g: &G, result: Result<T>) -> Result<T> {
         let result = match result {
             Err(Error::TimedOut) if self.timeout != Timeout::NEVER => by_leader(g, || {
                 let status = self.net.status(self.handle.slot(), self.handle.generation());
@@ -51,7 +58,7 @@ impl Taken {
                     _ => Err(Error::WouldBlock),
                 }
             })
-            .map(|_| 0),
+            .and(Err(Error::WouldBlock)),
             other => other,
         };
         self.give(g);

@@ -4,7 +4,7 @@ use super::{errno, handle, sockaddr, unless};
 use crate::outcome::by_leader;
 use crate::{Group, Net, slots, table};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Result, SockAddr};
+use gpunet_abi::{Error, Handle, Result, SockAddr};
 
 /// Which end's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +46,24 @@ pub unsafe fn name<G: Group>(
 ) -> Result<i64> {
     let handle = handle(socket)?;
     by_leader(g, || {
-        unless(net.is_attached(), Error::NetworkDown)?;
-        let kind = slots::kind_of(net, handle)?;
-        unless(end == End::Local || kind == Kind::Stream, Error::NotConnected)?;
+        let found = find(net, handle, end)?;
         unless(!addr.is_null() && !len.is_null(), errno::FAULT)?;
-        let found = match end {
-            End::Local => table::local(net, handle),
-            End::Peer => table::peer(net, handle),
-        };
-        let found = if found == SockAddr::NONE { SockAddr::v4([0; 4], 0) } else { found };
         // SAFETY: the caller's contract.
         unsafe { sockaddr::write(&found, addr, len) };
         Ok(0)
     })?;
     Ok(0)
+}
+
+/// The leader's part.
+#[inline(never)]
+fn find(net: Net, handle: Handle, end: End) -> Result<SockAddr> {
+    unless(net.is_attached(), Error::NetworkDown)?;
+    let kind = slots::kind_of(net, handle)?;
+    unless(end == End::Local || kind == Kind::Stream, Error::NotConnected)?;
+    let found = match end {
+        End::Local => table::local(net, handle),
+        End::Peer => table::peer(net, handle),
+    };
+    Ok(if found == SockAddr::NONE { SockAddr::v4([0; 4], 0) } else { found })
 }

@@ -53,8 +53,9 @@ pub(super) fn turn(
         claim.release();
         return Err(error);
     }
-    match claim.post(request, handle, deadline) {
-        Ok(reply) => {
+    let mut reply = Reply::new(0, 0);
+    match claim.post(request, handle, deadline, &mut reply) {
+        Ok(()) => {
             done(&reply)?;
             give(net, handle);
             Ok(0)

@@ -1,22 +1,22 @@
 //! `grecv` and its forms.
 
 use super::direction::Taken;
-use super::errno;
-use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, timeout};
+use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, waits};
+use super::{SOCKET_TIMEOUT, errno};
 use crate::recv::RecvHalf;
 use crate::slots::Half;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Error, Result};
 
-/// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are.
+/// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are. It waits as the socket's
+/// options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result; on return every lane sees all
 /// bytes.
 ///
 /// # Errors
-/// As [`RecvHalf::recv`]; WouldBlock when SO_RCVTIMEO has passed; Busy when another group receives
-/// from this socket; InvalidArgument for unknown flags.
+/// As [`recv_timeout`].
 ///
 /// # Safety
 /// `data` is writable for `len` bytes, and no one else uses them meanwhile.
@@ -45,14 +45,55 @@ pub unsafe fn recv<G: Group>(
     len: usize,
     flags: i32,
 ) -> Result<i64> {
+    // SAFETY: the caller's contract.
+    unsafe { recv_timeout(g, net, socket, data, len, flags, SOCKET_TIMEOUT) }
+}
+
+/// As [`recv`], waiting at most `timeout_ns` nanoseconds in all; negative: without limit; 0: not at all;
+/// [`SOCKET_TIMEOUT`]: as the socket's options say.
+///
+/// # Cooperation
+/// As [`recv`].
+///
+/// # Errors
+/// As [`RecvHalf::recv`]; WouldBlock when the timeout has passed; Busy when another group receives
+/// from this socket; InvalidArgument for unknown flags. An error after some bytes is the next call's.
+///
+/// # Safety
+/// As [`recv`].
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Error, Group, Net, Result, posix::recv::recv_timeout};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, data: *mut u8) -> Result<()> {
+/// // SAFETY: the block's own memory.
+/// let n = match unsafe { recv_timeout(g, net, socket, data, 4096, 0, 1_000_000) } {
+///     Err(Error::WouldBlock) => 0, // nothing came for 1 ms
+///     received => received?,
+/// };
+/// # let _ = n;
+/// # Ok(())
+/// # }
+/// ```
+#[inline(always)]
+pub unsafe fn recv_timeout<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    data: *mut u8,
+    len: usize,
+    flags: i32,
+    timeout_ns: i64,
+) -> Result<i64> {
     if flags & !(MSG_DONTWAIT | MSG_WAITALL | MSG_PEEK | MSG_NOSIGNAL) != 0 {
         return Err(Error::InvalidArgument);
     }
     if data.is_null() && len > 0 {
         return Err(errno::FAULT);
     }
-    let taken = Taken::take(g, net, socket, Half::Recv)?;
-    let timeout = timeout(flags, taken.timeout);
+    let taken = Taken::take(g, net, socket, Half::Recv)?.with_timeout(timeout_ns);
+    let (mut timeout, deadline) = waits(flags, taken.timeout);
     let mut half = RecvHalf::load(net, taken.handle);
     // SAFETY: the caller's contract.
     let buffer = unsafe { Buffer::from_raw_parts(data, len) };
@@ -70,6 +111,7 @@ pub unsafe fn recv<G: Group>(
                 if n == 0 || peek || flags & MSG_WAITALL == 0 || have == len {
                     break Ok(have as i64);
                 }
+                timeout = timeout.until(deadline);
             }
             Err(_) if have > 0 => break Ok(have as i64),
             Err(error) => break Err(error),

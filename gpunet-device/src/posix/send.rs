@@ -1,11 +1,11 @@
 //! `gsend` and its forms.
 
 use super::direction::Taken;
-use super::errno;
+use super::{SOCKET_TIMEOUT, errno};
 use crate::buffer::Source;
 use crate::send::SendHalf;
 use crate::slots::Half;
-use crate::timeout::Timeout;
+use crate::timeout::{Deadline, Timeout};
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Error, Result};
 
@@ -20,20 +20,25 @@ pub const MSG_NOSIGNAL: i32 = 0x4000;
 /// Linux's `MSG_MORE`, which changes nothing here.
 pub const MSG_MORE: i32 = 0x8000;
 
-/// How long a call with these flags may wait on a socket with that timeout.
+/// How long the first wait of a call with these flags may last, and when all of them are over.
 #[inline(always)]
-pub(super) const fn timeout(flags: i32, socket: Timeout) -> Timeout {
-    if flags & MSG_DONTWAIT != 0 { Timeout::NON_BLOCKING } else { socket }
+pub(super) fn waits(flags: i32, timeout: Timeout) -> (Timeout, Deadline) {
+    if flags & MSG_DONTWAIT != 0 {
+        (Timeout::NON_BLOCKING, Deadline::NEVER)
+    } else if flags & MSG_WAITALL != 0 {
+        (timeout, timeout.deadline())
+    } else {
+        (timeout, Deadline::NEVER)
+    }
 }
 
-/// Sends bytes; partial sends are normal unless MSG_WAITALL is given.
+/// Sends bytes; partial sends are normal unless MSG_WAITALL is given. It waits as the socket's options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result.
 ///
 /// # Errors
-/// As [`SendHalf::send`]; WouldBlock when SO_SNDTIMEO has passed; Busy when another group sends on
-/// this socket; InvalidArgument for unknown flags.
+/// As [`send_timeout`].
 ///
 /// # Safety
 /// `data` is readable for `len` bytes.
@@ -59,14 +64,53 @@ pub unsafe fn send<G: Group>(
     len: usize,
     flags: i32,
 ) -> Result<i64> {
+    // SAFETY: the caller's contract.
+    unsafe { send_timeout(g, net, socket, data, len, flags, SOCKET_TIMEOUT) }
+}
+
+/// As [`send`], waiting at most `timeout_ns` nanoseconds in all; negative: without limit; 0: not at all;
+/// [`SOCKET_TIMEOUT`]: as the socket's options say.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments and get the same result.
+///
+/// # Errors
+/// As [`SendHalf::send`]; WouldBlock when the timeout has passed; Busy when another group sends on
+/// this socket; InvalidArgument for unknown flags. An error after some bytes is the next call's.
+///
+/// # Safety
+/// `data` is readable for `len` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Error, Group, Net, Result, posix::send::{MSG_WAITALL, send_timeout}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32, data: *const u8) -> Result<()> {
+/// // SAFETY: the block's own memory.
+/// let sent = unsafe { send_timeout(g, net, socket, data, 4096, MSG_WAITALL, 10_000_000) }?;
+/// let in_time = sent == 4096; // within 10 ms
+/// # let _ = in_time;
+/// # Ok(())
+/// # }
+/// ```
+#[inline(always)]
+pub unsafe fn send_timeout<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    data: *const u8,
+    len: usize,
+    flags: i32,
+    timeout_ns: i64,
+) -> Result<i64> {
     if flags & !(MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_MORE) != 0 {
         return Err(Error::InvalidArgument);
     }
     if data.is_null() && len > 0 {
         return Err(errno::FAULT);
     }
-    let taken = Taken::take(g, net, socket, Half::Send)?;
-    let timeout = timeout(flags, taken.timeout);
+    let taken = Taken::take(g, net, socket, Half::Send)?.with_timeout(timeout_ns);
+    let (mut timeout, deadline) = waits(flags, taken.timeout);
     let mut half = SendHalf::load(net, taken.handle);
     // SAFETY: readable by the caller's contract; a source is only read.
     let mut rest = Source::from(unsafe { Buffer::from_raw_parts(data.cast_mut(), len) });
@@ -79,6 +123,7 @@ pub unsafe fn send<G: Group>(
                 if flags & MSG_WAITALL == 0 || rest.len == 0 {
                     break Ok(sent as i64);
                 }
+                timeout = timeout.until(deadline);
             }
             Err(_) if sent > 0 => break Ok(sent as i64),
             Err(error) => break Err(error),

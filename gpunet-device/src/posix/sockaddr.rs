@@ -1,8 +1,6 @@
 //! `struct sockaddr_in` and `struct sockaddr_in6`, as Linux lays them out.
 
 use super::errno;
-use crate::Group;
-use crate::outcome::by_leader;
 use gpunet_abi::addr::{AF_INET, AF_INET6};
 use gpunet_abi::{Error, Result, SockAddr};
 
@@ -18,6 +16,7 @@ pub const IN6_LEN: u32 = 28;
 ///
 /// # Safety
 /// `ptr` is null or readable for `len` bytes.
+#[inline(never)]
 pub unsafe fn read(ptr: *const u8, len: u32) -> Result<SockAddr> {
     if ptr.is_null() {
         return Err(errno::FAULT);
@@ -45,30 +44,12 @@ pub unsafe fn read(ptr: *const u8, len: u32) -> Result<SockAddr> {
     }
 }
 
-/// Reads an address for a call of which only the leader uses it; all lanes learn whether it is valid.
-/// Other lanes get none: were each to read for itself, a change of the bytes meanwhile could part
-/// them.
-///
-/// # Errors
-/// As [`read`].
-///
-/// # Safety
-/// As [`read`], for the leader.
-pub(crate) unsafe fn read_by_leader<G: Group>(g: &G, ptr: *const u8, len: u32) -> Result<SockAddr> {
-    let mut addr = SockAddr::NONE;
-    by_leader(g, || {
-        // SAFETY: the caller's contract.
-        addr = unsafe { read(ptr, len) }?;
-        Ok(0)
-    })?;
-    Ok(addr)
-}
-
 /// Writes an address where a C program asked for it, cut to the `*len` bytes there are; `*len`
 /// becomes the full length. By one lane. Null pointers mean "not wanted".
 ///
 /// # Safety
 /// `len` is null or writable, and `ptr` null or writable for `*len` bytes.
+#[inline(never)]
 pub unsafe fn write(addr: &SockAddr, ptr: *mut u8, len: *mut u32) {
     if ptr.is_null() || len.is_null() {
         return;

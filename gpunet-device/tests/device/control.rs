@@ -103,7 +103,8 @@ fn accepts_name_a_fresh_slot() {
     world.give_slots(&[1, 2, 3]);
     let mut bound = Reply::new(0, 0);
     bound.descriptor.local = SockAddr::v4([0; 4], 4242);
-    let answers = vec![Some(bound), opened(world.driven(2)), Some(Reply::new(0, 0))];
+    // The listener's group prepares a slot, too; see `accepting`.
+    let answers = vec![Some(bound), opened(world.driven(2)), Some(Reply::new(0, 0)), Some(Reply::new(0, 0))];
     let (port, requests) = against(&world, answers, |net| {
         let listener = Listener::bind(&G, net, ADDR).unwrap();
         assert_eq!(listener.try_accept(&G).err(), Some(Error::WouldBlock));

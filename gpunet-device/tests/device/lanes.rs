@@ -251,3 +251,40 @@ fn lanes_agree_whatever_happens_to_the_options_meanwhile() {
         });
     });
 }
+
+/// By handle, so that each call finds in the table what the one before has left there.
+#[test]
+fn lanes_write_and_read_in_place_together() {
+    use gpunet_device::posix::in_place::{commit, peek, release, reserve};
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let (net, a, b) = (world.net(), a.raw(), b.raw());
+    run(33, |g| {
+        let own = |len: usize| (g.rank() as usize..len).step_by(33);
+        for round in 0..300usize {
+            let len = 1 + round * 97 % 3000;
+            let span = reserve(g, net, a, len, 0).unwrap();
+            assert_eq!(span.len(), len);
+            let at = |span: &gpunet_device::RingSpan, i: usize| match i.checked_sub(span.first.len) {
+                None => span.first.ptr.wrapping_add(i),
+                Some(i) => span.second.ptr.wrapping_add(i),
+            };
+            for i in own(len) {
+                // SAFETY: each lane its own bytes of the reserved span.
+                unsafe { at(&span, i).write_volatile((i + round) as u8) };
+            }
+            assert_eq!(commit(g, net, a, len), Ok(0));
+            let span = peek(g, net, b, 4096, -1).unwrap();
+            assert_eq!(span.len(), len);
+            for i in own(len) {
+                // SAFETY: inside the peeked span.
+                assert_eq!(unsafe { at(&span, i).read_volatile() }, (i + round) as u8, "{i} of {round}");
+            }
+            assert_eq!(release(g, net, b, len), Ok(0));
+            assert_eq!(peek(g, net, b, 1, 0), Err(Error::WouldBlock));
+            assert_eq!(release(g, net, b, 1), Err(Error::InvalidArgument));
+        }
+        // The ring is empty, but this end does not know how much of it: it polls for the rest.
+        assert_eq!(reserve(g, net, a, 4096, 0).map(|span| span.len() > 2048), Ok(true));
+    });
+}

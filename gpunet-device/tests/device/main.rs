@@ -3,6 +3,7 @@
 //! Each test plays the other side itself: the remote end of a ring, or the proxy's part of a control
 //! slot. What the real proxy does with the same memory is tested in gpunet-proxy.
 
+mod accepting;
 mod control;
 mod failures;
 mod lanes;

@@ -188,6 +188,23 @@ impl World {
         self.word(offset_of!(SharedHeader, epoch) as u64)
     }
 
+    /// How many connections of a listener the proxy has accepted ahead.
+    pub fn accepted_ahead(&self, slot: u32) -> Word {
+        self.line(slot, offset_of!(SocketLine, released))
+    }
+
+    /// Which launch has taken a stream that was accepted ahead: 0, or its number + 1.
+    pub fn taker(&self, slot: u32) -> Word {
+        self.word(self.layout.takers + u64::from(slot) * 8)
+    }
+
+    /// Describes a stream that was accepted ahead.
+    pub fn describe(&self, slot: u32, descriptor: Descriptor) {
+        let at = self.shared.as_ptr() as u64 + self.layout.accepted + u64::from(slot) * 128;
+        // SAFETY: the slot's place in the region, which no kernel reads yet.
+        unsafe { (at as *mut Descriptor).write_volatile(descriptor) };
+    }
+
     /// What a slot's receive ring holds, as a proxy would write it.
     pub fn fill(&self, slot: u32, at: u64, bytes: &[u8]) {
         let base = self.shared.as_ptr() as u64 + self.ring(slot).1;

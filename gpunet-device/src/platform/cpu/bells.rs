@@ -7,7 +7,7 @@
 //! The pattern is that of `gpunet_abi::park` with counts for flags: register, fence, load the change
 //! counts, scan, sleep while the counts are the same.
 
-use super::futex::{MAX_SLEEP, futex_wait};
+use super::futex::{futex_wait_for, longest_sleep, monotonic_after};
 use crate::Net;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag};
@@ -140,14 +140,16 @@ impl ChangeCounts {
         counts
     }
 
-    /// Sleeps until a count differs, at most for `limit_ns`. May return early.
-    pub(crate) fn sleep(&self, limit_ns: u64) {
-        let longest = if self.nap { NAP } else { MAX_SLEEP };
+    /// Sleeps until a count differs, at most for `limit_ns`. May return early, and sleep on while the epoch tells of sockets
+    /// without one of the bits `watched` ([`gpunet_abi::epoch::Epoch::wakes`]).
+    pub(crate) fn sleep(&self, limit_ns: u64, watched: u32) {
+        let longest = if self.nap { NAP } else { longest_sleep() };
         let limit = Duration::from_nanos(limit_ns).min(longest);
         let epoch: *mut u32 = self.net.epoch().as_ptr().cast();
         if self.bells.is_empty() {
             // SAFETY: the epoch's low half (little-endian), mapped while the attachment lives.
-            return futex_wait(unsafe { SharedFlag::from_ptr(epoch) }, self.epoch as u32, limit);
+            let flag = unsafe { SharedFlag::from_ptr(epoch) };
+            return futex_wait_for(flag, self.epoch as u32, watched, limit);
         }
         let bells = self.bells.iter().map(|&(bell, value)| (bell.flag(), value));
         let waiters: Vec<Waiter> = std::iter::once((epoch, self.epoch as u32))
@@ -178,12 +180,7 @@ struct Waiter {
 const SIZE_U32: u32 = 2;
 
 fn wait_any(waiters: &[Waiter], limit: Duration) -> Result<(), i32> {
-    let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills the timespec on this stack.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut until) };
-    let nanos = until.tv_nsec + i64::from(limit.subsec_nanos());
-    until.tv_sec += limit.as_secs() as i64 + nanos / 1_000_000_000;
-    until.tv_nsec = nanos % 1_000_000_000;
+    let until = monotonic_after(limit);
     // SAFETY: the kernel reads the waiters and the timespec on this stack; the addresses are futexes that
     // stay mapped while the attachment lives.
     let woken = unsafe {

@@ -44,16 +44,17 @@ pub unsafe fn get<G: Group>(
     len: *mut u32,
 ) -> Result<i64> {
     let handle = handle(socket)?;
-    by_leader(g, || {
-        unless(net.is_attached(), Error::NetworkDown)?;
-        let kind = slots::kind_of(net, handle)?;
-        write(net, handle, kind, (level, name), Wanted { ptr: value, len })
-    })?;
+    by_leader(g, || write(net, handle, (level, name), Wanted { ptr: value, len }))?;
     Ok(0)
 }
 
-fn write(net: Net, handle: Handle, kind: Kind, option: (i32, i32), value: Wanted) -> Result<u64> {
+/// The leader's part.
+#[inline(never)]
+fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<u64> {
+    unless(net.is_attached(), Error::NetworkDown)?;
+    let kind = slots::kind_of(net, handle)?;
     let options = table::options(net, handle);
+    let (send_ring, recv_ring) = options.rings();
     let flag = |bit| value.int(i32::from(options.has(bit)));
     match option {
         (SOL_SOCKET, SO_REUSEADDR) => flag(Options::REUSEADDR),
@@ -64,8 +65,8 @@ fn write(net: Net, handle: Handle, kind: Kind, option: (i32, i32), value: Wanted
         (SOL_SOCKET, SO_TYPE) => value.int(SOCK_STREAM),
         (SOL_SOCKET, SO_ACCEPTCONN) => value.int(i32::from(kind == Kind::Listener)),
         (SOL_SOCKET, SO_ERROR) => value.int(error(net, handle, kind)),
-        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, slots::Half::Send, options.send_log2)),
-        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, slots::Half::Recv, options.recv_log2)),
+        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, slots::Half::Send, send_ring)),
+        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, slots::Half::Recv, recv_ring)),
         (SOL_SOCKET, SO_SNDTIMEO) => value.timeval(options.send_timeout_ns),
         (SOL_SOCKET, SO_RCVTIMEO) => value.timeval(options.recv_timeout_ns),
         (SOL_SOCKET, SO_LINGER) => value.linger(options.linger_ms),

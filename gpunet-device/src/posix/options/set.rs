@@ -11,7 +11,7 @@ use crate::{Group, Net, request, slots, table};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::options::{TransportKind, ring_log2};
-use gpunet_abi::{Error, Options, Result};
+use gpunet_abi::{Error, Handle, Options, Result};
 
 /// Sets an option. What concerns the connection itself is sent to the proxy; timeouts and
 /// non-blocking are this device's own business.
@@ -46,32 +46,36 @@ pub unsafe fn set<G: Group>(
     len: u32,
 ) -> Result<i64> {
     let handle = handle(socket)?;
-    by_leader(g, || {
-        unless(net.is_attached(), Error::NetworkDown)?;
-        let kind = slots::kind_of(net, handle)?;
-        let before = table::options(net, handle);
-        let after = changed(before, level, name, Given { ptr: value, len })?;
-        let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
-        unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
-        let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
-        // Accepted streams have what the proxy got at gbind and glisten.
-        let same = fixed(&before) == fixed(&after) && sent(&before) == sent(&after);
-        unless(kind != Kind::Listener || same, Error::InvalidArgument)?;
-        if kind == Kind::Stream && sent(&before) != sent(&after) {
-            let mut request = request::new(net, Op::SetOptions, handle);
-            request.options = after;
-            request::call(net, &request, handle)?;
-        }
-        table::set_options(net, handle, &after);
-        Ok(0)
-    })?;
+    by_leader(g, || change(net, handle, (level, name), Given { ptr: value, len }))?;
+    Ok(0)
+}
+
+/// The leader's part.
+#[inline(never)]
+fn change(net: Net, handle: Handle, option: (i32, i32), value: Given) -> Result<u64> {
+    unless(net.is_attached(), Error::NetworkDown)?;
+    let kind = slots::kind_of(net, handle)?;
+    let before = table::options(net, handle);
+    let after = changed(before, option, value)?;
+    let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
+    unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
+    let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
+    // Accepted streams have what the proxy got at gbind and glisten.
+    let same = fixed(&before) == fixed(&after) && sent(&before) == sent(&after);
+    unless(kind != Kind::Listener || same, Error::InvalidArgument)?;
+    if kind == Kind::Stream && sent(&before) != sent(&after) {
+        let mut request = request::new(net, Op::SetOptions, handle);
+        request.options = after;
+        request::call(net, &request, handle)?;
+    }
+    table::set_options(net, handle, &after);
     Ok(0)
 }
 
 /// The options with one changed.
-fn changed(mut options: Options, level: i32, name: i32, value: Given) -> Result<Options> {
+fn changed(mut options: Options, option: (i32, i32), value: Given) -> Result<Options> {
     let flag = |bit| Ok(options.with_flag(bit, value.int()? != 0));
-    match (level, name) {
+    match option {
         (SOL_SOCKET, SO_REUSEADDR) => return flag(Options::REUSEADDR),
         (SOL_SOCKET, SO_KEEPALIVE) => return flag(Options::KEEPALIVE),
         (SOL_TCP, TCP_NODELAY) => return flag(Options::NODELAY),

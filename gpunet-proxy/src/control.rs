@@ -4,12 +4,14 @@
 //! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
 //! (what it keeps for an attachment), `slots` (sockets),
 //! `data_threads` (which of them a stream belongs to), `pending` (requests without an answer), `request` (checks
-//! and dispatches requests), `connect`, `listener`, `handshake` (clients before an accept), `close`, `pair` (direct
+//! and dispatches requests), `connect`, `listener`, `handshake` (clients before an accept), `ahead` (connections
+//! before an accept), `close`, `pair` (direct
 //! streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor` (what a
 //! device is told of a stream), `rings` and `grow` (ring memory), `quota`, `shortage` (what happens when something
 //! runs out), `route` (which transport), `reap` (what a finished launch, a detach or a dead process leaves),
 //! `snapshot` (for gpunetctl and metrics).
 
+mod ahead;
 mod arena;
 mod close;
 mod connect;
@@ -34,6 +36,7 @@ mod snapshot;
 mod tables;
 
 use crate::control_queue::{ControlReceiver, ControlSender};
+use crate::doorbell::Bell;
 use crate::model::attachment_state::Usage;
 use crate::model::config::Config;
 use crate::model::message::{Command, Message};
@@ -49,7 +52,6 @@ use route::Routes;
 use snapshot::Past;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tables::AttachmentEntry;
@@ -61,7 +63,7 @@ pub(crate) const SLOT_BYTES: u64 = size_of::<slots::Slot>() as u64;
 #[derive(Clone)]
 pub(crate) struct ShardLink {
     pub(crate) commands: Sender<Command>,
-    pub(crate) bell: Arc<OwnedFd>,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) load: Arc<Load>,
 }
 
@@ -69,7 +71,7 @@ impl ShardLink {
     pub(crate) fn send(&self, command: Command) {
         // The heartbeat notices a data thread that has ended.
         let _ = self.commands.send(command);
-        crate::doorbell::ring(&self.bell);
+        self.bell.wake();
     }
 }
 
@@ -126,9 +128,7 @@ impl Control {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Request { attachment, id, request } => {
-                if let Some(attachment) = self.attachment(attachment) {
-                    attachment.state.inbox.leave_request(id);
-                }
+                self.leave_request(attachment, id, &request);
                 self.handle_request(attachment, id, &request);
             }
             Message::Ask { attachment, id, request, answer } => {

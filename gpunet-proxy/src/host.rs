@@ -280,6 +280,8 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.reactor.stop();
+        // It keeps the attachment's memory, and may keep the proxy: no sleep delays its end.
+        self.shared.memory.bump_epoch(None);
         // The sockets have closed themselves, so there is nothing to reap and to wait for.
         if let Some(token) = self.token.take() {
             token.release();

@@ -3,29 +3,11 @@
 use crate::attachment::Attachment;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport};
+use crate::program::Program;
 use crate::token::LaunchToken;
-use gpu_usermap::cuda::{
-    self, CoResidencyError, CopyError, CudaError, LaunchSpec, LoadModuleError, Module, SymbolError,
-};
-use gpunet_abi::panic_record::PANIC_SYMBOL;
+use gpu_usermap::cuda::{self, CoResidencyError, CudaError, LaunchSpec, SymbolError};
 use gpunet_device::{Kernel, Net, cpu};
 use std::time::Duration;
-
-/// The kernels that an attachment can run, made by [`Attachment::load`].
-///
-/// On a GPU it is a loaded module. On the CPU, where kernels are ordinary functions, it holds nothing.
-///
-/// # Examples
-/// ```
-/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
-/// // On a GPU this is the PTX of the kernel crate; the CPU device loads nothing.
-/// let program = attachment.load("", 256)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Program {
-    module: Option<Module>,
-}
 
 /// Why a kernel was not started.
 ///
@@ -200,52 +182,6 @@ impl LaunchToken {
 }
 
 impl Attachment {
-    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads: the assembler gives each
-    /// thread its share of the registers. On the CPU device it loads nothing.
-    ///
-    /// Load all programs before the first launch: the driver may wait for running kernels, which may be
-    /// waiting for the host.
-    ///
-    /// # Errors
-    /// [`LoadModuleError`], with the assembler's log.
-    pub fn load(&self, ptx: &str, threads: u32) -> Result<Program, LoadModuleError> {
-        let module = self.cuda().map(|device| device.load_module_for(ptx, threads)).transpose()?;
-        if let Some(module) = &module {
-            self.listen_for_panics(module);
-        }
-        Ok(Program { module })
-    }
-
-    /// Tells a module where to record its panics. A module without the variable cannot record any.
-    fn listen_for_panics(&self, module: &Module) {
-        let Some(address) = self.shared.panic_record_address() else { return };
-        if let Err(error) = module.device().write_symbol(module, PANIC_SYMBOL, &address.to_ne_bytes()) {
-            tracing::debug!(%error, "this module's panics will not say where they are");
-        }
-    }
-
-    /// Points a module's C functions (the `gpunet_attachment` global) at the sockets of `token`.
-    ///
-    /// # Errors
-    /// [`CopyError`], when the module has no such global or CUDA fails.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
-    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cuda(&gpu)?;
-    /// let functions = std::fs::read("gpunet_device.ptx")?; // the C functions
-    /// let kernel = std::fs::read("kernel.ptx")?; // from nvcc
-    /// let module = gpu.link(&[("kernel", &kernel), ("gpunet", &functions)])?;
-    /// let token = attachment.token()?;
-    /// attachment.bind(&module, &token)?;
-    /// // ... launch the module's kernels: gpu_usermap::cuda::Device::launch ...
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn bind(&self, module: &Module, token: &LaunchToken) -> Result<(), CopyError> {
-        self.listen_for_panics(module);
-        module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
-    }
-
     /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same time, beside
     /// the kernels that already run. Kernels that wait for each other must fit.
     ///
@@ -389,7 +325,7 @@ fn spec(
     threads: u32,
     params: Vec<Vec<u8>>,
 ) -> Result<LaunchSpec, LaunchError> {
-    let module = program.module.as_ref().ok_or(LaunchError::WrongProgram)?;
+    let module = program.module().ok_or(LaunchError::WrongProgram)?;
     let function = module.function(entry)?;
     Ok(LaunchSpec { function, grid: (blocks, 1, 1), block: (threads, 1, 1), shared_bytes: 0, params })
 }

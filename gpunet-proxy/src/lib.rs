@@ -7,7 +7,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `launch` ([`Program`], [`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`daemon`]: sessions of attached programs |
+//! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `program` ([`Program`]), `launch` ([`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`daemon`]: sessions of attached programs |
 //! | runtime | `runtime`: the threads, how they start and stop; `session` and `wire`: a program's connection to a daemon, and the frames on it; `link`: what both ask of a proxy; `agent`: what maps memory for an attachment; [`places`]: where a daemon listens |
 //! | planes | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes; `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime; `pulse`: the heartbeat that devices watch |
 //! | model | `model`: what they say to each other and keep, [`config`] and [`snapshot`] among it; [`access`]: who may use a daemon, and how much |
@@ -41,6 +41,7 @@ mod placement;
 pub mod places;
 #[allow(unsafe_code)]
 mod plain;
+mod program;
 mod proxy;
 mod pulse;
 #[allow(unsafe_code)]
@@ -60,12 +61,15 @@ pub use device_memory::{AllocError, DeviceBuffer};
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use host::Host;
-pub use launch::{KernelError, Launch, LaunchError, Program};
+pub use launch::{KernelError, Launch, LaunchError};
 pub use model::attachment_state::{Stats, Usage};
 pub use model::config::{self, Config};
 pub use model::error::{AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
 pub use model::launch::{FinishPolicy, FinishReport};
+#[cfg(feature = "settings")]
+pub use model::settings;
 pub use model::snapshot;
+pub use program::Program;
 pub use proxy::{Proxy, attach, embed, open};
 pub use token::LaunchToken;
 

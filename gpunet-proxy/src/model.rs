@@ -6,4 +6,6 @@ pub mod config;
 pub(crate) mod error;
 pub(crate) mod launch;
 pub(crate) mod message;
+#[cfg(feature = "settings")]
+pub mod settings;
 pub mod snapshot;

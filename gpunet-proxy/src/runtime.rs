@@ -4,7 +4,7 @@ use crate::control::{Control, ShardLink};
 use crate::control_queue::{ControlSender, control_queue};
 use crate::cpus;
 use crate::descriptors;
-use crate::doorbell;
+use crate::doorbell::Bell;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
@@ -45,8 +45,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
     let (messages, inbox) = control_queue();
     let (mut workers, mut shards, mut links) = (Vec::new(), Vec::new(), Vec::new());
     let loads: Arc<[_]> = (0..config.data_threads).map(|_| Arc::new(Load::default())).collect();
-    let bells =
-        (0..config.data_threads).map(|_| doorbell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>();
+    let bells = (0..config.data_threads).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>();
     let bells = bells.map_err(start("an eventfd"))?;
     let watched_threads: Arc<[_]> = bells.iter().cloned().map(WatchedThread::new).collect();
     for (index, bell) in bells.into_iter().enumerate() {
@@ -66,7 +65,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
         shards.push(Shard::new(setup).map_err(start("an epoll set"))?);
         let wake = {
             let bell = bell.clone();
-            Box::new(move || doorbell::ring(&bell))
+            Box::new(move || bell.ring())
         };
         workers.push(Worker { name: format!("data thread {index}"), pulse, wake });
         links.push(ShardLink { commands, bell, load });
@@ -150,7 +149,10 @@ impl Runtime {
         }
         let _ = self.messages.send(Message::Stop);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
+        let own = std::thread::current().id();
+        // An answer holds the proxy, so the control thread may be the last that does. It does not wait for itself: it ends
+        // when it takes the next message.
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             // A worker's panic was already reported, and its sockets said ENETDOWN.
             let _ = thread.join();
         }
@@ -162,5 +164,29 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         // All threads end within a turn: nothing is left to flush once the attachments are closed.
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_control_thread_may_be_the_last_that_holds_the_proxy() {
+        let runtime = start(Config::small()).unwrap();
+        let messages = runtime.messages.clone();
+        let (go, may_drop) = crossbeam_channel::bounded(1);
+        let (stopped, has_stopped) = crossbeam_channel::bounded(1);
+        let last = runtime.clone();
+        let done = Box::new(move |_| {
+            let _ = may_drop.recv();
+            assert!(Arc::into_inner(last).is_some(), "another thread holds the proxy");
+            let _ = stopped.send(());
+        });
+        messages.send(Message::Usage { attachment: AttachmentId(0), done }).unwrap();
+        drop(runtime);
+        go.send(()).unwrap();
+        assert_eq!(has_stopped.recv_timeout(Duration::from_secs(60)), Ok(()));
     }
 }

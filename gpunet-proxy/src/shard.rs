@@ -16,19 +16,20 @@ mod streams;
 mod watched;
 
 use crate::control_queue::ControlSender;
+use crate::doorbell::Bell;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{Command, Message};
 use crate::pulse::{Load, Pulse, PulseGuard};
 use crossbeam_channel::Receiver;
 use events::Events;
 use gpunet_abi::StreamWord;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::memory::WordArray;
 use scan::{Extent, ServedAttachment};
 use sleep::Idle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::{DrivenStream, Progress};
@@ -47,7 +48,7 @@ pub(crate) struct ShardSetup {
     pub(crate) latency: Duration,
     pub(crate) commands: Receiver<Command>,
     pub(crate) control: ControlSender,
-    pub(crate) bell: Arc<OwnedFd>,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) pulse: Arc<Pulse>,
     /// Of all data threads.
     pub(crate) loads: Arc<[Arc<Load>]>,
@@ -105,6 +106,8 @@ impl Shard {
         while !self.stop {
             self.turn();
         }
+        // Nobody takes what comes now: whoever waits for it is told by the drop.
+        self.setup.commands = crossbeam_channel::never();
         self
     }
 
@@ -188,16 +191,19 @@ impl Shard {
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
         let flags: Vec<_> =
             self.served().map(|attachment| attachment.state.memory.sleeping(self.setup.index)).collect();
-        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment served and the words of all of them: set
-        // the flags, fence, scan again, sleep.
+        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment served and the words of all of them, and
+        // the thread's own flag for its commands: set the flags, fence, look at both again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
+        self.setup.bell.store(true);
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
+        hand_off::at(HandOff::Parking);
         let found = self.scan(Extent::Whole);
         if !found && self.setup.commands.is_empty() {
             if watched {
                 // What changes from now on, and since the scan, thread 0 finds.
                 self.setup.watched_threads[self.setup.index].leave(self.words());
+                hand_off::at(HandOff::WordsLeft);
             }
             self.poll_network(limit);
             if watched {
@@ -205,6 +211,7 @@ impl Shard {
             }
         }
         flags.iter().for_each(|flag| flag.store(false));
+        self.setup.bell.store(false);
         found
     }
 
@@ -334,181 +341,4 @@ fn observe(words: WordArray, slot: u32) -> StreamWord {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control_queue::ControlReceiver;
-    use crate::model::attachment_state::{ClientInfo, Inbox, Totals};
-    use crate::model::config::Config;
-    use crate::model::message::{Ring, Rings};
-
-    fn gpu(config: &Config) -> Arc<AttachmentState> {
-        let geometry = config.geometry(0);
-        Arc::new(AttachmentState {
-            id: AttachmentId(1),
-            memory: crate::region::shared_memory(geometry).unwrap(),
-            polled: true,
-            shareable: false,
-            agent: Box::new(|_| {}),
-            card: None,
-            totals: Totals::default(),
-            inbox: Inbox::new(geometry.controls),
-            doorbells: Arc::new([]),
-            account: None,
-            client: ClientInfo::own("cpu"),
-            since: Instant::now(),
-            _quota: None,
-        })
-    }
-
-    /// Two data threads that the test runs, and what the first one sends to the control plane.
-    fn shards() -> ([Shard; 2], ControlReceiver) {
-        let (control, requests) = crate::control_queue::control_queue();
-        let bells = [(); 2].map(|()| Arc::new(crate::doorbell::new().unwrap()));
-        let watched_threads: Arc<[_]> = bells.iter().cloned().map(WatchedThread::new).collect();
-        let loads: Arc<[_]> = (0..2).map(|_| Arc::default()).collect();
-        let mut index = 0..;
-        let shards = bells.map(|bell| {
-            let (_, commands) = crossbeam_channel::unbounded();
-            let setup = ShardSetup {
-                index: index.next().unwrap(),
-                spin: Duration::ZERO,
-                latency: Duration::from_millis(5),
-                commands,
-                control: control.clone(),
-                bell,
-                pulse: Arc::default(),
-                loads: loads.clone(),
-                watched_threads: watched_threads.clone(),
-            };
-            Shard::new(setup).unwrap()
-        });
-        (shards, requests)
-    }
-
-    fn shard(index: usize) -> (Shard, ControlReceiver) {
-        let (shards, requests) = shards();
-        (shards.into_iter().nth(index).unwrap(), requests)
-    }
-
-    /// A transport that takes all and gives nothing.
-    struct Sink(crossbeam_channel::Sender<usize>);
-
-    impl gpunet_core::transport::StreamIo for Sink {
-        fn offer(&mut self, span: gpunet_abi::RingSpan) -> io::Result<usize> {
-            let _ = self.0.send(span.len());
-            Ok(span.len())
-        }
-
-        fn completed(&mut self) -> u64 {
-            0
-        }
-
-        fn take(&mut self, _: gpunet_abi::RingSpan) -> io::Result<usize> {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
-
-        fn discard(&mut self) -> io::Result<usize> {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
-
-        fn shutdown_write(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn reset(&mut self) {}
-
-        fn set_options(&mut self, _: &gpunet_abi::Options) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn unacknowledged(&self) -> u64 {
-            0
-        }
-
-        fn readiness(&self) -> [Option<std::os::fd::BorrowedFd<'_>>; 2] {
-            [None; 2]
-        }
-    }
-
-    #[test]
-    fn a_thread_that_sleeps_for_long_is_woken_for_what_its_gpu_says() {
-        const SLOT: u32 = 7;
-        let ([mut watcher, mut sleeper], _requests) = shards();
-        // Only the watcher ends this sleep.
-        sleeper.idle.longest_watched = Duration::from_secs(3600);
-        let state = gpu(&Config::default());
-        watcher.attach(state.clone());
-        sleeper.attach(state.clone());
-        let (sent, received) = crossbeam_channel::unbounded();
-        let [send, recv] = [0, 1 << 16].map(|at| Ring { offset: state.memory.layout().rings + at, log2: 16 });
-        let region = gpunet_abi::region::SHARED;
-        let rings = Rings { region, send, recv, registered: false, driven: true };
-        let span = tracing::Span::none();
-        let stream =
-            crate::model::message::OpenStream { generation: 1, io: Box::new(Sink(sent)), rings, span };
-        sleeper.open(AttachmentId(1), SLOT, stream);
-        let asleep = sleeper.setup.watched_threads.clone();
-        let bells = [&watcher, &sleeper].map(|shard| shard.setup.bell.clone());
-        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let threads = [watcher, sleeper].map(|mut shard| {
-            let stop = stop.clone();
-            std::thread::spawn(move || {
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    shard.turn();
-                }
-            })
-        });
-        for message in 1..=3 {
-            let start = Instant::now();
-            while !asleep[1].is_watched() {
-                assert!(start.elapsed() < Duration::from_secs(20), "it never sleeps for long");
-                std::thread::yield_now();
-            }
-            state.memory.published_words().get(SLOT as usize).publish(message * 100);
-            assert_eq!(received.recv_timeout(Duration::from_secs(20)), Ok(100));
-        }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        bells.iter().for_each(|bell| crate::doorbell::ring(bell));
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-
-    #[test]
-    fn a_thread_without_streams_serves_no_gpu_unless_it_scans_for_requests() {
-        for (index, served) in [(0, 1), (1, 0)] {
-            let (mut shard, mut requests) = shard(index);
-            let state = gpu(&Config::default());
-            shard.attach(state.clone());
-            assert_eq!(shard.served().count(), served);
-            state.memory.request_words().get(0).publish(1);
-            assert_eq!(shard.scan(Extent::Whole), served == 1);
-            assert_eq!(requests.try_recv().is_some(), served == 1);
-        }
-    }
-
-    #[test]
-    fn a_thread_learns_that_others_were_busy_and_not_that_it_was_itself() {
-        let (mut shard, _requests) = shard(0);
-        assert!(!shard.others_were_busy());
-        shard.setup.loads[0].add(Duration::from_nanos(7));
-        assert!(!shard.others_were_busy());
-        shard.setup.loads[1].add(Duration::from_nanos(7));
-        assert!(shard.others_were_busy() && !shard.others_were_busy());
-    }
-
-    #[test]
-    fn a_request_that_is_found_before_a_sleep_keeps_the_thread_awake() {
-        let (mut shard, mut requests) = shard(0);
-        let state = gpu(&Config::default());
-        shard.attach(state.clone());
-        shard.turn();
-        assert!(!shard.was_busy);
-        // A turn scans a few requests, and this is not one of them. Before it sleeps, it scans all.
-        let last = state.memory.geometry().controls - 1;
-        state.memory.request_words().get(last as usize).publish(1);
-        shard.turn();
-        assert!(
-            matches!(requests.try_recv(), Some(Message::Request { id, .. }) if id.control() == Some(last))
-        );
-        assert!(shard.was_busy);
-    }
-}
+mod tests;

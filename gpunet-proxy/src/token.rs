@@ -6,6 +6,7 @@ use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport, Finished, MOST_HANDLES};
 use crate::model::message::ANSWER_TIMEOUT;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use gpu_usermap::cuda::ForeignLaunches;
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::panic_record::PanicRecord;
@@ -32,6 +33,8 @@ impl Shared {
         }
         match self.table.retire(closed) {
             Ok(users) => {
+                // A listener's pollers find nothing but its state, which was changed just now.
+                self.memory.bump_epoch(None);
                 let free = self.launches().retire(launch, closed, &users);
                 self.release(&free);
             }
@@ -68,7 +71,9 @@ impl Attachment {
     pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
         let launch = self.shared.launches().begin().ok_or(TooManyLaunches)?;
         self.shared.memory.set_cancelled(launch, false);
-        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false })
+        // An agent that has ended releases nothing.
+        let announced = self.cuda().and_then(|device| device.announce_launches().ok());
+        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false, _announced: announced })
     }
 }
 
@@ -95,6 +100,8 @@ pub struct LaunchToken {
     launch: LaunchId,
     shared: Arc<Shared>,
     finished: bool,
+    /// The program may launch by its own CUDA calls: nothing is given back to the driver meanwhile.
+    _announced: Option<ForeignLaunches>,
 }
 
 impl LaunchToken {

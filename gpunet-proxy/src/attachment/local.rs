@@ -11,6 +11,7 @@ use crate::placement;
 use crate::region::shared_memory;
 use crate::runtime::Runtime;
 use gpu_usermap::cuda::Device;
+use gpunet_abi::hand_off::blocks_poll;
 use gpunet_abi::layout::DeviceLayout;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +32,7 @@ pub(crate) fn attach(runtime: &Arc<Runtime>, wanted: &Wanted<'_>) -> Result<Atta
     let attachment = Arc::new(AttachmentState {
         id,
         memory: prepared.memory().clone(),
-        polled: device.is_some(),
+        polled: device.is_some() || blocks_poll(),
         shareable: device.is_some_and(can_share),
         agent: embedded_agent(id, prepared.agent(), runtime.messages.clone()),
         card,

@@ -19,10 +19,10 @@ impl Control {
                 stream.final_positions = Some((request.send_position, request.recv_position));
                 self.close_stream(attachment_id, slot, None);
             }
-            Role::Listener(_) => self.close_listener(attachment_id, slot),
+            Role::Listener(_) => self.close_listener(attachment_id, slot, Some(request.recv_position)),
             Role::Bound(_) => attachment.recycle(slot),
             Role::Free => attachment.refuse_slot(slot, request.generation),
-            Role::Opening | Role::Retired(_) => {}
+            Role::Opening | Role::Prepared | Role::Retired(_) => {}
         }
     }
 
@@ -119,9 +119,7 @@ impl Control {
         let Role::Stream(stream) = entry.role else { return };
         if entry.generation == generation {
             self.past.add(stream.transport, counts);
-            if let Some(thread) = stream.thread {
-                self.threads.release(thread);
-            }
+            self.threads.release(&stream);
             self.end_stream(attachment_id, slot, &stream);
             self.check_detach(attachment_id);
         }

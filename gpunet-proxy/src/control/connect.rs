@@ -6,7 +6,8 @@ use super::request::allowed;
 use super::slots::Role;
 use super::tables::{StreamEntry, StreamMemory};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Rings};
-use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::control::{Descriptor, Reply, Request};
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options};
@@ -100,7 +101,7 @@ impl Control {
     ) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let (slot, options) = (connect.ticket.slot, connect.options);
-        let rings = match attachment.take_driven(kind, options.send_log2, options.recv_log2) {
+        let rings = match attachment.take_driven(kind, &options) {
             Ok(rings) => rings,
             Err(shortage) => {
                 attachment.warn(shortage, format_args!("cannot connect to {}", connect.to), None);
@@ -198,8 +199,26 @@ impl Control {
         options: &Options,
         opened: Opened,
     ) {
-        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
-        let thread = self.threads.assign();
+        let Some(descriptor) = self.open_stream(attachment_id, slot, rings, options, opened) else { return };
+        let mut reply = Reply::new(0, 0);
+        reply.descriptor = descriptor;
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.reply(id, &reply);
+        }
+    }
+
+    /// Hands an open connection to its data thread; returns what its device is to know.
+    pub(super) fn open_stream(
+        &mut self,
+        attachment_id: AttachmentId,
+        slot: u32,
+        rings: Rings,
+        options: &Options,
+        opened: Opened,
+    ) -> Option<Descriptor> {
+        let attachment = self.attachments.get_mut(&attachment_id)?;
+        let addrs = (opened.local, opened.peer);
+        let thread = self.threads.assign(opened.kind, addrs);
         let entry = &mut attachment.slots[slot as usize];
         let generation = entry.generation;
         entry.role = Role::Stream(StreamEntry {
@@ -209,17 +228,17 @@ impl Control {
             thread: Some(thread),
             partner: None,
             final_positions: None,
-            addrs: Some((opened.local, opened.peer)),
+            addrs,
             transport: opened.kind,
         });
         attachment.state.memory.open_line(slot, generation);
         // Counted here and not by the data thread: when the reply arrives, the statistics include the stream.
         attachment.state.totals.open();
-        let mut reply = Reply::new(0, 0);
-        reply.descriptor = attachment.driven_descriptor(slot, thread, rings, &opened);
-        let span = attachment.enter_span(slot, opened.kind, (opened.local, opened.peer));
+        let descriptor = attachment.driven_descriptor(slot, thread, rings, &opened);
+        let span = attachment.enter_span(slot, opened.kind, addrs);
         let stream = OpenStream { generation, io: opened.io, rings, span };
         self.threads.link(thread).send(Command::Open { attachment: attachment_id, slot, stream });
-        attachment.reply(id, &reply);
+        hand_off::at(HandOff::StreamGiven);
+        Some(descriptor)
     }
 }

@@ -1,7 +1,7 @@
 //! Descriptors: where the rings and words of a stream lie, as its device is told.
 
 use super::arena::ArenaRings;
-use super::data_threads::ThreadIndex;
+use super::data_threads::Assignment;
 use super::tables::AttachmentEntry;
 use crate::model::message::Rings;
 use gpunet_abi::Link;
@@ -21,7 +21,7 @@ impl AttachmentEntry {
     pub(super) fn driven_descriptor(
         &self,
         slot: u32,
-        thread: ThreadIndex,
+        thread: Assignment,
         rings: Rings,
         opened: &Opened,
     ) -> Descriptor {

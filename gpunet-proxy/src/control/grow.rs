@@ -10,6 +10,7 @@ use super::tables::AttachmentEntry;
 use crate::model::attachment_state::{AttachmentState, first_rings};
 use crate::model::message::Message;
 use gpunet_abi::control::{Op, Request};
+use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use std::sync::Arc;
@@ -79,7 +80,7 @@ impl Control {
     ) -> bool {
         let Some(attachment) = self.attachment(attachment_id) else { return false };
         let options = &request.options;
-        let (send, recv) = (options.send_log2, options.recv_log2);
+        let (send, recv) = attachment.driven_sizes(TransportKind::Tcp, options);
         let waits = attachment.is_growing()
             && !attachment.has_room(send, recv)
             && attachment.could_hold(SHARED, send, recv);

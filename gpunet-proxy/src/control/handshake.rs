@@ -87,8 +87,7 @@ impl Control {
                 return true;
             }
             let (addr, options) = (listener.addr, listener.bound.options);
-            let rings = match attachment.take_driven(TransportKind::Rc, options.send_log2, options.recv_log2)
-            {
+            let rings = match attachment.take_driven(TransportKind::Rc, &options) {
                 Ok(rings) => rings,
                 Err(shortage) => {
                     attachment.warn(shortage, format_args!("connections at {addr} wait"), None);

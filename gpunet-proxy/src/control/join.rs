@@ -11,7 +11,7 @@ use super::pending::Wait;
 use super::request::allowed;
 use super::slots::Role;
 use super::tables::{StreamMemory, Waiter};
-use gpunet_abi::options::TransportKind;
+use gpunet_abi::options::{DEFAULT_RING_LOG2, TransportKind};
 use gpunet_abi::{Error, Options};
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
 use gpunet_core::transport::Connect;
@@ -56,7 +56,7 @@ impl Control {
             .and_then(|attachment| attachment.slots.get(listener.1 as usize));
         let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
         let (options, at) = (entry.bound.options, entry.addr);
-        let (up, down) = ring_sizes(&connect.options, &options);
+        let (up, down) = ring_sizes(&connect.options, &options, DEFAULT_RING_LOG2);
         let making = match self.arenas.room_for(connector, listener.0, down, up) {
             Room::Available => false,
             Room::Pending => true,
@@ -75,7 +75,7 @@ impl Control {
     /// connect waits for an arena, and the accept for the next connection.
     pub(super) fn join(&mut self, listener: (AttachmentId, u32), waiter: Waiter, meeting: Meeting) {
         let (client, server) = (meeting.client.attachment, meeting.server.attachment);
-        let ((up, down), options) = (meeting.sizes(), meeting.server.options);
+        let ((up, down), options) = (meeting.sizes(DEFAULT_RING_LOG2), meeting.server.options);
         let making = match self.arenas.take(client, server, down, up) {
             Taken::Rings(clients, servers) => {
                 self.share_arena(clients.arena);
@@ -170,7 +170,7 @@ impl Control {
             ((join.connect.ticket.attachment, join.listener.0), join.connect.options, join.options)
         });
         if let (Some((pair, client, server)), true) = (wanted, again)
-            && let (up, down) = ring_sizes(&client, &server)
+            && let (up, down) = ring_sizes(&client, &server, DEFAULT_RING_LOG2)
             && self.make_arena(pair, (down, up), &server)
         {
             // They wait for the new one.

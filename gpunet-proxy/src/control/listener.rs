@@ -1,6 +1,7 @@
 //! Listeners: ready counts, waiting accepts, and who is served next.
 
 use super::Control;
+use super::ahead::Ahead;
 use super::handshake::Handshakes;
 use super::pending::Wait;
 use super::request::bound_reply;
@@ -47,7 +48,7 @@ impl Control {
         // Options set since bind count: accepted streams inherit them.
         bound.options = request.options;
         let (addr, generation, options) = (bound.addr, request.generation, bound.options);
-        let could_carry = |kind| attachment.could_carry(kind, options.send_log2, options.recv_log2);
+        let could_carry = |kind| attachment.could_carry(kind, &options);
         let demanded = TransportKind::from_raw(options.transport).unwrap_or(TransportKind::Auto);
         let rc = could_carry(TransportKind::Rc);
         if !could_carry(demanded) {
@@ -88,11 +89,13 @@ impl Control {
             backlogs,
             waiters: WaitQueue::default(),
             handshakes: Handshakes::default(),
+            ahead: Ahead::default(),
             backlog: request.backlog.max(1),
             shown: 0,
             waiting: 0,
             watches,
             retry: None,
+            turn: 0,
             bound,
         };
         attachment.slots[slot as usize].role = Role::Listener(Box::new(listener));
@@ -111,7 +114,8 @@ impl Control {
         attachment.opening(target, request.target_generation, launch);
         let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;
-        let place = listener.waiters.push_back(Waiter { request: id, target, launch });
+        let waiter = Waiter { request: id, target, launch, taken: request.value };
+        let place = listener.waiters.push_back(waiter);
         attachment.wait(id, launch, Wait::Accept { listener: slot, place });
         let short = self.serve(attachment_id, slot);
         if no_wait {
@@ -145,6 +149,9 @@ impl Control {
     ) {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         if attachment.slots[slot as usize].generation == generation {
+            if let Some(listener) = attachment.listener(slot) {
+                listener.backlogs.iter_mut().for_each(|backlog| backlog.listen.handle_readable());
+            }
             self.serve(attachment_id, slot);
         }
     }
@@ -205,29 +212,40 @@ impl Control {
         short
     }
 
-    /// Serves the first waiter, if a connection waits; returns whether to go on.
+    /// Serves the first waiter, or accepts ahead, if a connection waits; returns whether to go on.
     fn serve_one(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
         let Some(attachment) = self.attachment(attachment_id) else { return false };
         let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return false };
-        let Some(&waiter) = listener.waiters.front() else { return false };
+        let Some(&waiter) = listener.waiters.front() else {
+            return self.accept_ahead(attachment_id, slot);
+        };
+        if waiter.taken != listener.ahead.accepted() {
+            // One was accepted ahead since the device looked for it: it is to look again.
+            self.cancel(attachment_id, waiter.request, Error::WouldBlock);
+            return true;
+        }
         if attachment.state.memory.is_abandoned(waiter.request) {
             // Nobody waits for the reply any more: the next accept gets the connection.
             self.cancel(attachment_id, waiter.request, Error::Canceled);
             return true;
         }
-        let can_serve = |backlog: &mut Backlog| backlog.short.is_none() && backlog.listen.ready() > 0;
-        let Some(at) = listener.backlogs.iter_mut().position(can_serve) else {
+        let Some(at) = listener.next_backlog() else { return false };
+        if !listener.backlogs[at].may_serve() {
+            listener.turn = at + 1;
             return self.accept_established(attachment_id, slot);
-        };
-        match self.serve_from(attachment_id, slot, at, waiter) {
-            Served::Answered => true,
-            Served::Nothing => false,
-            // Connections by another transport may need something else.
-            Served::Short(shortage) => {
-                self.run_short(attachment_id, slot, at, shortage);
-                true
-            }
         }
+        let served = self.serve_from(attachment_id, slot, at, waiter);
+        if let Some(listener) =
+            self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
+        {
+            // One that had nothing to accept is looked at again: there may be more to read, and what it has established.
+            listener.turn = if matches!(served, Served::Nothing) { at } else { at + 1 };
+        }
+        if let Served::Short(shortage) = served {
+            // Connections by another transport may need something else.
+            self.run_short(attachment_id, slot, at, shortage);
+        }
+        true
     }
 
     /// Gives a waiter a connection of that backlog.
@@ -243,7 +261,7 @@ impl Control {
         let rings = if kind == TransportKind::Peer {
             None
         } else {
-            match attachment.take_driven(kind, options.send_log2, options.recv_log2) {
+            match attachment.take_driven(kind, &options) {
                 Ok(rings) => Some(rings),
                 Err(shortage) => {
                     attachment.warn(shortage, format_args!("accepts at {addr} wait"), None);
@@ -281,7 +299,8 @@ impl Control {
         Served::Answered
     }
 
-    pub(super) fn close_listener(&mut self, attachment_id: AttachmentId, slot: u32) {
+    /// Closes a listener. `taken` as in [`Control::close_ahead`].
+    pub(super) fn close_listener(&mut self, attachment_id: AttachmentId, slot: u32, taken: Option<u64>) {
         self.leave_joins_at((attachment_id, slot));
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let Role::Listener(mut listener) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
@@ -299,8 +318,10 @@ impl Control {
             attachment.reply_result(waiter.request, Err(Error::BadHandle));
         }
         attachment.close_handshakes(std::mem::take(&mut listener.handshakes));
+        let ahead = std::mem::take(&mut listener.ahead);
         drop(listener);
         attachment.recycle(slot);
+        self.close_ahead(attachment_id, &ahead, taken);
         self.refuse(attachment_id, backlog);
     }
 
@@ -321,6 +342,20 @@ impl Control {
         if !tickets.is_empty() {
             let _ = self.messages.send(Message::Refuse { attachment: attachment_id, tickets });
         }
+    }
+}
+
+impl ListenerEntry {
+    /// The backlog that the next accept is served from, or, for one with handshakes, from what it has established. Each has
+    /// its turn, so that nobody waits for ever behind those of another transport.
+    fn next_backlog(&mut self) -> Option<usize> {
+        let (count, established) = (self.backlogs.len(), self.handshakes.established() > 0);
+        let backlogs = &mut self.backlogs;
+        let mut has_some = |&at: &usize| {
+            let backlog = &mut backlogs[at];
+            backlog.may_serve() || established && backlog.listen.kind() == TransportKind::Rc
+        };
+        (self.turn..self.turn + count).map(|turn| turn % count).find(&mut has_some)
     }
 }
 

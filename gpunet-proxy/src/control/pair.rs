@@ -11,7 +11,7 @@ use super::slots::Role;
 use super::tables::{AttachmentEntry, Partner, StreamEntry, StreamMemory, Waiter};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
-use gpunet_abi::options::TransportKind;
+use gpunet_abi::options::{AUTO_RING, MIN_RING_LOG2, TransportKind};
 use gpunet_abi::{Error, Options};
 use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::Connect;
@@ -46,15 +46,20 @@ pub(super) struct Meeting {
 
 impl Meeting {
     /// log2 of the rings towards the server and towards the client: each direction has one ring, the
-    /// larger of what its two ends asked for.
-    pub(super) fn sizes(&self) -> (u8, u8) {
-        ring_sizes(&self.client.options, &self.server.options)
+    /// larger of what its two ends asked for, `chosen` where neither did.
+    pub(super) fn sizes(&self, chosen: u8) -> (u8, u8) {
+        ring_sizes(&self.client.options, &self.server.options, chosen)
     }
 }
 
-/// log2 of the rings of a direct stream, towards the server and towards the client.
-pub(super) fn ring_sizes(client: &Options, server: &Options) -> (u8, u8) {
-    (client.send_log2.max(server.recv_log2), client.recv_log2.max(server.send_log2))
+/// log2 of the rings of a direct stream, towards the server and towards the client; `chosen` where neither end names
+/// one.
+pub(super) fn ring_sizes(client: &Options, server: &Options, chosen: u8) -> (u8, u8) {
+    let larger = |a: u8, b: u8| match a.max(b) {
+        AUTO_RING => chosen,
+        asked => asked,
+    };
+    (larger(client.send_log2, server.recv_log2), larger(client.recv_log2, server.send_log2))
 }
 
 impl Control {
@@ -82,8 +87,9 @@ impl Control {
         }
         let Some(attachment) = self.attachment(attachment_id) else { return Ok(()) };
         let Meeting { client, server, at, .. } = &meeting;
-        let (up, down) = meeting.sizes();
-        match attachment.take_rings(attachment.direct_region(), up, down) {
+        let (asked, least) = (meeting.sizes(AUTO_RING), meeting.sizes(MIN_RING_LOG2));
+        let sizes = meeting.sizes(attachment.direct_ring());
+        match attachment.take_up_to(attachment.direct_region(), sizes, asked) {
             Some(clients) => {
                 let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
                 attachment.open_end(client, server, StreamMemory::Own(clients));
@@ -95,7 +101,7 @@ impl Control {
                 }
             }
             // They would not fit into empty ring memory either: whoever waits behind would wait for ever.
-            None if !attachment.could_hold(attachment.direct_region(), up, down) => {
+            None if !attachment.could_hold(attachment.direct_region(), least.0, least.1) => {
                 attachment.wait_first(listener_slot, *waiter);
                 self.cancel(ticket.attachment, client.request, Error::NoBuffers);
             }
@@ -166,7 +172,7 @@ impl Control {
         else {
             return true;
         };
-        let (up, down) = ring_sizes(&connect.options, &listener.bound.options);
+        let (up, down) = ring_sizes(&connect.options, &listener.bound.options, MIN_RING_LOG2);
         attachment.could_hold(attachment.direct_region(), up, down)
     }
 
@@ -187,7 +193,7 @@ impl AttachmentEntry {
             thread: None,
             partner: Some(other.partner()),
             final_positions: None,
-            addrs: Some((end.addr, other.addr)),
+            addrs: (end.addr, other.addr),
             transport: TransportKind::Peer,
         });
         self.state.memory.open_line(end.slot, self.slots[end.slot as usize].generation);

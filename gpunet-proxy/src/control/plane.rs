@@ -3,7 +3,7 @@
 use super::{Control, ShardLink};
 use crate::access::{Account, Limits};
 use crate::control_queue::{ControlReceiver, ControlSender, control_queue};
-use crate::doorbell::{self, one_for_each};
+use crate::doorbell::{self, Bell, one_for_each};
 use crate::model::agent::{FromAgent, ToAgent};
 use crate::model::attachment_state::{AttachmentState, ClientInfo, Inbox, Totals};
 use crate::model::config::{Config, Rdma};
@@ -18,7 +18,7 @@ use tokio::task::LocalSet;
 
 /// Runs a test. Its clock passes over the time in which nothing happens.
 pub(super) fn run(test: impl Future<Output = ()>) {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
     LocalSet::new().block_on(&runtime.expect("a runtime"), test);
 }
 
@@ -29,7 +29,7 @@ const THREADS: usize = 3;
 pub(super) fn shard_links(count: usize) -> Vec<ShardLink> {
     let link = || {
         let (commands, _) = crossbeam_channel::unbounded();
-        ShardLink { commands, bell: Arc::new(doorbell::new().expect("an eventfd")), load: Arc::default() }
+        ShardLink { commands, bell: Arc::new(Bell::new().expect("an eventfd")), load: Arc::default() }
     };
     std::iter::repeat_with(link).take(count).collect()
 }

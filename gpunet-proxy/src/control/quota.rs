@@ -25,6 +25,17 @@ impl AttachmentEntry {
         Ok(())
     }
 
+    /// A socket that was counted is not open.
+    pub(super) fn uncount_socket(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
+        if entry.since.take().is_some() {
+            self.used -= 1;
+        }
+        if let (Some(account), true) = (&self.state.account, std::mem::take(&mut entry.counted)) {
+            account.give_socket();
+        }
+    }
+
     /// Counts descriptors of a socket that is no stream in its owner's account.
     ///
     /// # Errors
@@ -52,7 +63,7 @@ impl AttachmentEntry {
     /// Gives back everything that the owner's account still counts: the attachment is gone.
     pub(super) fn settle_account(&mut self) {
         let Some(account) = &self.state.account else { return };
-        for entry in self.slots.iter_mut() {
+        for (_, entry) in self.slots.iter_mut() {
             if std::mem::take(&mut entry.counted) {
                 account.give_socket();
             }

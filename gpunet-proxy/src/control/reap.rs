@@ -32,6 +32,9 @@ impl Control {
         policy: FinishPolicy,
         fresh: &[Handle],
     ) -> Finished {
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.assign_accepted(launch, policy != FinishPolicy::Keep);
+        }
         let mut waiting = self.requests_of(attachment_id, launch);
         let mut left = self.left_by(attachment_id, launch);
         let more = waiting.len() + left.len() > SWEEP_BATCH;
@@ -60,6 +63,9 @@ impl Control {
     /// Ends the requests of a launch of which a thread block failed, and resets its sockets. They are retired when
     /// the launch is finished.
     pub(super) fn abort_launch(&mut self, attachment_id: AttachmentId, launch: LaunchId) {
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.assign_accepted(launch, true);
+        }
         let (requests, mut slots) =
             (self.requests_of(attachment_id, launch), self.left_by(attachment_id, launch));
         // All at once, so that a finish in between does not take any of them for open.
@@ -82,7 +88,7 @@ impl Control {
         let Some(attachment) = self.attachment(attachment_id) else { return Vec::new() };
         let left = attachment.slots.iter().filter(|(_, entry)| {
             let open = match &entry.role {
-                Role::Free | Role::Opening | Role::Retired(_) => false,
+                Role::Free | Role::Opening | Role::Prepared | Role::Retired(_) => false,
                 Role::Stream(stream) => !stream.closed,
                 Role::Bound(_) | Role::Listener(_) => true,
             };
@@ -146,9 +152,9 @@ impl Control {
         let Some(attachment) = self.attachment(attachment_id) else { return };
         match &attachment.slots[slot as usize].role {
             Role::Stream(_) => self.close_stream(attachment_id, slot, linger_ms),
-            Role::Listener(_) => self.close_listener(attachment_id, slot),
+            Role::Listener(_) => self.close_listener(attachment_id, slot, None),
             Role::Bound(_) => attachment.recycle(slot),
-            Role::Free | Role::Opening | Role::Retired(_) => {}
+            Role::Free | Role::Opening | Role::Prepared | Role::Retired(_) => {}
         }
     }
 
@@ -311,8 +317,8 @@ impl Control {
             gone.settle_account();
             for (_, entry) in gone.slots.iter() {
                 // The data thread aborts it and does not report its end.
-                if let Role::Stream(StreamEntry { thread: Some(thread), .. }) = entry.role {
-                    self.threads.release(thread);
+                if let Role::Stream(stream) = &entry.role {
+                    self.threads.release(stream);
                 }
                 if let Role::Stream(stream) | Role::Retired(Some(stream)) = &entry.role
                     && let StreamMemory::Arena(rings) = stream.memory

@@ -1,6 +1,7 @@
 //! Requests of devices and host programs. Everything in them is checked before it is used.
 
 use super::Control;
+use super::ahead::slots_of;
 use super::pending::Wait;
 use super::slots::Role;
 use super::tables::{AttachmentEntry, StreamEntry};
@@ -16,6 +17,18 @@ use gpunet_core::transport::tcp;
 use std::time::Instant;
 
 impl Control {
+    /// Lets data thread 0 hand on the next request of that control slot.
+    pub(super) fn leave_request(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        attachment.state.inbox.leave_request(id);
+        // The device may have made it already, and the data thread may have passed it over and gone to sleep.
+        if request.is_answered_first()
+            && let Some(link) = self.threads.links().next()
+        {
+            link.bell.wake();
+        }
+    }
+
     pub(super) fn handle_request(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
         // A device waits for one answer before it makes the next request in that slot. If the word changes
         // meanwhile, a kernel has overwritten it: whoever waits there gets an error, and the new request is not
@@ -29,13 +42,18 @@ impl Control {
             );
             return self.cancel(attachment_id, waiting, Error::Protocol);
         }
+        // The data thread has answered it: the device may be using the control slot again.
+        let is_answered = matches!(id, RequestId::Device { .. }) && request.is_answered_first();
         let Some(attachment) = self.attachment(attachment_id) else { return };
         let op = match check(attachment, request) {
             Ok(op) => op,
             Err(error) => {
                 tracing::debug!(?id, op = request.op, slot = request.slot, %error, "request refused");
                 take_back(attachment, request);
-                return attachment.reply_result(id, Err(error));
+                if !is_answered {
+                    attachment.reply_result(id, Err(error));
+                }
+                return;
             }
         };
         if self.defer(attachment_id, id, op, request) {
@@ -65,9 +83,12 @@ impl Control {
             Op::Listen => self.listen(attachment_id, id, request),
             Op::Connect => self.connect(attachment_id, id, request),
             Op::Accept => self.accept(attachment_id, id, request),
+            Op::Prepare => self.hold_slots(attachment_id, id, request),
             Op::Close => {
                 self.close(attachment_id, request);
-                self.reply_done(attachment_id, id);
+                if !is_answered {
+                    self.reply_done(attachment_id, id);
+                }
             }
             Op::SetOptions => {
                 if let Role::Stream(stream) = &mut attachment.slots[slot as usize].role {
@@ -180,7 +201,14 @@ fn check(attachment: &AttachmentEntry, request: &Request) -> Result<Op, Error> {
             let fresh = attachment.is_fresh(request.target, request.target_generation);
             if fresh { Ok(op) } else { Err(Error::Protocol) }
         }
-        (Op::Close, Role::Opening) => Err(Error::Protocol),
+        (Op::Prepare, Role::Listener(listener)) => {
+            if attachment.could_prepare(listener, request) {
+                Ok(op)
+            } else {
+                Err(Error::Protocol)
+            }
+        }
+        (Op::Close, Role::Opening | Role::Prepared) => Err(Error::Protocol),
         (Op::Close, Role::Stream(stream)) if stream.closed => Err(Error::BadHandle),
         (Op::Close, _) => Ok(op),
         (Op::Query, Role::Stream(stream)) if stream.partner.is_some() => Err(Error::NotSupported),
@@ -210,6 +238,7 @@ fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result
         }
         Op::Connect => attachment.count_socket(slot)?,
         Op::Accept => attachment.count_socket(request.target)?,
+        Op::Prepare if !attachment.may_hold(request) => return Err(Error::TooManySockets),
         _ => {}
     }
     if op == Op::Listen || (op == Op::Bind && listens) {
@@ -229,6 +258,10 @@ fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
         Some(Op::Connect | Op::Listen) if bound => attachment.recycle(request.slot),
         Some(Op::Bind | Op::Connect) => attachment.refuse_slot(request.slot, request.generation),
         Some(Op::Accept) => attachment.refuse_slot(request.target, request.target_generation),
+        Some(Op::Prepare) => {
+            let slots = slots_of(request).flatten();
+            slots.for_each(|handle| attachment.refuse_slot(handle.slot(), handle.generation()));
+        }
         _ => {}
     }
 }
@@ -259,5 +292,36 @@ pub(super) fn allowed(option: u8, which: TransportKind) -> bool {
     match TransportKind::from_raw(option) {
         Some(TransportKind::Auto) | None => true,
         Some(forced) => forced == which,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plane::{Plane, run};
+    use crate::model::message::Message;
+    use gpunet_abi::control::{Op, Request};
+    use gpunet_abi::park::ParkFlag;
+    use gpunet_core::ids::{AttachmentId, RequestId};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    #[test]
+    fn a_data_thread_that_has_answered_looks_for_the_next_request_of_that_slot() {
+        for (flags, wakes) in [(Request::ANSWER_FIRST, 1), (0, 0)] {
+            run(async {
+                let mut plane = Plane::new();
+                plane.attach(AttachmentId(1), false);
+                let bell = plane.control.threads.links().next().expect("a data thread").bell.clone();
+                let state = plane.control.attachments[&AttachmentId(1)].state.clone();
+                assert!(state.inbox.enter_request(0));
+                bell.store(true);
+                let mut request = Box::new(Request::new(Op::Close, 0, 1, 0));
+                request.flags = flags;
+                let id = RequestId::Device { control: 0, seq: 1 };
+                plane.control.handle(Message::Request { attachment: AttachmentId(1), id, request });
+                assert!(state.inbox.enter_request(0), "the next one may come");
+                let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+                assert_eq!(poll(&mut [PollFd::new(&*bell, PollFlags::IN)], Some(&at_once)), Ok(wakes));
+            });
+        }
     }
 }

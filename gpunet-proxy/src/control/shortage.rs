@@ -180,7 +180,7 @@ impl Control {
         let Some(backlog) = listener.backlogs.get_mut(at) else { return };
         backlog.short = Some(shortage);
         let kind = backlog.listen.kind();
-        if !attachment.could_carry(kind, options.send_log2, options.recv_log2) {
+        if !attachment.could_carry(kind, &options) {
             self.end_accepts(attachment_id, slot, Error::NoBuffers);
         }
         if !shortage.is_announced() {

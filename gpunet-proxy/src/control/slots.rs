@@ -30,6 +30,8 @@ pub(super) struct Slot {
     /// Its socket is closed for a launch that has ended: it is not free again before the host says that
     /// no running launch knows the handle.
     pub(super) retiring: bool,
+    /// Its stream was accepted ahead, and the device says whose it is.
+    pub(super) accepted_ahead: bool,
     /// The span of its stream, for the log.
     pub(super) span: Option<Span>,
 }
@@ -46,6 +48,8 @@ pub(super) enum Role {
     Listener(Box<ListenerEntry>),
     /// A connect or an accept is under way for it.
     Opening,
+    /// Held for a connection of a listener.
+    Prepared,
     /// A stream.
     Stream(StreamEntry),
     /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
@@ -101,9 +105,13 @@ impl Slots {
         })
     }
 
-    /// The allocated slots, mutably.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.chunks.iter_mut().flatten().flat_map(|chunk| chunk.iter_mut())
+    /// The allocated slots, mutably, with their numbers.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Slot)> {
+        let chunks = self.chunks.iter_mut().enumerate();
+        chunks.filter_map(|(at, chunk)| Some((at, chunk.as_mut()?))).flat_map(|(at, chunk)| {
+            let first = (at * CHUNK) as u32;
+            (first..).zip(chunk.iter_mut())
+        })
     }
 
     /// The numbers of those in use.
@@ -223,17 +231,12 @@ impl AttachmentEntry {
             entry.role = Role::Retired(None);
             return;
         }
-        entry.role = Role::Free;
-        if entry.since.take().is_some() {
-            self.used -= 1;
-        }
+        (entry.role, entry.accepted_ahead) = (Role::Free, false);
         if let Some(span) = entry.span.take() {
             span.in_scope(|| tracing::debug!("closed"));
         }
-        if let (Some(account), true) = (&self.state.account, std::mem::take(&mut entry.counted)) {
-            account.give_socket();
-        }
         let descriptors = std::mem::take(&mut entry.descriptors);
+        self.uncount_socket(slot);
         if descriptors > 0 {
             self.give_descriptors(descriptors.into());
         }

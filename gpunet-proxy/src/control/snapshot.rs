@@ -96,7 +96,8 @@ impl Control {
             totals.opened += stats.opened;
             totals.closed += stats.closed;
             totals.undelivered += stats.undelivered;
-            let used = attachment.slots.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free));
+            let used = attachment.slots.iter();
+            let used = used.filter(|(_, entry)| !matches!(entry.role, Role::Free | Role::Prepared));
             sockets.extend(used.map(|(slot, entry)| self.socket(attachment, slot, entry)));
         }
         Snapshot {
@@ -131,18 +132,18 @@ impl Control {
             age_ms: entry.since.map_or(0, |since| since.elapsed().as_millis() as u64),
         };
         match &entry.role {
-            Role::Free | Role::Opening => {}
+            Role::Free | Role::Opening | Role::Prepared => {}
             Role::Retired(_) => socket.state = State::Closing,
             Role::Bound(bound) => (socket.state, socket.local) = (State::Bound, Some(bound.addr)),
             Role::Listener(listener) => {
                 (socket.state, socket.local) = (State::Listen, Some(listener.addr));
-                socket.waiting = listener.waiting;
+                socket.waiting = listener.waiting + attachment.untaken(&listener.ahead).count() as u64;
             }
             Role::Stream(stream) => {
                 socket.state = if stream.closed { State::Closing } else { State::Established };
                 socket.transport = transport(stream.transport);
                 socket.placement = placement(stream, &self.arenas);
-                (socket.local, socket.peer) = stream.addrs.unzip();
+                (socket.local, socket.peer) = (Some(stream.addrs.0), Some(stream.addrs.1));
                 let (send, recv) = stream.memory.rings();
                 (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
                 if stream.partner.is_some() {

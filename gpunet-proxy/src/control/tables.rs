@@ -1,7 +1,8 @@
 //! What the control plane keeps for an attachment, a listener and a stream.
 
+use super::ahead::Ahead;
 use super::arena::{ArenaRings, Regions};
-use super::data_threads::ThreadIndex;
+use super::data_threads::Assignment;
 use super::handshake::Handshakes;
 use super::pending::PendingRequest;
 use super::shortage::{LOG_INTERVAL, Shortage, Topic};
@@ -11,7 +12,7 @@ use crate::model::attachment_state::{AttachmentState, Usage, first_rings};
 use crate::model::message::{Answer, Done, Ring, Rings};
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::region::DEVICE;
+use gpunet_abi::region::{DEVICE, SHARED};
 use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Listen};
@@ -56,6 +57,8 @@ pub(super) struct AttachmentEntry {
     pub(super) descriptors: u64,
     /// Slots that are in use.
     pub(super) used: usize,
+    /// Slots that listeners hold for connections to come.
+    pub(super) prepared: usize,
     /// Listeners with connections that cannot be accepted for lack of something.
     pub(super) starved: BTreeSet<u32>,
     pub(super) log: LogLimiter<Topic>,
@@ -85,6 +88,7 @@ pub(super) struct ListenerEntry {
     pub(super) backlogs: Vec<Backlog>,
     pub(super) waiters: WaitQueue<Waiter>,
     pub(super) handshakes: Handshakes,
+    pub(super) ahead: Ahead,
     pub(super) backlog: u32,
     /// The ready count that the device was shown last.
     pub(super) shown: u64,
@@ -94,6 +98,8 @@ pub(super) struct ListenerEntry {
     pub(super) watches: Vec<(JoinHandle<()>, Arc<Notify>)>,
     /// Serves again after a while, when no event tells that the shortage is over.
     pub(super) retry: Option<JoinHandle<()>>,
+    /// The backlog that the next accept is served from, if a connection waits there: [`ListenerEntry::next_backlog`].
+    pub(super) turn: usize,
     /// Keeps the port.
     pub(super) bound: Bound,
 }
@@ -105,12 +111,21 @@ pub(super) struct Backlog {
     pub(super) short: Option<Shortage>,
 }
 
+impl Backlog {
+    /// Returns whether an accept may get a connection of it.
+    pub(super) fn may_serve(&mut self) -> bool {
+        self.short.is_none() && self.listen.may_be_ready()
+    }
+}
+
 /// An accept that waits.
 #[derive(Clone, Copy)]
 pub(super) struct Waiter {
     pub(super) request: RequestId,
     pub(super) target: u32,
     pub(super) launch: LaunchId,
+    /// How many connections the device had taken that were accepted ahead.
+    pub(super) taken: u64,
 }
 
 /// A stream, driven by a data thread or direct.
@@ -121,14 +136,14 @@ pub(super) struct StreamEntry {
     /// The device has closed it; the slot comes back when the rest has ended.
     pub(super) closed: bool,
     /// The data thread that moves its bytes; `None` of a direct stream.
-    pub(super) thread: Option<ThreadIndex>,
+    pub(super) thread: Option<Assignment>,
     /// A direct stream's other end.
     pub(super) partner: Option<Partner>,
     /// A direct stream: bytes sent and consumed at close; `None` until then, and of a stream that its
     /// kernel left behind.
     pub(super) final_positions: Option<(u64, u64)>,
     /// This end's address and the other's.
-    pub(super) addrs: Option<(SocketAddr, SocketAddr)>,
+    pub(super) addrs: (SocketAddr, SocketAddr),
     pub(super) transport: TransportKind,
 }
 
@@ -183,6 +198,7 @@ impl AttachmentEntry {
             shared_rings,
             growing,
             used: 0,
+            prepared: 0,
             starved: BTreeSet::new(),
             log: LogLimiter::new(LOG_INTERVAL),
             regions: Regions::default(),
@@ -209,6 +225,14 @@ impl AttachmentEntry {
             DEVICE if self.local.is_some() => geometry.device_rings,
             _ if self.growing => geometry.shared_rings,
             _ => self.shared_rings,
+        }
+    }
+
+    /// Bytes of it that are free, those that are still being allocated among them.
+    pub(super) fn free_ring_memory(&self, region: u8) -> u64 {
+        match &self.local {
+            Some(local) if region == DEVICE => local.free_bytes(),
+            _ => self.shared.free_bytes() + self.ring_memory(SHARED).saturating_sub(self.shared_rings),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::region::shared_memory;
 use crate::wire::{AttachRequest, DaemonRepr, DeviceRepr, Sizes, ToProgram};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
+use gpunet_abi::hand_off::blocks_poll;
 use gpunet_abi::layout::{DeviceLayout, Geometry, SharedLayout};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ impl DaemonState {
         let geometry = self.geometry(&request)?;
         let card = card(&request, &geometry, dmabuf)?;
         let (polled, shareable, device) = match request.device {
-            DeviceRepr::Cpu => (false, false, "cpu".to_owned()),
+            DeviceRepr::Cpu => (blocks_poll(), false, "cpu".to_owned()),
             DeviceRepr::Cuda { name, shareable, .. } if name.len() <= MAX_DEVICE => {
                 (true, shareable, name.chars().filter(|c| !c.is_control()).collect())
             }

@@ -45,6 +45,16 @@ impl Sending {
         self.0.try_send(&SOLO, buffer)
     }
 
+    /// Returns once a send would take something, or fail.
+    ///
+    /// # Errors
+    /// WouldBlock when it would wait; the failure that it would report.
+    pub(super) fn ready(&mut self) -> Result<(), Error> {
+        self.watch().check()?;
+        // The socket does not wait: see `Stream::new`.
+        self.0.reserve(&SOLO, 1).map(drop)
+    }
+
     /// Ends the stream in this direction.
     pub(super) fn finish(&mut self) {
         self.0.shutdown(&SOLO);
@@ -74,6 +84,40 @@ impl Receiving {
         unsafe { buf.assume_init(n) };
         buf.advance(n);
         Ok(())
+    }
+
+    /// Copies what has come into the unfilled part of `buf`, and leaves it in the ring; nothing at the end of the
+    /// stream.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::try_recv`].
+    pub(super) fn peek(&mut self, buf: &mut ReadBuf<'_>) -> Result<(), Error> {
+        // The socket does not wait: see `Stream::new`.
+        let span = self.0.peek(&SOLO, buf.remaining())?;
+        for piece in span.pieces() {
+            // SAFETY: nothing is made uninitialised below.
+            let room = unsafe { buf.unfilled_mut() };
+            // SAFETY: the piece lies in the ring, which the half keeps mapped, and is no longer than what is unfilled; the
+            // caller's buffer is not in the ring.
+            unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(piece.ptr, piece.len) };
+            // SAFETY: these bytes were just written.
+            unsafe { buf.assume_init(piece.len) };
+            buf.advance(piece.len);
+        }
+        Ok(())
+    }
+
+    /// Returns once a receive would get something, or the end of the stream, or fail.
+    ///
+    /// # Errors
+    /// WouldBlock when it would wait; the failure that it would report.
+    pub(super) fn ready(&mut self) -> Result<(), Error> {
+        self.0.peek(&SOLO, 1).map(drop)
+    }
+
+    /// Ends the stream in this direction: receives return nothing, and what still comes is discarded.
+    pub(super) fn finish(&mut self) {
+        self.0.shutdown(&SOLO);
     }
 
     pub(super) fn watch(&self) -> Watch {

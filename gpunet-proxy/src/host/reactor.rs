@@ -125,7 +125,7 @@ impl Reactor {
         drop(waiting);
     }
 
-    /// Ends the thread, within 200 ms.
+    /// Ends the thread: at once if it is parked or the epoch moves on after this, else within 200 ms.
     pub(super) fn stop(&self) {
         self.lock().stop = true;
         if let Some(thread) = self.thread.get() {

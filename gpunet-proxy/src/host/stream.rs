@@ -1,7 +1,9 @@
 //! Streams of host programs, as tokio reads and writes them.
 
+mod ready;
+
 use super::ask::tell;
-use super::bytes::{Receiving, Sending};
+use super::bytes::{Receiving, SOLO, Sending};
 use super::reactor::WaitId;
 use super::{Core, io_error};
 use gpunet_abi::control::Descriptor;
@@ -175,6 +177,8 @@ impl Stream {
             local: descriptor.local.to_std(),
             peer: descriptor.peer.to_std(),
         });
+        // What these halves have no call for that does not wait is then one: see `bytes`. It fails only for a stale handle.
+        let _ = gpunet_device::posix::ioctl::nonblocking(&SOLO, core.net, socket.handle.raw(), true);
         let (send, recv) = stream.split();
         Self {
             read: ReadHalf { ring: Receiving::new(recv), seat: Seat::new(&socket) },

@@ -34,14 +34,14 @@ const MOST_AUTO_THREADS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sockets per attachment, listeners included. Default 4,096; at most 65,536 (a handle's slot
-    /// has 16 bits). A socket costs about 100 bytes of pinned memory beside its rings.
+    /// has 16 bits). A socket costs about 220 bytes of pinned memory beside its rings.
     pub sockets: u32,
     /// Control requests in flight per attachment. Default 256: one per resident block of a large
     /// GPU, and room to spare. Accepts and connects, which may wait long, have seven eighths of them (all of one
     /// or two); the rest is for calls that the proxy answers at once, a close above all.
     pub controls: u32,
-    /// Ring memory per attachment in pinned host memory. Default 256 MiB: 512 streams with two
-    /// rings of the default 256 KiB.
+    /// Ring memory per attachment in pinned host memory. Default 256 MiB: of rings that the proxy chooses, 1 MiB for
+    /// each of the first 48 streams, and 16 KiB for each of 4,096.
     pub shared_rings: u64,
     /// Ring memory per attachment in GPU memory, for streams between two sockets of that GPU.
     /// Default 256 MiB.
@@ -53,9 +53,10 @@ pub struct Config {
     /// CPUs that data threads are pinned to: thread N to the Nth, from the first again where there are
     /// fewer. Default none: the scheduler knows what else the machine does.
     pub cpus: Vec<usize>,
-    /// How long a data thread spins after activity before it sleeps. Default 100 us: longer than a
-    /// GPU block takes to answer, shorter than anyone's time slice. On a machine with fewer than
-    /// four cores it yields between two scans, since others may need its core.
+    /// How long a data thread spins after activity before it sleeps. Default 250 us: longer than a client takes to come back
+    /// to a connection after some others, shorter than anyone's time slice. On a machine with fewer than
+    /// four cores it yields between two scans, since others may need its core. Where a kernel speaks at a rhythm the thread
+    /// spins for 100 us at most, longer than a GPU block takes to answer: it knows when to wake.
     pub spin: Duration,
     /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
     /// bounds the delay of the first byte after an idle period. Default 5 ms (under 1 % of a core).
@@ -110,7 +111,7 @@ impl Default for Config {
             device_rings: 256 << 20,
             data_threads: AUTO_THREADS,
             cpus: Vec::new(),
-            spin: Duration::from_micros(100),
+            spin: Duration::from_micros(250),
             latency: Duration::from_millis(5),
             heartbeat: Duration::from_secs(2),
             linger: Duration::from_secs(30),

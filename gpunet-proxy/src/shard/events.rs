@@ -1,6 +1,7 @@
 //! The events that end a data thread's sleep: of the network, of doorbells, and of the thread's own eventfd.
 
 use super::{Shard, sleep};
+use crate::doorbell::Bell;
 use gpunet_core::ids::AttachmentId;
 use rustix::event::epoll;
 use std::io;
@@ -19,17 +20,18 @@ pub(super) struct Events(OwnedFd);
 
 impl Events {
     /// A set with the thread's own eventfd.
-    pub(super) fn new(bell: &OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(bell: &Bell) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        // Edge-triggered, so that nobody has to read it: every write is an event.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), flags)?;
         Ok(Self(epoll))
     }
 
     /// Watches an attachment's doorbell.
     pub(super) fn add_doorbell(&self, attachment: AttachmentId, bell: &OwnedFd) -> io::Result<()> {
         let key = u64::from(attachment.0) << 32 | DOORBELL;
-        // Edge-triggered, so that nobody has to read it: every write is an event. A client has the
-        // same eventfd, and could make a read of it wait.
+        // Edge-triggered here, too: a client has the same eventfd, and could make a read of it wait.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.0, bell, epoll::EventData::new_u64(key), flags)?)
     }
@@ -75,11 +77,7 @@ impl Shard {
         for event in events.iter() {
             busy = true;
             let key = event.data.u64();
-            if key == BELL {
-                let _ = rustix::io::read(&*self.setup.bell, &mut [0u8; 8]);
-                continue;
-            }
-            if key & DOORBELL != 0 {
+            if key == BELL || key & DOORBELL != 0 {
                 continue;
             }
             let (attachment, slot) = (AttachmentId((key >> 32) as u32), (key & !SECOND_FD) as u32);

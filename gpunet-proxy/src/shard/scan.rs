@@ -5,6 +5,7 @@ use super::streams::{Streams, Words};
 use crate::control_queue::ControlSender;
 use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{Message, StreamCount};
+use gpunet_abi::control::Reply;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::RequestId;
 use gpunet_core::memory::WordArray;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 /// Up to so many streams, of all attachments together, a turn scans the words of all; more are scanned in slices.
 /// (Ten times as many take some microseconds.)
-const SLICE: usize = 1024;
+pub(super) const SLICE: usize = 1024;
 /// The smallest slice of one attachment.
 const MIN_SLICE: usize = 16;
 /// Control slots that a turn scans while nothing happens. Scanning those of all requests takes longer than the rest
@@ -164,7 +165,11 @@ impl ServedAttachment {
                 let request = Box::new(memory.read_request(index as u32));
                 hand_off::at(HandOff::RequestRead);
                 let id = RequestId::Device { control: index as u32, seq };
+                let is_answered = request.is_answered_first();
                 let _ = control.send(Message::Request { attachment, id, request });
+                if is_answered {
+                    memory.write_reply(index as u32, seq, &Reply::new(0, 0));
+                }
             }
             if abandon != *seen_abandon && inbox.enter_abandon(index) {
                 busy = true;

@@ -9,12 +9,18 @@ use std::time::{Duration, Instant};
 /// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
 /// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
-const EVENT_SLEEP: Duration = Duration::from_secs(1);
-
+const EVENT_SLEEP: Duration = safety_net(Duration::from_secs(1));
 /// Sleep of a thread whose words another thread watches: only a safety net, too, and one of a shorter time.
-const WATCHED_SLEEP: Duration = Duration::from_millis(100);
+const WATCHED_SLEEP: Duration = safety_net(Duration::from_millis(100));
+/// The longest spinning of a thread that knows when the next message comes: longer than a GPU block takes to answer.
+const SPIN_IN_RHYTHM: Duration = Duration::from_micros(100);
 /// What is done after so long without anything is a beat of a rhythm.
 const SILENCE: Duration = Duration::from_millis(1);
+
+/// The given time. An hour where tests make threads pause, so that a lost wake-up shows.
+const fn safety_net(time: Duration) -> Duration {
+    if cfg!(feature = "pauses") { Duration::from_secs(3600) } else { time }
+}
 
 /// Decides between spinning and sleeping.
 #[derive(Debug)]
@@ -94,13 +100,15 @@ impl Idle {
     /// end any sleep.
     pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.last_active);
-        if idle < self.spin && self.spin() {
+        let expected = if polled { self.rhythm.expected(now) } else { None };
+        let spin = if expected.is_some() { self.spin.min(SPIN_IN_RHYTHM) } else { self.spin };
+        if idle < spin && self.spin() {
             return None;
         }
         if !polled {
             return Some(EVENT_SLEEP);
         }
-        match self.rhythm.expected(now) {
+        match expected {
             Some(Expected::In(time)) => return Some(time.min(self.latency)),
             Some(Expected::Now) => return Some(FIRST_SLEEP.min(self.latency)),
             None => {}

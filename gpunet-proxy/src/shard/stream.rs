@@ -14,9 +14,9 @@ use std::io;
 use std::sync::atomic::{Ordering, fence};
 
 /// Actions a stream may take in one turn before others get theirs.
-const BUDGET: usize = 16;
+pub(super) const BUDGET: usize = 16;
 /// Bytes offered or taken by one action: a long copy inside the kernel would hold up the others.
-const CHUNK: u64 = 256 * 1024;
+pub(super) const CHUNK: u64 = 256 * 1024;
 
 /// How a stream's turn ended.
 pub(super) enum Progress {
@@ -51,6 +51,8 @@ pub(super) struct DrivenStream {
     no_send_published: bool,
     /// The send ring was full, or its reader has left, and pollers have not been told yet that this has changed.
     became_writable: bool,
+    /// The device has shut a direction down, and pollers have not been told yet.
+    was_shut: bool,
     rings: Rings,
     span: tracing::Span,
 }
@@ -69,6 +71,7 @@ impl DrivenStream {
             lost_in_flight: 0,
             no_send_published: false,
             became_writable: false,
+            was_shut: false,
             rings: opened.rings,
             span: opened.span,
         }
@@ -77,10 +80,13 @@ impl DrivenStream {
     /// Reads both words that the device writes.
     pub(super) fn observe_words(&mut self, state: &AttachmentState, slot: u32) {
         let memory = &state.memory;
+        let discarded = self.connection.discards();
         let checked = self
             .connection
             .handle_published(observe(memory.published_words(), slot))
             .and_then(|()| self.connection.handle_consumed(observe(memory.consumed_words(), slot)));
+        // Of several groups that share the stream, one may poll it and another shut it down.
+        self.was_shut |= self.connection.discards() && !discarded;
         if let Err(violation) = checked {
             self.violate(state, slot, violation);
         }
@@ -140,6 +146,7 @@ impl DrivenStream {
                 Action::ShutdownWrite => {
                     let done = self.io().and_then(|io| io.shutdown_write());
                     self.connection.handle_shutdown(now);
+                    self.was_shut = true;
                     if let Err(error) = done {
                         self.fail(state, slot, errno::from_io(&error));
                     }
@@ -188,7 +195,9 @@ impl DrivenStream {
         if released {
             futex::wake_if_parked(memory.send_park(slot));
         }
-        if landed || std::mem::take(&mut self.became_writable) {
+        let (writable, shut) =
+            (std::mem::take(&mut self.became_writable), std::mem::take(&mut self.was_shut));
+        if landed || writable || shut {
             memory.bump_epoch(Some(slot));
         }
         result
@@ -329,7 +338,10 @@ impl DrivenStream {
                 state.memory.landed(slot).publish(word.0);
                 true
             }
-            Ok(_) => false,
+            Ok(_) => {
+                self.connection.handle_discarded();
+                false
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 self.connection.handle_recv_blocked();
                 false

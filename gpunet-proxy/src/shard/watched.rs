@@ -3,10 +3,10 @@
 //! A GPU's store wakes nobody, so that somebody has to look every few milliseconds. One thread looks for all: eight
 //! threads that look for themselves cost eight times as much, for streams that are silent.
 
-use crate::doorbell;
+use crate::doorbell::Bell;
 use crate::model::attachment_state::AttachmentState;
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::memory::WordArray;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The words of one attachment's streams, as their thread saw them last.
@@ -31,14 +31,14 @@ impl WatchedWords {
 
 /// One data thread, as the one that watches sees it.
 pub(crate) struct WatchedThread {
-    bell: Arc<OwnedFd>,
+    bell: Arc<Bell>,
     /// Empty while the thread looks for itself.
     watched: Mutex<Vec<WatchedWords>>,
 }
 
 impl WatchedThread {
     /// The thread of that bell; nothing is watched yet.
-    pub(crate) fn new(bell: Arc<OwnedFd>) -> Self {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
         Self { bell, watched: Mutex::default() }
     }
 
@@ -67,7 +67,8 @@ impl WatchedThread {
     /// Wakes the thread if one of its words has changed. By the thread that watches.
     pub(super) fn check(&self) {
         if self.lock().iter_mut().any(WatchedWords::has_changed) {
-            doorbell::ring(&self.bell);
+            hand_off::at(HandOff::ChangeFound);
+            self.bell.ring();
         }
     }
 }

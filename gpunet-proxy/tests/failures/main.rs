@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ahead;
 mod connecting;
 mod finishing;
 mod lifecycle;

@@ -211,12 +211,16 @@ fn the_control_slot_of_a_waiting_accept() {
         let listener = listen(net, TCP);
         let mut bystander = Bystander::new(&listener);
         let handle = listener.handle();
+        let slots: Vec<_> =
+            (0..context(net).controls).map(|index| ControlWords::new(net, index).request).collect();
+        let before: Vec<u64> = slots.iter().map(|request| request.observe()).collect();
         let waiting = std::thread::spawn(move || {
             Listener::from_handle(&SOLO, net, handle).and_then(|l| l.accept(&SOLO)).map(|_| ())
         });
         until("it waits", || world.attachment().usage().requests == 1);
-        // Nobody else asks for anything, so it has the first slot.
-        ControlWords::new(net, 0).request.publish(0x6161_6161_6161_6161);
+        // Nobody else asks for anything: it has the slot whose word has changed.
+        let slot = slots.iter().zip(before).find(|(request, before)| request.observe() != *before);
+        slot.expect("a request").0.publish(0x6161_6161_6161_6161);
         bystander.echo();
         assert_eq!(waiting.join().expect("no panic"), Err(Error::Protocol));
         world.expect_requests(0);

@@ -77,6 +77,53 @@ fn streams_spread_over_the_threads_and_leave_none_behind() {
     });
 }
 
+/// A kernel's connection to a kernel of the same proxy. The connect is over when the accept begins, or finds it
+/// waiting.
+fn open_both(world: &World, listener: &Listener, waits: bool) -> [Stream; 2] {
+    let (net, addr) = (world.net(), listener.local_addr());
+    let connect = || Stream::connect_with(&SOLO, net, addr, TCP).expect("connected");
+    let accept = || listener.accept(&SOLO).expect("accepted");
+    if !waits {
+        return [connect(), accept()];
+    }
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| accept().handle());
+        until("the accept waits", || world.attachment().usage().requests == 1);
+        let one = connect();
+        let other = accepting.join().expect("no panic");
+        [one, Stream::from_handle(&SOLO, net, other).expect("open")]
+    })
+}
+
+#[test]
+fn both_ends_of_a_connection_of_one_proxy_are_on_one_thread() {
+    bounded(|| {
+        let world = world();
+        let listener = listen(world.net(), TCP);
+        let first = open_both(&world, &listener, true);
+        assert_eq!(streams(&world), [2, 0, 0]);
+        let second = open_both(&world, &listener, false);
+        assert_eq!(streams(&world), [2, 2, 0]);
+        let foreign = open(world.net(), &listener, 1);
+        assert_eq!(streams(&world), [2, 2, 1]);
+        let third = open_both(&world, &listener, true);
+        assert_eq!(streams(&world), [2, 2, 3]);
+        for [mut one, mut other] in [first, second, third] {
+            let (memory, got) = (Memory::filled(1, 0, 10_000), Memory::new(10_000));
+            one.send_all(&SOLO, memory.buffer()).expect("room");
+            assert_eq!(other.recv_exact(&SOLO, got.buffer()), Ok(10_000));
+            assert!(got.holds(0, 10_000, 1, 0));
+            other.close(&SOLO).expect("open");
+            one.close(&SOLO).expect("open");
+        }
+        until("the threads are done with them", || streams(&world).iter().sum::<u32>() == 1);
+        drop(foreign.into_iter().map(|(stream, _)| stream.close(&SOLO)).collect::<Vec<_>>());
+        listener.close(&SOLO).expect("open");
+        world.expect_all_free();
+        assert_eq!(streams(&world), [0, 0, 0]);
+    });
+}
+
 #[test]
 fn streams_that_a_launch_or_an_attachment_leaves_do_not_stay_on_the_threads() {
     bounded(|| {

@@ -11,6 +11,7 @@ mod cancel;
 mod ends;
 mod foreign;
 mod kernels;
+mod ready;
 mod streams;
 
 macro_rules! instance {
@@ -51,6 +52,9 @@ over_every_transport! {
     streams::both_ends_know_both_addresses
     streams::a_stream_that_is_always_ready_lets_others_run
     streams::two_hundred_connections_at_the_same_time
+    ready::a_half_is_ready_when_a_call_would_not_wait
+    ready::peeked_bytes_stay
+    ready::who_waits_to_be_ready_is_woken
     cancel::dropped_accepts_lose_no_connection
     cancel::dropped_connects_leave_nothing_behind
     cancel::a_connection_taken_for_a_dropped_accept_goes_to_the_next

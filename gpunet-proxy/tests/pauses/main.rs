@@ -8,13 +8,18 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accepts;
 mod deaths;
 mod endings;
 mod launches;
 mod proxies;
+mod servers;
 mod silence;
 mod slots;
+mod space;
 mod streams;
+mod stuck;
+mod threads;
 
 use gpunet_device::abi::hand_off::{Counts, Plan, start, stop};
 use std::time::{Duration, Instant};
@@ -28,20 +33,34 @@ struct Scenario {
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "slots", plan: |plan| plan, play: slots::play },
-    Scenario { name: "launches", plan: |plan| plan, play: launches::play },
+    Scenario { name: "slots", plan: either, play: slots::play },
+    Scenario { name: "launches", plan: either, play: launches::play },
+    Scenario { name: "accepts", plan: either, play: accepts::play },
     Scenario { name: "silence", plan: silence::plan, play: silence::play },
-    Scenario { name: "streams", plan: |plan| plan, play: streams::play },
+    Scenario { name: "streams", plan: either, play: streams::play },
+    Scenario { name: "threads", plan: |plan| plan, play: threads::play },
+    Scenario { name: "watched threads", plan: threads::polled, play: threads::play },
+    Scenario { name: "servers", plan: servers::plan, play: servers::play },
+    Scenario { name: "space", plan: either, play: space::play },
     Scenario { name: "endings", plan: endings::plan, play: endings::play },
     Scenario { name: "proxies", plan: |plan| plan, play: proxies::play },
     Scenario { name: "deaths", plan: deaths::plan, play: deaths::play },
+    Scenario { name: "stuck", plan: stuck::plan, play: stuck::play },
 ];
+
+/// By one seed blocks of the CPU device sleep and wake each other, by the next one they poll as a GPU's do.
+fn either(plan: Plan) -> Plan {
+    Plan { polls: plan.seed % 2 == 1, ..plan }
+}
 
 /// Plays a scenario by a seed; returns how often threads were at each hand-off.
 fn play(scenario: &'static Scenario, seed: u64) -> Vec<Counts> {
     println!("pauses: {} by seed {seed}", scenario.name);
-    start((scenario.plan)(Plan::new(seed)));
-    support::bounded(move || (scenario.play)(Rng::new(seed)));
+    support::bounded(move || {
+        // Here, so that no plan by the environment takes its place.
+        start((scenario.plan)(Plan::new(seed)));
+        (scenario.play)(Rng::new(seed));
+    });
     stop().to_vec()
 }
 

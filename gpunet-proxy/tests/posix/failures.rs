@@ -83,7 +83,7 @@ fn addresses_that_are_none_are_refused_and_leave_the_socket() {
 
 #[test]
 fn null_is_efault() {
-    use gpunet_device::posix::{bind, connect, name, options, recv, returned, send};
+    use gpunet_device::posix::{SOCKET_TIMEOUT, bind, connect, name, open, options, recv, returned, send};
     use std::ptr::{null, null_mut};
     let world = World::new();
     let c = world.calls();
@@ -95,9 +95,9 @@ fn null_is_efault() {
     let results = unsafe {
         [
             bind::bind(g, net, fresh, null(), 16),
-            bind::bind_in(g, net, null(), 16, 1),
+            open::listen_at(g, net, null(), 16, 1, null()),
             connect::connect(g, net, fresh, null(), 16),
-            connect::connect_in(g, net, null(), 16),
+            open::connect_to(g, net, null(), 16, null(), SOCKET_TIMEOUT),
             send::send(g, net, fd, null(), 1, 0),
             recv::recv(g, net, fd, null_mut(), 1, 0),
             name::name(g, net, fd, name::End::Local, null_mut(), null_mut()),

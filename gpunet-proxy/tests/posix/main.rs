@@ -6,7 +6,10 @@
 
 mod data;
 mod failures;
+mod in_place;
 mod lifecycle;
+mod opening;
 mod options;
 mod sharing;
 mod support;
+mod timeouts;

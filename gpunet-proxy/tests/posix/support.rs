@@ -2,10 +2,12 @@
 
 use gpunet_device::group::Solo;
 use gpunet_device::posix::name::End;
-use gpunet_device::posix::{self, returned};
+use gpunet_device::posix::open::CallOptions;
+use gpunet_device::posix::{self, SOCKET_TIMEOUT, in_place, recv, returned, send};
 use gpunet_device::{Group, Net, PollFd, PollSet};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, LaunchToken, Proxy, embed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A proxy, an attachment of the CPU device, and a launch of it.
@@ -76,8 +78,9 @@ impl<G: Group> Calls<G> {
     }
 
     pub fn bind_in(&self, addr: &[u8]) -> i64 {
+        let (from, len) = (addr.as_ptr(), addr.len() as u32);
         // SAFETY: as in `bind`.
-        returned(unsafe { posix::bind::bind_in(&self.g, self.net, addr.as_ptr(), addr.len() as u32, 128) })
+        returned(unsafe { posix::open::listen_at(&self.g, self.net, from, len, 128, std::ptr::null()) })
     }
 
     pub fn connect(&self, fd: i32, addr: &[u8]) -> i64 {
@@ -86,15 +89,25 @@ impl<G: Group> Calls<G> {
     }
 
     pub fn connect_in(&self, addr: &[u8]) -> i64 {
-        // SAFETY: as in `bind`.
-        returned(unsafe { posix::connect::connect_in(&self.g, self.net, addr.as_ptr(), addr.len() as u32) })
+        self.connect_to(addr, std::ptr::null(), SOCKET_TIMEOUT)
+    }
+
+    pub fn connect_to(&self, addr: &[u8], options: *const CallOptions, timeout_ns: i64) -> i64 {
+        let (from, len) = (addr.as_ptr(), addr.len() as u32);
+        // SAFETY: as in `bind`; the callers' options are theirs, or null.
+        returned(unsafe { posix::open::connect_to(&self.g, self.net, from, len, options, timeout_ns) })
     }
 
     /// Without an address.
     pub fn accept(&self, fd: i32, wait: bool) -> i64 {
-        let none = std::ptr::null_mut();
+        self.accept_timeout(fd, if wait { SOCKET_TIMEOUT } else { 0 })
+    }
+
+    /// The same, waiting for so many nanoseconds.
+    pub fn accept_timeout(&self, fd: i32, timeout_ns: i64) -> i64 {
+        let (none, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: null is allowed.
-        returned(unsafe { posix::accept::accept(&self.g, self.net, fd, none, std::ptr::null_mut(), wait) })
+        returned(unsafe { posix::accept::accept(&self.g, self.net, fd, none, no_len, timeout_ns) })
     }
 
     /// With the peer's address.
@@ -102,7 +115,8 @@ impl<G: Group> Calls<G> {
         let (mut addr, mut len) = ([0; 28], 28);
         let (to, room) = (addr.as_mut_ptr(), &raw mut len);
         // SAFETY: 28 bytes and a length of this stack.
-        let result = returned(unsafe { posix::accept::accept(&self.g, self.net, fd, to, room, true) });
+        let result =
+            returned(unsafe { posix::accept::accept(&self.g, self.net, fd, to, room, SOCKET_TIMEOUT) });
         (result, std_addr(&addr[..len as usize]))
     }
 
@@ -114,6 +128,53 @@ impl<G: Group> Calls<G> {
     pub fn recv(&self, fd: i32, bytes: &mut [u8], flags: i32) -> i64 {
         // SAFETY: an exclusive slice is writable for its length.
         returned(unsafe { posix::recv::recv(&self.g, self.net, fd, bytes.as_mut_ptr(), bytes.len(), flags) })
+    }
+
+    pub fn send_timeout(&self, fd: i32, bytes: &[u8], flags: i32, timeout_ns: i64) -> i64 {
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: as in `bind`.
+        returned(unsafe { send::send_timeout(&self.g, self.net, fd, from, len, flags, timeout_ns) })
+    }
+
+    pub fn recv_timeout(&self, fd: i32, bytes: &mut [u8], flags: i32, timeout_ns: i64) -> i64 {
+        let (to, len) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: as in `recv`.
+        returned(unsafe { recv::recv_timeout(&self.g, self.net, fd, to, len, flags, timeout_ns) })
+    }
+
+    /// Reserves space and writes the bytes in place; returns how many there was room for.
+    pub fn reserve(&self, fd: i32, bytes: &[u8], timeout_ns: i64) -> i64 {
+        let span = match in_place::reserve(&self.g, self.net, fd, bytes.len(), timeout_ns) {
+            Ok(span) => span,
+            Err(error) => return returned(Err(error)),
+        };
+        let (first, second) = bytes[..span.len()].split_at(span.first.len);
+        for (piece, bytes) in span.pieces().into_iter().zip([first, second]) {
+            // SAFETY: space that is this thread's until it commits.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), piece.ptr, piece.len) };
+        }
+        span.len() as i64
+    }
+
+    pub fn commit(&self, fd: i32, len: usize) -> i64 {
+        returned(in_place::commit(&self.g, self.net, fd, len))
+    }
+
+    /// The bytes that a peek shows in place, or the errno.
+    pub fn peek(&self, fd: i32, len: usize, timeout_ns: i64) -> Result<Vec<u8>, i64> {
+        let span =
+            in_place::peek(&self.g, self.net, fd, len, timeout_ns).map_err(|error| returned(Err(error)))?;
+        let mut bytes = vec![0; span.len()];
+        let (first, second) = bytes.split_at_mut(span.first.len);
+        for (piece, to) in span.pieces().into_iter().zip([first, second]) {
+            // SAFETY: bytes that are this thread's until it releases them.
+            unsafe { std::ptr::copy_nonoverlapping(piece.ptr, to.as_mut_ptr(), piece.len) };
+        }
+        Ok(bytes)
+    }
+
+    pub fn release(&self, fd: i32, len: usize) -> i64 {
+        returned(in_place::release(&self.g, self.net, fd, len))
     }
 
     pub fn shutdown(&self, fd: i32, how: i32) -> i64 {
@@ -201,6 +262,11 @@ impl<G: Group> Calls<G> {
         assert_eq!(self.connect(fd, &c_addr(listener.local_addr().expect("its address"))), 0);
         (fd, listener.accept().expect("the connection").0)
     }
+}
+
+/// Reads a TCP program's end of a stream to its end, and counts the bytes.
+pub fn count_to_end(mut peer: TcpStream) -> JoinHandle<usize> {
+    std::thread::spawn(move || std::io::copy(&mut peer, &mut std::io::sink()).expect("the end") as usize)
 }
 
 /// A handle, or another result that is no errno.

@@ -2,12 +2,12 @@
 
 use crate::hosts::{Host, Hosts, RC, config, exchange, open};
 use crate::raw_peer::stopped;
-use crate::support::client::{nobody, std_addr};
+use crate::support::client::{client, nobody, std_addr};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, SOLO, bounded, until};
 use gpunet_core::verbs::Verbs;
 use gpunet_core::verbs::sim::{Fabric, Settings};
-use gpunet_device::{Error, Handle, Listener, Net, SockAddr, Stream};
+use gpunet_device::{Error, Handle, Listener, Net, SockAddr, Stream, TransportKind};
 use gpunet_proxy::Config;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -116,6 +116,31 @@ fn a_listener_that_closes_refuses_who_is_not_answered() {
         assert_eq!(waiting.join().expect("no panic"), Err(Error::ConnectionRefused));
         assert_eq!(first.recv(&SOLO, Memory::new(1).buffer()), Err(Error::ConnectionReset));
         first.close(&SOLO).expect("open");
+        hosts.end();
+    });
+}
+
+/// A listener to which TCP clients come all the time: who has come over rc is accepted, too.
+#[test]
+fn clients_over_tcp_let_others_through() {
+    bounded(|| {
+        let hosts = Hosts::new(Fabric::new(76));
+        let listener = listen(hosts.b.net(), RC.with_transport(TransportKind::Auto));
+        let addr = listener.local_addr();
+        let mut clients: Vec<_> = (0..4).map(|_| client(addr)).collect();
+        let near = Stream::connect_with(&SOLO, hosts.a.net(), addr, RC).expect("connected");
+        let mut is_rc = |_| {
+            clients.push(client(addr));
+            std::thread::sleep(Duration::from_millis(5));
+            let far = listener.accept(&SOLO).expect("a connection waits");
+            let is_rc = far.transport() == TransportKind::Rc;
+            far.close(&SOLO).expect("open");
+            is_rc
+        };
+        assert!((0..32).any(&mut is_rc), "it waits behind clients that came later");
+        near.close(&SOLO).expect("open");
+        listener.close(&SOLO).expect("open");
+        drop(clients);
         hosts.end();
     });
 }

@@ -45,7 +45,7 @@ async fn hear(stream: &mut Stream) -> Result<Hello, Broken> {
 }
 
 async fn as_client(watch: &Watch, seat: &Seat, mut stream: Stream, rng: &mut Rng) -> Result<(), Broken> {
-    let hello = Hello::random(rng);
+    let hello = Hello::random(rng, plan::MOST);
     seat.does("task client hello");
     stream.write_all(&hello.bytes()).await.map_err(at("send hello"))?;
     seat.meets(hear(&mut stream).await?.pid);

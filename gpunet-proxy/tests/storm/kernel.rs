@@ -59,7 +59,7 @@ pub fn client(watch: &Arc<Watch>, net: Net, target: Target, rng: &mut Rng) -> bo
 }
 
 fn as_client(watch: &Watch, seat: &Seat, net: Net, stream: &mut Stream, rng: &mut Rng) -> Result<(), Broken> {
-    let hello = Hello::random(rng);
+    let hello = Hello::random(rng, plan::MOST);
     let mut room = Room::new();
     seat.does("client hello");
     say(stream, &mut room, &hello)?;

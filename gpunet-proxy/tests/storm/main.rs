@@ -9,6 +9,7 @@ mod daemon;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod foreign;
 mod host;
 mod kernel;
 mod parent;

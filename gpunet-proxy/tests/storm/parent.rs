@@ -12,9 +12,28 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes that ends.
 pub const LONG: Duration = Duration::from_secs(20);
 
+/// What a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Kernels of the CPU device.
+    Kernels,
+    /// A host program, on tokio.
+    Host,
+    /// Clients that know nothing of gpunet.
+    Foreign,
+}
+
+impl Kind {
+    /// Of several workers of gpunet, each third one is a host program.
+    pub const fn of(number: usize) -> Self {
+        if number % 3 == 2 { Self::Host } else { Self::Kernels }
+    }
+}
+
 pub struct Worker {
     pub child: Killed,
     pub pid: u32,
+    kind: Kind,
     number: usize,
     /// It runs again at that time.
     pub until: Option<Instant>,
@@ -27,7 +46,7 @@ pub struct Storm {
     pub mortal: bool,
     started: usize,
     /// What those said last that were killed.
-    pub past: Vec<Report>,
+    past: Vec<(Kind, Report)>,
 }
 
 /// What a process holds.
@@ -87,7 +106,7 @@ impl Storm {
         self.dir.file(what, "");
     }
 
-    pub fn add(&mut self) {
+    pub fn add(&mut self, kind: Kind) {
         let number = self.started;
         self.started += 1;
         let log = std::fs::File::create(self.log(number)).expect("a log");
@@ -99,15 +118,17 @@ impl Storm {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        if number % 3 == 2 {
-            command.env(worker::HOST, "1");
+        match kind {
+            Kind::Kernels => {}
+            Kind::Host => drop(command.env(worker::HOST, "1")),
+            Kind::Foreign => drop(command.env(worker::FOREIGN, "1")),
         }
         if self.mortal {
             command.env(worker::MORTAL, "1");
         }
         let child = Killed(command.spawn().expect("this program again"));
         let pid = child.id();
-        self.workers.push(Worker { child, pid, number, until: None });
+        self.workers.push(Worker { child, pid, kind, number, until: None });
     }
 
     fn log(&self, number: usize) -> std::path::PathBuf {
@@ -118,15 +139,23 @@ impl Storm {
         Report::of(&self.dir.join(""), pid).unwrap_or_default()
     }
 
-    /// Kills one, and waits for its death.
-    pub fn kill(&mut self, at: usize) {
+    /// Kills one, waits for its death, and says what it was.
+    pub fn kill(&mut self, at: usize) -> Kind {
         let mut worker = self.workers.remove(at);
         // Nobody else is to be sent there.
         let _ = std::fs::remove_file(self.dir.join("servers").join(worker.pid.to_string()));
         worker.child.kill().expect("SIGKILL");
         worker.child.wait().expect("dead");
-        self.past.push(self.report(worker.pid));
+        self.past.push((worker.kind, self.report(worker.pid)));
         let _ = std::fs::remove_file(self.dir.join("progress").join(worker.pid.to_string()));
+        worker.kind
+    }
+
+    /// How many connections of foreign clients have come to their end, so that every byte of them was checked.
+    pub fn foreign_done(&self) -> u64 {
+        let living = self.workers.iter().map(|worker| (worker.kind, self.report(worker.pid)));
+        let all = self.past.iter().cloned().chain(living);
+        all.filter(|(kind, _)| *kind == Kind::Foreign).map(|(_, report)| report.done).sum()
     }
 
     /// Stops one that runs for so long; says which.
@@ -180,7 +209,8 @@ impl Storm {
     pub fn end(&mut self) {
         self.tell("finish");
         self.until("all clients are done", |report| report.idle);
-        let last: Vec<_> = self.workers.iter().map(|worker| self.report(worker.pid)).collect();
+        let last = self.workers.iter().map(|worker| (worker.kind, self.report(worker.pid)));
+        let last: Vec<_> = last.collect();
         self.past.extend(last);
         self.tell("exit");
         let start = Instant::now();
@@ -200,8 +230,8 @@ impl Storm {
 
     /// What all workers did together, in a line.
     pub fn sum(&self) -> String {
-        let sum = |of: fn(&Report) -> u64| self.past.iter().map(of).sum::<u64>();
-        let most = |of: fn(&Report) -> u64| self.past.iter().map(of).max().unwrap_or(0);
+        let sum = |of: fn(&Report) -> u64| self.past.iter().map(|(_, report)| of(report)).sum::<u64>();
+        let most = |of: fn(&Report) -> u64| self.past.iter().map(|(_, report)| of(report)).max().unwrap_or(0);
         format!(
             "{} workers, {} connections done, {} cut by a death, {} tried again, {} MB verified; \
              longest: {} ms until a dead peer's connection ended, {} ms of no progress with a live one ({})",
@@ -212,7 +242,7 @@ impl Storm {
             sum(|r| r.bytes) / 1_000_000,
             most(|r| r.most_gone_ms),
             most(|r| r.most_stalled_ms),
-            self.past.iter().max_by_key(|r| r.most_stalled_ms).map_or("", |r| &r.stalled_at),
+            self.past.iter().max_by_key(|(_, r)| r.most_stalled_ms).map_or("", |(_, r)| &r.stalled_at),
         )
     }
 }

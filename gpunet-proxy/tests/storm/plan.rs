@@ -5,6 +5,8 @@ use gpunet_device::{Options, TransportKind};
 use std::net::SocketAddr;
 use std::path::Path;
 
+/// More than any connection of a gpunet client carries.
+pub const MOST: u64 = 3_000_000;
 /// The longest piece that is sent at once.
 pub const PIECE: usize = 32 << 10;
 
@@ -71,13 +73,13 @@ impl Hello {
         (self.seed, !self.seed)
     }
 
-    /// A connection of some kind.
-    pub fn random(rng: &mut Rng) -> Self {
+    /// A connection of some kind, that carries less than `most` bytes each way.
+    pub fn random(rng: &mut Rng, most: u64) -> Self {
         let length = |rng: &mut Rng| match rng.next() % 10 {
             0 => 0,
-            1..=3 => rng.range(1, 5000),
-            4..=8 => rng.range(5000, 400_000),
-            _ => rng.range(400_000, 3_000_000),
+            1..=3 => rng.range(1, 5000) % most,
+            4..=8 => rng.range(5000, 400_000) % most,
+            _ => rng.range(400_000, 3_000_000) % most,
         };
         let echo = rng.chance(50);
         let up = length(rng);

@@ -1,7 +1,7 @@
 //! The daemon dies, again and again; programs join the next one.
 
 use crate::daemon::{Running, gpunetd};
-use crate::parent::{Storm, sane, seed};
+use crate::parent::{Kind, Storm, sane, seed};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn programs_outlive_twenty_daemons() {
     eprintln!("GPUNET_STORM_SEED={seed}");
     let mut storm = Storm::new(seed, true);
     let mut daemon = start(&storm);
-    (0..WORKERS).for_each(|_| storm.add());
+    (0..WORKERS).for_each(|number| storm.add(Kind::of(number)));
     for round in 1..=RESTARTS {
         storm.until("all are attached and work", |report| report.attached >= round);
         let before: Vec<u64> = storm.workers.iter().map(|w| storm.report(w.pid).bytes).collect();

@@ -1,11 +1,15 @@
 //! Workers die and stop, the daemon and the others go on.
 
 use crate::daemon::{Running, gpunetd};
-use crate::parent::{Held, LONG, Storm, sane, seed, send};
+use crate::parent::{Held, Kind, LONG, Storm, sane, seed, send};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 const WORKERS: usize = 6;
+const FOREIGN: usize = 2;
+/// Foreign clients' connections that come and go, at least: the bytes of all of them pass through data threads.
+const CONNECTIONS: u64 = 2000;
+const THREADS: usize = 3;
 /// No more are stopped at a time.
 const STOPPED: usize = 2;
 /// `watch::STALLED` is shorter.
@@ -22,15 +26,18 @@ fn those_who_live_lose_nothing_and_the_daemon_keeps_nothing() {
     let seed = seed();
     eprintln!("GPUNET_STORM_SEED={seed}");
     let mut storm = Storm::new(seed, false);
-    let mut daemon = Running::start(gpunetd(&storm.dir).args(["--threads", "3", "--linger-s", "5"]));
+    let mut daemon =
+        Running::start(gpunetd(&storm.dir).args(["--threads", &THREADS.to_string(), "--linger-s", "5"]));
     let at_first = Held::of(daemon.child.id());
-    (0..WORKERS).for_each(|_| storm.add());
+    (0..WORKERS).for_each(|number| storm.add(Kind::of(number)));
+    (0..FOREIGN).for_each(|_| storm.add(Kind::Foreign));
     storm.until("all work", |report| report.done > 0);
 
     let start = Instant::now();
     // All the time one is stopped for longer than any two others may stand still.
     let mut sleeper = None;
-    while start.elapsed() < time() {
+    let mut most = [0; THREADS];
+    while start.elapsed() < time() || storm.foreign_done() < CONNECTIONS {
         if sleeper.is_none_or(|pid| storm.workers.iter().all(|w| w.pid != pid || w.until.is_none())) {
             sleeper = storm.stop_one(LONG_STOP);
         }
@@ -38,7 +45,13 @@ fn those_who_live_lose_nothing_and_the_daemon_keeps_nothing() {
         std::thread::sleep(Duration::from_millis(storm.rng.range(10, 150)));
         storm.go_on(false);
         storm.check();
+        for (most, streams) in most.iter_mut().zip(streams(&storm)) {
+            *most = streams.max(*most);
+        }
     }
+    eprintln!("{} foreign connections in {:?}", storm.foreign_done(), start.elapsed());
+    eprintln!("most streams at a time, by data thread: {most:?}");
+    assert!(most.iter().all(|&streams| streams > 1), "each thread has its part");
     storm.go_on(true);
     storm.end();
     eprintln!("{}", storm.sum());
@@ -54,8 +67,8 @@ fn blow(storm: &mut Storm, daemon: &Running) {
     match storm.rng.next() % 20 {
         0..=4 => {
             let one = storm.rng.range(0, storm.workers.len() as u64) as usize;
-            storm.kill(one);
-            storm.add();
+            let kind = storm.kill(one);
+            storm.add(kind);
         }
         5..=9 if storm.workers.iter().filter(|worker| worker.until.is_some()).count() < STOPPED => {
             let time = Duration::from_millis(storm.rng.range(50, 3000));
@@ -69,6 +82,12 @@ fn blow(storm: &mut Storm, daemon: &Running) {
         }
         _ => {}
     }
+}
+
+/// How many streams each data thread has.
+fn streams(storm: &Storm) -> Vec<u32> {
+    let snapshot = gpunet_proxy::daemon::snapshot(&storm.dir.join("d.sock")).expect("it answers");
+    snapshot.threads.iter().map(|thread| thread.streams).collect()
 }
 
 /// The daemon has no client and no socket, and holds what it held at first. (Threads of its runtimes

@@ -5,7 +5,7 @@ use crate::plan::{self, Target};
 use crate::support::SOLO;
 use crate::support::rng::Rng;
 use crate::watch::{LEAK, STRANGE, Watch, fail};
-use crate::{host, kernel};
+use crate::{foreign, host, kernel};
 use gpunet_device::{Listener, Options, SockAddr};
 use gpunet_proxy::{Config, FinishPolicy, Proxy, Usage, attach};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,14 @@ pub const DIR: &str = "GPUNET_STORM_DIR";
 pub const SEED: &str = "GPUNET_STORM_WORKER_SEED";
 /// It is a host program, not kernels.
 pub const HOST: &str = "GPUNET_STORM_HOST";
+/// It knows nothing of gpunet.
+pub const FOREIGN: &str = "GPUNET_STORM_FOREIGN";
 /// The daemon may die.
 pub const MORTAL: &str = "GPUNET_STORM_MORTAL";
 
-/// Clients of each worker.
+/// Clients of each worker, and of a foreign one.
 const CLIENTS: usize = 3;
+const FOREIGN_CLIENTS: usize = 48;
 /// What takes longer is never.
 const LONG: Duration = Duration::from_secs(15);
 
@@ -40,6 +43,10 @@ pub fn run() -> ! {
     let mut worker = Worker { watch: Watch::start(&dir, set(MORTAL)), dir, rng: Rng::new(seed) };
     let mut first = None;
     while !worker.told("exit") {
+        if set(FOREIGN) {
+            worker.as_foreign();
+            continue;
+        }
         let Some(proxy) = worker.attach() else { break };
         worker.watch.down.store(false, Ordering::Relaxed);
         if set(HOST) {
@@ -167,6 +174,27 @@ impl Worker {
             fail(LEAK, &format!("sockets are left open; the listener's close: {closed:?}"));
         }
         all_free(|| attachment.usage());
+    }
+
+    /// Plain TCP clients, without a daemon.
+    fn as_foreign(&mut self) {
+        let (watch, dir) = (&self.watch, &self.dir);
+        std::thread::scope(|scope| {
+            for _ in 0..FOREIGN_CLIENTS {
+                let mut rng = Rng::new(self.rng.next());
+                scope.spawn(move || {
+                    while let Some(target) = next(watch, dir, &mut rng) {
+                        if target.is_none_or(|target| foreign::client(watch, target, &mut rng)) {
+                            std::thread::sleep(Duration::from_millis(rng.range(1, 20)));
+                        }
+                    }
+                });
+            }
+        });
+        watch.idle.store(true, Ordering::Relaxed);
+        while !self.told("exit") {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn as_host(&mut self, proxy: &Proxy) {

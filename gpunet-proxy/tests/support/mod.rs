@@ -34,8 +34,9 @@ fn pause_by_environment() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         if let Some(seed) = std::env::var("GPUNET_PAUSES_SEED").ok().and_then(|seed| seed.parse().ok()) {
-            eprintln!("threads pause by the seed {seed}");
-            start(Plan::new(seed));
+            let polls = std::env::var_os("GPUNET_PAUSES_POLL").is_some_and(|value| value == "1");
+            eprintln!("threads pause by the seed {seed}; blocks poll: {polls}");
+            start(Plan { polls, ..Plan::new(seed) });
         }
     });
 }

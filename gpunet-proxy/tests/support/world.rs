@@ -1,5 +1,6 @@
 //! A proxy, an attachment and a launch token: what a kernel has when it starts.
 
+use super::client::client;
 use super::daemon::Served;
 use super::{Team, team, until};
 use gpu_usermap::placement::PlacementChoice;
@@ -9,7 +10,7 @@ use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKi
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::{Attachment, Config, FinishPolicy, FinishReport, LaunchToken, Proxy, embed};
 use std::fmt::Debug;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct World {
     token: Option<LaunchToken>,
     /// Where the connecting ends are, if that is not here: an attachment of the same proxy.
     there: Option<Box<World>>,
+    /// A stream that has data thread 0, and its client.
+    occupant: Option<(Box<World>, TcpStream)>,
     // Dropped last.
     daemon: Option<Arc<Served>>,
 }
@@ -71,7 +74,8 @@ impl World {
     }
 
     /// The proxies of the conformance suite differ too, whatever the machine: one that spins and has three data threads
-    /// serves the groups of two lanes, one with a single data thread all others.
+    /// serves the groups of two lanes, one with a single data thread all others. Of three, the first is occupied, so that
+    /// the streams of the suite have the others.
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
@@ -79,7 +83,20 @@ impl World {
         let home = if case.home == Home::Embedded { Home::of_environment() } else { case.home };
         let mut world = Self::at(home, config);
         world.there = case.apart.then(|| Box::new(Self::beside(&world)));
+        world.occupant = (data_threads > 1).then(|| world.occupy());
         world
+    }
+
+    /// Opens a stream on the first data thread, which no other stream has yet.
+    fn occupy(&self) -> (Box<Self>, TcpStream) {
+        let beside = Self::beside(self);
+        let listener = listen(beside.net(), Options::DEFAULT.with_transport(TransportKind::Tcp));
+        let client = client(listener.local_addr());
+        listener.accept(&Solo::new(0, 1)).expect("accepted");
+        let snapshot = self.proxy.snapshot().expect("a snapshot");
+        let streams: Vec<u32> = snapshot.threads.iter().map(|thread| thread.streams).collect();
+        assert_eq!(streams, [1, 0, 0]);
+        (Box::new(beside), client)
     }
 
     pub fn with(config: Config) -> Self {
@@ -91,7 +108,7 @@ impl World {
         let daemon = daemon.map(Arc::new);
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
-        Self { proxy, attachment: Some(attachment), token: Some(token), there: None, daemon }
+        Self { proxy, attachment: Some(attachment), token: Some(token), there: None, occupant: None, daemon }
     }
 
     /// A further attachment of the same proxy.
@@ -100,7 +117,7 @@ impl World {
         let attachment = proxy.attach_cpu().expect("an attachment");
         let token = attachment.token().expect("a launch number");
         let daemon = other.daemon.clone();
-        Self { proxy, attachment: Some(attachment), token: Some(token), there: None, daemon }
+        Self { proxy, attachment: Some(attachment), token: Some(token), there: None, occupant: None, daemon }
     }
 
     /// Where the connecting ends are.
@@ -148,6 +165,7 @@ impl World {
         if let Some(there) = self.there.take() {
             there.end();
         }
+        drop(self.occupant.take());
         self.expect_all_free();
         let report = self.token.take().expect("a launch").finish(FinishPolicy::Close);
         assert_eq!(report.left_open, 0);

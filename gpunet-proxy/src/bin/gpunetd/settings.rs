@@ -1,9 +1,10 @@
 //! Every setting: its key, its default, and the reason for it.
 
 use crate::args::Cli;
-use crate::values::{Addresses, Cpus, Filter, LogFormat, Metrics, Mode, Rc};
+use crate::values::{Addresses, Filter, LogFormat, Metrics, Mode, Rc};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::config::{AUTO_THREADS, Rdma};
+use gpunet_proxy::settings::CpuList;
 use gpunet_proxy::{Config, places};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -94,8 +95,8 @@ settings! {
     threads: usize, "N", "GPUNETD_THREADS", Some(Config::default().data_threads);
     /// CPUs that data threads are pinned to, such as "2-5,8": thread N to the Nth, from the first again where
     /// there are fewer. Default none: the scheduler knows what else the machine does.
-    cpus: Cpus, "LIST", "GPUNETD_CPUS", Some(Cpus::default());
-    /// How long a data thread spins after activity before it sleeps, microseconds. Default 100, longer than a
+    cpus: CpuList, "LIST", "GPUNETD_CPUS", Some(CpuList::default());
+    /// How long a data thread spins after activity before it sleeps, microseconds. Default 250, longer than a
     /// GPU block takes to answer. With fewer than four cores it lets others run meanwhile.
     spin_us: u64, "US", "GPUNETD_SPIN_US", Some(Config::default().spin.as_micros() as u64);
     /// Longest sleep of a data thread that serves a GPU, whose stores raise no event, microseconds. Default

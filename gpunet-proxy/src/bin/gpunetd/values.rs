@@ -26,7 +26,7 @@ macro_rules! written_as_text {
     )*};
 }
 
-written_as_text!(Mode, Cpus, Metrics, Filter);
+written_as_text!(Mode, Metrics, Filter);
 
 /// The mode of a file: octal, as of chmod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,46 +45,6 @@ impl FromStr for Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
-    }
-}
-
-/// CPUs, in the order they are given: "2-5,8"; empty: none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Cpus(pub Vec<usize>);
-
-impl FromStr for Cpus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let range = |part: &str| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let range: (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-            // No machine has more, and a list of billions is a slip.
-            (range.0 <= range.1 && range.1 < 1 << 16).then_some(range.0..=range.1)
-        };
-        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let ranges: Option<Vec<_>> = parts.map(range).collect();
-        let ranges = ranges
-            .ok_or_else(|| format!("{text:?}: expected numbers of CPUs and ranges such as \"2-5,8\""))?;
-        Ok(Self(ranges.into_iter().flatten().collect()))
-    }
-}
-
-impl fmt::Display for Cpus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_slice();
-        while let Some((&first, _)) = rest.split_first() {
-            let count = rest.iter().zip(first..).take_while(|(cpu, next)| *cpu == next).count();
-            let comma = if rest.len() == self.0.len() { "" } else { "," };
-            if count == 1 {
-                write!(f, "{comma}{first}")?;
-            } else {
-                write!(f, "{comma}{first}-{}", first + count - 1)?;
-            }
-            rest = &rest[count..];
-        }
-        Ok(())
     }
 }
 
@@ -189,22 +149,6 @@ impl FromStr for Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpus_keep_their_order() {
-        for (text, cpus, back) in [
-            ("2-5,8", vec![2, 3, 4, 5, 8], "2-5,8"),
-            ("8, 2-3", vec![8, 2, 3], "8,2-3"),
-            ("1,2,3,1", vec![1, 2, 3, 1], "1-3,1"),
-            ("", vec![], ""),
-        ] {
-            let parsed: Cpus = text.parse().unwrap();
-            assert_eq!((&parsed.0, parsed.to_string().as_str()), (&cpus, back));
-        }
-        for text in ["x", "5-2", "-1", "0-99999999999"] {
-            assert!(text.parse::<Cpus>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn modes_are_octal() {

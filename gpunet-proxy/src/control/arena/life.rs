@@ -31,7 +31,8 @@ impl Control {
             self.arenas.arenas.values().filter(of_pair).map(|arena| arena.layout.len - arena.layout.rings);
         let usual = last.max().map_or(FIRST_RINGS, |last| 2 * last).min(MAX_RINGS);
         let wanted = usual.max(2 << to_a.max(to_b));
-        let is_shared_fairly = wanted <= usual.max(2 << listener.send_log2.max(listener.recv_log2));
+        let (send, recv) = listener.rings();
+        let is_shared_fairly = wanted <= usual.max(2 << send.max(recv));
         let is_unreachable = self.arenas.unreachable.contains(&pair);
         let shareable = |attachment: Option<&AttachmentEntry>| attachment.is_some_and(|d| d.state.shareable);
         let on_gpus =

@@ -140,6 +140,56 @@ fn a_socket_that_is_opened_while_others_are_reset_stays() {
     });
 }
 
+#[test]
+fn a_connection_that_comes_while_its_listener_is_swept_does_not_outlive_it() {
+    const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);
+    const LISTENER: u32 = SWEEP_BATCH as u32 + 20;
+    for end in [
+        Message::AbortLaunch { attachment: MANY, launch: LaunchId(0) },
+        Message::ResetAll { attachment: MANY },
+    ] {
+        run(async {
+            let mut plane = Plane::new();
+            plane.attach(MANY, false);
+            let mut address = None;
+            for slot in 0..=LISTENER {
+                let mut bind = Request::new(Op::Bind, slot, 1, 0);
+                (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), TCP);
+                (bind.flags, bind.backlog) = (if slot == LISTENER { Request::LISTEN } else { 0 }, 8);
+                let bound =
+                    plane.ask(MANY, HostRequestId::new(0), bind).try_recv().expect("an answer at once");
+                assert_eq!(bound.errno, 0, "{slot}");
+                address = bound.descriptor.local.to_std();
+            }
+            let mut prepare = Request::new(Op::Prepare, LISTENER, 1, 0);
+            prepare.slots[..2].copy_from_slice(&[1, 2].map(|at| Handle::new(LISTENER + at, 1).raw()));
+            assert_eq!(plane.ask(MANY, HostRequestId::new(0), prepare).try_recv().unwrap().errno, 0);
+            let connect = |plane: &mut Plane| {
+                let client = std::net::TcpStream::connect(address.expect("bound")).expect("it listens");
+                let socket = SocketId { slot: LISTENER, generation: 1 };
+                plane.control.handle(Message::ListenerReady { attachment: MANY, socket });
+                client
+            };
+            let is_open = |plane: &Plane| {
+                let entries = plane.control.attachments[&MANY].slots.iter();
+                entries
+                    .filter(|(_, entry)| {
+                        matches!(entry.role, Role::Stream(StreamEntry { closed: false, .. }))
+                    })
+                    .count()
+            };
+            let _first = connect(&mut plane);
+            assert_eq!(is_open(&plane), 1, "accepted ahead");
+            plane.control.handle(end);
+            assert!(plane.control.attachments[&MANY].is_listener(LISTENER), "it has not had its turn");
+            let _second = connect(&mut plane);
+            until(&mut plane, |plane| !plane.control.attachments[&MANY].is_listener(LISTENER)).await;
+            until(&mut plane, |plane| plane.inbox.is_empty()).await;
+            assert_eq!(is_open(&plane), 0, "nobody would close it");
+        });
+    }
+}
+
 /// A plane with streams in slots 0 to 4 of two attachments each, and their threads' counts.
 async fn with_streams() -> Plane {
     let mut plane = Plane::new();
@@ -152,7 +202,9 @@ async fn with_streams() -> Plane {
                 rings.is_some()
             })
             .await;
-            let thread = plane.control.threads.assign();
+            let client = 1000 * id.0 as u16 + slot as u16;
+            let addrs = (([127, 0, 0, 1], 80).into(), ([127, 0, 0, 1], client).into());
+            let thread = plane.control.threads.assign(TransportKind::Tcp, addrs);
             let entry = &mut plane.control.attachments.get_mut(&id).expect("attached").slots[slot];
             entry.generation = 1;
             entry.role = Role::Stream(StreamEntry {
@@ -162,12 +214,12 @@ async fn with_streams() -> Plane {
                 thread: Some(thread),
                 partner: None,
                 final_positions: None,
-                addrs: None,
+                addrs,
                 transport: TransportKind::Tcp,
             });
         }
     }
-    assert_eq!(plane.control.threads.open(), [4, 3, 3]);
+    assert_eq!((plane.control.threads.open(), plane.control.threads.singles()), (&[4, 3, 3][..], 10));
     plane
 }
 
@@ -192,6 +244,7 @@ fn a_stream_that_has_ended_no_longer_counts_on_its_thread() {
             slots.for_each(|&slot| plane.control.handle(finished(attachment, slot, 1)));
         }
         assert_eq!(plane.control.threads.open(), [0, 0, 0]);
+        assert_eq!(plane.control.threads.singles(), 0);
     });
 }
 
@@ -214,6 +267,7 @@ fn a_reset_or_retired_stream_counts_until_its_thread_is_done_with_it() {
         // The release of what is retired changes nothing.
         plane.control.handle(Message::Release { attachment: OTHER, handles: left });
         assert_eq!(plane.control.threads.open(), [0, 0, 0]);
+        assert_eq!(plane.control.threads.singles(), 0);
     });
 }
 
@@ -233,6 +287,7 @@ fn the_streams_of_an_attachment_that_is_forgotten_no_longer_count() {
             assert_eq!(plane.control.threads.open(), [2, 1, 2]);
             plane.control.handle(finished(MANY, 1, 1));
             assert_eq!(plane.control.threads.open(), [2, 1, 2]);
+            assert_eq!(plane.control.threads.singles(), 5);
         });
     }
 }

@@ -1,0 +1,48 @@
+// The kernels of the examples, each with a function that runs one block of it.
+
+#include "cuda_on_cpu.h"
+#include <gpunet.cuh>
+
+#include "echo.h"
+namespace server {
+#include "server.cu"
+}
+namespace client {
+#include "client.cu"
+}
+namespace check {
+#include "gpunet_cuh_check.cu"
+}
+
+extern "C" void check_block(unsigned int block, gpunet_net_t net, int *results) {
+    blockIdx.x = block;
+    check::gpunet_cuh_check(net, reinterpret_cast<check::CheckResult *>(results));
+}
+
+extern "C" void server_block(unsigned int block, gpunet_net_t net, unsigned char *buffers, echo_listener *shared, echo_result *results) {
+    blockIdx.x = block;
+    server::echo_server(net, gpunet::address::v4(127, 0, 0, 1, 0), buffers, 5000, shared, results);
+}
+
+extern "C" void client_block(unsigned int block, gpunet_net_t net, unsigned short port, unsigned char *buffers, echo_result *results) {
+    blockIdx.x = block;
+    client::echo_client(net, gpunet::address::v4(127, 0, 0, 1, port), 50, buffers, 7000, results);
+}
+
+// Calls a function of gpunet.h with a context and, for the rest, with zeros.
+template <class Returned, class... Arguments>
+static long long with_context(Returned (*call)(gpunet_net_t, Arguments...), gpunet_net_t net) {
+    return call(net, Arguments{}...);
+}
+template <class Returned, class... Arguments> static long long without_context(Returned (*call)(Arguments...)) {
+    return call(Arguments{}...);
+}
+
+// Returns the name of a call that returns something else than -ENETDOWN for `net`, or for the module's context.
+extern "C" const char *without_network(gpunet_net_t net) {
+#define GPUNET_CALL(explicit_name, name)                                                                       \
+    if (with_context(explicit_name, net) != -ENETDOWN) return #explicit_name;                                  \
+    if (without_context(name) != -ENETDOWN) return #name;
+#include "calls.inc"
+    return nullptr;
+}

@@ -1,0 +1,153 @@
+//! Groups that sleep in a call, and what another group or the host does to their sockets meanwhile: they hear of it, and
+//! need not look for it when their sleep is over. Sleeps are endless here, so that a test that forgets one does not end.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use gpunet_abi::hand_off::{self, Plan};
+use gpunet_device::poll::{POLLIN, POLLNVAL, POLLRDHUP};
+use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, posix};
+use gpunet_proxy::{Config, FinishPolicy, embed};
+use std::time::Duration;
+use support::world::listen;
+use support::{Memory, PollMemory, SOLO, World, bounded};
+
+/// Long enough for a block to fall asleep; nothing else depends on it.
+const ASLEEP: Duration = Duration::from_millis(20);
+const ROUNDS: u32 = 5;
+
+/// Runs a test whose sleepers wait for whoever wakes them; with `GPUNET_PAUSES_POLL=1` blocks poll, as a GPU's do, what they are
+/// told of.
+fn endless(test: impl FnOnce() + Send + 'static) {
+    bounded(|| {
+        let polls = std::env::var_os("GPUNET_PAUSES_POLL").is_some_and(|value| value == "1");
+        // The plan is the whole process's, and all tests here start the same one.
+        hand_off::start(Plan { longest: Duration::ZERO, endless: true, polls, ..Plan::new(1) });
+        test();
+    });
+}
+
+/// Lets a block fall asleep, does something to it, and waits until it is awake.
+fn sleep_through(sleep: impl FnOnce() + Send, change: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(sleep);
+        std::thread::sleep(ASLEEP);
+        change();
+        sleeper.join().expect("no panic");
+    });
+}
+
+/// Polls one socket until something is found.
+fn poll_one(net: Net, handle: Handle, events: i16) -> i16 {
+    let set = PollMemory::new(&[(handle.raw(), events)]);
+    assert_eq!(poll(&SOLO, net, set.set(), -1), Ok(1));
+    set.found(0)
+}
+
+/// The accepting and the connecting end of a stream.
+fn pair(net: Net, there: Net, kind: TransportKind) -> [Handle; 2] {
+    let options = Options::DEFAULT.with_transport(kind).with_rings(4096, 4096);
+    let listener = listen(net, options);
+    let addr = listener.local_addr();
+    let connect = std::thread::spawn(move || {
+        Stream::connect_with(&SOLO, there, addr, options).map(|stream| stream.handle())
+    });
+    let server = listener.accept(&SOLO).expect("accepted").handle();
+    listener.close(&SOLO).expect("open");
+    [server, connect.join().expect("no panic").expect("connected")]
+}
+
+fn close(net: Net, socket: Handle) {
+    posix::close::close(&SOLO, net, socket.raw()).expect("open");
+}
+
+#[test]
+fn a_poller_hears_of_a_shutdown_by_another_group() {
+    endless(|| {
+        let world = World::new();
+        let net = world.net();
+        for kind in [TransportKind::Tcp, TransportKind::Peer] {
+            for _ in 0..ROUNDS {
+                let [server, client] = pair(net, net, kind);
+                let shut = || {
+                    let how = posix::shutdown::SHUT_RD;
+                    posix::shutdown::shutdown(&SOLO, net, server.raw(), how).expect("open");
+                };
+                let sleep = || assert_eq!(poll_one(net, server, POLLIN), POLLIN);
+                sleep_through(sleep, shut);
+                assert_eq!(poll_one(net, server, POLLRDHUP), POLLRDHUP);
+                [server, client].into_iter().for_each(|socket| close(net, socket));
+            }
+        }
+        world.end();
+    });
+}
+
+#[test]
+fn a_receive_from_another_attachment_hears_of_a_close_by_another_group() {
+    endless(|| {
+        let world = World::new();
+        let there = World::beside(&world);
+        let net = world.net();
+        for _ in 0..ROUNDS {
+            let [server, client] = pair(net, there.net(), TransportKind::Peer);
+            let receive = || {
+                let memory = Memory::new(1);
+                let received = Stream::from_handle(&SOLO, net, server)
+                    .and_then(|mut stream| stream.recv(&SOLO, memory.buffer()));
+                assert_eq!(received, Err(Error::BadHandle));
+            };
+            let closes = || {
+                let stream = Stream::from_handle(&SOLO, net, server).expect("open");
+                stream.close(&SOLO).expect("open");
+            };
+            sleep_through(receive, closes);
+            close(there.net(), client);
+        }
+        there.end();
+        world.end();
+    });
+}
+
+#[test]
+fn a_poller_hears_that_the_launch_of_its_listener_has_ended() {
+    endless(|| {
+        let world = World::new();
+        let net = world.net();
+        for _ in 0..ROUNDS {
+            let leaver = world.attachment().token().expect("a number");
+            let listener = listen(leaver.net(), Options::DEFAULT).handle();
+            let sleep = || assert_eq!(poll_one(net, listener, POLLIN), POLLNVAL);
+            sleep_through(sleep, || assert_eq!(leaver.finish(FinishPolicy::Close).left_open, 1));
+        }
+        world.end();
+    });
+}
+
+/// Counts this process's threads of that name.
+fn threads_named(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|found| found.trim_end() == name).count()
+}
+
+#[test]
+fn the_thread_of_a_host_ends_with_it() {
+    endless(|| {
+        let proxy = embed(Config::small()).expect("embedded");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for _ in 0..ROUNDS {
+            let attachment = proxy.attach_cpu().expect("attached");
+            let host = attachment.host().expect("a host");
+            // The thread sleeps by the time of the drop: it has waited for the answer.
+            let address = "127.0.0.1:0".parse().expect("an address");
+            drop(runtime.block_on(host.bind(address, Options::DEFAULT, 1)).expect("bound"));
+            std::thread::sleep(ASLEEP);
+            assert_eq!(threads_named("gpunet-host"), 1);
+            drop(host);
+            while threads_named("gpunet-host") > 0 {
+                std::thread::yield_now();
+            }
+        }
+    });
+}

@@ -1,0 +1,277 @@
+//! Errors: a negative errno for the caller, the reason in words for `gpunet_host_last_error`.
+
+use gpu_usermap::cuda::{CoResidencyError, CudaError, Unavailable};
+use gpunet_proxy::settings::SettingsError;
+use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{fmt, io};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    errno: i32,
+    text: Cow<'static, str>,
+}
+
+impl Failure {
+    /// A failure with its reason.
+    pub(crate) fn new(errno: i32, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { errno, text: text.into() }
+    }
+
+    /// A failure for which the name of its number says it all.
+    pub(crate) fn of(errno: i32) -> Self {
+        if errno == libc::EAGAIN {
+            return Self::would_block();
+        }
+        // Rust's text, without its "(os error 9)".
+        let text = io::Error::from_raw_os_error(errno).to_string();
+        let end = text.rfind(" (os error").unwrap_or(text.len());
+        Self::new(errno, text[..end].to_owned())
+    }
+
+    /// A failure of a call on a socket. What is short is not always what the name of the number says.
+    pub(crate) fn of_socket(errno: i32) -> Self {
+        let text = match errno {
+            libc::EMFILE => {
+                "all socket slots of the attachment are in use, or still closing; raise the setting sockets, or close sooner \
+                 (under gpunetd the user may also have reached its limit)"
+            }
+            libc::ENFILE => "the proxy has no file descriptor left; raise `ulimit -n` where it runs",
+            libc::ENOBUFS => {
+                "no ring memory is free for these rings; raise the setting shared_rings, or ask for smaller rings (SO_SNDBUF, \
+                 SO_RCVBUF)"
+            }
+            _ => return Self::of(errno),
+        };
+        Self::new(errno, text)
+    }
+
+    /// The same, of a host socket.
+    pub(crate) fn of_host(error: io::Error) -> Self {
+        error.raw_os_error().map_or_else(|| Self::from(error), Self::of_socket)
+    }
+
+    /// The system refused a thread to a launch.
+    pub(crate) fn no_thread(error: &io::Error) -> Self {
+        let text = format!(
+            "the system refuses a thread for a thread block: {error}; launch fewer blocks, or raise the limits of threads and \
+             memory"
+        );
+        Self::new(errno_of(error), text)
+    }
+
+    /// EAGAIN, which is no misfortune and must cost nothing.
+    pub(crate) const fn would_block() -> Self {
+        Self { errno: libc::EAGAIN, text: Cow::Borrowed("the call would have to wait, or its time is over") }
+    }
+
+    /// The errno, positive.
+    pub(crate) const fn errno(&self) -> i32 {
+        self.errno
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The errno of an I/O error, or what comes nearest.
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        io::ErrorKind::InvalidInput => libc::EINVAL,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => libc::EPROTO,
+        io::ErrorKind::ConnectionReset => libc::ECONNRESET,
+        io::ErrorKind::NotFound => libc::ENOENT,
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::WouldBlock => libc::EAGAIN,
+        _ => libc::EIO,
+    })
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(errno) => Self::of(errno),
+            None => Self::new(errno_of(&error), error.to_string()),
+        }
+    }
+}
+
+impl From<gpunet_device::Error> for Failure {
+    fn from(error: gpunet_device::Error) -> Self {
+        Self::of_socket(error.errno())
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::of(error.raw_os_error())
+    }
+}
+
+/// Failures whose errno depends on the variant at most.
+macro_rules! failures {
+    ($($error:ty: |$it:ident| $errno:expr;)*) => {$(
+        impl From<$error> for Failure {
+            fn from($it: $error) -> Self {
+                let errno = $errno;
+                Self::new(errno, $it.to_string())
+            }
+        }
+    )*};
+}
+
+failures! {
+    SettingsError: |_error| libc::EINVAL;
+    EmbedError: |error| embed_errno(&error);
+    DaemonError: |error| daemon_errno(&error);
+    OpenError: |error| match &error {
+        OpenError::Daemon(error) => daemon_errno(error),
+        OpenError::Embed(error) => embed_errno(error),
+        _ => libc::EIO,
+    };
+    AttachError: |error| match &error {
+        AttachError::Region { .. } | AttachError::Alloc(_) => libc::ENOMEM,
+        AttachError::Stopped => libc::ENETDOWN,
+        AttachError::TooMany(_) => libc::EBUSY,
+        AttachError::HostOnGpu | AttachError::Placement(_) => libc::EOPNOTSUPP,
+        AttachError::Thread(error) | AttachError::Doorbell(error) => errno_of(error),
+        AttachError::Daemon(error) => daemon_errno(error),
+        AttachError::Layout | AttachError::Register(_) | AttachError::Copy(_) => libc::EIO,
+    };
+    TooManyLaunches: |_error| libc::EBUSY;
+    AllocError: |_error| libc::ENOMEM;
+    gpu_usermap::cuda::CopyError: |_error| libc::EIO;
+    Unavailable: |_error| libc::ENODEV;
+    CudaError: |_error| libc::EIO;
+    CoResidencyError: |error| match &error {
+        CoResidencyError::NotCoResident(_) => libc::ENOSPC,
+        CoResidencyError::OtherDevice { .. } => libc::EINVAL,
+        _ => libc::EIO,
+    };
+}
+
+fn embed_errno(error: &EmbedError) -> i32 {
+    match error {
+        EmbedError::Config(_) => libc::EINVAL,
+        EmbedError::Start { source, .. } => errno_of(source),
+    }
+}
+
+fn daemon_errno(error: &DaemonError) -> i32 {
+    match error {
+        DaemonError::NotThere { source, .. }
+        | DaemonError::Connect { source, .. }
+        | DaemonError::Silent { source, .. } => errno_of(source),
+        DaemonError::Refused { errno, .. } => *errno,
+        DaemonError::Version { .. } => libc::EPROTONOSUPPORT,
+        DaemonError::Config(_) => libc::EINVAL,
+        _ => libc::EPROTO,
+    }
+}
+
+thread_local! {
+    /// The last failure of this thread.
+    static LAST: RefCell<Cow<'static, str>> = const { RefCell::new(Cow::Borrowed("")) };
+    /// As C was given it.
+    static SHOWN: RefCell<CString> = RefCell::default();
+}
+
+/// Runs the body of an exported function: what it returns, or its failure as a negative errno. No panic passes.
+pub(crate) fn returned(body: impl FnOnce() -> Result<i64, Failure>) -> i64 {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Failure::new(libc::ENOTRECOVERABLE, format!("a fault in libgpunet, please report it: {text}"))
+        }
+    };
+    let errno = failure.errno();
+    // At a thread's end there is nowhere to put it.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = failure.text);
+    -i64::from(errno)
+}
+
+/// As [`returned`], for calls that return an `int`.
+pub(crate) fn int(body: impl FnOnce() -> Result<i64, Failure>) -> i32 {
+    returned(body) as i32
+}
+
+/// As [`int`], for calls that return 0.
+pub(crate) fn done(body: impl FnOnce() -> Result<(), Failure>) -> i32 {
+    int(|| body().map(|()| 0))
+}
+
+/// Returns why the last call of this thread that failed did so, in words; "" if none did. Never NULL.
+///
+/// The text belongs to the library. It is valid until this thread calls this function again, or ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpunet_host_last_error() -> *const c_char {
+    let shown = LAST.try_with(|last| {
+        let text = CString::new(last.borrow().replace('\0', "?")).unwrap_or_default();
+        SHOWN.try_with(|shown| {
+            *shown.borrow_mut() = text;
+            shown.borrow().as_ptr()
+        })
+    });
+    shown.ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
+}
+
+/// Gives back a text that a call of this library allocated for the caller. NULL is fine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_free_string(text: *mut c_char) {
+    // SAFETY: null, or from `memory::put_text`, which allocates with malloc; given back once.
+    unsafe { libc::free(text.cast()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn shown() -> String {
+        // SAFETY: a text that is valid until this thread asks again.
+        unsafe { CStr::from_ptr(gpunet_host_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn no_panic_passes() {
+        assert_eq!(returned(|| panic!("on {}", "purpose")), -i64::from(libc::ENOTRECOVERABLE));
+        assert_eq!(shown(), "a fault in libgpunet, please report it: on purpose");
+        assert_eq!(int(|| panic!("text")), -libc::ENOTRECOVERABLE);
+    }
+
+    #[test]
+    fn what_is_short_is_said() {
+        let of_host = |errno| Failure::of_host(io::Error::from_raw_os_error(errno));
+        for (errno, what) in
+            [(libc::EMFILE, "setting sockets"), (libc::ENFILE, "ulimit -n"), (libc::ENOBUFS, "shared_rings")]
+        {
+            let failure = of_host(errno);
+            assert!(failure.errno() == errno && failure.to_string().contains(what), "{failure}");
+        }
+        assert_eq!(of_host(libc::ECONNREFUSED).to_string(), "Connection refused");
+        let failure = Failure::no_thread(&io::Error::from_raw_os_error(libc::EAGAIN));
+        assert_eq!(failure.errno(), libc::EAGAIN);
+        assert!(failure.to_string().contains("refuses a thread"), "{failure}");
+    }
+
+    #[test]
+    fn the_last_failure_is_the_threads_own_and_stays() {
+        assert_eq!(int(|| Err(Failure::of(libc::ECONNREFUSED))), -libc::ECONNREFUSED);
+        assert_eq!(done(|| Ok(())), 0);
+        assert_eq!(shown(), "Connection refused");
+        assert_eq!(std::thread::spawn(shown).join().unwrap(), "");
+        assert_eq!(int(|| Err(Failure::new(libc::EINVAL, "a\0b"))), -libc::EINVAL);
+        assert_eq!(shown(), "a?b");
+    }
+}

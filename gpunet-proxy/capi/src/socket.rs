@@ -1,0 +1,149 @@
+//! Host sockets: the streams and listeners of a C program.
+//!
+//! The sockets of `gpunet_proxy::host` are futures; here a call polls the future itself, with the socket's [`Notify`] as the
+//! waker. A call that may wait sleeps there until it is woken and polls again, so no executor is needed. Nobody sleeps with a
+//! lock in hand: a close finds the socket free, and ends the waits of other threads.
+
+mod notify;
+mod options;
+mod state;
+
+// In the order of the header.
+mod opening;
+
+mod data;
+
+mod poll;
+
+mod names;
+
+pub use data::*;
+pub use names::*;
+pub use opening::*;
+pub use poll::*;
+
+use crate::failure::Failure;
+use crate::handle::handles;
+use gpunet_proxy::host::Host;
+use notify::Notify;
+use options::Settings;
+use state::{Connected, Inner, Listening, State, lock};
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+/// A socket of the program, over any transport. Any thread may use it; one may send while another receives.
+pub struct gpunet_host_socket_t(());
+
+handles! { gpunet_host_socket_t, SOCKETS: SocketObject, 5, "socket" }
+
+/// The level of gpunet's own socket options.
+pub const GPUNET_HOST_SOL_GPUNET: c_int = 0x6770;
+/// Option of that level (int): calls do not wait.
+pub const GPUNET_HOST_NONBLOCK: c_int = 1;
+/// Option of that level (int): what may carry the socket, or of a stream, what does. One of GPUNET_HOST_TRANSPORT_*.
+pub const GPUNET_HOST_TRANSPORT: c_int = 2;
+/// The same host if the listener is under this proxy, RDMA to a destination known to speak it, else TCP.
+pub const GPUNET_HOST_TRANSPORT_AUTO: c_int = 0;
+/// TCP.
+pub const GPUNET_HOST_TRANSPORT_TCP: c_int = 1;
+/// Both ends under one proxy, through memory.
+pub const GPUNET_HOST_TRANSPORT_PEER: c_int = 2;
+/// RDMA, as librdmacm's rsockets.
+pub const GPUNET_HOST_TRANSPORT_RC: c_int = 3;
+
+pub(crate) struct SocketObject {
+    host: Host,
+    inner: Mutex<Inner>,
+    notify: Arc<Notify>,
+    /// The same, as futures take it.
+    waker: Waker,
+}
+
+/// Whether and how long a call waits.
+#[derive(Clone, Copy)]
+enum Wait {
+    No,
+    Until(Option<Instant>),
+}
+
+impl SocketObject {
+    fn new(host: Host, state: State, settings: Settings) -> Self {
+        let notify = Arc::new(Notify::default());
+        let waker = Waker::from(notify.clone());
+        Self { host, inner: Mutex::new(Inner { state, settings, error: None }), notify, waker }
+    }
+
+    fn settings(&self) -> Settings {
+        lock(&self.inner).settings
+    }
+
+    fn send_wait(&self, flags: c_int) -> Wait {
+        let settings = self.settings();
+        let no = settings.nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        if no { Wait::No } else { Wait::Until(settings.send_deadline()) }
+    }
+
+    fn recv_wait(&self, flags: c_int) -> Wait {
+        let settings = self.settings();
+        let no = settings.nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        if no { Wait::No } else { Wait::Until(settings.recv_deadline()) }
+    }
+
+    /// Makes an attempt, and if it has to wait, again whenever the socket is woken.
+    ///
+    /// # Errors
+    /// EAGAIN when it may not wait, or the time is over; the attempt's.
+    fn until_ready<T>(
+        &self,
+        wait: Wait,
+        mut attempt: impl FnMut(&mut Context<'_>) -> Poll<Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let mut cx = Context::from_waker(&self.waker);
+        loop {
+            let seen = self.notify.wakes();
+            if let Poll::Ready(result) = attempt(&mut cx) {
+                return result;
+            }
+            match wait {
+                Wait::Until(deadline) if self.notify.wait(seen, deadline) => {}
+                _ => return Err(Failure::would_block()),
+            }
+        }
+    }
+
+    fn stream(&self, cx: &mut Context<'_>) -> Poll<Result<Arc<Connected>, Failure>> {
+        lock(&self.inner).stream(cx)
+    }
+
+    fn listener(&self) -> Result<Arc<Listening>, Failure> {
+        match &lock(&self.inner).state {
+            State::Listener(listener) => Ok(listener.clone()),
+            State::Closed => Err(Failure::of(libc::EBADF)),
+            _ => Err(Failure::new(libc::EINVAL, "the socket does not listen")),
+        }
+    }
+
+    /// Moves all bytes, or as many as can be without waiting, by calls that move some; `None` ends it.
+    fn transfer(
+        &self,
+        wait: Wait,
+        all: usize,
+        mut some: impl FnMut(&mut Context<'_>, usize) -> Poll<Result<Option<usize>, Failure>>,
+    ) -> Result<i64, Failure> {
+        let mut moved = 0;
+        loop {
+            match self.until_ready(wait, |cx| some(cx, moved)) {
+                Ok(Some(n)) => moved += n,
+                Ok(None) => return Ok(moved as i64),
+                // The failure stays, for the next call.
+                Err(_) if moved > 0 => return Ok(moved as i64),
+                Err(failure) => return Err(failure),
+            }
+            if moved == all {
+                return Ok(moved as i64);
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What a host socket is: fresh, connecting, a stream, a listener. The state moves on when a call looks at it.
+
+use super::options::Settings;
+use crate::failure::Failure;
+use gpunet_proxy::abi::TransportKind;
+use gpunet_proxy::host::{Host, Listener, ReadHalf, Stream, WriteHalf};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+type Pending<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
+
+/// Locks something of which no call under the lock leaves a half.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) enum State {
+    /// Made; perhaps with an address.
+    Fresh {
+        bound: Option<SocketAddr>,
+    },
+    /// A connect was begun and has not been answered.
+    Connecting(Pending<Stream>),
+    Stream(Arc<Connected>),
+    Listener(Arc<Listening>),
+    Closed,
+}
+
+/// The socket's part that a lock protects.
+pub(super) struct Inner {
+    pub(super) state: State,
+    pub(super) settings: Settings,
+    /// What a connect that nobody waited for failed with, until it is asked for.
+    pub(super) error: Option<Failure>,
+}
+
+/// A stream: each direction may be used by another thread. `None` once the socket is closed.
+pub(super) struct Connected {
+    pub(super) read: Mutex<Option<ReadHalf>>,
+    pub(super) write: Mutex<Option<WriteHalf>>,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) transport: TransportKind,
+}
+
+/// A listener, and the accept that is under way. Both are gone once the socket is closed.
+pub(super) struct Listening {
+    pub(super) local: SocketAddr,
+    accepting: Mutex<Option<Accepting>>,
+}
+
+struct Accepting {
+    listener: Arc<Listener>,
+    /// Begun by a call that did not wait for its end.
+    pending: Option<Pending<(Stream, SocketAddr)>>,
+    /// Taken by a poll, for the next accept.
+    taken: Option<io::Result<(Stream, SocketAddr)>>,
+}
+
+fn closed() -> Failure {
+    Failure::new(libc::EBADF, "the socket was closed during the call")
+}
+
+fn not_connected() -> Failure {
+    Failure::of(libc::ENOTCONN)
+}
+
+impl Connected {
+    pub(super) fn new(stream: Stream) -> Result<Arc<Self>, Failure> {
+        let (local, peer, transport) = (stream.local_addr()?, stream.peer_addr()?, stream.transport());
+        let (read, write) = stream.into_split();
+        let (read, write) = (Mutex::new(Some(read)), Mutex::new(Some(write)));
+        Ok(Arc::new(Self { read, write, local, peer, transport }))
+    }
+
+    /// Makes a call on the reading half.
+    ///
+    /// # Errors
+    /// EBADF, when the socket was closed; the call's.
+    pub(super) fn with_read<R>(
+        &self,
+        call: impl FnOnce(&mut ReadHalf) -> Poll<io::Result<R>>,
+    ) -> Poll<Result<R, Failure>> {
+        match &mut *lock(&self.read) {
+            Some(read) => call(read).map_err(Failure::of_host),
+            None => Poll::Ready(Err(closed())),
+        }
+    }
+
+    /// Makes a call on the writing half.
+    ///
+    /// # Errors
+    /// As [`Connected::with_read`].
+    pub(super) fn with_write<R>(
+        &self,
+        call: impl FnOnce(&mut WriteHalf) -> Poll<io::Result<R>>,
+    ) -> Poll<Result<R, Failure>> {
+        match &mut *lock(&self.write) {
+            Some(write) => call(write).map_err(Failure::of_host),
+            None => Poll::Ready(Err(closed())),
+        }
+    }
+
+    /// Closes as one: a half that is dropped alone would end its direction first, and a reset would be none.
+    fn close(&self) {
+        let (read, write) = (lock(&self.read).take(), lock(&self.write).take());
+        if let (Some(read), Some(write)) = (read, write) {
+            drop(Stream::reunite(read, write));
+        }
+    }
+}
+
+impl Listening {
+    /// Takes the connection that has waited longest.
+    ///
+    /// # Errors
+    /// EBADF, when the socket was closed; those of [`Listener::accept`].
+    pub(super) fn accept(&self, cx: &mut Context<'_>) -> Poll<Result<(Stream, SocketAddr), Failure>> {
+        let mut accepting = lock(&self.accepting);
+        let Some(accepting) = &mut *accepting else { return Poll::Ready(Err(closed())) };
+        match accepting.taken.take() {
+            Some(taken) => Poll::Ready(taken.map_err(Failure::of_host)),
+            None => accepting.poll(cx).map_err(Failure::of_host),
+        }
+    }
+
+    /// Returns whether an accept would not wait.
+    pub(super) fn is_ready(&self, cx: &mut Context<'_>) -> bool {
+        let mut accepting = lock(&self.accepting);
+        let Some(accepting) = &mut *accepting else { return true };
+        if accepting.taken.is_none()
+            && let Poll::Ready(taken) = accepting.poll(cx)
+        {
+            accepting.taken = Some(taken);
+        }
+        accepting.taken.is_some()
+    }
+}
+
+impl Accepting {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+        let listener = &self.listener;
+        let pending = self.pending.get_or_insert_with(|| {
+            let listener = listener.clone();
+            Box::pin(async move { listener.accept().await })
+        });
+        let polled = pending.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.pending = None;
+        }
+        polled
+    }
+}
+
+impl Inner {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// EALREADY while it connects; EISCONN; EOPNOTSUPP on a bound socket or a listener; EBADF; what an earlier connect failed
+    /// with and nobody has asked for.
+    pub(super) fn begin_connect(&mut self, host: &Host, to: SocketAddr) -> Result<(), Failure> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        match self.state {
+            State::Fresh { bound: None } => {
+                let (host, options) = (host.clone(), self.settings.of_connection());
+                self.state = State::Connecting(Box::pin(async move { host.connect(to, options).await }));
+                Ok(())
+            }
+            State::Fresh { bound: Some(_) } => Err(Failure::new(
+                libc::EOPNOTSUPP,
+                "a bound socket can only listen: connect takes an address of its own choice",
+            )),
+            State::Connecting(_) => Err(Failure::of(libc::EALREADY)),
+            State::Stream(_) => Err(Failure::of(libc::EISCONN)),
+            State::Listener(_) => Err(Failure::new(libc::EOPNOTSUPP, "a listener cannot connect")),
+            State::Closed => Err(closed()),
+        }
+    }
+
+    /// Gives the connect up: its time is over.
+    pub(super) fn give_up_connect(&mut self) {
+        if matches!(self.state, State::Connecting(_)) {
+            self.state = State::Fresh { bound: None };
+        }
+    }
+
+    /// Looks how far a connect is. Its failure makes the socket fresh again, and waits to be asked for.
+    pub(super) fn progress(&mut self, cx: &mut Context<'_>) {
+        let State::Connecting(pending) = &mut self.state else { return };
+        let Poll::Ready(connected) = pending.as_mut().poll(cx) else { return };
+        self.state = match connected.map_err(Failure::of_host).and_then(Connected::new) {
+            Ok(stream) => State::Stream(stream),
+            Err(error) => {
+                self.error = Some(error);
+                State::Fresh { bound: None }
+            }
+        };
+    }
+
+    /// Returns the stream, once it is connected.
+    ///
+    /// # Errors
+    /// ENOTCONN, when it is neither a stream nor connects; the connect's failure; EBADF.
+    pub(super) fn stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<Connected>, Failure>> {
+        self.progress(cx);
+        match &self.state {
+            State::Stream(stream) => Poll::Ready(Ok(stream.clone())),
+            State::Connecting(_) => Poll::Pending,
+            State::Fresh { .. } => Poll::Ready(Err(self.error.take().unwrap_or_else(not_connected))),
+            State::Listener(_) => Poll::Ready(Err(not_connected())),
+            State::Closed => Poll::Ready(Err(closed())),
+        }
+    }
+
+    /// Becomes a listener.
+    pub(super) fn listen(&mut self, listener: Listener) -> Result<(), Failure> {
+        let local = listener.local_addr()?;
+        let accepting = Accepting { listener: Arc::new(listener), pending: None, taken: None };
+        self.state = State::Listener(Arc::new(Listening { local, accepting: Mutex::new(Some(accepting)) }));
+        Ok(())
+    }
+
+    /// Ends it: calls that wait find nothing any more.
+    pub(super) fn close(&mut self) {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Stream(stream) => stream.close(),
+            State::Listener(listener) => drop(lock(&listener.accepting).take()),
+            State::Fresh { .. } | State::Connecting(_) | State::Closed => {}
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The C interface, called as C calls it: a kernel on the CPU, a host socket, errors. The programs in `tests/c` go further;
+//! `gpunet-proxy/capi/check` runs them against an installed library.
+
+use gpunet::*;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+const SETTINGS: &CStr = c"sockets = 64\nshared_rings = 8_388_608\nrc = 'off'";
+
+fn address(port: u16) -> libc::sockaddr_in {
+    let place = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: place.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(place.ip().octets()) },
+        sin_zero: [0; 8],
+    }
+}
+
+const LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+
+/// What the kernel tells.
+#[derive(Default)]
+struct Told {
+    port: AtomicU32,
+    failed: AtomicI32,
+}
+
+/// Serves one connection.
+unsafe extern "C" fn echo(net: u64, _block: u32, _blocks: u32, told: *mut c_void) {
+    // SAFETY: the test's, which outlives the kernel.
+    let told = unsafe { &*told.cast::<Told>() };
+    let (mut at, mut len, mut bytes) = (address(0), LEN, [0_u8; 100]);
+    // SAFETY: pointers to this function's own variables.
+    unsafe {
+        let listener = gpunet_host_cpu_socket(net, libc::AF_INET, libc::SOCK_STREAM, 0);
+        let mut results = vec![
+            gpunet_host_cpu_bind(net, listener, (&raw const at).cast(), LEN),
+            gpunet_host_cpu_listen(net, listener, 1),
+            gpunet_host_cpu_getsockname(net, listener, (&raw mut at).cast(), &raw mut len),
+        ];
+        told.port.store(u32::from(u16::from_be(at.sin_port)), Ordering::Release);
+        let stream = gpunet_host_cpu_accept(net, listener, null_mut(), null_mut());
+        loop {
+            let n = gpunet_host_cpu_recv(net, stream, bytes.as_mut_ptr().cast(), bytes.len(), 0);
+            if n <= 0 {
+                break results.push(n as i32);
+            }
+            let sent =
+                gpunet_host_cpu_send(net, stream, bytes.as_ptr().cast(), n as usize, libc::MSG_WAITALL);
+            results.push(i32::from(sent != n));
+        }
+        results.push(gpunet_host_cpu_close(net, stream));
+        told.failed.store(results.into_iter().find(|&result| result != 0).unwrap_or(0), Ordering::Release);
+    }
+}
+
+fn reason() -> String {
+    // SAFETY: a text that is valid until this thread asks again.
+    unsafe { CStr::from_ptr(gpunet_host_last_error()) }.to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_socket_of_the_host_talks_to_a_c_function() {
+    let (mut proxy, mut attachment, mut token, mut socket) = (null_mut(), null_mut(), null_mut(), null_mut());
+    let told = Told::default();
+    // SAFETY: pointers to this function's own variables.
+    unsafe {
+        assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());
+        assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
+        assert_eq!(gpunet_host_token_launch(token, 1, Some(echo), (&raw const told).cast_mut().cast()), 0);
+        while told.port.load(Ordering::Acquire) == 0 && told.failed.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(told.failed.load(Ordering::Acquire), 0, "the kernel");
+        let at = address(told.port.load(Ordering::Acquire) as u16);
+        assert_eq!(gpunet_host_socket(attachment, &raw mut socket), 0);
+        assert_eq!(gpunet_host_connect(socket, (&raw const at).cast(), LEN), 0, "{}", reason());
+        let sent: Vec<u8> = (0..100_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+        for piece in sent.chunks(999) {
+            let mut back = vec![0; piece.len()];
+            assert_eq!(gpunet_host_send(socket, piece.as_ptr().cast(), piece.len(), 0), piece.len() as isize);
+            let received = gpunet_host_recv(socket, back.as_mut_ptr().cast(), back.len(), libc::MSG_WAITALL);
+            assert_eq!((received, &back[..]), (piece.len() as isize, piece));
+        }
+        assert_eq!(gpunet_host_shutdown(socket, libc::SHUT_WR), 0);
+        assert_eq!(gpunet_host_recv(socket, (&raw const told).cast_mut().cast(), 1, 0), 0, "the end");
+        assert_eq!(gpunet_host_close(socket), 0);
+        let mut left_open = 0;
+        assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, &raw mut left_open), 0);
+        assert_eq!((left_open, told.failed.load(Ordering::Acquire)), (1, 0), "the listener");
+        assert_eq!(gpunet_host_close(socket), -libc::EBADF);
+        assert_eq!(reason(), "not the handle of a socket: it was closed");
+        assert_eq!(gpunet_host_attachment_close(attachment, null_mut()), 0);
+        assert_eq!(gpunet_host_proxy_close(proxy), 0);
+    }
+}
+
+/// Takes an event of the log.
+unsafe extern "C" fn log(_: c_int, _: *const c_char, _: *const c_char, _: *mut c_void) {}
+
+#[test]
+fn a_program_that_logs_itself_is_told_so_each_time() {
+    tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("the first");
+    for _ in 0..2 {
+        // SAFETY: a function that ignores its arguments.
+        let set = unsafe { gpunet_host_set_log(GPUNET_HOST_LOG_INFO, Some(log), null_mut()) };
+        assert_eq!(set, -libc::EBUSY);
+        assert_eq!(reason(), "the program has a subscriber for tracing's events already");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_an_errno_and_a_reason() {
+    let mut proxy = null_mut();
+    // SAFETY: texts, and a pointer to this function's own variable.
+    unsafe {
+        assert_eq!(gpunet_host_embed(c"threads = 17".as_ptr(), &raw mut proxy), -libc::EINVAL);
+        assert_eq!(reason(), "bad setting: threads = 17; expected 1 to 16, or 0: automatic");
+        assert_eq!(gpunet_host_attach(c"/run/nobody".as_ptr(), null(), &raw mut proxy), -libc::ENOENT);
+        assert!(reason().contains("start gpunetd"), "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(null(), &raw mut proxy as *mut _), -libc::EBADF);
+        assert_eq!(reason(), "not the handle of a proxy: it is null");
+        assert!(proxy.is_null());
+    }
+}

@@ -4,11 +4,17 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gpu_usermap::ptx::only_entries;
 
 use crate::run::{self, RunError};
 
 /// GPU generations that the shipped PTX is assembled for: A100, H100/H200, B200.
 pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_90", "sm_100"];
+
+/// The one of them for which [`costs`] are measured.
+pub const TIMED_ARCHITECTURE: &str = "sm_90";
 
 /// The package on PyPI that carries `ptxas`, and the version used where no CUDA toolkit is installed.
 pub const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
@@ -105,24 +111,75 @@ fn in_package(home: &Path) -> Option<PathBuf> {
 
 /// Assembles `ptx` for every architecture and returns one line's worth of figures per kernel and architecture.
 ///
+/// Functions stay callable (`-c`), as they do in the loading calls of `gpu-usermap`; what a kernel calls may need more
+/// registers than the kernel itself.
+///
 /// # Errors
 /// `ptxas` rejects the text.
 pub fn assemble(ptxas: &Path, ptx: &str, scratch: &Path) -> Result<Vec<Usage>, AssembleError> {
-    let input = scratch.join(format!("assemble-{}.ptx", std::process::id()));
-    let write = || fs::create_dir_all(scratch).and_then(|()| fs::write(&input, ptx));
-    write().map_err(|source| AssembleError::File { path: input.clone(), source })?;
-    let mut usages = Vec::new();
-    let mut result = Ok(());
-    for arch in ARCHITECTURES {
-        let mut command = Command::new(ptxas);
-        command.arg("-v").arg(format!("-arch={arch}")).arg(&input).args(["-o", "/dev/null"]);
-        match run::output(&mut command) {
-            Ok(output) => usages.extend(usage(arch, &String::from_utf8_lossy(&output.stderr))),
-            Err(source) => result = result.and(Err(AssembleError::Rejected { arch: (*arch).into(), source })),
-        }
+    let input = Input::new(scratch, ptx)?;
+    let usage_on = |arch: &&str| Ok(usage(arch, &input.report(ptxas, arch)?));
+    let each = ARCHITECTURES.iter().map(usage_on).collect::<Result<Vec<_>, AssembleError>>()?;
+    Ok(each.into_iter().flatten().collect())
+}
+
+/// What one kernel costs a program's first start: bytes of PTX that the kernel needs, and how long they take `ptxas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Kernel name.
+    pub kernel: String,
+    /// Bytes of PTX.
+    pub bytes: usize,
+    /// Time of `ptxas`; the driver takes about as long.
+    pub time: Duration,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, bytes, time } = self;
+        write!(f, "{kernel} alone: {} KiB of PTX, {:.2} s", bytes.div_ceil(1024), time.as_secs_f64())
     }
-    let _ = fs::remove_file(&input);
-    result.map(|()| usages)
+}
+
+/// Assembles each of the kernels without the others, for [`TIMED_ARCHITECTURE`].
+///
+/// # Errors
+/// `ptxas` rejects what is left of the text.
+pub fn costs(ptxas: &Path, ptx: &str, kernels: &[&str], scratch: &Path) -> Result<Vec<Cost>, AssembleError> {
+    let cost = |&kernel: &&str| {
+        let only = only_entries(ptx, &[kernel]);
+        let (input, start) = (Input::new(scratch, &only)?, Instant::now());
+        input.report(ptxas, TIMED_ARCHITECTURE)?;
+        Ok(Cost { kernel: kernel.to_owned(), bytes: only.len(), time: start.elapsed() })
+    };
+    kernels.iter().map(cost).collect()
+}
+
+/// A file with PTX, which is removed when the value is dropped.
+struct Input(PathBuf);
+
+impl Input {
+    fn new(scratch: &Path, ptx: &str) -> Result<Self, AssembleError> {
+        let path = scratch.join(format!("assemble-{}.ptx", std::process::id()));
+        let written = fs::create_dir_all(scratch).and_then(|()| fs::write(&path, ptx));
+        written.map_err(|source| AssembleError::File { path: path.clone(), source })?;
+        Ok(Self(path))
+    }
+
+    /// Assembles it; returns what `ptxas` writes about the kernels.
+    fn report(&self, ptxas: &Path, arch: &str) -> Result<String, AssembleError> {
+        let mut command = Command::new(ptxas);
+        command.arg("-c").arg("-v").arg(format!("-arch={arch}")).arg(&self.0).args(["-o", "/dev/null"]);
+        let output = run::output(&mut command)
+            .map_err(|source| AssembleError::Rejected { arch: arch.to_owned(), source })?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// Reads what `ptxas -v` prints: the entry's name, then its properties, then its registers.

@@ -24,6 +24,7 @@ pub fn class(instruction: &Instruction) -> Option<String> {
         "barrier",
         "atom",
         "red",
+        "redux",
         "shfl",
         "vote",
         "match",

@@ -11,6 +11,7 @@ use gpunet_build_ptx::check::{self, Verdict};
 use gpunet_build_ptx::graph::{self, KernelCrate};
 use gpunet_build_ptx::lint::Finding;
 use gpunet_build_ptx::ptx::{Build, DEFAULT_ARCH};
+use gpunet_build_ptx::text::Module;
 use gpunet_build_ptx::toolchain::{Compiler, PINNED_RUSTC, Sources};
 use gpunet_build_ptx::{assemble, lint, report, shipped, toolchain, wrapper};
 
@@ -29,7 +30,7 @@ struct Arguments {
     /// Build a copy and fail if the existing output file differs
     #[arg(long)]
     check: bool,
-    /// Also run ptxas on the result, and report registers and spills of each kernel
+    /// Also run ptxas on the result, and report registers and spills of each kernel, and how long it takes alone
     #[arg(long)]
     assemble: bool,
     /// Oldest GPU architecture that the PTX must run on
@@ -144,6 +145,12 @@ impl Job {
             let ptxas = assemble::find_ptxas(&target_dir)?;
             for usage in assemble::assemble(&ptxas, &ptx, &target_dir)? {
                 println!("{usage}");
+            }
+            let module = Module::parse(&ptx);
+            let kernels: Vec<_> =
+                module.functions.iter().filter(|f| f.entry).map(|f| f.name.as_str()).collect();
+            for cost in assemble::costs(&ptxas, &ptx, &kernels, &target_dir)? {
+                println!("{cost}");
             }
             println!("ptxas accepts {} for {}", self.kernel.library, assemble::ARCHITECTURES.join(", "));
         }

@@ -133,3 +133,28 @@ fn every_ordered_access_has_system_or_gpu_scope() {
         }
     }
 }
+
+/// Programs load some of a file's kernels, and with them whatever these reach: the same instructions as in the whole file.
+#[test]
+fn each_kernel_alone_has_all_that_it_reaches() {
+    for shipped in SHIPPED {
+        let text = read(shipped.output);
+        let whole = Module::parse(&text);
+        for kernel in whole.functions.iter().filter(|f| f.entry) {
+            let only = gpu_usermap::ptx::only_entries(&text, &[&kernel.name]);
+            let alone = Module::parse(&only);
+            assert_eq!(alone.functions.iter().filter(|f| f.entry).count(), 1, "{}", kernel.name);
+            let reached = |module: &Module| {
+                let functions = module.reachable(&kernel.name);
+                functions.iter().map(|f| (f.name.clone(), f.instructions.len())).collect::<Vec<_>>()
+            };
+            assert_eq!(reached(&alone), reached(&whole), "{}", kernel.name);
+            let declared: Vec<_> = alone.functions.iter().map(|f| f.name.as_str()).collect();
+            let calls = alone.functions.iter().flat_map(|f| &f.instructions).filter_map(|i| i.callee());
+            for callee in calls {
+                assert!(declared.contains(&callee), "{} lacks {callee}", kernel.name);
+            }
+            assert_eq!(alone.private_variables, whole.private_variables, "{}", kernel.name);
+        }
+    }
+}

@@ -237,8 +237,9 @@ fn act(
                 _ => assert_eq!(stream.handle_received(part(len)).position(), position + part(len)),
             }
         }
-        Action::Discard => match value & 1 {
+        Action::Discard => match value & 3 {
             0 => drop(stream.handle_eof()),
+            1 => stream.handle_discarded(),
             _ => stream.handle_recv_blocked(),
         },
         Action::Settle => stream.handle_unacknowledged(now, value & 1),

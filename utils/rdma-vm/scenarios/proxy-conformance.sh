@@ -1,4 +1,4 @@
-# The socket conformance tests of gpunet-proxy over rc.
+# The socket conformance tests of gpunet-proxy over rc: those over other transports learn nothing here.
 # in: quick
 # guests: one
 # needs: test:gpunet-proxy:conformance
@@ -6,7 +6,7 @@
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
 mark rxe0
-run conformance 230 env GPUNET_RC_ADDR="$ME" /job/gpunet-proxy-conformance
+run conformance 230 env GPUNET_RC_ADDR="$ME" /job/gpunet-proxy-conformance rc_
 tail -n 5 /tmp/conformance.log
 # Without this, tests that quietly took another transport would pass.
 carried rxe0 100000

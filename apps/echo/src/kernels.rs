@@ -33,7 +33,16 @@ pub struct Kernels {
     attachment: Attachment,
     /// Threads of a block, and smaller numbers to try when the blocks do not fit.
     threads: Vec<u32>,
+    /// The kernels that are loaded.
+    entries: &'static [&'static str],
 }
+
+/// The kernels of a server, as [`Kernels::open`] takes them.
+pub const SERVER: &[&str] = &[EchoListen::ENTRY, EchoServer::ENTRY];
+/// The kernels of clients.
+pub const CLIENT: &[&str] = &[EchoClient::ENTRY];
+/// All kernels.
+pub const BOTH: &[&str] = &[EchoListen::ENTRY, EchoServer::ENTRY, EchoClient::ENTRY];
 
 /// A bound listener.
 #[derive(Clone, Copy, Debug)]
@@ -86,14 +95,19 @@ impl Load {
 }
 
 impl Kernels {
-    /// Starts a proxy with room for `streams` streams at a time, attaches the device and loads the
-    /// kernels.
-    pub fn open(args: &DeviceArgs, transport: Transport, streams: u32, ring: u64) -> Result<Self, Error> {
+    /// Starts a proxy with room for `streams` streams at a time and `rings` bytes for their rings, attaches the device
+    /// and loads these kernels.
+    pub fn open(
+        args: &DeviceArgs,
+        transport: Transport,
+        streams: u32,
+        rings: u64,
+        entries: &'static [&'static str],
+    ) -> Result<Self, Error> {
         if transport == Transport::Rc {
             gpunet_proxy::rdma_devices().map_err(Error::NoRdma)?;
         }
-        // Two rings a stream, a quarter more for streams that are still closing, and some.
-        let rings = u64::from(streams) * 2 * ring;
+        // A quarter more for streams that are still closing, and some.
         let rings = rings + rings / 4 + (8 << 20);
         let sockets = (streams * 2 + 64).min(1 << 16);
         // Each block that connects holds a control slot until the server accepts, and the server
@@ -115,8 +129,8 @@ impl Kernels {
             None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),
             None => vec![1],
         };
-        let program = attachment.load(PTX, threads[0]).map_err(Error::Load)?;
-        Ok(Self { program, attachment, threads })
+        let program = attachment.load_entries(PTX, entries, threads[0]).map_err(Error::Load)?;
+        Ok(Self { program, attachment, threads, entries })
     }
 
     /// "cpu", or the GPU's name.
@@ -140,7 +154,8 @@ impl Kernels {
             match self.attachment.check_co_resident(&self.program, &needed) {
                 Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
                     self.threads.remove(0);
-                    self.program = self.attachment.load(PTX, self.threads[0]).map_err(Error::Load)?;
+                    let program = self.attachment.load_entries(PTX, self.entries, self.threads[0]);
+                    self.program = program.map_err(Error::Load)?;
                 }
                 result => return Ok(result?),
             }

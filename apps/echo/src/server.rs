@@ -2,7 +2,7 @@
 
 use crate::args::ServerArgs;
 use crate::error::Error;
-use crate::kernels::{Kernels, end_server};
+use crate::kernels::{self, Kernels, end_server};
 use crate::report::{grouped, print_json};
 use gpunet_abi::Options;
 use gpunet_app::cli::print;
@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Blocks on a GPU, unless asked for.
 const GPU_BLOCKS: u32 = 16;
 
-/// Ring memory for all connections, divided among them: 256 KiB rings for 256 connections.
-const RINGS: u64 = 128 << 20;
+/// Ring memory for all connections, which the proxy divides among them.
+const RINGS: u64 = 256 << 20;
 
 /// What a server did.
 #[derive(Serialize)]
@@ -30,12 +30,11 @@ struct Totals {
 
 /// Serves until Ctrl-C, and prints the totals.
 pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error> {
-    let ring = ring(args.connections);
-    let mut kernels = Kernels::open(&args.device, args.transport, args.connections, ring)?;
+    let mut kernels = Kernels::open(&args.device, args.transport, args.connections, RINGS, kernels::SERVER)?;
     let blocks = args.blocks.unwrap_or(if kernels.on_gpu() { GPU_BLOCKS } else { cores() });
     let blocks = blocks.min(args.connections);
     kernels.fit(blocks, 0)?;
-    let options = Options::DEFAULT.with_rings(ring, ring).with_transport(args.transport.kind());
+    let options = Options::DEFAULT.with_transport(args.transport.kind());
     let options = options.with_timeouts(0, ATTENTION_NS);
     let bound = args.addr.try_each(|addr| kernels.listen(addr, options))?;
     let kernel = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
@@ -77,27 +76,8 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     Ok(())
 }
 
-/// A ring's size: a power of two, at most the default, at least 16 KiB.
-fn ring(connections: u32) -> u64 {
-    let share = RINGS / u64::from(connections) / 2;
-    (1 << share.max(1).ilog2()).clamp(16 << 10, 256 << 10)
-}
-
 /// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while the other
 /// accepts. More would only wake each other.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rings_shrink_as_connections_grow() {
-        assert_eq!(
-            [1, 256, 257, 1024, 16_384].map(ring),
-            [256 << 10, 256 << 10, 128 << 10, 64 << 10, 16 << 10]
-        );
-    }
 }

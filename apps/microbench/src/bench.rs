@@ -12,7 +12,8 @@ use gpunet_device::{Buffer, Error, Kernel, Net};
 use gpunet_proxy::{
     Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, embed,
 };
-use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,8 +49,8 @@ pub fn device_name(text: &str) -> Result<String, String> {
 /// The device under test.
 pub struct Bench {
     attachment: Attachment,
-    /// The kernels for blocks of up to 256, 512 and 1,024 threads.
-    programs: [OnceCell<Program>; 3],
+    /// Each loaded kernel by its entry and the most threads of a block.
+    programs: RefCell<HashMap<(&'static str, u32), Program>>,
 }
 
 /// Memory that a kernel and this program use together.
@@ -183,19 +184,22 @@ impl Bench {
         Ok(Pinned { region, registration })
     }
 
-    /// Returns the kernels for blocks of `threads` threads. Loading them takes seconds if they are not cached.
-    fn program(&self, threads: u32) -> Outcome<&Program> {
-        let sizes = [256, 512, 1024];
-        let at = sizes.iter().position(|&most| threads <= most).ok_or("too many threads")?;
-        if self.programs[at].get().is_none() {
-            let _ = self.programs[at].set(self.attachment.load(PTX, sizes[at])?);
+    /// Returns a kernel for blocks of `threads` threads. Loading one takes up to a second if it is not cached.
+    fn program<K: Kernel>(&self, threads: u32) -> Outcome<Program> {
+        let most = [256, 512, 1024].into_iter().find(|&most| threads <= most).ok_or("too many threads")?;
+        let key = (K::ENTRY, most);
+        if let Some(program) = self.programs.borrow().get(&key) {
+            return Ok(program.clone());
         }
-        self.programs[at].get().ok_or_else(|| "not loaded".into())
+        let program = self.attachment.load_entries(PTX, &[K::ENTRY], most)?;
+        self.programs.borrow_mut().insert(key, program.clone());
+        Ok(program)
     }
 
-    /// Loads the kernels for blocks of `threads` threads, if they are not loaded yet.
-    pub fn prepare(&self, threads: u32) -> Outcome<()> {
-        self.program(self.threads(threads)).map(|_| ())
+    /// Loads a kernel for blocks of `threads` threads, if it is not loaded yet: before another one waits, and before time
+    /// is measured.
+    pub fn prepare<K: Kernel>(&self, threads: u32) -> Outcome<()> {
+        self.program::<K>(self.threads(threads)).map(|_| ())
     }
 
     /// Starts a kernel.
@@ -205,10 +209,10 @@ impl Bench {
         threads: u32,
         kernel: impl FnOnce(Net) -> K,
     ) -> Outcome<Launch> {
-        let program = self.program(threads)?;
+        let program = self.program::<K>(threads)?;
         // SAFETY: kernels of this program use the memory of a `Job` or `Pinned`, which `finish` and
         // the callers keep until the launch has ended.
-        Ok(unsafe { self.attachment.launch(program, blocks, threads, kernel) }?)
+        Ok(unsafe { self.attachment.launch(&program, blocks, threads, kernel) }?)
     }
 
     /// Waits for a kernel. A kernel that hangs is cancelled and reported.

@@ -28,7 +28,7 @@ pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Out
 fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     let (flag, data) = (0, 4096);
     let windows = Windows::between(ends, data + size as usize)?;
-    ends.into_iter().try_for_each(|bench| bench.prepare(threads))?;
+    ends.into_iter().try_for_each(|bench| bench.prepare::<Bare>(threads))?;
     let mut running = Vec::new();
     for (end, bench) in ends.into_iter().enumerate() {
         let job = bench.job(size as usize, rounds as usize)?;
@@ -58,7 +58,7 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Ou
 /// own memory, as a receiver does.
 pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome<[Row; 2]> {
     let len = 4 << 20;
-    ends[1].prepare(threads)?;
+    ends[1].prepare::<Copy>(threads)?;
     let windows = Windows::between(ends, len * blocks as usize)?;
     let copies = |dst: *mut u8, place: &str| -> Outcome<Row> {
         let job = ends[1].job(len * blocks as usize, blocks as usize)?;

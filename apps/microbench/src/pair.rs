@@ -213,7 +213,7 @@ impl Pair {
         let task = |kind, side| Task { work: work.clone(), kind, side, addr, shape, run };
         // Kernels must not be loaded beside a kernel that waits.
         for bench in self.benches() {
-            bench.prepare(shape.threads)?;
+            end::prepare(bench, work, shape.threads)?;
         }
         match &mut self.ends {
             Ends::One(end) => end.start(&task(self.kinds[0], Side::Both)),

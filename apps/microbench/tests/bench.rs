@@ -168,11 +168,14 @@ fn clients_are_served_by_plain_servers_and_by_gpunet_echo() {
         return;
     }
     let folder = Folder::new("clients");
-    let tables = tables(&folder, &["clients", "connects"]);
+    let plot = folder.file("clients.svg");
+    let tables = tables(&folder, &["clients", "connects", "--plot", &plot]);
+    let svg = std::fs::read_to_string(plot).expect("a chart");
+    assert!(svg.contains("clients at the same time") && svg.contains("connections a second"), "{svg}");
     assert_eq!(tables.len(), 1, "the other parts were not asked for");
     for role in ["peer", "gpunet"] {
         let rates = rows(&tables[0], role);
-        assert_eq!(rates.len(), 4, "two servers, two numbers of clients: {}", tables[0]);
+        assert_eq!(rates.len(), 6, "two servers, three numbers of clients: {}", tables[0]);
         assert!(rates.iter().all(|row| row["value"].as_f64().is_some_and(|rate| rate > 0.0)), "{rates:?}");
     }
 }
@@ -180,11 +183,14 @@ fn clients_are_served_by_plain_servers_and_by_gpunet_echo() {
 #[test]
 fn a_rhythm_has_its_round_trips_and_its_price() {
     let folder = Folder::new("rhythm");
-    let tables = tables(&folder, &["rhythm"]);
+    let plot = folder.file("rhythm.svg");
+    let tables = tables(&folder, &["rhythm", "--plot", &plot]);
+    let svg = std::fs::read_to_string(plot).expect("a chart");
+    assert!(["ms between two messages", "plain TCP", "block"].iter().all(|text| svg.contains(text)), "{svg}");
     let rows = rows(&tables[0], "gpunet");
     let of =
         |name: &str| rows.iter().filter(|row| row["name"].as_str().unwrap_or("").ends_with(name)).count();
-    assert_eq!((of("round trip"), of("the proxy's threads")), (3, 3), "{}", tables[0]);
+    assert_eq!((of("round trip"), of("the proxy's threads")), (4, 4), "{}", tables[0]);
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub const ATTENTION_NS: u64 = 2_000_000;
 /// Bytes echoed on one connection before the next one has its turn.
 const TURN: usize = 256 * 1024;
 
+/// Bytes sent back before they are released: the data thread receives into them while the next piece is copied.
+const PIECE: usize = 64 * 1024;
+
 /// How long a block leaves a new connection to blocks that have fewer: such a block may be busy
 /// with its only connection.
 const COURTESY_NS: u64 = ATTENTION_NS + 500_000;
@@ -252,7 +255,7 @@ impl Block {
     fn echo<G: Group>(&mut self, g: &G, stream: &mut Stream, failed: bool) -> Result<Turn> {
         let mut moved = 0;
         loop {
-            let span = match stream.peek(g, TURN) {
+            let span = match stream.peek(g, PIECE) {
                 Ok(span) => span,
                 // Nothing came within the receive timeout, unless it is the connection's own ETIMEDOUT.
                 Err(Error::TimedOut) if !failed => return Ok(Turn::Over),
@@ -281,9 +284,9 @@ impl Block {
             if moved >= TURN {
                 return Ok(Turn::Over);
             }
-            // The other part, if the ring's end divided what had come. Whatever comes later the next poll or peek
-            // finds: to look for it here costs a bus round trip.
-            if piece.len == span.len() {
+            // There may be more: the other part, if the ring's end divided what had come, or the next piece. Whatever
+            // comes later the next poll or peek finds: to look for it here costs a bus round trip.
+            if piece.len == span.len() && span.len() < PIECE {
                 return Ok(Turn::Dry);
             }
         }

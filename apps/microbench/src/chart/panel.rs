@@ -2,7 +2,7 @@
 
 use super::axis::{Base, LogAxis, number, size};
 use super::{Curve, Point};
-use crate::report::{self, Role, Table};
+use crate::report::{Axis, Role, Table};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -104,18 +104,21 @@ impl Plot {
 pub fn draw(area: &Area<'_>, table: &Table, lines: &[Curve<'_>]) -> Drawn {
     let xs = lines.iter().flat_map(|line| &line.points).map(|point| point.x);
     let ys = lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.typical, point.tail]);
-    let (base, x_label, x_name): (_, fn(f64) -> String, _) = match table.axis {
-        report::Axis::TimeBySize | report::Axis::RateBySize => (Base::Two, size, "bytes of a message"),
-        report::Axis::RateByCount => (Base::Two, number, "pairs"),
-        report::Axis::TimeByCount => (Base::Ten, number, "open sockets"),
-        report::Axis::RateByOffset | report::Axis::None => return Ok(()),
+    let (base, x_label): (_, fn(f64) -> String) = match table.axis {
+        Axis::TimeBySize | Axis::RateBySize => (Base::Two, size),
+        Axis::RateByCount | Axis::TimeByConnections | Axis::RateByConnections | Axis::ConnectsByClients => {
+            (Base::Two, number)
+        }
+        Axis::TimeByCount | Axis::TimeByInterval => (Base::Ten, number),
+        Axis::RateByOffset | Axis::None => return Ok(()),
     };
-    let times = matches!(table.axis, report::Axis::TimeBySize | report::Axis::TimeByCount);
-    let y_name = if times { "us: p50, shaded up to p99" } else { "GB/s" };
+    let (x_name, unit) = (table.axis.of_x(), table.axis.unit());
+    let y_name =
+        if table.axis.has_times() { format!("{unit}: p50, shaded up to p99") } else { unit.to_owned() };
     let mut plot = Plot { x: LogAxis::around(xs, base), y: LogAxis::to_labels(ys) };
     let legend = Legend::place(&mut plot, lines);
     title(area, &format!("{}: {}", table.what, table.title))?;
-    frame(area, &plot, (x_name, x_label), y_name)?;
+    frame(area, &plot, (x_name, x_label), &y_name)?;
     let looks = Look::of(lines);
     for (line, look) in lines.iter().zip(&looks).filter(|(line, _)| line.has_tail()) {
         tail(area, &plot, line, *look)?;

@@ -7,6 +7,7 @@ mod plain;
 use super::Run;
 use crate::bench::Outcome;
 use crate::report::{Axis, Role, Row, counted};
+use crate::sockets::are_cores_few;
 use clap::{Args, ValueEnum};
 use echo::Echo;
 use load::SIZE;
@@ -16,8 +17,10 @@ use std::time::Duration;
 
 /// Connections whose round trips are measured, one after the other.
 const CONNECTIONS: usize = 8;
+/// Connections of a server with many.
+const COUNTS: [usize; 4] = [1, 8, 32, 64];
 /// Client threads that connect.
-const CONNECTORS: [usize; 2] = [1, 16];
+const CONNECTORS: [usize; 3] = [1, 4, 16];
 /// Milliseconds of silence.
 const PAUSES: [u64; 4] = [1, 5, 20, 200];
 /// Blocks of the echo server beside its default.
@@ -33,7 +36,7 @@ pub struct ClientsArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Round trips of 64 B.
+    /// Round trips of 64 B: of the first and of later connections, and of many in turn.
     Latency,
     /// Bytes that come back.
     Bandwidth,
@@ -48,7 +51,10 @@ pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     for &part in Part::value_variants() {
         if args.parts.is_empty() || args.parts.contains(&part) {
             match part {
-                Part::Latency => latency(run)?,
+                Part::Latency => {
+                    latency(run)?;
+                    in_turn(run)?;
+                }
                 Part::Bandwidth => bandwidth(run)?,
                 Part::Connects => connects(run)?,
                 Part::Silence => silence(run)?,
@@ -70,6 +76,24 @@ fn name(blocks: Option<u32>) -> String {
     }
 }
 
+/// Measures plain servers with these threads and then echo servers with these blocks, each alone.
+fn each_server(
+    run: &mut Run<'_>,
+    plain: &[Threads],
+    blocks: impl IntoIterator<Item = Option<u32>>,
+    one: impl Fn(&mut Run<'_>, Role, &str, SocketAddr) -> Outcome<()>,
+) -> Outcome<()> {
+    for &threads in plain {
+        let server = Plain::start(threads)?;
+        one(run, Role::Reference, &threads.name(), server.addr)?;
+    }
+    for blocks in blocks {
+        let server = Echo::start(run, blocks)?;
+        one(run, Role::Gpunet, &name(blocks), server.addr)?;
+    }
+    Ok(())
+}
+
 fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> {
     let title = format!("{}, plain TCP clients: {what}", run.device);
     let setting = vec![
@@ -87,7 +111,7 @@ fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> 
 fn latency(run: &mut Run<'_>) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
     table(run, &format!("{SIZE} B round trip, one connection busy"), Axis::None, 14)?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
         let samples = load::latency(addr, CONNECTIONS, rounds)?;
         let median = |samples: &[u64]| {
             let mut samples = samples.to_vec();
@@ -102,22 +126,29 @@ fn latency(run: &mut Run<'_>) -> Outcome<()> {
         run.recorder.row(row.at(name, 1));
         Ok(())
     };
-    let plain = Plain::start(Threads::Each)?;
-    one(run, Role::Reference, &Threads::Each.name(), plain.addr)?;
-    drop(plain);
-    for blocks in shapes() {
-        let server = Echo::start(run, blocks)?;
-        one(run, Role::Gpunet, &name(blocks), server.addr)?;
-    }
-    Ok(())
+    each_server(run, &[Threads::Each], shapes(), one)
+}
+
+fn in_turn(run: &mut Run<'_>) -> Outcome<()> {
+    let rounds = run.effort.of(2000, 10_000, 50_000);
+    let what = format!("{SIZE} B round trip, one connection after the other");
+    table(run, &what, Axis::TimeByConnections, 4 * COUNTS.len())?;
+    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+        for connections in COUNTS {
+            let samples = load::in_turn(addr, connections, rounds)?;
+            let what = format!("{}, {name}", counted(connections as u64, "connection"));
+            run.recorder.row(Row::times(role, what, &samples).at(name, connections as u64));
+        }
+        Ok(())
+    };
+    each_server(run, &[Threads::EachBlocks, Threads::Shared(1)], [Some(1), None], one)
 }
 
 fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
     let time = Duration::from_millis(run.effort.of(300, 1000, 3000));
-    let counts = [1, 8, 32];
-    table(run, "bytes that come back", Axis::RateByCount, 15)?;
+    table(run, "bytes that come back", Axis::RateByConnections, 6 * COUNTS.len())?;
     let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
-        for connections in counts {
+        for connections in COUNTS {
             let (bytes, took) = load::bandwidth(addr, connections, time)?;
             let row = Row::rate(
                 role,
@@ -129,20 +160,14 @@ fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
         }
         Ok(())
     };
-    for threads in [Threads::Each, Threads::Shared(1), Threads::Shared(4)] {
-        let plain = Plain::start(threads)?;
-        one(run, Role::Reference, &threads.name(), plain.addr)?;
-    }
-    for blocks in [Some(1), Some(4), None] {
-        let server = Echo::start(run, blocks)?;
-        one(run, Role::Gpunet, &name(blocks), server.addr)?;
-    }
-    Ok(())
+    // Where cores are few, more spinning threads than cores take them from each other.
+    let each = if are_cores_few() { Threads::EachBlocks } else { Threads::Each };
+    each_server(run, &[each, Threads::Shared(1), Threads::Shared(4)], [Some(1), Some(4), None], one)
 }
 
 fn connects(run: &mut Run<'_>) -> Outcome<()> {
     let rounds = run.effort.of(1000, 5000, 50_000);
-    table(run, "connect, a byte there and back, close", Axis::None, 8)?;
+    table(run, "connect, a byte there and back, close", Axis::ConnectsByClients, 4 * CONNECTORS.len())?;
     let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
         for threads in CONNECTORS {
             let rate = load::connects(addr, threads, rounds)?;
@@ -151,20 +176,12 @@ fn connects(run: &mut Run<'_>) -> Outcome<()> {
         }
         Ok(())
     };
-    for threads in [Threads::EachBlocks, Threads::Shared(4)] {
-        let plain = Plain::start(threads)?;
-        one(run, Role::Reference, &threads.name(), plain.addr)?;
-    }
-    for blocks in [Some(1), None] {
-        let server = Echo::start(run, blocks)?;
-        one(run, Role::Gpunet, &name(blocks), server.addr)?;
-    }
-    Ok(())
+    each_server(run, &[Threads::EachBlocks, Threads::Shared(4)], [Some(1), None], one)
 }
 
 fn silence(run: &mut Run<'_>) -> Outcome<()> {
     let rounds = run.effort.of(20, 50, 200);
-    table(run, &format!("{SIZE} B round trip after a silence, a blocking client"), Axis::None, 8)?;
+    table(run, &format!("{SIZE} B round trip after a silence, a blocking client"), Axis::TimeByInterval, 8)?;
     let plain = Plain::start(Threads::EachBlocks)?;
     let server = Echo::start(run, None)?;
     let servers =

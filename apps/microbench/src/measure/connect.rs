@@ -27,7 +27,7 @@ struct Rounds {
 pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads = bench.threads(128);
-    bench.prepare(threads)?;
+    bench.prepare::<Connects>(threads)?;
     let rounds = run.effort.of(500, 2000, 10_000);
     let mut ports = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
     for (transport, kind) in [(Transport::Peer, Kind::Unix), (Transport::Tcp, Kind::Tcp)] {

@@ -56,7 +56,7 @@ impl Crowd {
 
     fn attach(run: &Run<'_>, proxy: &Proxy, transport: Transport, sockets: u64) -> Outcome<Self> {
         let bench = Bench::attach(proxy, run.device)?;
-        bench.prepare(128)?;
+        bench.prepare::<Hold>(128)?;
         let ports = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut crowd = Self { bench, ports, resident_each: 0.0, rings_each: 0.0 };
         let connections = sockets / 2;

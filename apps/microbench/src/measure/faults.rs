@@ -139,6 +139,7 @@ fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcom
     others.fill(MARK)?;
     let addr = SockAddr::from(ends.addr());
 
+    bench.prepare::<Stale>(threads)?;
     let leave = bench.start(1, threads, |net| Leave {
         net,
         addr,

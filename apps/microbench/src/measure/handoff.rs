@@ -17,7 +17,7 @@ pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads = bench.threads(128);
     let rounds = run.effort.of(2000, 10_000, 20_000);
-    bench.prepare(threads)?;
+    bench.prepare::<Handoff>(threads)?;
     let mut setting = super::settings(&bench, threads);
     setting.push(("transport", "tcp, to a spinning thread of this process".to_owned()));
     setting.push(("placement", crowd::placement(run, Transport::Tcp)?));

@@ -2,7 +2,7 @@
 
 mod wake;
 
-pub use wake::asks;
+pub use wake::{REFERENCE, asks, plain_asks};
 
 use super::crowd::{self, Crowd};
 use super::{Run, settings};
@@ -95,7 +95,7 @@ struct Served {
 
 impl Served {
     fn start(bench: &Bench, addr: SocketAddr) -> Outcome<Self> {
-        bench.prepare(THREADS)?;
+        bench.prepare::<Serve>(THREADS)?;
         let job = bench.job(65536, 2)?;
         // Longer than any silence; the block ends when its client does.
         let options =

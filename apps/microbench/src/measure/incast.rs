@@ -43,7 +43,7 @@ pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
 
 fn measure(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
-    bench.prepare(THREADS)?;
+    bench.prepare::<Incast>(THREADS)?;
     let duration = run.effort.of(Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5));
     let mut ports = Ports::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
     for (transport, kind) in [(Transport::Peer, Kind::Unix), (Transport::Tcp, Kind::Tcp)] {

@@ -1,6 +1,6 @@
 //! A block that speaks at a rhythm: how soon it is heard, and what that takes of the proxy.
 
-use super::idle::asks;
+use super::idle::{REFERENCE, asks, plain_asks};
 use super::{Run, settings};
 use crate::bench::Outcome;
 use crate::process::Cost;
@@ -8,7 +8,7 @@ use crate::report::{Axis, Role, Row};
 use crate::sockets::are_cores_few;
 
 /// Milliseconds between two messages.
-const GAPS: [u64; 3] = [5, 20, 50];
+const GAPS: [u64; 4] = [5, 10, 20, 50];
 /// Messages by which the proxy learns the rhythm.
 const FIRST: u64 = 10;
 /// Threads of a block, on a GPU.
@@ -26,13 +26,17 @@ pub fn rhythm(run: &mut Run<'_>) -> Outcome<()> {
         format!("64 B, {rounds} after the first {FIRST}, over tcp; the plain program spins"),
     ));
     let title = format!("{}, a block that speaks at a rhythm", bench.title());
-    run.recorder.table("rhythm", title, Axis::None, setting, 2 * GAPS.len())?;
+    run.recorder.table("rhythm", title, Axis::TimeByInterval, setting, 3 * GAPS.len())?;
     for gap in GAPS {
+        let samples = plain_asks(gap, rounds, spin)?;
+        let name = format!("every {gap} ms, round trip, {REFERENCE}");
+        run.recorder.row(Row::all_times(Role::Reference, name, &samples).at(REFERENCE, gap));
         let cost = Cost::begin()?;
         let samples = asks(&bench, gap, rounds + FIRST, spin)?;
         let spent = cost.end()?;
         let name = format!("every {gap} ms, round trip");
-        run.recorder.row(Row::all_times(Role::Gpunet, name, &samples[FIRST as usize..]));
+        let row = Row::all_times(Role::Gpunet, name, &samples[FIRST as usize..]);
+        run.recorder.row(row.at("block", gap));
         let name = format!("every {gap} ms, the proxy's threads");
         run.recorder.row(Row::number(Role::Gpunet, name, spent.share(), "% of a core"));
     }

@@ -181,6 +181,7 @@ impl Scene {
             .with_transport(self.transport.kind())
             .with_rings(RING, RING)
             .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+        bench.prepare::<Busy>(THREADS)?;
         let cost = Cost::begin()?;
         let launch = bench.start(blocks, bench.threads(THREADS), |net| Busy {
             net,

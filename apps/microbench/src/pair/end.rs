@@ -114,6 +114,15 @@ impl Here {
     }
 }
 
+/// Loads the kernel of a work.
+pub fn prepare(bench: &Bench, work: &Work, threads: u32) -> Outcome<()> {
+    match work {
+        Work::Echo { .. } => bench.prepare::<PingPong>(threads),
+        Work::Flow(_) => bench.prepare::<Flow>(threads),
+        Work::Duplex { .. } => bench.prepare::<Duplex>(threads),
+    }
+}
+
 /// Starts the kernel of a task.
 fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
     let EndpointKind::Gpunet(transport) = task.kind else { return Err("no kernel has plain sockets".into()) };

@@ -83,16 +83,13 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
     // gpunet first, then what it is compared with.
     series.sort_by_key(|(role, _)| *role as u8);
     places.sort_unstable();
+    let percentiles = if axis.has_times() { ", p50 / p99" } else { "" };
     let (corner, unit) = match axis {
-        Axis::TimeBySize => ("size", "us, p50 / p99"),
-        Axis::RateBySize => ("size", "GB/s"),
-        Axis::RateByCount => ("pairs", "GB/s"),
-        Axis::TimeByCount => ("sockets", "us, p50 / p99"),
-        Axis::RateByOffset => ("bytes off", "GB/s"),
-        Axis::None => ("", ""),
+        Axis::TimeBySize | Axis::RateBySize => ("size", axis.unit()),
+        _ => (axis.of_x(), axis.unit()),
     };
     let names: Vec<_> = series.iter().map(|(_, name)| *name).collect();
-    let _ = writeln!(out, "| {corner} ({unit}) | {} |", names.join(" | "));
+    let _ = writeln!(out, "| {corner} ({unit}{percentiles}) | {} |", names.join(" | "));
     let _ = writeln!(out, "|---|{}", "---|".repeat(names.len()));
     for place in places {
         let cells: Vec<_> = series

@@ -30,6 +30,19 @@ pub fn latency(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec
     Ok(samples)
 }
 
+/// Round trips of small messages by so many open connections, one after the other. Nanoseconds of each.
+pub fn in_turn(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec<u64>> {
+    let connect = |_| -> Result<Socket> {
+        let mut socket = Socket::connect(&ListenAddr::Tcp(addr))?;
+        socket.spin(!are_cores_few())?;
+        socket.round_trip(&mut [1; SIZE])?;
+        Ok(socket)
+    };
+    let mut open: Vec<_> = (0..connections).map(connect).collect::<Result<_>>()?;
+    let trip = |round: u64| open[round as usize % connections].round_trip(&mut [1; SIZE]);
+    Ok((0..rounds).map(trip).collect::<Result<_>>()?)
+}
+
 /// Bytes that come back in all over so many connections, each with a thread of its own, and the time.
 pub fn bandwidth(addr: SocketAddr, connections: usize, time: Duration) -> Outcome<(u64, Duration)> {
     let streams: Vec<TcpStream> =
@@ -122,6 +135,7 @@ mod tests {
         let addr = server.addr;
         let samples = latency(addr, 2, 10).unwrap();
         assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10]);
+        assert_eq!(in_turn(addr, 3, 10).unwrap().len(), 10);
         let (bytes, took) = bandwidth(addr, 2, Duration::from_millis(20)).unwrap();
         assert!(bytes > 0 && took >= Duration::from_millis(20));
         assert!(connects(addr, 2, 10).unwrap() > 0.0);
@@ -132,7 +146,8 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_is_an_error() {
         let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert!(latency(addr, 1, 1).is_err() && bandwidth(addr, 1, STALL).is_err());
+        assert!(latency(addr, 1, 1).is_err() && in_turn(addr, 1, 1).is_err());
+        assert!(bandwidth(addr, 1, STALL).is_err());
         assert!(connects(addr, 1, 1).is_err() && after_silence(addr, Duration::ZERO, 1).is_err());
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PAUSES: [u64; 4] = [1, 5, 20, 200];
 /// Bytes of a message.
 const SIZE: usize = 64;
-const REFERENCE: &str = "plain TCP";
+pub const REFERENCE: &str = "plain TCP";
 
 /// A plain client's round trips to a server block.
 pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
@@ -63,16 +63,7 @@ pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
     table(run, &bench, title, &what)?;
     let rounds = rounds(run);
     for pause in PAUSES {
-        let [mut plain, mut echo] = one_pair()?;
-        plain.spin(spin)?;
-        echo.spin(spin)?;
-        let samples = std::thread::scope(|scope| {
-            let echo = spawn(scope, move || echo.echo(SIZE))?;
-            let samples = asked(&mut plain, pause, rounds, wait);
-            drop(plain);
-            join(echo).and(samples)
-        })?;
-        record(run, Role::Reference, REFERENCE, pause, &samples);
+        record(run, Role::Reference, REFERENCE, pause, &plain_asks(pause, rounds, spin)?);
         record(run, Role::Gpunet, "block", pause, &asks(&bench, pause, rounds, spin)?);
     }
     drop(bench);
@@ -136,9 +127,22 @@ fn asked(socket: &mut Socket, pause: u64, rounds: u64, rest: fn(Duration)) -> Re
     (0..rounds).map(ask).collect()
 }
 
+/// The nanoseconds of a plain program's round trips to a plain server, each after a pause in milliseconds.
+pub fn plain_asks(pause: u64, rounds: u64, spin: bool) -> Result<Vec<u64>> {
+    let [mut plain, mut echo] = one_pair()?;
+    plain.spin(spin)?;
+    echo.spin(spin)?;
+    std::thread::scope(|scope| {
+        let echo = spawn(scope, move || echo.echo(SIZE))?;
+        let samples = asked(&mut plain, pause, rounds, wait);
+        drop(plain);
+        join(echo).and(samples)
+    })
+}
+
 /// The nanoseconds of a block's round trips to a plain server, each after a pause in milliseconds.
 pub fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>> {
-    bench.prepare(THREADS)?;
+    bench.prepare::<Handoff>(THREADS)?;
     let listener = Listener::new(Kind::Tcp)?;
     let ListenAddr::Tcp(addr) = listener.local_addr()? else { return Err("not a TCP listener".into()) };
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;

@@ -1,0 +1,125 @@
+//! Records what is measured, prints it, and keeps it in a file.
+
+use super::output::Output;
+use super::progress::Progress;
+use super::{Axis, Json, Machine, Percentiles, Report, Row, Table, text};
+use crate::bench::Outcome;
+
+/// Records what is measured, and prints it.
+pub struct Recorder {
+    report: Report,
+    progress: Progress,
+    output: Output,
+    /// The report's file, written with each row: what was measured before a failure is worth keeping.
+    json: Option<Json>,
+    /// The report is used at the end, even if nobody reads the output.
+    kept: bool,
+    /// Leave out foreign programs and libraries.
+    pub without_foreign: bool,
+}
+
+impl Recorder {
+    /// Looks at the machine. The report is kept in `json`. `drawn`: charts or tables are made of it at the end.
+    pub fn new(command: String, json: Option<Json>, drawn: bool) -> Self {
+        let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let started = started.map_or(0, |since| since.as_secs());
+        let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
+        let report = Report { gpunet, command, started, machine, tables: Vec::new() };
+        let (kept, output) = (drawn || json.is_some(), Output::default());
+        let mut recorder =
+            Self { report, progress: Progress::new(), output, json, kept, without_foreign: false };
+        let head = text::head(&recorder.report);
+        recorder.print(&head);
+        recorder
+    }
+
+    /// Begins a table of about `rows` rows; returns an error if nobody would see it.
+    pub fn table(
+        &mut self,
+        what: &'static str,
+        title: impl Into<String>,
+        axis: Axis,
+        setting: Vec<(&'static str, String)>,
+        rows: usize,
+    ) -> Outcome<()> {
+        self.check_output()?;
+        let (what, title) = (what.to_owned(), title.into());
+        let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.progress.clear();
+        self.progress.begin(&what, rows);
+        let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
+        self.print(&text::table(&table, &self.report.command));
+        self.report.tables.push(table);
+        self.save(false)?;
+        self.check_output()
+    }
+
+    /// Returns an error if nobody reads the output and the report is not kept either.
+    pub fn check_output(&self) -> Outcome<()> {
+        match self.output.error() {
+            Some(why) if !self.kept => Err(format!("nobody reads the output: {why}").into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the report so far, if it is kept. `all`: it is complete.
+    pub fn save(&self, all: bool) -> Outcome<()> {
+        self.json.as_ref().map_or(Ok(()), |json| json.save(&self.report, all))
+    }
+
+    fn print(&mut self, text: &str) {
+        let (progress, output) = (&self.progress, &mut self.output);
+        progress.around(|| output.print(text));
+    }
+
+    /// Saves the report after a row. A failure is reported by the next table, and at the end.
+    fn keep(&self) {
+        let _ = self.save(false);
+    }
+
+    /// Records a row.
+    pub fn row(&mut self, mut row: Row) {
+        let Some(table) = self.report.tables.last_mut() else { return };
+        row.compare(&table.rows);
+        let text = text::row(&row);
+        table.rows.push(row);
+        self.print(&text);
+        self.progress.step();
+        self.keep();
+    }
+
+    /// The row of the current table at `x` of a series.
+    pub fn find(&self, series: &str, x: u64) -> Option<Row> {
+        let rows = &self.report.tables.last()?.rows;
+        rows.iter().find(|row| row.series.as_deref() == Some(series) && row.x == Some(x)).cloned()
+    }
+
+    /// The times of that row.
+    pub fn times(&self, series: &str, x: u64) -> Option<Percentiles> {
+        self.find(series, x)?.as_times().cloned()
+    }
+
+    /// Records a note about the table.
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        self.print(&format!("  note: {note}"));
+        if let Some(table) = self.report.tables.last_mut() {
+            table.notes.push(note);
+        }
+        self.keep();
+    }
+
+    /// Adds a setting to the table.
+    pub fn setting(&mut self, name: &'static str, value: String) {
+        self.print(&format!("  {name}: {value}"));
+        if let Some(table) = self.report.tables.last_mut() {
+            table.setting.push((name.to_owned(), value));
+        }
+        self.keep();
+    }
+
+    /// Everything so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+}

@@ -259,6 +259,40 @@ fn a_refused_request_on_a_bound_socket_gives_its_slot_back() {
     });
 }
 
+/// A kernel that closes streams and claims any number of bytes: the proxy, which adds them up, goes on.
+#[test]
+fn what_a_close_claims_to_have_sent() {
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, TCP);
+        let mut bystander = Bystander::new(&listener);
+        let control = ControlWords::new(net, context(net).controls - 1);
+        let options = Options::DEFAULT.with_transport(TransportKind::Peer);
+        let mut numbers = 1 << 20..;
+        for _ in 0..2 {
+            let near = listen(net, options);
+            let addr = near.local_addr();
+            let connect = move || Stream::connect_with(&SOLO, net, addr, options).map(|s| s.handle());
+            let client = std::thread::spawn(connect);
+            let server = near.accept(&SOLO).expect("accepted").handle();
+            let client = client.join().expect("no panic").expect("connected");
+            for end in [server, client] {
+                let request = Request::new(Op::Close, end.slot(), end.generation(), 0);
+                let at = numbers.next().expect("many");
+                let claim = |r: &mut Request| (r.send_position, r.recv_position) = (u64::MAX, u64::MAX);
+                control.post(at, with(request, claim));
+                assert_eq!(control.answer(at), 0);
+            }
+            bystander.echo();
+            near.close(&SOLO).expect("open");
+        }
+        assert_eq!(world.attachment().usage().sockets, 2);
+        bystander.leave();
+        listener.close(&SOLO).expect("open");
+    });
+}
+
 /// Whoever sleeps until there is room, or data, is woken by the proxy, and need not wake by himself.
 #[test]
 fn the_proxy_wakes_who_is_parked() {

@@ -55,6 +55,8 @@ pub enum HandOff {
     WordsLeft,
     /// The thread that watches has found a change, and has not woken the other yet.
     ChangeFound,
+    /// The control thread has answered a request, and has not shown yet what has changed by it.
+    Answered,
     /// A group has taken a turn: to relay the epoch, or to accept.
     TurnTaken,
     /// The group that relays has read a new epoch, and has not relayed it yet.

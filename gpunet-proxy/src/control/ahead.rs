@@ -141,6 +141,7 @@ impl AttachmentEntry {
         ahead.accepted += 1;
         let accepted = ahead.accepted;
         self.prepared -= 1;
+        self.show_taken(listener_slot);
         memory.write_accepted(slot, descriptor);
         memory.released(listener_slot).publish(accepted);
         memory.wake_slot(listener_slot);

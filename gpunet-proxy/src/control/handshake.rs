@@ -204,6 +204,7 @@ impl Control {
         }
         let Some((rings, opened)) = listener.handshakes.established.pop_front() else { return false };
         let Some(waiter) = listener.waiters.pop_front() else { return false };
+        attachment.show_taken(slot);
         self.open_driven(attachment_id, waiter.request, waiter.target, rings, &options, opened);
         true
     }

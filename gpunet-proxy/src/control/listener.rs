@@ -178,8 +178,7 @@ impl Control {
         for Backlog { listen, short } in &mut listener.backlogs {
             // Read once: a connection may arrive between two reads, and consume its event.
             let (count, request) = (listen.ready(), listen.has_request());
-            // Connections that cannot be accepted are not counted as ready: a kernel that polls for them would try
-            // again and again in vain.
+            // As ListenerEntry::ready counts.
             ready += if short.is_none() { count } else { 0 };
             waiting += count + u64::from(request);
             is_late |= request && !is_crowded && short.is_none();
@@ -275,9 +274,11 @@ impl Control {
         }
         match (accepted, rings) {
             (Ok(Accepted::Driven(opened)), Some(rings)) => {
+                attachment.show_taken(slot);
                 self.open_driven(attachment_id, waiter.request, waiter.target, rings, &options, opened);
             }
             (Ok(Accepted::Direct(ticket)), _) => {
+                attachment.show_taken(slot);
                 return match self.pair(attachment_id, slot, &waiter, ticket) {
                     Ok(()) => Served::Answered,
                     Err(shortage) => Served::Short(shortage),
@@ -346,6 +347,13 @@ impl Control {
 }
 
 impl ListenerEntry {
+    /// How many connections accepts can get. Those that cannot be accepted are not counted: a kernel that polls for them
+    /// would try again and again in vain.
+    fn ready(&mut self) -> u64 {
+        let backlogs = self.backlogs.iter_mut().filter(|backlog| backlog.short.is_none());
+        self.handshakes.established() + backlogs.map(|backlog| backlog.listen.ready()).sum::<u64>()
+    }
+
     /// The backlog that the next accept is served from, or, for one with handshakes, from what it has established. Each has
     /// its turn, so that nobody waits for ever behind those of another transport.
     fn next_backlog(&mut self) -> Option<usize> {
@@ -360,6 +368,18 @@ impl ListenerEntry {
 }
 
 impl super::tables::AttachmentEntry {
+    /// Shows the device that fewer connections are ready, if so, before a group learns that it has one of them: whoever has
+    /// accepted the only connection does not find the listener readable.
+    pub(super) fn show_taken(&mut self, slot: u32) {
+        let memory = self.state.memory.clone();
+        let Some(listener) = self.listener(slot).filter(|listener| listener.shown > 0) else { return };
+        let ready = listener.ready();
+        if ready < listener.shown {
+            listener.shown = ready;
+            memory.landed(slot).publish(ready);
+        }
+    }
+
     /// Accepts a connection from transport `at` of a listener, and removes the first waiter unless there is no
     /// connection.
     fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {

@@ -3,6 +3,7 @@
 use super::tables::AttachmentEntry;
 use gpunet_abi::Error;
 use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::{LaunchId, RequestId};
 use gpunet_core::transport::Connect;
 use gpunet_core::wait_queue::WaitKey;
@@ -65,6 +66,7 @@ impl AttachmentEntry {
             RequestId::Device { control, seq } => {
                 if !self.dead {
                     self.state.memory.write_reply(control, seq, reply);
+                    hand_off::at(HandOff::Answered);
                 }
             }
         }

@@ -91,6 +91,38 @@ fn connections_come_ahead_of_accepts_and_in_order() {
     });
 }
 
+/// Whoever has accepted the only connection finds the listener empty, however late the proxy goes on after its answer.
+#[test]
+fn who_has_the_only_connection_polls_for_another() {
+    const ROUNDS: u8 = 30;
+    bounded(|| {
+        let world = World::new();
+        let net = world.net();
+        for kind in [TransportKind::Tcp, TransportKind::Peer] {
+            let options = Options::DEFAULT.with_transport(kind);
+            for round in 0..ROUNDS {
+                // A first accept is asked for; a second one of TCP finds what came ahead.
+                let listener = listen(net, options);
+                for _ in 0..1 + round % 2 {
+                    let addr = listener.local_addr();
+                    let connect = move || {
+                        let stream = Stream::connect_with(&SOLO, net, addr, options)?;
+                        stream.close(&SOLO)
+                    };
+                    let peer = std::thread::spawn(connect);
+                    until("it is readable", || is_readable(net, &listener));
+                    let stream = listener.accept(&SOLO).expect("a connection waits");
+                    assert!(!is_readable(net, &listener), "{kind:?}, round {round}");
+                    stream.close(&SOLO).expect("open");
+                    assert_eq!(peer.join().expect("no panic"), Ok(()));
+                }
+                listener.close(&SOLO).expect("open");
+            }
+        }
+        end(world);
+    });
+}
+
 /// Connections of two transports at one listener: those that come ahead do not keep the others away.
 #[test]
 fn what_comes_ahead_lets_others_through() {

@@ -97,7 +97,7 @@ settings! {
     /// there are fewer. Default none: the scheduler knows what else the machine does.
     cpus: CpuList, "LIST", "GPUNETD_CPUS", Some(CpuList::default());
     /// How long a data thread spins after activity before it sleeps, microseconds. Default 250, longer than a
-    /// GPU block takes to answer. With fewer than four cores it lets others run meanwhile.
+    /// client takes to come back to a connection after some others. With fewer than four cores it lets others run meanwhile.
     spin_us: u64, "US", "GPUNETD_SPIN_US", Some(Config::default().spin.as_micros() as u64);
     /// Longest sleep of a data thread that serves a GPU, whose stores raise no event, microseconds. Default
     /// 5000: under 1 % of a core.

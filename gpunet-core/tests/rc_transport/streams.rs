@@ -48,3 +48,29 @@ fn bytes_posted_before_the_peer_went_are_counted_before_its_end_is_told() {
     assert_eq!(client.io.unacknowledged(), 0, "all of it arrived");
     assert!(client.offer(3 * RING).is_err(), "the peer is gone");
 }
+
+/// A card shows a message before it has acknowledged it, and a peer such as librdmacm waits for that before it closes.
+#[test]
+fn the_last_message_of_a_peer_is_acknowledged_before_its_queue_pair_goes() {
+    const MS: u64 = 1_000_000;
+    let pair = || World::new(&Fabric::new(2)).pair(RING);
+    let (mut client, mut server) = pair();
+    client.io.close(0);
+    server.turn_at(5 * MS, 0);
+    assert!(!server.io.close(5 * MS), "its message came just now");
+    assert_eq!(server.io.deadline(), Some(25 * MS));
+    server.turn_at(24 * MS, 0);
+    assert!(!server.io.close(24 * MS) && server.io.close(25 * MS));
+    // One that comes while this end waits for its own to arrive, and is found outside of a turn.
+    let (mut client, mut server) = pair();
+    server.io.close(0);
+    client.io.close(0);
+    assert!(server.io.poll());
+    assert!(!server.io.close(30 * MS) && server.io.close(50 * MS));
+    // A peer that has let go of the connection waits for nothing.
+    let (mut client, mut server) = pair();
+    client.io.close(0);
+    drop(client);
+    server.turn_at(MS, 0);
+    assert!(server.io.close(MS));
+}

@@ -120,7 +120,12 @@ impl End {
 
     /// Takes a turn in which the application has consumed what came up to `consumed`.
     pub fn turn(&mut self, consumed: u64) -> Ready {
-        self.io.turn(&Turn { now: 0, events: [true; 2], consumed, discards: false })
+        self.turn_at(0, consumed)
+    }
+
+    /// The same at that time, in nanoseconds.
+    pub fn turn_at(&mut self, now: u64, consumed: u64) -> Ready {
+        self.io.turn(&Turn { now, events: [true; 2], consumed, discards: false })
     }
 
     /// Offers the bytes up to `position`; returns how many were taken.

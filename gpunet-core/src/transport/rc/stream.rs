@@ -17,6 +17,10 @@ const ROUND_NS: u64 = 50_000_000;
 const CLOSE_NS: u64 = 3_000_000_000;
 /// The same for a connection that is given up.
 const RESET_NS: u64 = 200_000_000;
+/// How long a queue pair stays after the peer's last message, in nanoseconds. A card shows a message before it has
+/// acknowledged it, and a queue pair that goes takes the acknowledgement along: the peer, which waits for it before it
+/// closes, then hangs for all its retries (half a minute with rdma_cm's timeouts).
+const ACKNOWLEDGE_NS: u64 = 20_000_000;
 
 pub(super) struct RcIo {
     machine: Machine,
@@ -33,6 +37,12 @@ pub(super) struct RcIo {
     reset: bool,
     /// When the end is over, whether it reached the peer or not.
     close_by: Option<u64>,
+    /// A message has come since the time was looked at.
+    has_news: bool,
+    /// When the last message had come.
+    news_at: Option<u64>,
+    /// The connection manager has told that the peer has let go of the connection.
+    is_disconnected: bool,
 }
 
 impl RcIo {
@@ -50,7 +60,26 @@ impl RcIo {
             reported: 0,
             reset: false,
             close_by: None,
+            has_news: false,
+            news_at: None,
+            is_disconnected: false,
         })
+    }
+
+    /// Notes the time of what has come before it.
+    const fn note_time(&mut self, now: u64) {
+        self.now = now;
+        if self.has_news {
+            (self.has_news, self.news_at) = (false, Some(now));
+        }
+    }
+
+    /// When all messages of a peer that may wait for the last acknowledgement are sure to be acknowledged.
+    fn acknowledged_at(&self) -> Option<u64> {
+        let waits = !(self.reset || self.is_disconnected || self.machine.failure().is_some());
+        self.news_at
+            .filter(|_| waits && self.machine.is_peer_shut())
+            .map(|at| at.saturating_add(ACKNOWLEDGE_NS))
     }
 
     /// Takes completions until there are none; returns whether there were any.
@@ -73,6 +102,7 @@ impl RcIo {
     }
 
     fn handle_message(&mut self, message: u32, len: Option<u32>) {
+        self.has_news = true;
         if let Err(error) = self.endpoint.post_receive() {
             // Into a queue pair that is in error nothing can be posted; that shows elsewhere.
             tracing::debug!(%error, "receive not posted");
@@ -123,7 +153,7 @@ impl RcIo {
 
 impl StreamIo for RcIo {
     fn turn(&mut self, turn: &Turn) -> Ready {
-        self.now = turn.now;
+        self.note_time(turn.now);
         if !std::mem::replace(&mut self.started, true) {
             self.machine.handle_alive(turn.now);
         }
@@ -141,6 +171,7 @@ impl StreamIo for RcIo {
             // What it sent before has come by now.
             self.poll_completions();
             self.machine.handle_disconnected();
+            self.is_disconnected = true;
         }
         if self
             .machine
@@ -224,24 +255,22 @@ impl StreamIo for RcIo {
     }
 
     fn close(&mut self, now: u64) -> bool {
-        self.now = now;
+        self.note_time(now);
         let limit = if self.reset { RESET_NS } else { CLOSE_NS };
         let by = *self.close_by.get_or_insert(now.saturating_add(limit));
         if !self.reset {
             self.machine.disconnect();
             self.post();
         }
-        self.machine.is_settled() || now >= by
+        now >= by || (self.machine.is_settled() && self.acknowledged_at().is_none_or(|at| now >= at))
     }
 
     fn deadline(&self) -> Option<u64> {
         let timeout = self.machine.waiting_since().map(|since| since.saturating_add(ANSWER_TIMEOUT_NS));
         // Rounded up, so that it moves now and then and not with every message.
         let next = self.machine.deadline().or(timeout).map(|at| at.next_multiple_of(ROUND_NS));
-        match (self.close_by, next) {
-            (Some(by), Some(at)) => Some(by.min(at)),
-            (by, at) => by.or(at),
-        }
+        let acknowledged = self.close_by.and_then(|_| self.acknowledged_at());
+        self.close_by.into_iter().chain(acknowledged).chain(next).min()
     }
 
     fn set_options(&mut self, _options: &Options) -> io::Result<()> {

@@ -352,6 +352,12 @@ impl Machine {
         self.peer_shut
     }
 
+    /// Returns whether the peer is a gpunet.
+    #[must_use]
+    pub const fn is_peer_gpunet(&self) -> bool {
+        self.peer.gpunet.is_some()
+    }
+
     /// Why nothing can be sent any more, if so.
     #[must_use]
     pub fn send_failure(&self) -> Option<Failure> {

@@ -2,6 +2,7 @@
 
 use crate::world::{End, World};
 use gpunet_core::verbs::sim::Fabric;
+use gpunet_core::verbs::{Op, Source, WorkRequest};
 use std::io::ErrorKind;
 
 const RING: u64 = 64 << 10;
@@ -49,28 +50,38 @@ fn bytes_posted_before_the_peer_went_are_counted_before_its_end_is_told() {
     assert!(client.offer(3 * RING).is_err(), "the peer is gone");
 }
 
-/// A card shows a message before it has acknowledged it, and a peer such as librdmacm waits for that before it closes.
+const MS: u64 = 1_000_000;
+
+/// "The connection is over."
+const DISCONNECT: Op = Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: Some(0xe000_0000) };
+
+/// A card shows a message before it has acknowledged it, and librdmacm waits for that before it closes.
 #[test]
-fn the_last_message_of_a_peer_is_acknowledged_before_its_queue_pair_goes() {
-    const MS: u64 = 1_000_000;
-    let pair = || World::new(&Fabric::new(2)).pair(RING);
-    let (mut client, mut server) = pair();
-    client.io.close(0);
+fn the_last_message_of_a_plain_peer_is_acknowledged_before_its_queue_pair_goes() {
+    let world = World::new(&Fabric::new(2));
+    let last = WorkRequest { id: 1, op: DISCONNECT };
+    let (mut client, mut server) = world.plain_client(RING);
+    client.post(&last).expect("room");
     server.turn_at(5 * MS, 0);
     assert!(!server.io.close(5 * MS), "its message came just now");
     assert_eq!(server.io.deadline(), Some(25 * MS));
     server.turn_at(24 * MS, 0);
     assert!(!server.io.close(24 * MS) && server.io.close(25 * MS));
     // One that comes while this end waits for its own to arrive, and is found outside of a turn.
-    let (mut client, mut server) = pair();
+    let (mut client, mut server) = world.plain_client(RING);
     server.io.close(0);
-    client.io.close(0);
+    client.post(&last).expect("room");
     assert!(server.io.poll());
     assert!(!server.io.close(30 * MS) && server.io.close(50 * MS));
     // A peer that has let go of the connection waits for nothing.
-    let (mut client, mut server) = pair();
-    client.io.close(0);
+    let (mut client, mut server) = world.plain_client(RING);
+    client.post(&last).expect("room");
     drop(client);
+    server.turn_at(MS, 0);
+    assert!(server.io.close(MS));
+    // Nor does a gpunet.
+    let (mut client, mut server) = world.pair(RING);
+    client.io.close(0);
     server.turn_at(MS, 0);
     assert!(server.io.close(MS));
 }

@@ -3,6 +3,7 @@
 use crate::buffer::{Buffer, Rings};
 use gpunet_abi::{Options, RingSpan};
 use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::rc::{Hello, Remote};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::rc::{Rc, Settings};
 use gpunet_core::transport::tcp;
@@ -10,6 +11,7 @@ use gpunet_core::transport::{
     Bound, Connect, Connecting, Listen, Opened, Opening, Ready, StreamIo, Transport, Turn,
 };
 use gpunet_core::verbs::sim::Fabric;
+use gpunet_core::verbs::{Depth, Endpoint};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -91,6 +93,38 @@ impl World {
     /// Drives one end as far as it comes by itself; returns whether it waits for the other.
     pub fn is_pending(&self, opening: &mut Opening) -> bool {
         self.wait(async { tokio::time::timeout(Duration::from_millis(50), opening).await }).is_err()
+    }
+
+    /// A connection of a plain rsocket: its queue pair, and the server's end.
+    pub fn plain_client(&self, capacity: u64) -> (Box<dyn Endpoint>, End) {
+        let (bound, mut listening) = self.listen(1);
+        let rings = [1, 2].map(|owner| Rings::new(capacity as usize, owner));
+        let connecting = async {
+            let mut handshake = self.client.verbs().resolve(bound.addr, None).await.expect("a route");
+            let memory = rings[0].memory();
+            let keys = handshake.prepare(&memory, Depth { sends: 16, receives: 16 }).expect("memory");
+            let hello = Hello {
+                big_endian: cfg!(target_endian = "big"),
+                credits: 16,
+                table: Remote { address: keys.table_address, rkey: keys.table_rkey, len: 2 },
+                area: Remote {
+                    address: memory.recv_ring.address,
+                    rkey: keys.recv_rkey,
+                    len: capacity as u32,
+                },
+                gpunet: None,
+            };
+            handshake.connect(&hello.encode()).await.expect("accepted").0
+        };
+        let accepting = async {
+            while !listening.has_request() {
+                tokio::task::yield_now().await;
+            }
+            self.answer(&mut *listening, &rings[1]).await
+        };
+        let (client, server) = self.wait(async { tokio::join!(connecting, accepting) });
+        let [_, theirs] = rings;
+        (client, End::new(server.expect("accepted"), theirs, capacity))
     }
 
     /// A stream between rings of `capacity` bytes: the client's end and the server's.

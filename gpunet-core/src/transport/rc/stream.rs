@@ -17,9 +17,10 @@ const ROUND_NS: u64 = 50_000_000;
 const CLOSE_NS: u64 = 3_000_000_000;
 /// The same for a connection that is given up.
 const RESET_NS: u64 = 200_000_000;
-/// How long a queue pair stays after the peer's last message, in nanoseconds. A card shows a message before it has
-/// acknowledged it, and a queue pair that goes takes the acknowledgement along: the peer, which waits for it before it
-/// closes, then hangs for all its retries (half a minute with rdma_cm's timeouts).
+/// How long a queue pair stays after the last message of a peer that is no gpunet, in nanoseconds. A card shows a message
+/// before it has acknowledged it, and a queue pair that goes takes the acknowledgement along: librdmacm, which waits for it
+/// before it closes, then hangs for all its retries (half a minute with rdma_cm's timeouts). A gpunet does not wait for
+/// it.
 const ACKNOWLEDGE_NS: u64 = 20_000_000;
 
 pub(super) struct RcIo {
@@ -76,7 +77,8 @@ impl RcIo {
 
     /// When all messages of a peer that may wait for the last acknowledgement are sure to be acknowledged.
     fn acknowledged_at(&self) -> Option<u64> {
-        let waits = !(self.reset || self.is_disconnected || self.machine.failure().is_some());
+        let is_over = self.reset || self.is_disconnected || self.machine.failure().is_some();
+        let waits = !(is_over || self.machine.is_peer_gpunet());
         self.news_at
             .filter(|_| waits && self.machine.is_peer_shut())
             .map(|at| at.saturating_add(ACKNOWLEDGE_NS))

@@ -143,12 +143,14 @@ impl Connection {
     /// The [`Violation`]; the caller then fails the connection with EPROTO.
     pub fn handle_published(&mut self, word: StreamWord) -> Result<(), Violation> {
         match self.phase {
+            Phase::Open if self.send_error.is_some() => self.send.handle_published_in_vain(word),
             Phase::Open => self.send.handle_published(word),
             _ => Ok(()),
         }
     }
 
-    /// Takes in the device's `consumed` word.
+    /// Takes in the device's `consumed` word. One that is ahead of what landed is no violation once the peer's end of stream
+    /// has landed, and counts as far as that.
     ///
     /// # Errors
     /// The [`Violation`]; the caller then fails the connection with EPROTO.

@@ -32,6 +32,15 @@ impl SendFlow {
         Ok(())
     }
 
+    /// The same once the transport takes nothing more. A CUDA stream that waited for room was released without it, and
+    /// publishes more than there is room for: of that, nothing counts.
+    ///
+    /// # Errors
+    /// As [`SendFlow::handle_published`].
+    pub fn handle_published_in_vain(&mut self, word: StreamWord) -> Result<(), Violation> {
+        self.handle_published(cut(word, self.released + self.capacity))
+    }
+
     /// Position and number of the bytes that wait for the transport.
     #[must_use]
     pub const fn pending(&self) -> (u64, u64) {
@@ -91,13 +100,18 @@ impl RecvFlow {
 
     /// Takes in the device's `consumed` word.
     ///
+    /// Once the end of the stream has landed, it may be ahead of what landed. A CUDA stream that waits for a whole message is
+    /// released by an end in its middle, cannot look at why, and gives back the whole message. What never came is not counted.
+    ///
     /// # Errors
     /// The [`Violation`], when the word is invalid.
     pub fn handle_consumed(&mut self, word: StreamWord) -> Result<(), Violation> {
         if word.err() {
             return Err(Violation::GaveUp);
         }
-        self.consumed = advance(self.consumed, word, self.landed.position())?;
+        let landed = self.landed.position();
+        let word = if self.landed.end() { cut(word, landed) } else { word };
+        self.consumed = advance(self.consumed, word, landed)?;
         Ok(())
     }
 
@@ -149,6 +163,11 @@ impl RecvFlow {
     }
 }
 
+/// The word with its position cut to the limit, and its marks as they are.
+const fn cut(word: StreamWord, limit: u64) -> StreamWord {
+    StreamWord(word.0 - word.position().saturating_sub(limit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +211,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_back_beyond_the_end_of_a_stream_does_not_count() {
+        let mut flow = RecvFlow::new(16);
+        flow.handle_received(10);
+        assert!(flow.handle_consumed(StreamWord::at(11)).is_err(), "it may still come");
+        flow.handle_eof();
+        for ahead in [11, 1000, 500] {
+            flow.handle_consumed(StreamWord::at(ahead)).unwrap();
+            assert_eq!((flow.landed(), flow.consumed(), flow.space()), ((10, 0), 10, (10, 0)));
+        }
+        assert!(!flow.reader_left());
+        flow.handle_consumed(StreamWord::at(2000).with_end()).unwrap();
+        assert!(flow.reader_left() && flow.consumed() == 10);
+        for wrong in [StreamWord::at(9), StreamWord::at(1000).with_err(), StreamWord(1 << 63 | 1000)] {
+            assert!(flow.handle_consumed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_published_in_vain_is_cut_to_the_room() {
+        let mut flow = SendFlow::new(16);
+        flow.handle_published(StreamWord::at(10)).unwrap();
+        assert!(flow.handle_published(StreamWord::at(17)).is_err());
+        for ahead in [17, 1000] {
+            flow.handle_published_in_vain(StreamWord::at(ahead)).unwrap();
+            assert_eq!(flow.pending(), (0, 16));
+        }
+        for wrong in [StreamWord::at(9), StreamWord::at(1000).with_err(), StreamWord(1 << 63 | 1000)] {
+            assert!(flow.handle_published_in_vain(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn a_device_that_claims_more_than_the_ring_is_refused() {
         let mut flow = SendFlow::new(16);
         assert!(flow.handle_published(StreamWord::at(17)).is_err());
@@ -216,6 +267,30 @@ mod tests {
                     prop_assert!(recv.space().1 <= 64);
                     recv.handle_received(recv.space().1 / 3);
                 }
+            }
+        }
+
+        /// Whatever a device gives back of a stream that has ended, in whatever order: what came is given back at most
+        /// once, nothing else is, and only words that go back below that or are malformed are refused.
+        #[test]
+        fn an_ended_stream_gives_back_what_came_and_no_more(
+            landed in 0..=64u64, before in 0..=64u64, words in prop::collection::vec((0..200u64, any::<bool>()), 1..50),
+        ) {
+            let mut flow = RecvFlow::new(64);
+            flow.handle_received(landed);
+            let before = before.min(landed);
+            flow.handle_consumed(StreamWord::at(before)).unwrap();
+            flow.handle_eof();
+            let (mut consumed, mut has_left) = (before, false);
+            for (to, leaves) in words {
+                let word = if leaves { StreamWord::at(to).with_end() } else { StreamWord::at(to) };
+                let keeps = if has_left { leaves && to.min(landed) == consumed } else { to >= consumed };
+                prop_assert_eq!(flow.handle_consumed(word).is_ok(), keeps);
+                if keeps {
+                    (consumed, has_left) = (to.min(landed), has_left || leaves);
+                }
+                prop_assert_eq!((flow.consumed(), flow.reader_left()), (consumed, has_left));
+                prop_assert_eq!((flow.landed(), flow.space()), ((landed, landed - consumed), (landed, 0)));
             }
         }
     }

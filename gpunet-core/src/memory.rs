@@ -14,10 +14,12 @@ use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{ControlSlot, Descriptor, Reply, Request};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_abi::layout::{Geometry, HEARTBEAT_DOWN, LAUNCHES, SharedHeader, SharedLayout, SocketLine};
+use gpunet_abi::layout::{
+    Geometry, HEARTBEAT_DOWN, HOST_SOCKETS, LAUNCHES, SharedHeader, SharedLayout, SocketLine, TAKEN_WORDS,
+};
 use gpunet_abi::panic_record::PanicRecord;
 use gpunet_abi::park::SharedFlag;
-use gpunet_abi::{MAGIC, RingSpan, Status, VERSION, Word};
+use gpunet_abi::{Direction, MAGIC, RingSpan, Status, VERSION, Word};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -33,8 +35,10 @@ pub struct SharedMemory {
     layout: SharedLayout,
     /// Slots pushed into the recycling ring; the truth behind the shared word.
     reclaimed: AtomicU64,
+    /// The same of the host program's slots.
+    host_reclaimed: AtomicU64,
     /// The heartbeat; the truth behind the shared word.
-    heartbeat: AtomicU64,
+    beats: AtomicU64,
 }
 
 impl SharedMemory {
@@ -47,8 +51,7 @@ impl SharedMemory {
         if (region.len() as u64) < layout.len {
             return None;
         }
-        let memory =
-            Self { region, geometry, layout, reclaimed: AtomicU64::new(0), heartbeat: AtomicU64::new(1) };
+        let memory = Self::new(region, geometry, layout, 1);
         let header = memory.base().cast::<SharedHeader>();
         // SAFETY: the header lies at the start of the region, which is page-aligned and long
         // enough (checked above); nobody else has the region yet.
@@ -58,7 +61,7 @@ impl SharedMemory {
             (&raw mut (*header).geometry).write_volatile(geometry);
         }
         memory.beat();
-        for slot in 0..geometry.sockets {
+        for slot in 0..geometry.slots() {
             memory.recycle(slot);
         }
         Some(memory)
@@ -86,8 +89,17 @@ impl SharedMemory {
             )
         };
         let known = (magic, version, written) == (MAGIC, VERSION, geometry);
-        let (reclaimed, heartbeat) = (AtomicU64::new(0), AtomicU64::new(0));
-        known.then_some(Self { region, geometry, layout, reclaimed, heartbeat })
+        known.then(|| Self::new(region, geometry, layout, 0))
+    }
+
+    const fn new(
+        region: Arc<PinnedRegion>,
+        geometry: Geometry,
+        layout: SharedLayout,
+        heartbeat: u64,
+    ) -> Self {
+        let (reclaimed, host_reclaimed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { region, geometry, layout, reclaimed, host_reclaimed, beats: AtomicU64::new(heartbeat) }
     }
 
     /// The attachment's sizes.
@@ -131,20 +143,20 @@ impl SharedMemory {
     }
 
     fn line(&self, slot: u32) -> u64 {
-        assert!(slot < self.geometry.sockets, "slot out of range");
+        assert!(slot < self.geometry.slots(), "slot out of range");
         self.layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64
     }
 
     /// The first `published` word; one a socket slot.
     #[must_use]
     pub fn published_words(&self) -> WordArray {
-        WordArray { first: self.word(self.layout.published), len: self.geometry.sockets as usize }
+        WordArray { first: self.word(self.layout.published), len: self.geometry.slots() as usize }
     }
 
     /// The first `consumed` word.
     #[must_use]
     pub fn consumed_words(&self) -> WordArray {
-        WordArray { first: self.word(self.layout.consumed), len: self.geometry.sockets as usize }
+        WordArray { first: self.word(self.layout.consumed), len: self.geometry.slots() as usize }
     }
 
     /// The request words of the control slots.
@@ -196,6 +208,41 @@ impl SharedMemory {
         self.flag((offset_of!(SharedHeader, sleeping) + shard * 64) as u64)
     }
 
+    /// The word in which the host program counts operations of CUDA streams on sockets of data thread `shard`.
+    #[must_use]
+    pub fn stream_operations(&self, shard: usize) -> Word {
+        assert!(shard < gpunet_abi::layout::SHARDS, "shard out of range");
+        self.word((offset_of!(SharedHeader, stream_operations) + shard * size_of::<u64>()) as u64)
+    }
+
+    /// Returns whether a slot is one of the host program's.
+    #[must_use]
+    pub const fn is_host_slot(&self, slot: u32) -> bool {
+        slot >= self.geometry.sockets
+    }
+
+    /// Where the host program tells whether it has taken a direction of its socket in `slot`: the number of a word, and a bit
+    /// in it.
+    #[must_use]
+    pub fn taken_bit(&self, slot: u32, direction: Direction) -> Option<(usize, u64)> {
+        let index = slot.checked_sub(self.geometry.sockets).filter(|index| *index < HOST_SOCKETS)?;
+        let bit = index * 2 + direction as u32;
+        Some(((bit / u64::BITS) as usize, 1 << (bit % u64::BITS)))
+    }
+
+    /// A word of these bits.
+    #[must_use]
+    pub fn taken_word(&self, number: usize) -> Word {
+        assert!(number < TAKEN_WORDS, "word out of range");
+        self.word((offset_of!(SharedHeader, taken) + number * size_of::<u64>()) as u64)
+    }
+
+    /// Returns whether the host program says that it has taken a direction of its socket in `slot`.
+    #[must_use]
+    pub fn is_taken(&self, slot: u32, direction: Direction) -> bool {
+        self.taken_bit(slot, direction).is_some_and(|(word, bit)| self.taken_word(word).peek() & bit != 0)
+    }
+
     /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep and may watch it.
     pub fn bump_epoch(&self, slot: Option<u32>) {
         let word = self.word(offset_of!(SharedHeader, epoch) as u64);
@@ -221,24 +268,52 @@ impl SharedMemory {
         }
     }
 
-    /// Makes a slot free: pushes it into the recycling ring.
+    /// Makes a slot free: pushes it into the recycling ring, of kernels or of the host program.
     pub fn recycle(&self, slot: u32) {
+        let Geometry { sockets, host_sockets, .. } = self.geometry;
+        let (counter, cells, len, word) = if slot < sockets {
+            (&self.reclaimed, self.layout.reclaim, sockets, offset_of!(SharedHeader, reclaimed))
+        } else {
+            (
+                &self.host_reclaimed,
+                self.layout.host_reclaim,
+                host_sockets,
+                offset_of!(SharedHeader, host_reclaimed),
+            )
+        };
         // One thread recycles (the control thread), so load and store need not be one operation.
-        let count = self.reclaimed.load(Ordering::Relaxed);
-        let index = count % u64::from(self.geometry.sockets);
-        let cell = self.at(self.layout.reclaim + index * 4).cast::<u32>();
-        // SAFETY: inside the ring (index < sockets), 4-byte aligned; device threads only load it.
-        let cell = unsafe { AtomicU32::from_ptr(cell) };
-        // Ordering: Relaxed, made visible by the publish of `reclaimed` below.
-        cell.store(slot, Ordering::Relaxed);
+        let count = counter.load(Ordering::Relaxed);
+        // Ordering: Relaxed, made visible by the publish of the count below.
+        self.cell(cells, count % u64::from(len)).store(slot, Ordering::Relaxed);
         hand_off::at(HandOff::GivenBack);
-        self.reclaimed.store(count + 1, Ordering::Relaxed);
-        self.word(offset_of!(SharedHeader, reclaimed) as u64).publish(count + 1);
+        counter.store(count + 1, Ordering::Relaxed);
+        self.word(word as u64).publish(count + 1);
+    }
+
+    /// How many slots of the host program were pushed into its recycling ring.
+    #[must_use]
+    pub fn host_reclaimed(&self) -> Word {
+        self.word(offset_of!(SharedHeader, host_reclaimed) as u64)
+    }
+
+    /// The slot that was pushed there at that position.
+    #[must_use]
+    pub fn host_cell(&self, position: u64) -> u32 {
+        let index = position % u64::from(self.geometry.host_sockets.max(1));
+        // Ordering: Relaxed, made visible by `host_reclaimed`.
+        self.cell(self.layout.host_reclaim, index).load(Ordering::Relaxed)
+    }
+
+    /// A cell of a recycling ring.
+    fn cell(&self, cells: u64, index: u64) -> &AtomicU32 {
+        // SAFETY: inside the ring (callers take the index modulo its length), 4-byte aligned, mapped while `self` lives;
+        // everybody accesses it atomically.
+        unsafe { AtomicU32::from_ptr(self.at(cells + index * 4).cast()) }
     }
 
     /// Shows that the proxy lives.
     pub fn beat(&self) {
-        let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed);
+        let beat = self.beats.fetch_add(1, Ordering::Relaxed);
         self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(beat);
     }
 
@@ -247,6 +322,19 @@ impl SharedMemory {
     pub fn beat_down(&self) {
         self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(HEARTBEAT_DOWN);
         self.wake_everyone();
+    }
+
+    /// The proxy's sign of life.
+    #[must_use]
+    pub fn heartbeat(&self) -> Word {
+        self.word(offset_of!(SharedHeader, heartbeat) as u64)
+    }
+
+    /// Returns whether a launch is cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self, launch: LaunchId) -> bool {
+        assert!(launch.0 < LAUNCHES, "launch out of range");
+        self.word((offset_of!(SharedHeader, cancel) + launch.0 as usize * 8) as u64).peek() != 0
     }
 
     /// Cancels a launch, or (`false`) clears the mark for the next launch of that number.
@@ -270,7 +358,7 @@ impl SharedMemory {
     /// Wakes every CPU block that sleeps on any flag of this attachment.
     pub fn wake_everyone(&self) {
         self.bump_epoch(None);
-        for slot in 0..self.geometry.sockets {
+        for slot in 0..self.geometry.slots() {
             futex::wake_if_parked(self.recv_park(slot));
             futex::wake_if_parked(self.send_park(slot));
         }
@@ -323,7 +411,7 @@ impl SharedMemory {
     /// Writes what the device is to know of a stream that was accepted ahead. It reads it once its listener's
     /// count, published afterwards, includes the stream.
     pub fn write_accepted(&self, slot: u32, descriptor: &Descriptor) {
-        assert!(slot < self.geometry.sockets, "slot out of range");
+        assert!(slot < self.geometry.slots(), "slot out of range");
         let offset = self.layout.accepted + u64::from(slot) * size_of::<Descriptor>() as u64;
         // SAFETY: aligned and inside the region; only the proxy writes there, and the device reads it after the count.
         unsafe { self.at(offset).cast::<Descriptor>().write_volatile(*descriptor) };
@@ -333,7 +421,7 @@ impl SharedMemory {
     /// ended.
     #[must_use]
     pub fn taker(&self, slot: u32) -> Option<LaunchId> {
-        assert!(slot < self.geometry.sockets, "slot out of range");
+        assert!(slot < self.geometry.slots(), "slot out of range");
         // Ordering: Relaxed; the end of the launch has come to the proxy after the device's store.
         let taker = self.word(self.layout.takers + u64::from(slot) * 8).peek();
         (1..=u64::from(LAUNCHES)).contains(&taker).then(|| LaunchId(taker as u32 - 1))

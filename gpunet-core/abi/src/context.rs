@@ -14,12 +14,16 @@ pub struct Context {
     pub version: u32,
     /// This launch's number, 0 to 63.
     pub launch: u32,
-    /// Socket slots.
+    /// Socket slots of kernels: those in the recycling ring.
     pub sockets: u32,
     /// Control slots.
     pub controls: u32,
     /// Data threads of the proxy.
     pub shards: u32,
+    /// All socket slots: handles name one of so many.
+    pub slots: u32,
+    /// 0.
+    pub reserved: u32,
     /// Shared region in the device's address space.
     pub shared: u64,
     /// Device region in the device's address space.

@@ -88,8 +88,8 @@ pub struct Request {
     pub send_position: u64,
     /// Close: bytes consumed. Of a listener: how many connections were taken that were accepted ahead.
     pub recv_position: u64,
-    /// Query: what is asked. Accept: how many connections were taken that were accepted ahead. Prepare: the position of the
-    /// first slot.
+    /// Query: what is asked. Accept: how many connections were taken that were accepted ahead, or
+    /// [`Request::UNCOUNTED`]. Prepare: the position of the first slot.
     pub value: u64,
     /// Prepare: the handles of the fresh slots, and 0 after the last one.
     pub slots: [i32; PREPARED],
@@ -104,6 +104,9 @@ impl Request {
     /// Close: answer as soon as the request is in the proxy's queue. Whatever the device does afterwards comes later
     /// in that queue.
     pub const ANSWER_FIRST: u32 = 4;
+
+    /// Accept: whoever asks takes nothing that was accepted ahead.
+    pub const UNCOUNTED: u64 = u64::MAX;
 
     /// Returns whether the request is answered before it is carried out.
     #[must_use]

@@ -145,7 +145,7 @@ pub struct HalfEntry {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct Entry {
-    /// A value of [`lock`] (compare-exchange): who uses the sending half.
+    /// A value of [`lock`] (compare-exchange; the host stores [`lock::TAKEN`]): who uses the sending half.
     pub send_lock: u32,
     /// The same for the receiving half.
     pub recv_lock: u32,
@@ -191,6 +191,23 @@ pub mod lock {
     pub const CALL: u32 = 1;
     /// A group announces what it has consumed, which takes one store.
     pub const ANNOUNCE: u32 = 2;
+    /// The host has taken the direction: calls by handle get EALREADY, and kernels release [triggers](crate::trigger) and
+    /// wait at gates instead.
+    ///
+    /// The host stores it, and [`FREE`] when it gives the direction back, while no running launch knows the socket.
+    /// Whoever publishes in a taken direction stores the entry's position before: a gate believes no word of the other
+    /// end that is ahead of it.
+    pub const TAKEN: u32 = 3;
+    /// A group releases a trigger of a direction that the host has taken, which takes a few stores: [`TAKEN`] before and
+    /// afterwards.
+    pub const RELEASE: u32 = 4;
+
+    /// Returns whether the host has the direction.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_taken(value: u32) -> bool {
+        value == TAKEN || value == RELEASE
+    }
 }
 
 impl Entry {
@@ -256,6 +273,12 @@ mod tests {
             assert_eq!(state.with_kind(Kind::Prepared).open(generation), None);
             assert_eq!(SlotState::retired(generation).generation(), generation);
         }
+    }
+
+    #[test]
+    fn a_direction_stays_the_hosts_while_a_trigger_is_released() {
+        let values = [lock::FREE, lock::CALL, lock::ANNOUNCE, lock::TAKEN, lock::RELEASE];
+        assert_eq!(values.map(lock::is_taken), [false, false, false, true, true]);
     }
 
     #[test]

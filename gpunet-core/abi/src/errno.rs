@@ -85,6 +85,9 @@ errors! {
     TooManySockets = 24, "socket table full";
     /// EPIPE: a send after shutdown, or to a peer that reads no more.
     BrokenPipe = 32, "broken pipe";
+    /// ENODATA: the stream ended, in good order, before the position that a gate waits for. A receive returns 0 there, but a
+    /// gate that passes promises the bytes; EPIPE is of senders, and nothing was reset.
+    NoData = 61, "the stream ended before that position";
     /// EPROTO: a shared word or slot holds an invalid value; the connection is ended.
     Protocol = 71, "shared memory was overwritten: protocol error";
     /// EDESTADDRREQ
@@ -117,8 +120,8 @@ errors! {
     ConnectionRefused = 111, "connection refused";
     /// EHOSTUNREACH
     HostUnreachable = 113, "host unreachable";
-    /// EALREADY: another group uses this direction.
-    Busy = 114, "another group uses this direction";
+    /// EALREADY: another group uses this direction, or the host has taken it.
+    Busy = 114, "another group, or the host, uses this direction";
     /// ECANCELED: the launch was cancelled by the host.
     Canceled = 125, "canceled by the host";
 }

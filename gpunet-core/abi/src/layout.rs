@@ -20,17 +20,24 @@ pub const SHARDS: usize = 16;
 /// Bytes of a [`Context`](crate::Context), which holds the layouts.
 pub(crate) const CONTEXT_LEN: u64 = 320;
 
+/// Slots for sockets that the host program opens, if a handle can name so many. A host cannot take slots where a GPU's
+/// threads do: the bus has no compare-exchange.
+pub const HOST_SOCKETS: u32 = 256;
+/// Slots that a handle can name.
+const MAX_SLOTS: u32 = 1 << 16;
+
 /// How many of each thing an attachment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Geometry {
-    /// Socket slots, at most 65,536.
+    /// Socket slots for kernels, at most 65,536.
     pub sockets: u32,
     /// Control slots: requests in flight at a time.
     pub controls: u32,
     /// Data threads of the proxy.
     pub shards: u32,
-    reserved: u32,
+    /// Socket slots for the host program: those after the kernels'.
+    pub host_sockets: u32,
     /// Bytes of ring memory in the shared region.
     pub shared_rings: u64,
     /// Bytes of ring memory in the device region.
@@ -45,10 +52,20 @@ impl Geometry {
             sockets,
             controls,
             shards,
-            reserved: 0,
+            host_sockets: if sockets < MAX_SLOTS - HOST_SOCKETS {
+                HOST_SOCKETS
+            } else {
+                MAX_SLOTS.saturating_sub(sockets)
+            },
             shared_rings: round_up(shared_rings),
             device_rings: round_up(device_rings),
         }
+    }
+
+    /// All socket slots: first the kernels', then the host program's.
+    #[must_use]
+    pub const fn slots(&self) -> u32 {
+        self.sockets + self.host_sockets
     }
 }
 
@@ -60,9 +77,12 @@ impl Geometry {
 /// | heartbeat | proxy | device (is the proxy alive?) |
 /// | epoch | proxy (and CPU thread blocks for peer streams) | device polls, CPU futex |
 /// | reclaimed | proxy | device: slots pushed into the recycling ring so far |
+/// | host_reclaimed | proxy | host program: the same of its own slots |
 /// | pollers | CPU thread blocks | proxy and CPU blocks: how many sleep on `epoch` |
 /// | sleeping | data thread i | CPU thread blocks: ring its eventfd |
 /// | cancel | host, and a CPU thread block that panics | device: launch i is cancelled |
+/// | stream_operations | host program | data thread i: it must not sleep for long |
+/// | taken | host program | proxy, for operators |
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct SharedHeader {
@@ -83,6 +103,9 @@ pub struct SharedHeader {
     /// Slots pushed into the recycling ring.
     pub reclaimed: u64,
     reserved3: [u64; 7],
+    /// Slots of the host program pushed into its recycling ring.
+    pub host_reclaimed: u64,
+    reserved5: [u64; 7],
     /// CPU thread blocks that sleep on `epoch`.
     pub pollers: u32,
     reserved4: [u32; 15],
@@ -90,7 +113,15 @@ pub struct SharedHeader {
     pub sleeping: [SleepLine; SHARDS],
     /// Per launch: not 0 once the host cancelled it, or a CPU thread block of it panicked.
     pub cancel: [u64; LAUNCHES as usize],
+    /// Per data thread: how many operations of CUDA streams are under way on sockets whose bytes it moves. A stream stores a
+    /// word and rings no doorbell.
+    pub stream_operations: [u64; SHARDS],
+    /// Two bits for each socket of the host program: the [`Direction`](crate::Direction)s that it has taken.
+    pub taken: [u64; TAKEN_WORDS],
 }
+
+/// Words of [`SharedHeader::taken`].
+pub const TAKEN_WORDS: usize = HOST_SOCKETS as usize * 2 / u64::BITS as usize;
 
 /// One data thread's sleeping flag, on a line of its own.
 #[derive(Debug)]
@@ -147,8 +178,10 @@ pub struct SharedLayout {
     pub controls: u64,
     /// [`SocketLine`] per socket. Proxy writes, device polls.
     pub lines: u64,
-    /// `u32` per socket: slots that are free again, in order. Proxy writes, device reads.
+    /// `u32` per socket of kernels: slots that are free again, in order. Proxy writes, device reads.
     pub reclaim: u64,
+    /// `u32` per socket of the host program: the same. Proxy writes, host program reads.
+    pub host_reclaim: u64,
     /// [`Descriptor`] per socket: of a stream that was accepted ahead. Proxy writes, device reads.
     pub accepted: u64,
     /// `u64` per socket: 0, or the number + 1 of the launch that has taken the stream that was accepted ahead. Device
@@ -166,7 +199,7 @@ impl SharedLayout {
     /// Lays the region out.
     #[must_use]
     pub const fn new(geometry: &Geometry) -> Self {
-        let sockets = geometry.sockets as u64;
+        let sockets = geometry.slots() as u64;
         let controls = geometry.controls as u64;
         let published = size_of::<SharedHeader>() as u64;
         let consumed = published + round_up(sockets * 8);
@@ -175,7 +208,8 @@ impl SharedLayout {
         let slots = abandons + round_up(controls * 8);
         let lines = slots + round_up(controls * size_of::<ControlSlot>() as u64);
         let reclaim = lines + round_up(sockets * size_of::<SocketLine>() as u64);
-        let accepted = reclaim + round_up(sockets * 4);
+        let host_reclaim = reclaim + round_up(geometry.sockets as u64 * 4);
+        let accepted = host_reclaim + round_up(geometry.host_sockets as u64 * 4);
         let takers = accepted + round_up(sockets * size_of::<Descriptor>() as u64);
         let panic = takers + round_up(sockets * 8);
         let rings = panic + round_up(size_of::<PanicRecord>() as u64);
@@ -187,6 +221,7 @@ impl SharedLayout {
             controls: slots,
             lines,
             reclaim,
+            host_reclaim,
             accepted,
             takers,
             panic,
@@ -243,7 +278,7 @@ impl DeviceLayout {
     /// Lays the region out.
     #[must_use]
     pub const fn new(geometry: &Geometry) -> Self {
-        let sockets = geometry.sockets as u64;
+        let sockets = geometry.slots() as u64;
         let controls = geometry.controls as u64;
         let contexts = size_of::<DeviceHeader>() as u64;
         let claims = contexts + round_up(LAUNCHES as u64 * CONTEXT_LEN);
@@ -280,6 +315,7 @@ mod tests {
             s.controls,
             s.lines,
             s.reclaim,
+            s.host_reclaim,
             s.accepted,
             s.takers,
             s.panic,

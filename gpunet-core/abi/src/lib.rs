@@ -7,9 +7,9 @@
 //! | layer | modules |
 //! |---|---|
 //! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
-//! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side) |
+//! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
 //! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
-//! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table) |
+//! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table), [`opened`] (where an open stream lies) |
 //! | failures | [`panic_record`] (where a GPU records why it panicked) |
 //! | tests | [`hand_off`] (where threads can be made to pause) |
 //!
@@ -31,6 +31,7 @@ pub mod hand_off;
 pub mod handle;
 pub mod layout;
 pub mod link;
+pub mod opened;
 pub mod options;
 pub mod panic_record;
 pub mod park;
@@ -40,6 +41,7 @@ pub mod region;
 pub mod ring;
 pub mod span;
 pub mod status;
+pub mod trigger;
 pub mod word;
 
 pub use addr::SockAddr;
@@ -52,9 +54,10 @@ pub use position::StreamWord;
 pub use region::RegionOffset;
 pub use span::{Piece, RingSpan};
 pub use status::Status;
+pub use trigger::{Direction, Gate, Prepared, Trigger};
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

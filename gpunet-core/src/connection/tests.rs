@@ -309,3 +309,29 @@ fn what_was_closed_before_its_device_was_gone_drains_within_the_bound() {
         assert_eq!(c.poll_action(1010), Action::Finish(Outcome { unsent: 0, reset: true }));
     }
 }
+
+/// A CUDA stream is released by an end, or a failure, and cannot look at why.
+#[test]
+fn a_stream_that_runs_on_after_an_end_does_no_harm() {
+    let mut c = open();
+    c.handle_received(100);
+    assert!(Connection { ..c }.handle_consumed(StreamWord::at(1000)).is_err(), "it may still come");
+    c.handle_eof();
+    c.handle_consumed(StreamWord::at(1000)).unwrap();
+    assert_eq!((c.consumed(), c.counts().unread), (100, 0));
+    // The other direction goes on.
+    c.handle_published(StreamWord::at(10)).unwrap();
+    assert_eq!(c.poll_action(0), Action::Send { position: 0, len: 10 });
+
+    let mut c = open();
+    c.handle_published(StreamWord::at(10)).unwrap();
+    assert!(Connection { ..c }.handle_published(StreamWord::at(1 << 20)).is_err());
+    assert_eq!(c.handle_send_error(Error::ConnectionReset), None, "there may be something to receive");
+    c.handle_published(StreamWord::at(1 << 20)).unwrap();
+    assert_eq!((c.unsent(), c.pending_error()), (4096, Some(Error::ConnectionReset)));
+    assert_eq!(c.poll_action(0), Action::Receive { position: 0, len: 4096 });
+    assert_eq!(c.handle_error(Error::ConnectionReset), Some(Error::ConnectionReset));
+    c.handle_published(StreamWord::at(1 << 21)).unwrap();
+    c.handle_consumed(StreamWord::at(1 << 21)).unwrap();
+    assert_eq!(c.poll_action(0), Action::Idle);
+}

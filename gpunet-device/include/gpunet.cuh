@@ -33,6 +33,13 @@
  * timeout::no_wait(), or timeout::forever(). Without one, the socket's options count. A call whose time is over fails
  * with errc::would_block; a connect with errc::timed_out.
  *
+ * Prepared messages. What the host has placed in a direction that it has taken is a parameter, gpunet::prepared:
+ *
+ *     auto message = first.nth(i);
+ *     if (!gpunet::wait(block, net, message.room(ring))) return;
+ *     if (auto span = gpunet::span(block, net, message)) span->write(block, 0, data, message.size());
+ *     (void)gpunet::release(block, net, message.trigger());
+ *
  * What it takes: up to 255 registers a thread, 1.3 KiB of stack, 288 bytes of shared memory (and up to 80 more for calls
  * by a block that open, close or ask for something), and hardware barrier 0 in calls by a block; warps and threads take
  * no barrier. A multiprocessor has registers for 256 threads with 255 each. For larger blocks assemble gpunet's PTX, and
@@ -50,6 +57,7 @@
 #include "gpunet/group.cuh"
 #include "gpunet/options.cuh"
 #include "gpunet/poll.cuh"
+#include "gpunet/prepared.cuh"
 #include "gpunet/result.cuh"
 #include "gpunet/socket.cuh"
 #include "gpunet/span.cuh"

@@ -19,7 +19,7 @@
  * A socket is a positive int, valid on its device until it is closed, in later launches too. The host keeps
  * or closes what a launch leaves open when it finishes the launch. A closed socket is -EBADF.
  * -EALREADY: another block or warp is sending (or receiving) on that socket now, or binding or
- * connecting it.
+ * connecting it; or the host has taken that direction (see gpunet_trigger_t).
  * -EMFILE: all socket slots are in use. -ENFILE: the proxy has no file descriptor left.
  * -ENETDOWN: the context is 0 or none of this version (or no attachment is bound to the module), or the proxy has
  * stopped or gave no sign of life while the call waited. If the proxy resumes, the call can be repeated.
@@ -93,7 +93,7 @@ enum {
 };
 enum { FIONREAD = 0x541b, TIOCOUTQ = 0x5411, FIONBIO = 0x5421 };
 enum {
-    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, EPROTO = 71, EADDRINUSE = 98,
+    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, ENODATA = 61, EPROTO = 71, EADDRINUSE = 98,
     ENETDOWN = 100, ECONNRESET = 104, ENOBUFS = 105, ENOTCONN = 107, ETIMEDOUT = 110, ECONNREFUSED = 111,
     EALREADY = 114, ECANCELED = 125
 };
@@ -132,6 +132,8 @@ typedef unsigned long long gpunet_net_t;
 #define GPUNET_SOCKET_TIMEOUT (-0x7fffffffffffffffll - 1)
 
 /* What a socket is opened with. All zeros: the defaults. */
+#ifndef GPUNET_OPTIONS
+#define GPUNET_OPTIONS
 struct gpunet_options {
     unsigned long long send_ring;       /* bytes, rounded up to a power of two, 4 KiB to 16 MiB; 0: the proxy chooses */
     unsigned long long recv_ring;
@@ -148,10 +150,13 @@ struct gpunet_options {
 #define GPUNET_V6ONLY 8u
 #define GPUNET_NO_WAIT 16u /* a non-blocking socket */
 #define GPUNET_LINGER 32u
+#endif
 
 /* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
  * the host or of another GPU. Read them by plain or volatile loads: not by __ldg, not through `const __restrict__`,
  * and not by TMA. */
+#ifndef GPUNET_SPAN
+#define GPUNET_SPAN
 struct gpunet_piece {
     void *data;
     unsigned long long len;
@@ -159,6 +164,58 @@ struct gpunet_piece {
 struct gpunet_span {
     struct gpunet_piece piece[2];
 };
+#endif
+
+/* A direction that the host has taken, which prepares messages in its ring and passes these values to kernels as
+ * parameters. Other calls on that direction, and close, return -EALREADY. Directions: what this end sends, and what it
+ * receives. Positions are bytes since the stream was opened, less than 2^61.
+ *
+ * A trigger publishes up to its position: what was filled, or what was read. A gate waits until the other end has
+ * released so much (of a send), or so much has landed (of a receive). A message begins at `position`. */
+#ifndef GPUNET_PREPARED
+#define GPUNET_PREPARED
+#define GPUNET_SEND 0u
+#define GPUNET_RECV 1u
+typedef struct gpunet_trigger {
+    int socket;
+    unsigned int direction;
+    unsigned long long position;
+} gpunet_trigger_t;
+typedef struct gpunet_gate {
+    int socket;
+    unsigned int direction;
+    unsigned long long position;
+} gpunet_gate_t;
+typedef struct gpunet_prepared {
+    int socket;
+    unsigned int direction;
+    unsigned long long position;
+    unsigned long long len;
+} gpunet_prepared_t;
+#endif
+
+/* What a message makes. room and done are of a send, arrived is of a receive: the ring of `ring` bytes has room for
+ * the message; the message is released; it has landed. nth is the i-th message after it, of the same length. */
+static __device__ __forceinline__ gpunet_trigger_t gpunet_prepared_trigger(gpunet_prepared_t m) {
+    gpunet_trigger_t trigger = {m.socket, m.direction, m.position + m.len};
+    return trigger;
+}
+static __device__ __forceinline__ gpunet_gate_t gpunet_prepared_done(gpunet_prepared_t m) {
+    gpunet_gate_t gate = {m.socket, m.direction, m.position + m.len};
+    return gate;
+}
+static __device__ __forceinline__ gpunet_gate_t gpunet_prepared_arrived(gpunet_prepared_t m) {
+    return gpunet_prepared_done(m);
+}
+static __device__ __forceinline__ gpunet_gate_t gpunet_prepared_room(gpunet_prepared_t m, unsigned long long ring) {
+    gpunet_gate_t gate = gpunet_prepared_done(m);
+    gate.position = gate.position > ring ? gate.position - ring : 0;
+    return gate;
+}
+static __device__ __forceinline__ gpunet_prepared_t gpunet_prepared_nth(gpunet_prepared_t m, unsigned long long i) {
+    m.position += i * m.len;
+    return m;
+}
 
 /* Declares a call twice: with the context as its first argument, and for the context of the module. */
 #define GPUNET_CALL(returned, explicit_name, name, ...)                                                        \
@@ -239,6 +296,25 @@ GPUNET_CALL(long long, gpunet_peek_thread, gpeek_thread, int socket, unsigned lo
 GPUNET_CALL(int, gpunet_release, grelease, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_warp, grelease_warp, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_thread, grelease_thread, int socket, unsigned long long len);
+
+/* What the host has prepared. A trigger is released by any block, each thread after its own writes, as often as it likes:
+ * triggers of a direction take effect in order, a later one publishes all before it, and one that comes too late does
+ * nothing. After a wait that returns 0, and a test that returns 1 (0: not yet), all threads see what has landed, and may
+ * use the space that was released. A gate that can no longer pass: -EPIPE, -ENODATA (the stream ended before), -ECONNRESET
+ * or the socket's failure. prepared_span tells where a message lies in the ring, and returns its length; it does not
+ * check that it is filled, or free. A direction that the host has not taken, or a message longer than the ring: -EINVAL. */
+GPUNET_CALL(int, gpunet_trigger_release, gtrigger_release, gpunet_trigger_t trigger);
+GPUNET_CALL(int, gpunet_trigger_release_warp, gtrigger_release_warp, gpunet_trigger_t trigger);
+GPUNET_CALL(int, gpunet_trigger_release_thread, gtrigger_release_thread, gpunet_trigger_t trigger);
+GPUNET_CALL(int, gpunet_wait, gwait, gpunet_gate_t gate, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_wait_warp, gwait_warp, gpunet_gate_t gate, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_wait_thread, gwait_thread, gpunet_gate_t gate, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(int, gpunet_test, gtest, gpunet_gate_t gate);
+GPUNET_CALL(int, gpunet_test_warp, gtest_warp, gpunet_gate_t gate);
+GPUNET_CALL(int, gpunet_test_thread, gtest_thread, gpunet_gate_t gate);
+GPUNET_CALL(long long, gpunet_prepared_span, gprepared_span, gpunet_prepared_t message, struct gpunet_span *span);
+GPUNET_CALL(long long, gpunet_prepared_span_warp, gprepared_span_warp, gpunet_prepared_t message, struct gpunet_span *span);
+GPUNET_CALL(long long, gpunet_prepared_span_thread, gprepared_span_thread, gpunet_prepared_t message, struct gpunet_span *span);
 
 /* Waits for one of many sockets, listeners too; returns how many are ready. The timeout is in
  * NANOseconds; negative: none; 0: do not wait. Before it waits, it announces to the senders what was received. */

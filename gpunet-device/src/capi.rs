@@ -12,6 +12,7 @@ mod callers;
 mod control;
 mod data;
 mod names;
+mod prepared;
 
 use crate::{Net, posix};
 use gpunet_abi::{Context, Error, MAGIC, Result, VERSION};

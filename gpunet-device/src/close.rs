@@ -5,7 +5,7 @@ use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::request::{self, Claim};
 use crate::send::SendHalf;
-use crate::slots;
+use crate::slots::{self, Half};
 use crate::{Group, Net, accept_queue, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
@@ -24,11 +24,17 @@ impl Closing {
     /// Retires the state of a socket. By one lane.
     ///
     /// # Errors
-    /// BadHandle when it is closed already, or of another kind; TimedOut; NetworkDown.
+    /// BadHandle when it is closed already, or of another kind; Busy when the host has taken one of its directions;
+    /// TimedOut; NetworkDown.
     #[inline(never)]
     pub(crate) fn begin(net: Net, handle: Handle, kind: Kind) -> Result<Self> {
         if slots::kind_of(net, handle)? != kind {
             return Err(Error::BadHandle);
+        }
+        if kind == Kind::Stream
+            && [Half::Send, Half::Recv].iter().any(|half| slots::is_taken(net, handle.slot(), *half))
+        {
+            return Err(Error::Busy);
         }
         // The claim first: it may have to be waited for, and the handle is good until the close is sure to
         // be posted.

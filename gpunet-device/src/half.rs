@@ -117,33 +117,54 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, se
     table::store_positions(net.entry(handle.slot()), half, word, seen);
     let (direction, link) = table::half(net, handle, half);
     let end = ring_end(&direction, link);
-    end.publish(word);
+    // At system scope on every link: the host may have taken the other end's direction.
+    end.mine.publish(word.0);
     notify(net, handle.slot(), end, half);
 }
 
-/// Checks that the handle names a stream, before the group uses `half` of it (for a whole stream, the receiving
-/// half). Begins with a barrier.
+/// Checks that the handle names a stream, before the group uses some of its halves. Begins with a barrier.
 ///
 /// # Errors
-/// BadHandle; NotConnected; NetworkDown, when there is no attachment.
+/// BadHandle; NotConnected; Busy, when the host has taken one of the halves; NetworkDown, when there is no attachment.
 #[inline(always)]
-pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, half: Half) -> Result<()> {
+pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, halves: Halves) -> Result<()> {
     g.sync();
     // One lane decides for all: another group may be closing it just now.
-    by_leader(g, || use_stream(net, handle, half, Caller::of(g)))?;
+    by_leader(g, || use_stream(net, handle, halves, Caller::of(g)))?;
     Ok(())
+}
+
+/// Which halves of a stream a group is to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Halves {
+    One(Half),
+    Both,
+}
+
+impl Halves {
+    const fn have(self, half: Half) -> bool {
+        match self {
+            Self::One(one) => one as u8 == half as u8,
+            Self::Both => true,
+        }
+    }
 }
 
 /// The leader's part of [`check_stream`].
 #[inline(never)]
-fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
+fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Result<u64> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
     if slots::use_handle(net, handle)? != Kind::Stream {
         return Err(Error::NotConnected);
     }
-    if half == Half::Recv {
+    for half in [Half::Send, Half::Recv] {
+        if halves.have(half) && slots::is_taken(net, handle.slot(), half) {
+            return Err(Error::Busy);
+        }
+    }
+    if halves.have(Half::Recv) {
         become_receiver(net, handle, caller.id(net))?;
     }
     Ok(0)
@@ -153,7 +174,7 @@ fn use_stream(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u6
 /// by handle. By one lane.
 ///
 /// # Errors
-/// Canceled; NetworkDown.
+/// Busy, when the host has taken the half; Canceled; NetworkDown.
 #[inline(never)]
 pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
@@ -162,9 +183,11 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
     }
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     while !slots::lock(net, handle.slot(), Half::Recv, lock::ANNOUNCE) {
-        if slots::locked_as(net, handle.slot(), Half::Recv) == lock::CALL {
+        match slots::locked_as(net, handle.slot(), Half::Recv) {
             // A group that receives by handle at this moment: it announces.
-            return Ok(());
+            lock::CALL => return Ok(()),
+            held if lock::is_taken(held) => return Err(Error::Busy),
+            _ => {}
         }
         if guard.is_due() {
             guard.check()?;
@@ -180,7 +203,7 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
 /// whatever call. By one lane, after a barrier of the group.
 ///
 /// Of groups that share a stream only the one that received last announces, and under the lock, so the
-/// position never goes back.
+/// position never goes back. Of a half that the host has taken, triggers announce.
 #[inline(never)]
 pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     let entry = net.entry(handle.slot());

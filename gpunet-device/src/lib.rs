@@ -6,7 +6,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`] |
+//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`], [`trigger`] (what the host prepares) |
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
 //! | below | `half` (what sending and receiving share), `close`, `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (for the other end's word), `guard` and `timeout` (what ends a wait), `platform` (what differs between GPU and CPU), `panic` (the record of a GPU's panic) |
@@ -49,13 +49,16 @@ mod table;
 #[cfg(test)]
 mod test_device;
 mod timeout;
+pub mod trigger;
 mod turn;
 mod wait;
 
 pub use buffer::{Buffer, Source};
 pub use gpunet_abi as abi;
 pub use gpunet_abi::options::TransportKind;
-pub use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr};
+pub use gpunet_abi::{
+    Direction, Error, Gate, Handle, Options, Prepared, Result, RingSpan, SockAddr, Trigger,
+};
 pub use group::Group;
 pub use kernel::Kernel;
 pub use listener::Listener;

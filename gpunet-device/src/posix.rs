@@ -2,7 +2,7 @@
 //!
 //! Each file is one call, generic over [`crate::Group`] like the rest of the crate, so the CPU's
 //! tests run what the exported C functions ([`capi`](crate)) only wrap. A call by handle finds its
-//! stream in the device's table, takes the direction it uses (EALREADY if another group has it),
+//! stream in the device's table, takes the direction it uses (EALREADY if another group or the host has it),
 //! and leaves the table as it found it.
 //!
 //! # Examples
@@ -41,6 +41,7 @@ pub mod send;
 pub mod shutdown;
 pub mod sockaddr;
 pub mod socket;
+pub mod trigger;
 
 use crate::timeout::Timeout;
 use gpunet_abi::{Error, Handle, Result};

@@ -2,7 +2,7 @@
 
 use crate::copy::copy_out_of_ring_by;
 use crate::group::Lane;
-use crate::half::{self, check_handle, check_stream, give_up, ring_end};
+use crate::half::{self, Halves, check_handle, check_stream, give_up, ring_end};
 use crate::outcome::by_leader;
 use crate::slots::Half;
 use crate::timeout::Timeout;
@@ -68,7 +68,7 @@ impl RecvHalf {
     /// All lanes call it with the same handle; the group becomes the one that uses this half.
     ///
     /// # Errors
-    /// BadHandle when it is stale; NotConnected when it is no stream.
+    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken this direction.
     ///
     /// # Examples
     ///
@@ -82,7 +82,7 @@ impl RecvHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Half::Recv)?;
+        check_stream(g, net, handle, Halves::One(Half::Recv))?;
         Ok(Self::load(net, handle))
     }
 

@@ -3,7 +3,7 @@
 use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
 use crate::group::Lane;
-use crate::half::{check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::slots::Half;
 use crate::timeout::Timeout;
 use crate::wait::{await_word, awaited};
@@ -76,7 +76,7 @@ impl SendHalf {
     /// All lanes call it with the same handle; the group becomes the one that uses this half.
     ///
     /// # Errors
-    /// BadHandle when it is stale; NotConnected when it is no stream.
+    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken this direction.
     ///
     /// # Examples
     ///
@@ -89,7 +89,7 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Half::Send)?;
+        check_stream(g, net, handle, Halves::One(Half::Send))?;
         Ok(Self::load(net, handle))
     }
 

@@ -6,11 +6,11 @@
 use crate::{Group, Net, accept_queue, plain, platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use gpunet_abi::accept::PREPARED;
-use gpunet_abi::entry::{Entry, GroupId, Kind, OwnWords, SlotState};
+use gpunet_abi::entry::{Entry, GroupId, Kind, OwnWords, SlotState, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::recycle::{self, SlotRing};
-use gpunet_abi::{Error, Handle, Options, Result, Word};
+use gpunet_abi::{Direction, Error, Handle, Options, Result, Word};
 
 /// The recycling ring of this device.
 struct RecyclingRing {
@@ -194,7 +194,7 @@ fn exchange(
 /// BadHandle, when the slot is free, out of range, or of another generation.
 #[inline(never)]
 pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
-    if handle.slot() >= net.context().sockets {
+    if handle.slot() >= net.context().slots {
         return Err(Error::BadHandle);
     }
     // Ordering: Acquire, pairs with the Release store in `set_state`.
@@ -218,7 +218,7 @@ pub(crate) fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
 /// whether the proxy has not closed it meanwhile.
 #[inline(never)]
 pub(crate) fn take_over(net: Net, handle: Handle) -> bool {
-    if handle.slot() >= net.context().sockets {
+    if handle.slot() >= net.context().slots {
         return false;
     }
     note_user(net, handle.slot());
@@ -262,6 +262,14 @@ pub(crate) enum Half {
 }
 
 impl Half {
+    /// The half of this end in a direction.
+    pub(crate) const fn of(direction: Direction) -> Self {
+        match direction {
+            Direction::Send => Self::Send,
+            Direction::Recv => Self::Recv,
+        }
+    }
+
     /// The half that the other end has of the same direction.
     pub(crate) const fn other(self) -> Self {
         match self {
@@ -275,7 +283,7 @@ impl Half {
 /// it was free.
 pub(crate) fn lock(net: Net, slot: u32, half: Half, value: u32) -> bool {
     // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
-    let taken = unsafe { platform::lock(lock_word(net, slot, half), value) };
+    let taken = unsafe { platform::lock(lock_word(net, slot, half), lock::FREE, value) };
     hand_off::at(HandOff::Locked);
     taken
 }
@@ -283,8 +291,30 @@ pub(crate) fn lock(net: Net, slot: u32, half: Half, value: u32) -> bool {
 /// Gives a half back.
 pub(crate) fn unlock(net: Net, slot: u32, half: Half) {
     // SAFETY: as in `lock`.
-    unsafe { platform::unlock(lock_word(net, slot, half)) };
+    unsafe { platform::unlock(lock_word(net, slot, half), lock::FREE) };
     hand_off::at(HandOff::Locked);
+}
+
+/// Locks a half that the host has taken, to release a trigger; returns whether no other group had it locked.
+pub(crate) fn lock_taken(net: Net, slot: u32, half: Half) -> bool {
+    // SAFETY: as in `lock`.
+    let locked = unsafe { platform::lock(lock_word(net, slot, half), lock::TAKEN, lock::RELEASE) };
+    hand_off::at(HandOff::Locked);
+    locked
+}
+
+/// Leaves a half to the host again.
+pub(crate) fn unlock_taken(net: Net, slot: u32, half: Half) {
+    // SAFETY: as in `lock`.
+    unsafe { platform::unlock(lock_word(net, slot, half), lock::TAKEN) };
+    hand_off::at(HandOff::Locked);
+}
+
+/// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half only of a socket that no
+/// running launch uses.
+#[inline(always)]
+pub(crate) fn is_taken(net: Net, slot: u32, half: Half) -> bool {
+    lock::is_taken(locked_as(net, slot, half))
 }
 
 /// Returns who has a half: a value of [`gpunet_abi::entry::lock`].

@@ -2,12 +2,12 @@
 
 use crate::buffer::Source;
 use crate::close::close_stream;
-use crate::half::check_stream;
+use crate::half::{Halves, check_stream};
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::request;
 use crate::send::SendHalf;
-use crate::slots::{Caller, Half};
+use crate::slots::Caller;
 use crate::timeout::Timeout;
 use crate::{Buffer, Group, Net, table};
 use gpunet_abi::control::{Op, Query, Reply};
@@ -145,7 +145,8 @@ impl Stream {
     /// The caller's group becomes the one that uses it.
     ///
     /// # Errors
-    /// BadHandle when it is stale; NotConnected when it is no stream.
+    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken one of its directions:
+    /// [`SendHalf::from_handle`] and [`RecvHalf::from_handle`] find the other.
     ///
     /// # Examples
     ///
@@ -160,7 +161,7 @@ impl Stream {
     /// # }
     /// ```
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Half::Recv)?;
+        check_stream(g, net, handle, Halves::Both)?;
         Ok(Self::load(net, handle))
     }
 
@@ -464,7 +465,8 @@ impl Stream {
     /// All lanes call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already. NetworkDown: [`Stream::from_handle`] tells whether it is still open.
+    /// BadHandle when it is closed already; Busy when the host has taken one of its directions. NetworkDown:
+    /// [`Stream::from_handle`] tells whether it is still open.
     ///
     /// # Examples
     ///

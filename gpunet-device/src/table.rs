@@ -5,10 +5,8 @@ use crate::{Net, plain};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind};
-use gpunet_abi::layout::SocketLine;
-use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::region::RegionOffset;
 use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
@@ -20,63 +18,21 @@ use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
 #[inline(never)]
 pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
-    let send = direction(net, d.send_ring, d.send_log2, d.published, d.released)?;
-    let recv = direction(net, d.recv_ring, d.recv_log2, d.consumed, d.landed)?;
-    if d.link.partner().is_some_and(|slot| slot >= net.context().sockets) {
-        return Err(Error::Protocol);
-    }
-    if d.link.data_thread().is_some_and(|thread| thread >= net.context().shards) {
-        return Err(Error::Protocol);
-    }
-    // A publisher finds whom to wake beside the words, and at the start of the other device's part.
-    let far = if d.link.is_remote() {
-        let whole_lines =
-            [d.published, d.consumed, d.landed, d.released].iter().all(|word| in_line(net, *word));
-        match net.resolve(RegionOffset::new(d.published.region(), 0), size_of::<PartHeader>() as u64) {
-            Some(far) if whole_lines => far,
-            _ => return Err(Error::Protocol),
-        }
-    } else {
-        0
-    };
+    let context = net.context();
+    let opened = Opened::of(d, context.slots, context.shards, |place, len| net.resolve(place, len))?;
     // Field by field: other groups may try the locks beside them.
     // SAFETY: fields of the table's entry, which this thread opens; nobody else reads them yet.
     unsafe {
-        plain::store(&raw mut (*entry).send, &send);
-        plain::store(&raw mut (*entry).recv, &recv);
+        plain::store(&raw mut (*entry).send, &opened.send);
+        plain::store(&raw mut (*entry).recv, &opened.recv);
         plain::store(&raw mut (*entry).local, &d.local);
         plain::store(&raw mut (*entry).peer, &d.peer);
         (&raw mut (*entry).link).write_volatile(d.link);
-        (&raw mut (*entry).remote_part).write_volatile(far);
+        (&raw mut (*entry).remote_part).write_volatile(opened.remote_part);
         (&raw mut (*entry).transport).write_volatile(d.transport);
     }
     self::receiver(entry).set(receiver.0);
     if slots::turn_into(net, handle, Kind::Stream) { Ok(()) } else { Err(Error::BadHandle) }
-}
-
-/// Returns whether the whole line that a word lies in is inside its region.
-fn in_line(net: Net, word: RegionOffset) -> bool {
-    let line = size_of::<SocketLine>() as u64;
-    net.resolve(RegionOffset::new(word.region(), word.offset() / line * line), line).is_some()
-}
-
-fn direction(
-    net: Net,
-    ring: RegionOffset,
-    log2: u32,
-    mine: RegionOffset,
-    theirs: RegionOffset,
-) -> Result<HalfEntry> {
-    if log2 < MIN_RING_LOG2 as u32 || log2 > MAX_RING_LOG2 as u32 {
-        return Err(Error::Protocol);
-    }
-    let capacity = 1u64 << log2;
-    match (net.resolve(ring, capacity), net.resolve(mine, 8), net.resolve(theirs, 8)) {
-        (Some(base), Some(mine), Some(theirs)) if mine % 8 == 0 && theirs % 8 == 0 => {
-            Ok(HalfEntry { base, capacity, mine, theirs, position: 0, seen: 0 })
-        }
-        _ => Err(Error::Protocol),
-    }
 }
 
 /// One half of a stream as the table has it, and who is at the other side. The handle was checked.
@@ -175,6 +131,28 @@ pub(crate) fn store_positions(entry: *mut Entry, half: Half, position: StreamWor
     unsafe {
         p.write(position.0);
         s.write(seen.0);
+    }
+}
+
+/// The word that keeps what this end has published of a half: [`HalfEntry::position`].
+#[inline(always)]
+pub(crate) fn position(entry: *mut Entry, half: Half) -> Word {
+    match half {
+        // SAFETY: an aligned word inside the table's entry.
+        Half::Send => unsafe { Word::from_ptr(&raw mut (*entry).send.position) },
+        // SAFETY: as above.
+        Half::Recv => unsafe { Word::from_ptr(&raw mut (*entry).recv.position) },
+    }
+}
+
+/// The word that keeps what was last believed of the other end's: [`HalfEntry::seen`].
+#[inline(always)]
+pub(crate) fn seen(entry: *mut Entry, half: Half) -> Word {
+    match half {
+        // SAFETY: an aligned word inside the table's entry.
+        Half::Send => unsafe { Word::from_ptr(&raw mut (*entry).send.seen) },
+        // SAFETY: as above.
+        Half::Recv => unsafe { Word::from_ptr(&raw mut (*entry).recv.seen) },
     }
 }
 

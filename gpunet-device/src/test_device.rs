@@ -22,6 +22,8 @@ pub(crate) fn with_device<R>(test: impl FnOnce(Net) -> R) -> R {
         sockets: 1,
         controls: 1,
         shards: 1,
+        slots: 1,
+        reserved: 0,
         shared: shared.as_mut_ptr() as u64,
         device: device.as_mut_ptr() as u64,
         shared_layout,

@@ -5,6 +5,7 @@
 
 use gpunet_device::posix::open::{self, CallOptions};
 use gpunet_device::posix::{SOCKET_TIMEOUT, options, socket};
+use gpunet_device::{Direction, Gate, Prepared, Trigger};
 use std::collections::BTreeMap;
 
 const HEADER: &str = include_str!("../include/gpunet.h");
@@ -50,6 +51,10 @@ fn bits_of_c(parameter: &str) -> u32 {
     if parameter.contains('*') || parameter.contains("long long") {
         return 64;
     }
+    let by_value = [("gpunet_trigger_t ", 128), ("gpunet_gate_t ", 128), ("gpunet_prepared_t ", 192)];
+    if let Some((_, bits)) = by_value.iter().find(|(kind, _)| parameter.starts_with(kind)) {
+        return *bits;
+    }
     let known = ["int", "unsigned int", "socklen_t"];
     let is = |c: &&str| parameter == *c || parameter.rsplit_once(' ').is_some_and(|(kind, _)| kind == *c);
     assert!(known.iter().any(is), "a type that this test does not know: {parameter:?}");
@@ -71,6 +76,10 @@ fn exported() -> Signatures {
 }
 
 fn bits_of_ptx(parameter: &str) -> u32 {
+    // A structure by value: `.param .align 8 .b8 name[16]`.
+    if let Some((_, bytes)) = parameter.split_once(".b8 ").and_then(|(_, rest)| rest.split_once('[')) {
+        return 8 * bytes.split(']').next().unwrap().parse::<u32>().unwrap();
+    }
     match (parameter.contains(".b64"), parameter.contains(".b32")) {
         (true, false) => 64,
         (false, true) => 32,
@@ -188,6 +197,7 @@ fn the_headers_own_numbers_are_linuxs() {
         ENFILE,
         EMFILE,
         EPIPE,
+        ENODATA,
         EPROTO,
         EADDRINUSE,
         ENETDOWN,
@@ -230,34 +240,48 @@ fn the_headers_timeout_of_a_socket_is_the_librarys() {
     assert_eq!(SOCKET_TIMEOUT, -0x7fff_ffff_ffff_ffff - 1);
 }
 
+/// The fields of a structure of the header with their offsets, and its size.
+fn layout(structure: &str) -> (Vec<(&str, usize)>, usize) {
+    let (_, rest) = HEADER.split_once(&format!("struct {structure} {{")).unwrap();
+    let (mut at, mut offsets) = (0, Vec::new());
+    for line in rest[..rest.find('}').unwrap()].lines() {
+        let Some((kind, name)) = line.split(';').next().and_then(|field| field.trim().rsplit_once(' '))
+        else {
+            continue;
+        };
+        offsets.push((name, at));
+        at += if kind.contains("long long") { 8 } else { 4 };
+    }
+    (offsets, at)
+}
+
+/// The same of a structure of the library.
+macro_rules! library {
+    ($of:ident: $($name:ident),* $(,)?) => {
+        (vec![$((stringify!($name), std::mem::offset_of!($of, $name))),*], size_of::<$of>())
+    };
+}
+
+#[test]
+fn the_headers_prepared_values_have_the_librarys_fields_in_their_order() {
+    assert_eq!(layout("gpunet_trigger"), library![Trigger: socket, direction, position]);
+    assert_eq!(layout("gpunet_gate"), library![Gate: socket, direction, position]);
+    assert_eq!(layout("gpunet_prepared"), library![Prepared: socket, direction, position, len]);
+    assert_eq!((Direction::Send as u32, Direction::Recv as u32), (0, 1));
+    assert!(HEADER.contains("#define GPUNET_SEND 0u") && HEADER.contains("#define GPUNET_RECV 1u"));
+}
+
 #[test]
 fn the_headers_options_have_the_librarys_fields_in_their_order() {
-    let (_, rest) = HEADER.split_once("struct gpunet_options {").unwrap();
-    let fields: Vec<_> = rest[..rest.find('}').unwrap()]
-        .lines()
-        .filter_map(|line| line.split(';').next()?.trim().rsplit_once(' '))
-        .map(|(kind, name)| (name, if kind.contains("long long") { 8 } else { 4 }))
-        .collect();
-    let mut at = 0;
-    let offsets: Vec<_> = fields
-        .iter()
-        .map(|&(name, size)| {
-            at += size;
-            (name, at - size)
-        })
-        .collect();
-    macro_rules! library {
-        ($($name:ident),*) => { [$((stringify!($name), std::mem::offset_of!(CallOptions, $name))),*] };
-    }
     let library = library![
-        send_ring,
+        CallOptions: send_ring,
         recv_ring,
         send_timeout_ns,
         recv_timeout_ns,
         transport,
         linger_ms,
         flags,
-        reserved
+        reserved,
     ];
-    assert_eq!((offsets, at), (library.to_vec(), size_of::<CallOptions>()));
+    assert_eq!(layout("gpunet_options"), library);
 }

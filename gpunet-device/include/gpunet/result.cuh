@@ -24,6 +24,7 @@ enum class errc : int {
     too_many_files = 23,
     too_many_sockets = 24,
     broken_pipe = 32,
+    no_data = 61, /* the stream ended before a gate's position */
     protocol_error = 71,
     no_such_option = 92,
     not_supported = 95,
@@ -40,7 +41,7 @@ enum class errc : int {
     timed_out = 110, /* the connection's own timeout, or a connect's */
     connection_refused = 111,
     host_unreachable = 113,
-    busy = 114,    /* another group uses this direction */
+    busy = 114,    /* another group uses this direction, or the host has taken it */
     canceled = 125 /* the host has cancelled the launch */
 };
 

@@ -14,6 +14,7 @@ struct ring_piece {
 
 /* Free space of a ring to be written and committed, or received bytes to be read and released: one piece, or two where
  * the ring's end lies between. It is void after the commit or release, and after another send or receive on the socket.
+ * The span of a prepared message is void after the release of its trigger.
  *
  * The memory may be the host's or another GPU's. Loads and stores are plain or volatile ones: no __ldg, no
  * `const __restrict__`, no TMA. */

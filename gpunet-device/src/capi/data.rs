@@ -29,7 +29,7 @@ impl Span {
     /// # Safety
     /// `to` is writable, by all lanes of the group.
     #[inline(always)]
-    unsafe fn tell(to: *mut Self, result: Result<RingSpan>) -> Result<i64> {
+    pub(super) unsafe fn tell(to: *mut Self, result: Result<RingSpan>) -> Result<i64> {
         let pieces = match &result {
             Ok(span) => [Self::piece(span.first), Self::piece(span.second)],
             Err(_) => [SpanPiece { data: core::ptr::null_mut(), len: 0 }; 2],

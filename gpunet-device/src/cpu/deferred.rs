@@ -150,7 +150,7 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
 /// posted, whose reply carries nothing.
 ///
 /// # Errors
-/// BadHandle when it is closed already.
+/// BadHandle when it is closed already; Busy while the host has taken one of its directions.
 ///
 /// # Examples
 ///

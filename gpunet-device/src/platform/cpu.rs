@@ -80,7 +80,7 @@ const NAP_OF_POLLS: Duration = Duration::from_micros(20);
 const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
 
 /// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the flag
-/// back, so sleep for a short time only.
+/// back, or others sleep on it, too, so sleep for a short time only.
 pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, changed: impl FnOnce() -> bool) {
     let spins = if are_cores_few() { SPINS_OF_FEW } else { SPINS };
     if round < spins {
@@ -169,27 +169,27 @@ pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
     }
 }
 
-/// Takes a lock among this device's threads, by a `value` that is not 0; returns whether it was free.
+/// Changes a lock among this device's threads from one value to another; returns whether it had the first.
 ///
 /// # Safety
 /// `word` is aligned, mapped, and used as a lock only.
-pub(crate) unsafe fn lock(word: *mut u32, value: u32) -> bool {
+pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     // SAFETY: the caller's contract.
     let word = unsafe { AtomicU32::from_ptr(word) };
     // Ordering: Acquire, pairs with the Release store in `unlock` by the thread that had it before:
     // what it left in the entry is visible.
-    word.compare_exchange(0, value, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Gives a lock back.
+/// Gives a lock back, with the value that it had before.
 ///
 /// # Safety
 /// As [`lock`], which the caller's group has taken.
-pub(crate) unsafe fn unlock(word: *mut u32) {
+pub(crate) unsafe fn unlock(word: *mut u32, value: u32) {
     // SAFETY: the caller's contract.
     let word = unsafe { AtomicU32::from_ptr(word) };
     // Ordering: Release, pairs with the Acquire exchange in `lock`.
-    word.store(0, Ordering::Release);
+    word.store(value, Ordering::Release);
 }
 
 /// Sixteen bytes, loaded and stored at once where the machine can.

@@ -105,7 +105,7 @@ impl ChangeCounts {
 #[inline(always)]
 pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 
-/// Takes a lock among this GPU's threads, by a `value` that is not 0; returns whether it was free.
+/// Changes a lock among this GPU's threads from one value to another; returns whether it had the first.
 ///
 /// GPU scope: the lock guards entries that only this GPU reads, and a release at system scope would
 /// wait for the published word to cross PCIe.
@@ -113,27 +113,27 @@ pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 /// # Safety
 /// `word` is aligned, in this GPU's memory, and used as a lock only.
 #[inline(always)]
-pub(crate) unsafe fn lock(word: *mut u32, value: u32) -> bool {
+pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     let old: u32;
     // Ordering: acquire, pairs with the release store in `unlock`: what the group that had it
     // before left in the entry is visible.
     // SAFETY: the caller's contract.
     unsafe {
-        asm!("atom.acquire.gpu.cas.b32 {o}, [{p}], 0, {v};", o = out(reg32) old, p = in(reg64) word, v = in(reg32) value, options(nostack));
+        asm!("atom.acquire.gpu.cas.b32 {o}, [{p}], {f}, {t};", o = out(reg32) old, p = in(reg64) word, f = in(reg32) from, t = in(reg32) to, options(nostack));
     }
-    old == 0
+    old == from
 }
 
-/// Gives a lock back.
+/// Gives a lock back, with the value that it had before.
 ///
 /// # Safety
 /// As [`lock`], which the caller's group has taken.
 #[inline(always)]
-pub(crate) unsafe fn unlock(word: *mut u32) {
+pub(crate) unsafe fn unlock(word: *mut u32, value: u32) {
     // Ordering: release, pairs with the acquire exchange in `lock`.
     // SAFETY: the caller's contract.
     unsafe {
-        asm!("st.release.gpu.b32 [{p}], {z};", p = in(reg64) word, z = in(reg32) 0u32, options(nostack))
+        asm!("st.release.gpu.b32 [{p}], {v};", p = in(reg64) word, v = in(reg32) value, options(nostack))
     };
 }
 

@@ -27,7 +27,7 @@ impl Taken {
     /// function ([`Group::broadcast_once`]).
     ///
     /// # Errors
-    /// BadHandle; NotConnected; Busy when another group has the direction.
+    /// BadHandle; NotConnected; Busy when another group has the direction, or the host has taken it.
     #[inline(always)]
     pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Half) -> Result<Self> {
         let handle = handle(socket)?;
@@ -97,12 +97,15 @@ fn take(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
 /// Locks a direction for a call by handle. By one lane.
 ///
 /// # Errors
-/// Busy when another call has it; Canceled; NetworkDown.
+/// Busy when another call has it, or the host; Canceled; NetworkDown.
 fn lock_for_call(net: Net, handle: Handle, half: Half) -> Result<()> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     while !slots::lock(net, handle.slot(), half, lock::CALL) {
-        // A poller that announces what it has consumed has the lock for one store.
-        unless(slots::locked_as(net, handle.slot(), half) != lock::CALL, Error::Busy)?;
+        // A poller that announces what it has consumed has the lock for one store, and may have given it back by now.
+        unless(
+            matches!(slots::locked_as(net, handle.slot(), half), lock::FREE | lock::ANNOUNCE),
+            Error::Busy,
+        )?;
         if guard.is_due() {
             guard.check()?;
         }

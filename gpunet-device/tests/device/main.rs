@@ -11,4 +11,5 @@ mod opening;
 mod polling;
 mod posix;
 mod streams;
+mod triggers;
 mod world;

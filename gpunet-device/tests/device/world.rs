@@ -4,11 +4,11 @@ use gpunet_device::abi::Link;
 use gpunet_device::abi::arena::{PartHeader, PartLayout};
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
-use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, OwnWords, SlotState};
+use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, OwnWords, SlotState, lock};
 use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
-use gpunet_device::{Buffer, Handle, Net, Options, SockAddr};
+use gpunet_device::{Buffer, Direction, Handle, Net, Options, SockAddr};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -101,6 +101,8 @@ impl World {
             sockets: SOCKETS,
             controls: CONTROLS,
             shards: 1,
+            slots: SOCKETS,
+            reserved: 0,
             shared: world.shared.as_ptr() as u64,
             device: world.device.as_ptr() as u64,
             shared_layout: layout,
@@ -132,6 +134,10 @@ impl World {
 
     pub fn landed(&self, slot: u32) -> Word {
         self.line(slot, offset_of!(SocketLine, landed))
+    }
+
+    pub fn released(&self, slot: u32) -> Word {
+        self.line(slot, offset_of!(SocketLine, released))
     }
 
     pub fn status(&self, slot: u32) -> Word {
@@ -250,6 +256,20 @@ impl World {
     pub fn recv_lock(&self, slot: u32) -> &AtomicU32 {
         // SAFETY: a field of the slot's entry, which everybody accesses atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).recv_lock) }
+    }
+
+    /// Takes a direction of a stream, as the host does.
+    pub fn take(&self, slot: u32, direction: Direction) {
+        self.direction_lock(slot, direction).store(lock::TAKEN, Ordering::SeqCst);
+    }
+
+    /// Who has a half of a slot, as [`World::recv_lock`].
+    pub fn direction_lock(&self, slot: u32, direction: Direction) -> &AtomicU32 {
+        match direction {
+            // SAFETY: a field of the slot's entry, which everybody accesses atomically.
+            Direction::Send => unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).send_lock) },
+            Direction::Recv => self.recv_lock(slot),
+        }
     }
 
     /// Until when a group has the turn to ask for a listener's only connection; 0: no group has it.

@@ -66,7 +66,20 @@ impl CallOptions {
         unsafe { ptr.read_volatile() }.options()
     }
 
-    fn options(self) -> Result<Options> {
+    /// The options that it stands for.
+    ///
+    /// # Errors
+    /// InvalidArgument, for what no proxy supports.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gpunet_device::Options;
+    /// use gpunet_device::posix::open::CallOptions;
+    ///
+    /// assert_eq!(CallOptions::default().options(), Ok(Options::DEFAULT));
+    /// ```
+    pub fn options(self) -> Result<Options> {
         let mut options = Options::DEFAULT;
         if self.flags & !OPTION_FLAGS != 0 || self.reserved != 0 {
             return Err(Error::InvalidArgument);

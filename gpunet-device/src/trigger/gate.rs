@@ -1,0 +1,173 @@
+//! Waiting at a gate: for the other end's word of a direction that the host has taken.
+
+use super::taken::TakenDirection;
+use crate::Net;
+use crate::guard::WaitGuard;
+use crate::half::give_up;
+use crate::slots::Half;
+use crate::timeout::{Deadline, Timeout};
+use crate::wait::{await_word, awaited};
+use core::sync::atomic::{Ordering, fence};
+use gpunet_abi::position::{MASK, StreamWord, advance};
+use gpunet_abi::ring::RingEnd;
+use gpunet_abi::trigger::reached;
+use gpunet_abi::{Error, Gate, Result, Status, device_scope};
+
+/// Waits until the gate passes; `late` is what it returns when the time is over. By one lane, before a barrier of its group.
+///
+/// # Errors
+/// As [`GateExt::wait`](super::GateExt::wait).
+#[inline(never)]
+pub(super) fn pass(net: Net, gate: Gate, timeout: Timeout, late: Error) -> Result<u64> {
+    if gate.position > MASK {
+        return Err(Error::InvalidArgument);
+    }
+    let direction = TakenDirection::find(net, gate.socket, gate.direction)?;
+    direction.check()?;
+    let mut wait = Wait::new(direction, gate.position);
+    if reached(wait.seen, gate.position) {
+        return wait.passed();
+    }
+    wait.check_own()?;
+    let timeout = timeout.resolve(direction.entry(), direction.half());
+    let deadline = timeout.deadline();
+    let mut left = timeout;
+    loop {
+        match wait.look(left) {
+            // Of a wait that was not to wait, or of the last one when the time is over.
+            Err(Error::WouldBlock) => return Err(late),
+            Err(Error::TimedOut) if wait.failure() != Some(Error::TimedOut) => return Err(late),
+            looked => looked?,
+        }
+        if reached(wait.seen, gate.position) {
+            return wait.passed();
+        }
+        left = left.until(deadline);
+    }
+}
+
+/// A wait at one gate.
+struct Wait {
+    direction: TakenDirection,
+    end: RingEnd,
+    position: u64,
+    /// The other end's word as believed so far.
+    seen: StreamWord,
+}
+
+impl Wait {
+    #[inline(always)]
+    fn new(direction: TakenDirection, position: u64) -> Self {
+        // Ordering: Acquire, pairs with the Release store in `believe` by another group: what that group's word made
+        // visible is visible here, and this group finds no older word when it observes it.
+        let seen = StreamWord(device_scope::observe(direction.seen()));
+        Self { direction, end: direction.end(), position, seen }
+    }
+
+    /// Waits for another word of the other end, and believes it.
+    #[inline(always)]
+    fn look(&mut self, timeout: Timeout) -> Result<()> {
+        let d = &self.direction;
+        let found = await_word((d.net(), d.entry()), d.handle(), d.half(), self.end, self.seen, timeout);
+        let word = match awaited(found) {
+            // Between two threads of one device the wait has observed it at the device's scope, but the host may have
+            // taken the other end, too.
+            Ok(Some(_)) if self.end.link.is_same_device() => self.observe(),
+            Ok(Some(word)) => word,
+            ended => {
+                // Ordering: Acquire, pairs with the proxy's publish of the status: what was released or has landed
+                // before it counts.
+                fence(Ordering::Acquire);
+                let last = self.observe();
+                if last.position() < self.position {
+                    return ended.and(Err(Error::NoData));
+                }
+                last
+            }
+        };
+        self.believe(word)
+    }
+
+    /// The other end's word, at system scope.
+    #[inline(always)]
+    fn observe(&self) -> StreamWord {
+        StreamWord::read(self.end.theirs.observe())
+    }
+
+    /// Checks a word of the other end, and keeps it.
+    fn believe(&mut self, word: StreamWord) -> Result<()> {
+        if word.err() {
+            // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead marks the word so,
+            // wherever it stood.
+            self.check_alive()?;
+        }
+        // Ordering: Relaxed. The word answers what was published before, and a trigger stores the position before it
+        // publishes, so this is no older.
+        let own = StreamWord(self.direction.position().peek()).position();
+        let limit = match self.direction.half() {
+            Half::Send => own,
+            Half::Recv => own + self.end.capacity,
+        };
+        if advance(self.seen, word, limit).is_err() {
+            self.end_stream();
+            return Err(Error::Protocol);
+        }
+        self.seen = word;
+        // Ordering: Release, pairs with the Acquire load in `new`. Of two groups the one with the older word may be the
+        // later: then the next gate looks for itself.
+        device_scope::publish(self.direction.seen(), word.0);
+        Ok(())
+    }
+
+    /// The outcome, once the gate is [`reached`].
+    fn passed(&self) -> Result<u64> {
+        if self.seen.position() >= self.position {
+            return Ok(0);
+        }
+        self.failure().map_or(Ok(()), Err)?;
+        Err(match self.direction.half() {
+            Half::Send => Error::BrokenPipe,
+            Half::Recv if self.seen.err() => Error::ConnectionReset,
+            Half::Recv => Error::NoData,
+        })
+    }
+
+    /// Checks that this end has not ended the direction before the gate's position.
+    fn check_own(&self) -> Result<()> {
+        let own = StreamWord(self.direction.position().peek());
+        match self.direction.half() {
+            _ if own.err() => Err(Error::Protocol),
+            Half::Send if own.end() && own.position() < self.position => Err(Error::BrokenPipe),
+            Half::Recv if own.end() => Err(Error::NoData),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that socket, launch and proxy go on.
+    fn check_alive(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)?;
+        WaitGuard::new(self.direction.net(), Deadline::NEVER).check()
+    }
+
+    /// The socket's failure, by its status word.
+    fn failure(&self) -> Option<Error> {
+        let handle = self.direction.handle();
+        self.direction.net().status(handle.slot(), handle.generation()).and_then(Status::error)
+    }
+
+    /// Ends the direction, because the other end wrote an invalid word.
+    #[cold]
+    #[inline(never)]
+    fn end_stream(&self) {
+        let d = &self.direction;
+        // Under the lock: a trigger must not publish over the mark. Who is cancelled leaves it to the next that looks.
+        if d.lock().is_err() {
+            return;
+        }
+        let own = StreamWord(d.position().peek());
+        if !own.err() {
+            give_up(d.net(), d.handle(), d.half(), own.with_err(), self.seen);
+        }
+        d.unlock();
+    }
+}

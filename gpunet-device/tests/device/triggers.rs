@@ -1,0 +1,7 @@
+//! Triggers and gates of directions that the host has taken; the tests play the host and the proxy.
+
+mod already;
+mod calls;
+mod gates;
+mod messages;
+mod releases;

@@ -8,7 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`region`] | [`PinnedRegion`]: a sealed, preallocated memfd and its mapping; works without a GPU |
-//! | [`cuda`] | the CUDA driver, opened at run time: devices, GPU memory, registration, modules, launches |
+//! | [`cuda`] | the CUDA driver, opened at run time: devices, GPU memory, registration, modules, launches, streams |
 //! | [`mapping`] | CPU mappings of GPU memory, by gdrdrv or dma-buf, or the reason why there is none |
 //! | [`placement`] | where rings lie that a network card writes: in GPU memory or in pinned memory, and why |
 //! | [`ptx`] | PTX text without the functions that nobody calls |
@@ -20,7 +20,8 @@
 //! - **CUDA is optional.** The library is opened with `dlopen`; a machine without it builds, runs and gets
 //!   [`cuda::Unavailable`] with the reason. Nothing panics.
 //! - **One thread talks to CUDA.** Every call that needs a context runs on the device's agent thread, because a CUDA call made
-//!   while a kernel waits for the host can deadlock. [`cuda`] lists the calls and why each is safe.
+//!   while a kernel waits for the host can deadlock. The only exception are calls on a [`cuda::CudaStream`]. [`cuda`] lists the calls
+//!   and why each is safe.
 //!
 //! # Examples
 //! ```no_run

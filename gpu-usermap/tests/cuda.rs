@@ -23,5 +23,7 @@ mod residency;
 mod shareable;
 #[path = "cuda/shareable_busy.rs"]
 mod shareable_busy;
+#[path = "cuda/streams.rs"]
+mod streams;
 #[path = "cuda/teardown.rs"]
 mod teardown;

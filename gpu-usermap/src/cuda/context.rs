@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::error::{CudaError, log};
 use super::launches::Launches;
 use super::library::Cuda;
+use super::raw::constants::STREAM_CAPTURE_MODE_RELAXED;
 use super::raw::{CUdevice, ContextHandle};
 use super::release::Release;
 
@@ -48,6 +49,11 @@ impl Context {
         // SAFETY: just retained, or borrowed from a caller who promised that it lives on.
         let lanes = unsafe { driver.context_set_current(handle) }
             .and_then(|()| Ok((driver.current_device()?, CopyLane::open(driver)?, Launches::open(driver)?)));
+        if let Ok(streams) = driver.streams() {
+            // While any thread captures a graph in the global mode, the driver refuses many calls on all threads but those that
+            // have said that their calls have nothing to do with it, and the capture fails with the call.
+            log(streams.exchange_capture_mode(STREAM_CAPTURE_MODE_RELAXED).map(|_| ()));
+        }
         match lanes {
             Ok((device, copies, launches)) => {
                 Ok(Self { cuda, device, handle, owned, copies, launches, deferred: Vec::new() })
@@ -100,15 +106,16 @@ impl Context {
         self.deferred.push(release);
     }
 
-    /// Returns whether something is to be given back as soon as the launches of this device have ended. The end of others is
-    /// announced.
+    /// Returns whether something is to be given back as soon as the launches of this device and dropped streams have ended. The end
+    /// of others is announced.
     pub(super) fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty() && !self.launches.has_foreign()
+        self.launches.has_left() || (!self.deferred.is_empty() && !self.launches.has_announced())
     }
 
     /// Gives back what dropped handles left, if no launch runs.
     pub(super) fn release_if_idle(&mut self) {
-        if self.deferred.is_empty() || self.launches.has_foreign() || self.reap() > 0 {
+        let nothing_due = self.deferred.is_empty() && !self.launches.has_left();
+        if nothing_due || self.reap() > 0 || self.launches.has_announced() {
             return;
         }
         for release in std::mem::take(&mut self.deferred) {

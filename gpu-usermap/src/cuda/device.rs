@@ -169,6 +169,10 @@ impl Device {
         self.inner.cuda.driver().device_attribute(self.inner.device, attribute.number())
     }
 
+    pub(super) fn context(&self) -> ContextHandle {
+        self.inner.context
+    }
+
     pub(super) fn agent(&self) -> &Agent {
         &self.inner.agent
     }
@@ -233,6 +237,8 @@ pub enum DeviceAttribute {
     GpuDirectRdmaFlushOptions,
     /// Who sees writes of a network card in order without a flush: 0 nobody, 100 this GPU, 200 every GPU.
     GpuDirectRdmaWritesOrdering,
+    /// Whether streams can wait for and write 64-bit words.
+    StreamMemoryOperations,
     /// Whether GPU memory can be exported as a dma-buf.
     DmaBuf,
     /// Another `CUdevice_attribute`, by its number in `cuda.h`.
@@ -264,6 +270,7 @@ impl DeviceAttribute {
             Self::GpuDirectRdma => constants::DEVICE_GPU_DIRECT_RDMA_SUPPORTED,
             Self::GpuDirectRdmaFlushOptions => constants::DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
             Self::GpuDirectRdmaWritesOrdering => constants::DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+            Self::StreamMemoryOperations => constants::DEVICE_CAN_USE_64_BIT_STREAM_MEM_OPS,
             Self::DmaBuf => constants::DEVICE_DMA_BUF_SUPPORTED,
             Self::Other(number) => number,
         }

@@ -6,12 +6,14 @@
 
 mod code;
 mod memory;
+mod streams;
 mod virtual_memory;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::ptr;
 
 pub(super) use code::LinkLog;
+pub(super) use streams::Streams;
 
 use super::error::CudaError;
 use super::raw::constants::{
@@ -202,7 +204,7 @@ impl Driver {
     /// Returns whether all work of `stream` is done. A context's sticky error comes out here.
     ///
     /// # Safety
-    /// `stream` came from [`stream_create`](Self::stream_create) and was not destroyed.
+    /// `stream` is live: it came from [`stream_create`](Self::stream_create), or from a caller who vouches for it.
     pub(super) unsafe fn stream_query(&self, stream: StreamHandle) -> Result<StreamState, CudaError> {
         // SAFETY: the caller's promise.
         match unsafe { (self.api.stream_query)(stream) } {

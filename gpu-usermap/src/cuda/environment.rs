@@ -1,8 +1,10 @@
-//! Eager module loading, asked for through the environment before the driver starts.
+//! What the environment tells the driver: eager module loading and connections for streams, asked for here before the driver
+//! starts, and settings of the user that streams have to know of.
 
 #![allow(unsafe_code, reason = "std::env::set_var, in a process of one thread")]
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 
 const VARIABLE: &str = "CUDA_MODULE_LOADING";
@@ -65,6 +67,54 @@ pub(super) fn outcome(asked: Asked, lazy: Option<bool>) -> LazyLoading {
     }
 }
 
+const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+/// The most that the driver has.
+const MOST_CONNECTIONS: u32 = 32;
+/// What it has when nothing is said.
+const DEFAULT_CONNECTIONS: u32 = 8;
+
+/// Asks the driver for as many connections as it has, where the user has asked for none and no other thread exists.
+///
+/// A stream that waits holds up every stream with which it shares a connection.
+pub(super) fn ask_for_connections() {
+    if env::var_os(CONNECTIONS).is_none() && single_threaded() {
+        // SAFETY: as in `ask_for_eager_loading`.
+        unsafe { env::set_var(CONNECTIONS, MOST_CONNECTIONS.to_string()) };
+    }
+}
+
+/// Settings under which a stream that waits holds up more than itself, as the driver found them when it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StreamSettings {
+    /// `CUDA_DEVICE_MAX_CONNECTIONS`: how many queues of the hardware the streams of a context share.
+    pub(super) connections: u32,
+    /// `CUDA_LAUNCH_BLOCKING=1`: a call that enqueues waits until what it enqueued is done.
+    pub(super) launch_blocking: bool,
+}
+
+impl Default for StreamSettings {
+    fn default() -> Self {
+        Self { connections: DEFAULT_CONNECTIONS, launch_blocking: false }
+    }
+}
+
+impl StreamSettings {
+    pub(super) fn from_environment() -> Self {
+        Self::read(|name| env::var_os(name))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        // The driver reads numbers; what is none, it ignores.
+        let number = |name| variable(name)?.to_str()?.trim().parse::<i64>().ok();
+        Self {
+            connections: number(CONNECTIONS)
+                .filter(|&count| count > 0)
+                .map_or(DEFAULT_CONNECTIONS, |count| count.min(MOST_CONNECTIONS.into()) as u32),
+            launch_blocking: number("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value != 0),
+        }
+    }
+}
+
 fn single_threaded() -> bool {
     // An unreadable /proc counts as "other threads may exist".
     fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() == 1)
@@ -94,5 +144,21 @@ mod tests {
         assert_eq!(outcome(Asked::UsersChoice, Some(true)), LazyLoading::ByUser);
         assert_eq!(outcome(Asked::NotPossible, Some(true)), LazyLoading::ByDefault);
         assert_eq!(outcome(Asked::Set, None), LazyLoading::Unknown);
+    }
+
+    #[test]
+    fn settings_for_streams_are_numbers() {
+        let read = |connections: &'static str, blocking: &'static str| {
+            StreamSettings::read(|name| match name {
+                "CUDA_DEVICE_MAX_CONNECTIONS" => Some(connections.into()),
+                "CUDA_LAUNCH_BLOCKING" => Some(blocking.into()),
+                _ => None,
+            })
+        };
+        assert_eq!(StreamSettings::read(|_| None), StreamSettings::default());
+        assert_eq!(read("", "no"), StreamSettings::default());
+        assert_eq!(read("0", "0"), StreamSettings::default());
+        assert_eq!(read("1", "1"), StreamSettings { connections: 1, launch_blocking: true });
+        assert_eq!([read("32", "0"), read("99", "0")].map(|read| read.connections), [32; 2]);
     }
 }

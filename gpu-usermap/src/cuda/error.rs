@@ -174,9 +174,9 @@ pub struct SymbolError {
     pub r#source: CudaError,
 }
 
-/// Nobody waits for the result of a release; a failure usually means that a kernel broke the context.
+/// For calls whose result nobody waits for, releases mostly; a failure usually means that a kernel broke the context.
 pub(super) fn log(result: Result<(), CudaError>) {
     if let Err(error) = result {
-        tracing::debug!(%error, "a release failed");
+        tracing::debug!(%error, "a driver call failed whose result nobody needs");
     }
 }

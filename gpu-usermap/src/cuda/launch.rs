@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "kernel parameters are unchecked memory")]
 
-mod check;
+pub(super) mod check;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The kernels that run, and the streams they run on. Belongs to the agent thread.
+//! The kernels that run, the streams they run on, and other streams with work on them. Belongs to the agent thread.
 
 #![allow(unsafe_code, reason = "kernel launches and stream handles")]
 
@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 use super::driver::{Driver, StreamState};
-use super::error::CudaError;
-use super::raw::{FunctionHandle, StreamHandle};
+use super::error::{CudaError, log};
+use super::raw::{EventHandle, FunctionHandle, StreamHandle};
 
 /// Streams made in advance, so that a launch beside a running kernel usually creates none.
 const STREAMS_IN_ADVANCE: usize = 4;
@@ -59,10 +59,21 @@ impl Failed {
     }
 }
 
+/// A stream whose handle was dropped, and which may have work left.
+pub(super) enum LeftStream {
+    /// One that was made here. It is destroyed when it is idle.
+    Owned(StreamHandle),
+    /// The caller's, who may have destroyed it by now: an event behind the work tells, or was never recorded if there is none.
+    Borrowed(EventHandle),
+}
+
 /// All launches of one device.
 pub(super) struct Launches {
     running: Vec<Running>,
     idle_streams: Vec<StreamHandle>,
+    /// Streams that count as running, as one that waits for a word holds its work as a kernel does.
+    busy_streams: usize,
+    left_streams: Vec<LeftStream>,
     /// Announced launches that others made: nothing can be asked about them.
     foreign: usize,
     /// Local memory that the driver has set aside, in bytes per thread: a kernel that needs more makes it wait for all that run.
@@ -73,12 +84,19 @@ impl Launches {
     pub(super) fn open(driver: &Driver) -> Result<Self, CudaError> {
         let idle_streams =
             (0..STREAMS_IN_ADVANCE).map(|_| driver.stream_create(0)).collect::<Result<_, _>>()?;
-        Ok(Self { running: Vec::new(), idle_streams, foreign: 0, local_bytes: stack_limit(driver) })
+        Ok(Self {
+            running: Vec::new(),
+            idle_streams,
+            busy_streams: 0,
+            left_streams: Vec::new(),
+            foreign: 0,
+            local_bytes: stack_limit(driver),
+        })
     }
 
     /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs.
     pub(super) fn set_local_memory_aside(&mut self, driver: &Driver, bytes: u32) {
-        if bytes <= self.local_bytes || self.reap(driver) > 0 {
+        if bytes <= self.local_bytes || self.reap(driver) > 0 || self.busy_streams > 0 {
             return;
         }
         // Others who use the context may have raised it; what they count on is not lowered.
@@ -109,7 +127,7 @@ impl Launches {
         order.sort_by_key(|&index| std::cmp::Reverse(kernels[index].local_bytes));
         if let Some(&index) = order.first()
             && kernels[index].local_bytes > self.local_bytes
-            && self.reap(driver) > 0
+            && (self.reap(driver) > 0 || self.busy_streams > 0)
         {
             let reason = FailureReason::LocalMemory { set_aside: self.local_bytes };
             return Err(Failed { index, started: 0, reason });
@@ -156,7 +174,8 @@ impl Launches {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Finds the launches that have ended, tells their handles, and returns how many still run.
+    /// Finds the launches that have ended, tells their handles, and returns how many still run, dropped streams with work left
+    /// included.
     pub(super) fn reap(&mut self, driver: &Driver) -> usize {
         let idle_streams = &mut self.idle_streams;
         self.running.retain_mut(|launch| {
@@ -178,7 +197,23 @@ impl Launches {
             let _ = launch.outcome.set(launch.first_error.take().map_or(Ok(()), Err));
             false
         });
-        self.running.len()
+        self.left_streams.retain(|left| !has_passed(driver, left));
+        self.running.len() + self.left_streams.len()
+    }
+
+    /// Counts a stream that has work, or its end.
+    pub(super) fn count_stream(&mut self, begins: bool) {
+        self.busy_streams = if begins { self.busy_streams + 1 } else { self.busy_streams.saturating_sub(1) };
+    }
+
+    /// Takes a stream over whose handle was dropped.
+    pub(super) fn leave(&mut self, stream: LeftStream) {
+        self.left_streams.push(stream);
+    }
+
+    /// Returns whether dropped streams are waited for.
+    pub(super) fn has_left(&self) -> bool {
+        !self.left_streams.is_empty()
     }
 
     /// Counts a launch that others make, or its end.
@@ -186,9 +221,9 @@ impl Launches {
         self.foreign = if begins { self.foreign + 1 } else { self.foreign.saturating_sub(1) };
     }
 
-    /// Returns whether others may have kernels running.
-    pub(super) fn has_foreign(&self) -> bool {
-        self.foreign > 0
+    /// Returns whether work may be running whose end will be announced: launches of others, streams.
+    pub(super) fn has_announced(&self) -> bool {
+        self.foreign > 0 || self.busy_streams > 0
     }
 
     /// Returns how many multiprocessors the running launches fill, as of the last [`reap`](Self::reap).
@@ -201,6 +236,31 @@ impl Launches {
         // SAFETY: idle streams of our own, gone afterwards.
         self.idle_streams.into_iter().map(|stream| unsafe { driver.stream_destroy(stream) }).collect()
     }
+}
+
+/// Returns whether a dropped stream's work is done, and gives it back then.
+fn has_passed(driver: &Driver, left: &LeftStream) -> bool {
+    // It was made by these calls.
+    let Ok(streams) = driver.streams() else { return true };
+    let state = match *left {
+        // SAFETY: it is destroyed only here, when it leaves the list.
+        LeftStream::Owned(stream) => unsafe { driver.stream_query(stream) },
+        // SAFETY: as above.
+        LeftStream::Borrowed(end) => unsafe { streams.event_query(end) },
+    };
+    match state {
+        Ok(StreamState::Busy) => return false,
+        Ok(StreamState::Idle) => {}
+        // The context is lost, and with it the work.
+        Err(error) => tracing::debug!(%error, "a stream ended by an error"),
+    }
+    log(match *left {
+        // SAFETY: made by `stream_create`; the last handle is gone, and the work is done.
+        LeftStream::Owned(stream) => unsafe { driver.stream_destroy(stream) },
+        // SAFETY: the last handle is gone.
+        LeftStream::Borrowed(end) => unsafe { streams.event_destroy(end) },
+    });
+    true
 }
 
 /// Returns how many bytes of stack each thread can have; 0 where the driver does not say.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::driver::Driver;
-use super::environment::{self, LazyLoading};
+use super::environment::{self, LazyLoading, StreamSettings};
 use super::error::{CudaError, Unavailable};
 use super::raw::Api;
 use super::registry::Registry;
@@ -32,13 +32,15 @@ struct CudaInner {
     driver: Driver,
     version: DriverVersion,
     loading: LazyLoading,
+    stream_settings: StreamSettings,
     devices: Mutex<Registry>,
 }
 
 impl Cuda {
     /// Opens the driver library and initialises it; later calls return the same handle.
     ///
-    /// Before initialisation it asks the driver for eager module loading, where that can be done safely ([`LazyLoading`]).
+    /// Before initialisation it asks the driver for eager module loading, where that can be done safely ([`LazyLoading`]), and
+    /// for 32 connections of streams, unless `CUDA_DEVICE_MAX_CONNECTIONS` is set.
     /// No context is created and no memory of a GPU is used. After a failure the next call tries again.
     ///
     /// # Errors
@@ -71,22 +73,24 @@ impl Cuda {
     }
 
     /// Wraps a driver that is not the machine's.
-    #[cfg(test)]
-    pub(super) fn over(driver: Driver, version: DriverVersion) -> Self {
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn over(driver: Driver, version: DriverVersion, stream_settings: StreamSettings) -> Self {
         let (loading, devices) = (LazyLoading::Off, Mutex::default());
-        Self { inner: Arc::new(CudaInner { driver, version, loading, devices }) }
+        Self { inner: Arc::new(CudaInner { driver, version, loading, stream_settings, devices }) }
     }
 
     fn open() -> Result<Self, Unavailable> {
         // The library is opened first: without it the environment stays as it was.
         let driver = Driver::new(Api::open(LIBRARY_NAMES)?);
         let eager_asked = environment::ask_for_eager_loading();
+        environment::ask_for_connections();
+        let stream_settings = StreamSettings::from_environment();
         let version = driver.version().ok();
         driver.init().map_err(|error| Unavailable::Init { code: error.code, name: error.name, version })?;
         let version = version.unwrap_or(DriverVersion(0));
         let loading = environment::outcome(eager_asked, driver.loading_is_lazy());
         let devices = Mutex::new(Registry::default());
-        Ok(Self { inner: Arc::new(CudaInner { driver, version, loading, devices }) })
+        Ok(Self { inner: Arc::new(CudaInner { driver, version, loading, stream_settings, devices }) })
     }
 
     /// Returns the newest CUDA version that the driver supports.
@@ -109,6 +113,10 @@ impl Cuda {
 
     pub(super) fn driver(&self) -> &Driver {
         &self.inner.driver
+    }
+
+    pub(super) fn stream_settings(&self) -> StreamSettings {
+        self.inner.stream_settings
     }
 
     /// The devices that were opened.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "the driver's library and its C signatures")]
 
 pub(super) mod constants;
+mod memory_operation;
 mod types;
 mod virtual_memory;
 
@@ -16,8 +17,10 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::error::Unavailable;
 
+pub(super) use memory_operation::MemoryOperation;
 pub(super) use types::{
-    CUdevice, CUdeviceptr, CUresult, ContextHandle, FunctionHandle, LinkHandle, ModuleHandle, StreamHandle,
+    CUdevice, CUdeviceptr, CUresult, ContextHandle, EventHandle, FunctionHandle, LinkHandle, ModuleHandle,
+    StreamHandle,
 };
 pub(super) use virtual_memory::{AccessDescriptor, AllocationProperties, MemoryHandle};
 
@@ -25,11 +28,32 @@ macro_rules! api {
     (
         required { $($name:ident = $symbol:literal ($($argument:ty),*);)* }
         optional { $($late:ident = $late_symbol:literal ($($late_argument:ty),*);)* }
+        streams { $($stream:ident = $stream_symbol:literal ($($stream_argument:ty),*);)* }
     ) => {
         /// The driver's functions. An optional one is `None` where the driver is older than it.
         pub(super) struct Api {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> CUresult,)*
             $(pub(super) $late: Option<unsafe extern "C" fn($($late_argument),*) -> CUresult>,)*
+            /// All of them, or the name of the first that the driver lacks.
+            pub(super) streams: Result<StreamCalls, &'static str>,
+        }
+
+        /// The functions for streams, of which none is used unless all are there.
+        #[derive(Clone, Copy)]
+        pub(super) struct StreamCalls {
+            $(pub(super) $stream: unsafe extern "C" fn($($stream_argument),*) -> CUresult,)*
+        }
+
+        impl StreamCalls {
+            fn resolve(library: &Library) -> Result<Self, &'static str> {
+                Ok(Self {
+                    // SAFETY: the symbol is the driver's function of that name, whose C signature is the one declared.
+                    $($stream: unsafe { library.get($stream_symbol) }
+                        .ok()
+                        .and_then(|found| *found)
+                        .ok_or($stream_symbol.to_str().unwrap_or("(unnamed)"))?,)*
+                })
+            }
         }
 
         impl Api {
@@ -42,11 +66,12 @@ macro_rules! api {
                         .ok_or(Unavailable::Symbol { symbol: $symbol.to_str().unwrap_or("(unnamed)") })?,)*
                     // SAFETY: as above.
                     $($late: unsafe { library.get($late_symbol) }.ok().and_then(|found| *found),)*
+                    streams: StreamCalls::resolve(library),
                 })
             }
 
             /// Every function fails, and nothing optional exists: what the tests' driver starts from.
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fake"))]
             pub(super) fn refusing() -> Self {
                 Self {
                     $($name: {
@@ -56,6 +81,7 @@ macro_rules! api {
                         refuse
                     },)*
                     $($late: None,)*
+                    streams: Err("(any)"),
                 }
             }
         }
@@ -135,6 +161,26 @@ api! {
         module_enumerate_functions = c"cuModuleEnumerateFunctions"(*mut FunctionHandle, c_uint, ModuleHandle);
         func_get_param_info = c"cuFuncGetParamInfo"(FunctionHandle, usize, *mut usize, *mut usize);
     }
+    streams {
+        // 11.7. The names without `_v2` are other functions, which need an option of the kernel module and answer 801 without it.
+        wait_value = c"cuStreamWaitValue64_v2"(StreamHandle, CUdeviceptr, u64, c_uint);
+        write_value = c"cuStreamWriteValue64_v2"(StreamHandle, CUdeviceptr, u64, c_uint);
+        batch = c"cuStreamBatchMemOp_v2"(StreamHandle, c_uint, *mut MemoryOperation, c_uint);
+        // 10.1 and older
+        copy = c"cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, StreamHandle);
+        pointer_attribute = c"cuPointerGetAttribute"(*mut c_void, c_uint, CUdeviceptr);
+        host_function = c"cuLaunchHostFunc"(StreamHandle, unsafe extern "C" fn(*mut c_void), *mut c_void);
+        synchronize = c"cuStreamSynchronize"(StreamHandle);
+        is_capturing = c"cuStreamIsCapturing"(StreamHandle, *mut c_uint);
+        exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_uint);
+        get_context = c"cuStreamGetCtx"(StreamHandle, *mut ContextHandle);
+        push_context = c"cuCtxPushCurrent_v2"(ContextHandle);
+        pop_context = c"cuCtxPopCurrent_v2"(*mut ContextHandle);
+        event_create = c"cuEventCreate"(*mut EventHandle, c_uint);
+        event_record = c"cuEventRecord"(EventHandle, StreamHandle);
+        event_query = c"cuEventQuery"(EventHandle);
+        event_destroy = c"cuEventDestroy_v2"(EventHandle);
+    }
 }
 
 impl Api {
@@ -171,5 +217,12 @@ mod tests {
     fn a_missing_symbol_is_named_and_no_panic() {
         let missing = Api::open(&["libc.so.6"]).err();
         assert_eq!(missing, Some(Unavailable::Symbol { symbol: "cuInit" }));
+    }
+
+    #[test]
+    fn a_library_without_stream_calls_names_the_first() {
+        // SAFETY: the C library runs no further initialisers.
+        let library = unsafe { Library::open(Some("libc.so.6"), RTLD_NOW | RTLD_LOCAL) }.expect("libc");
+        assert_eq!(StreamCalls::resolve(&library).err(), Some("cuStreamWaitValue64_v2"));
     }
 }

@@ -6,15 +6,19 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cuda::driver::Driver;
-use crate::cuda::raw::constants::{ERROR_NOT_READY, FUNC_LOCAL_SIZE_BYTES, LIMIT_STACK_SIZE, SUCCESS};
+use crate::cuda::environment::StreamSettings;
+use crate::cuda::raw::constants::{FUNC_LOCAL_SIZE_BYTES, LIMIT_STACK_SIZE, SUCCESS};
 use crate::cuda::raw::{
     Api, CUdevice, CUdeviceptr, CUresult, ContextHandle, FunctionHandle, ModuleHandle, StreamHandle,
 };
-use crate::cuda::{Cuda, DriverVersion};
+use crate::cuda::{Cuda, Device, DriverVersion};
 
 mod late;
+mod memory;
 mod sharing;
+mod streams;
 
+#[cfg(test)]
 pub(super) use sharing::GRANULARITY;
 
 use late::{export, flush, link_add_data, link_complete, link_create, link_destroy};
@@ -45,28 +49,69 @@ fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The stand-in, for one test at a time.
-pub(super) struct Fake {
+/// The driver without a GPU, for one test at a time: another thread that makes one waits until this has dropped.
+///
+/// # Examples
+/// ```
+/// use gpu_usermap::cuda::fake::Fake;
+///
+/// let fake = Fake::new();
+/// let gpu = fake.cuda().device(0)?;
+/// drop(gpu.alloc(64)?);
+/// drop(gpu);
+/// assert!(fake.events().contains(&"free"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Fake {
     cuda: Cuda,
     turn: Option<MutexGuard<'static, ()>>,
 }
 
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Fake {
-    pub(super) fn new() -> Self {
+    /// Makes a driver of CUDA 12.8.
+    pub fn new() -> Self {
         Self::of_version(DriverVersion::new(12, 8))
     }
 
-    pub(super) fn of_version(version: DriverVersion) -> Self {
-        Self::over(api(), version)
+    /// Makes a driver of another version.
+    pub fn of_version(version: DriverVersion) -> Self {
+        Self::over(api(), version, StreamSettings { connections: 32, ..StreamSettings::default() })
     }
 
-    /// One that cannot say which kernels a module has.
-    pub(super) fn before_12_4() -> Self {
+    /// Makes a driver that cannot say which kernels a module has.
+    pub fn before_12_4() -> Self {
         let api = Api { module_get_function_count: None, module_enumerate_functions: None, ..api() };
-        Self::over(api, DriverVersion::new(12, 3))
+        Self::over(
+            api,
+            DriverVersion::new(12, 3),
+            StreamSettings { connections: 32, ..StreamSettings::default() },
+        )
     }
 
-    fn over(api: Api, version: DriverVersion) -> Self {
+    /// Makes a driver without memory operations of streams.
+    pub fn before_11_7() -> Self {
+        let api = Api { streams: Err("cuStreamWaitValue64_v2"), ..api() };
+        Self::over(
+            api,
+            DriverVersion::new(11, 6),
+            StreamSettings { connections: 32, ..StreamSettings::default() },
+        )
+    }
+
+    /// Makes a driver that was loaded with `CUDA_DEVICE_MAX_CONNECTIONS=1`, with `CUDA_LAUNCH_BLOCKING=1`, or with both.
+    pub fn in_environment(one_connection: bool, launch_blocking: bool) -> Self {
+        let connections = if one_connection { 1 } else { 32 };
+        let settings = StreamSettings { connections, launch_blocking };
+        Self::over(api(), DriverVersion::new(12, 8), settings)
+    }
+
+    fn over(api: Api, version: DriverVersion, settings: StreamSettings) -> Self {
         let turn = (!MINE.replace(true)).then(|| lock(&TURN));
         if turn.is_some() {
             lock(&EVENTS).clear();
@@ -74,48 +119,79 @@ impl Fake {
             FAULT.store(SUCCESS, Ordering::SeqCst);
             STACK_LIMIT.store(STACK_BYTES as usize, Ordering::SeqCst);
             LACKING.store(NOTHING, Ordering::SeqCst);
+            streams::reset();
             sharing::fail(None);
             sharing::import_other_memory(false);
         }
-        Self { cuda: Cuda::over(Driver::new(api), version), turn }
+        Self { cuda: Cuda::over(Driver::new(api), version, settings), turn }
     }
 
-    pub(super) fn cuda(&self) -> &Cuda {
+    /// Returns the handle through which the driver is used.
+    pub fn cuda(&self) -> &Cuda {
         &self.cuda
     }
 
-    pub(super) fn events(&self) -> Vec<&'static str> {
+    /// Returns what has happened so far: releases, and some other calls.
+    pub fn events(&self) -> Vec<&'static str> {
         lock(&EVENTS).clone()
     }
 
-    pub(super) fn end_kernels(&self) {
+    /// Lets every kernel end.
+    pub fn end_kernels(&self) {
         lock(&BUSY_STREAMS).take();
     }
 
     /// Lets every kernel end by a fault that breaks the context.
-    pub(super) fn fault(&self, code: CUresult) {
+    pub fn fault(&self, code: u32) {
         FAULT.store(code, Ordering::SeqCst);
     }
 
     /// Takes a property away from the device.
-    pub(super) fn lack(&self, attribute: c_int) {
+    pub fn lack(&self, attribute: i32) {
         LACKING.store(attribute, Ordering::SeqCst);
     }
 
     /// Makes one of the calls for shared memory fail, named by its event; `None` heals all.
-    pub(super) fn fail(&self, step: Option<&'static str>) {
+    pub fn fail(&self, step: Option<&'static str>) {
         sharing::fail(step);
     }
 
     /// Lets imported descriptors stand for something else than memory of a GPU.
-    pub(super) fn import_other_memory(&self) {
+    pub fn import_other_memory(&self) {
         sharing::import_other_memory(true);
+    }
+
+    /// Makes a stream as the program would, a `CUstream` in the device's context.
+    pub fn stream_of(&self, device: &Device) -> *mut c_void {
+        streams::create_in(device.context()).0
+    }
+
+    /// Makes a stream in a context of its own.
+    pub fn stream_elsewhere(&self) -> *mut c_void {
+        streams::create_in(ContextHandle(handle())).0
+    }
+
+    /// Begins or ends the capture of a stream.
+    pub fn capture(&self, stream: *mut c_void, capturing: bool) {
+        streams::capture(stream.addr(), capturing);
+    }
+
+    /// Returns how many streams and events there are.
+    pub fn streams_and_events(&self) -> (usize, usize) {
+        streams::count()
+    }
+
+    /// Returns the context that is current on this thread, as a number.
+    pub fn current_context(&self) -> Option<usize> {
+        streams::current()
     }
 }
 
 impl Drop for Fake {
     fn drop(&mut self) {
         if self.turn.is_some() {
+            // What a failed test left behind waits for words that are no longer there.
+            streams::reset();
             MINE.set(false);
         }
     }
@@ -129,21 +205,21 @@ fn api() -> Api {
         device_get_uuid: sharing::uuid,
         primary_ctx_retain,
         primary_ctx_release,
-        ctx_set_current,
+        ctx_set_current: streams::set_context,
         ctx_get_device,
         ctx_get_stream_priority_range,
-        mem_alloc,
-        mem_free,
-        mem_host_alloc,
-        mem_free_host,
+        mem_alloc: memory::mem_alloc,
+        mem_free: memory::mem_free,
+        mem_host_alloc: memory::mem_host_alloc,
+        mem_free_host: memory::mem_free_host,
         mem_host_register,
         mem_host_unregister,
-        mem_host_get_device_pointer,
-        memcpy_htod_async,
-        memcpy_dtoh_async,
-        stream_create,
-        stream_destroy,
-        stream_query,
+        mem_host_get_device_pointer: memory::mem_host_get_device_pointer,
+        memcpy_htod_async: memory::memcpy_htod_async,
+        memcpy_dtoh_async: memory::memcpy_dtoh_async,
+        stream_create: streams::stream_create,
+        stream_destroy: streams::stream_destroy,
+        stream_query: streams::stream_query,
         module_load_data,
         module_unload,
         module_get_function,
@@ -162,8 +238,19 @@ fn api() -> Api {
         link_destroy,
         mem_get_handle_for_address_range: Some(export),
         flush_gpu_direct_rdma_writes: Some(flush),
+        streams: Ok(streams::CALLS),
         ..sharing::api()
     }
+}
+
+/// Returns the code with which kernels have ended, or 0.
+fn fault() -> CUresult {
+    FAULT.load(Ordering::SeqCst)
+}
+
+/// Returns whether a kernel runs on a stream.
+fn has_kernel(stream: StreamHandle) -> bool {
+    lock(&BUSY_STREAMS).as_ref().is_some_and(|busy| busy.contains(&stream.0.addr()))
 }
 
 fn event(name: &'static str) -> CUresult {
@@ -202,10 +289,6 @@ unsafe extern "C" fn primary_ctx_release(_: CUdevice) -> CUresult {
     event("release context")
 }
 
-unsafe extern "C" fn ctx_set_current(_: ContextHandle) -> CUresult {
-    SUCCESS
-}
-
 unsafe extern "C" fn ctx_get_device(device: *mut CUdevice) -> CUresult {
     put(device, 0)
 }
@@ -215,72 +298,12 @@ unsafe extern "C" fn ctx_get_stream_priority_range(least: *mut c_int, greatest: 
     put(greatest, -5)
 }
 
-unsafe extern "C" fn mem_alloc(address: *mut CUdeviceptr, _: usize) -> CUresult {
-    put(address, handle() as u64)
-}
-
-unsafe extern "C" fn mem_free(_: CUdeviceptr) -> CUresult {
-    event("free")
-}
-
-unsafe extern "C" fn mem_host_alloc(memory: *mut *mut c_void, len: usize, _: c_uint) -> CUresult {
-    // Leaked: a few MiB in a test process.
-    put(memory, Box::leak(vec![0_u8; len].into_boxed_slice()).as_mut_ptr().cast())
-}
-
-unsafe extern "C" fn mem_free_host(_: *mut c_void) -> CUresult {
-    SUCCESS
-}
-
 unsafe extern "C" fn mem_host_register(_: *mut c_void, _: usize, _: c_uint) -> CUresult {
     SUCCESS
 }
 
 unsafe extern "C" fn mem_host_unregister(_: *mut c_void) -> CUresult {
     event("unregister")
-}
-
-unsafe extern "C" fn mem_host_get_device_pointer(
-    address: *mut CUdeviceptr,
-    base: *mut c_void,
-    _: c_uint,
-) -> CUresult {
-    put(address, base as u64)
-}
-
-unsafe extern "C" fn memcpy_htod_async(
-    _: CUdeviceptr,
-    _: *const c_void,
-    _: usize,
-    _: StreamHandle,
-) -> CUresult {
-    SUCCESS
-}
-
-unsafe extern "C" fn memcpy_dtoh_async(
-    _: *mut c_void,
-    _: CUdeviceptr,
-    _: usize,
-    _: StreamHandle,
-) -> CUresult {
-    SUCCESS
-}
-
-unsafe extern "C" fn stream_create(stream: *mut StreamHandle, _: c_uint, _: c_int) -> CUresult {
-    put(stream, StreamHandle(handle()))
-}
-
-unsafe extern "C" fn stream_destroy(_: StreamHandle) -> CUresult {
-    SUCCESS
-}
-
-unsafe extern "C" fn stream_query(stream: StreamHandle) -> CUresult {
-    match FAULT.load(Ordering::SeqCst) {
-        SUCCESS if lock(&BUSY_STREAMS).as_ref().is_some_and(|busy| busy.contains(&stream.0.addr())) => {
-            ERROR_NOT_READY
-        }
-        code => code,
-    }
 }
 
 unsafe extern "C" fn module_load_data(
@@ -308,7 +331,8 @@ unsafe extern "C" fn module_get_global(
     _: *const c_char,
 ) -> CUresult {
     put(len, 8);
-    put(address, handle() as u64)
+    // Leaked: no module knows its variables here.
+    put(address, memory::allocate(8, 8).expect("8 bytes"))
 }
 
 unsafe extern "C" fn module_get_function(

@@ -109,7 +109,7 @@ pub enum LaunchError {
     },
 }
 
-pub(super) fn all(device: &Device, specs: &[LaunchSpec]) -> Result<(), LaunchError> {
+pub(in crate::cuda) fn all(device: &Device, specs: &[LaunchSpec]) -> Result<(), LaunchError> {
     if specs.is_empty() {
         return Err(LaunchError::Empty);
     }

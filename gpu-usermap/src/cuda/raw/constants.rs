@@ -8,9 +8,21 @@ pub(crate) const SUCCESS: CUresult = 0;
 pub(crate) const ERROR_INVALID_VALUE: CUresult = 1;
 pub(crate) const ERROR_NOT_FOUND: CUresult = 500;
 pub(crate) const ERROR_NOT_READY: CUresult = 600;
+pub(crate) const ERROR_NOT_PERMITTED: CUresult = 800;
 pub(crate) const ERROR_NOT_SUPPORTED: CUresult = 801;
 
+/// The handles of the default streams, beside 0, which is the legacy one as well.
+pub(crate) const STREAM_LEGACY: usize = 1;
+pub(crate) const STREAM_PER_THREAD: usize = 2;
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
+pub(crate) const STREAM_CAPTURE_STATUS_NONE: c_uint = 0;
+pub(crate) const STREAM_CAPTURE_MODE_RELAXED: c_uint = 2;
+pub(crate) const STREAM_WAIT_VALUE_GEQ: c_uint = 0;
+pub(crate) const STREAM_WRITE_VALUE_DEFAULT: c_uint = 0;
+pub(crate) const MEMORY_OPERATION_WAIT_VALUE_64: c_uint = 4;
+pub(crate) const MEMORY_OPERATION_WRITE_VALUE_64: c_uint = 5;
+
+pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
 
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
 pub(crate) const HOST_REGISTER_PORTABLE: c_uint = 1;
@@ -25,6 +37,7 @@ pub(crate) const ACCESS_READ_WRITE: c_uint = 3;
 pub(crate) const RANGE_HANDLE_DMA_BUF_FD: c_uint = 1;
 pub(crate) const RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: c_ulonglong = 1;
 
+pub(crate) const POINTER_ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
 pub(crate) const POINTER_SYNC_MEMOPS: c_uint = 6;
 
 pub(crate) const FLUSH_TARGET_CURRENT_CONTEXT: c_uint = 0;
@@ -64,6 +77,8 @@ pub(crate) const DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: c_int = 110;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_SUPPORTED: c_int = 116;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: c_int = 117;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
+/// For the functions that end in `_v2`. Attributes 92 to 94 are about the older ones, and say 0 where these work.
+pub(crate) const DEVICE_CAN_USE_64_BIT_STREAM_MEM_OPS: c_int = 122;
 pub(crate) const DEVICE_DMA_BUF_SUPPORTED: c_int = 124;
 
 #[cfg(test)]
@@ -97,6 +112,23 @@ mod tests {
     }
 
     #[test]
+    fn numbers_for_streams_are_those_of_cuda_h() {
+        use sys::{
+            CUstreamBatchMemOpType as Operation, CUstreamCaptureMode as Mode,
+            CUstreamCaptureStatus as Status, CUstreamWaitValue_flags as Wait,
+            CUstreamWriteValue_flags as Write,
+        };
+        assert_eq!(ERROR_NOT_PERMITTED, sys::CUresult::CUDA_ERROR_NOT_PERMITTED as u32);
+        assert_eq!(STREAM_CAPTURE_STATUS_NONE, Status::CU_STREAM_CAPTURE_STATUS_NONE as u32);
+        assert_eq!(STREAM_CAPTURE_MODE_RELAXED, Mode::CU_STREAM_CAPTURE_MODE_RELAXED as u32);
+        assert_eq!(STREAM_WAIT_VALUE_GEQ, Wait::CU_STREAM_WAIT_VALUE_GEQ as u32);
+        assert_eq!(STREAM_WRITE_VALUE_DEFAULT, Write::CU_STREAM_WRITE_VALUE_DEFAULT as u32);
+        assert_eq!(MEMORY_OPERATION_WAIT_VALUE_64, Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 as u32);
+        assert_eq!(MEMORY_OPERATION_WRITE_VALUE_64, Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 as u32);
+        assert_eq!(EVENT_DISABLE_TIMING, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32);
+    }
+
+    #[test]
     fn numbers_for_network_cards_are_those_of_cuda_h() {
         use sys::{
             CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
@@ -106,6 +138,7 @@ mod tests {
             RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE,
             Flags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as u64
         );
+        assert_eq!(POINTER_ATTRIBUTE_MEMORY_TYPE, Pointer::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32);
         assert_eq!(POINTER_SYNC_MEMOPS, Pointer::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32);
         assert_eq!(
             FLUSH_TARGET_CURRENT_CONTEXT,
@@ -187,6 +220,7 @@ mod tests {
                 DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING,
                 Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
             ),
+            (DEVICE_CAN_USE_64_BIT_STREAM_MEM_OPS, Device::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS),
             (DEVICE_DMA_BUF_SUPPORTED, Device::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED),
         ] {
             assert_eq!(ours, theirs as c_int, "{theirs:?}");

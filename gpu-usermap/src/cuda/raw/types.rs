@@ -30,6 +30,8 @@ handles! {
     ContextHandle
     /// `CUstream`
     StreamHandle
+    /// `CUevent`
+    EventHandle
     /// `CUmodule`
     ModuleHandle
     /// `CUfunction`

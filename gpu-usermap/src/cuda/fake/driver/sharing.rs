@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::IntoRawFd;
 use std::sync::Mutex;
 
-use super::{event, handle, lock, put};
+use super::{event, handle, lock, memory, put};
 use crate::cuda::raw::constants::{ERROR_INVALID_VALUE, SUCCESS};
 use crate::cuda::raw::{
     AccessDescriptor, AllocationProperties, Api, CUdevice, CUdeviceptr, CUresult, MemoryHandle,
@@ -88,15 +88,19 @@ unsafe extern "C" fn release(_: MemoryHandle) -> CUresult {
 
 unsafe extern "C" fn reserve(
     to: *mut CUdeviceptr,
-    _: usize,
+    len: usize,
     _: usize,
     _: CUdeviceptr,
     _: c_ulonglong,
 ) -> CUresult {
-    make("reserve", to, (handle() as u64) << 40)
+    match step("reserve") {
+        SUCCESS => memory::allocate(len, 4096).map_or(ERROR_INVALID_VALUE, |address| put(to, address)),
+        refused => refused,
+    }
 }
 
-unsafe extern "C" fn address_free(_: CUdeviceptr, _: usize) -> CUresult {
+unsafe extern "C" fn address_free(address: CUdeviceptr, _: usize) -> CUresult {
+    memory::free(address);
     event("free addresses")
 }
 

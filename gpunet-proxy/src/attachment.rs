@@ -9,11 +9,14 @@ use crate::device_memory::{AllocError, DeviceBuffer, DeviceMemory};
 use crate::launches::Launches;
 use crate::link::Link;
 use crate::model::attachment_state::{Stats, Usage};
+use crate::queue::QueueStreams;
+use crate::socket::{HostLaunch, HostSlots};
 use crate::socket_table::SocketTable;
 use gpu_usermap::cuda::{Device, Registration};
+use gpunet_core::ids::LaunchId;
 use gpunet_core::memory::SharedMemory;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How an attachment ended.
 ///
@@ -54,6 +57,10 @@ pub struct CloseReport {
 #[derive(Debug)]
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
+    /// The launch that the host program's sockets belong to, from the first on. Dropped when they are closed.
+    pub(crate) host_launch: OnceLock<Arc<HostLaunch>>,
+    /// Streams for its queues, from the first one on.
+    pub(crate) queue_streams: OnceLock<Arc<QueueStreams>>,
 }
 
 #[derive(Debug)]
@@ -65,6 +72,10 @@ pub(crate) struct Shared {
     pub(crate) launches: Mutex<Launches>,
     /// The device's socket table.
     pub(crate) table: SocketTable,
+    /// The slots for sockets that the host program opens.
+    pub(crate) host_slots: HostSlots,
+    /// The number of the launch that they belong to, once there is one.
+    pub(crate) host_launch: OnceLock<LaunchId>,
     /// The launches' contexts, in the device's address space.
     pub(crate) contexts: u64,
     /// CUDA's side; `None` for the CPU device.
@@ -74,7 +85,8 @@ pub(crate) struct Shared {
     _agent: SharedAgent,
     registration: Option<Registration>,
     _own: Arc<DeviceMemory>,
-    _doorbells: Arc<[OwnedFd]>,
+    /// They wake the data threads.
+    pub(crate) doorbells: Arc<[OwnedFd]>,
 }
 
 impl Shared {

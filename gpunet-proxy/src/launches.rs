@@ -1,10 +1,12 @@
 //! Which launch numbers of an attachment are in use, and which closed sockets running launches still
 //! know.
 
+use crate::socket::Inner;
 use gpunet_abi::Handle;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_core::ids::LaunchId;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Weak;
 
 /// The launches of an attachment.
 #[derive(Debug, Default)]
@@ -16,6 +18,19 @@ pub(crate) struct Launches {
     known: Vec<(Handle, u64)>,
     /// Sockets without a bind or connect that their launch left for whoever comes.
     kept: HashSet<Handle>,
+    /// Open sockets of the host program.
+    open: HashMap<Handle, Weak<Inner>>,
+    /// Sockets of the host program that are to be closed, and a bit for each running launch that knows them.
+    closing: Vec<(Handle, u64)>,
+}
+
+/// What the end of a launch makes possible.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Closed sockets that no running launch knows any more.
+    pub(crate) free: Vec<Handle>,
+    /// Sockets of the host program that no running launch knows any more, to be closed.
+    pub(crate) close: Vec<Handle>,
 }
 
 impl Launches {
@@ -29,20 +44,41 @@ impl Launches {
         Some(LaunchId(launch))
     }
 
-    /// Gives a number back: its kernels have ended. Returns the sockets that no running launch knows any
-    /// more.
+    /// Gives a number back: its kernels have ended.
     #[must_use]
-    pub(crate) fn end(&mut self, launch: LaunchId) -> Vec<Handle> {
+    pub(crate) fn end(&mut self, launch: LaunchId) -> Ended {
         self.used &= !bit(launch);
-        let mut free = Vec::new();
-        self.known.retain_mut(|(handle, users)| {
-            *users &= !bit(launch);
-            if *users == 0 {
-                free.push(*handle);
-            }
-            *users != 0
-        });
-        free
+        Ended { free: forget(&mut self.known, launch), close: forget(&mut self.closing, launch) }
+    }
+
+    /// Of the launches that ever used a socket, those that run: a bit for each. `host` is the host program's own.
+    pub(crate) const fn running(&self, users: u64, host: LaunchId) -> u64 {
+        users & self.used & !bit(host)
+    }
+
+    /// Notes a socket that the host program has opened.
+    pub(crate) fn note_socket(&mut self, handle: Handle, socket: Weak<Inner>) {
+        self.open.insert(handle, socket);
+    }
+
+    /// An open socket of the host program.
+    pub(crate) fn find_socket(&self, handle: Handle) -> Option<Weak<Inner>> {
+        self.open.get(&handle).cloned()
+    }
+
+    /// Forgets a socket that the host program has closed, or left.
+    pub(crate) fn forget_socket(&mut self, handle: Handle) {
+        self.open.remove(&handle);
+    }
+
+    /// The open sockets of the host program, if only its own launch is left: no kernel runs, and none knows them.
+    pub(crate) fn unknown_sockets(&self, host: LaunchId) -> Vec<Handle> {
+        if self.used & !bit(host) == 0 { self.open.keys().copied().collect() } else { Vec::new() }
+    }
+
+    /// Notes a socket of the host program that is closed when these launches have ended.
+    pub(crate) fn close_after(&mut self, handle: Handle, users: u64) {
+        self.closing.push((handle, users));
     }
 
     /// Notes sockets that were closed for `launch`, which has ended, and which launches ever knew them.
@@ -75,6 +111,19 @@ impl Launches {
     }
 }
 
+/// Takes a launch out of the users of each socket, and those sockets out that have none left.
+fn forget(known: &mut Vec<(Handle, u64)>, launch: LaunchId) -> Vec<Handle> {
+    let mut free = Vec::new();
+    known.retain_mut(|(handle, users)| {
+        *users &= !bit(launch);
+        if *users == 0 {
+            free.push(*handle);
+        }
+        *users != 0
+    });
+    free
+}
+
 /// The bit of a launch among the users of a socket.
 const fn bit(launch: LaunchId) -> u64 {
     1 << launch.0
@@ -95,8 +144,8 @@ mod tests {
         let closed = [socket(1), socket(2)];
         // The launch itself, and one that has ended long ago.
         assert_eq!(launches.retire(a, &closed, &[bit(a), bit(a) | 1 << 40]), closed);
-        assert_eq!(launches.end(a), []);
-        assert_eq!(launches.end(b), []);
+        assert_eq!(launches.end(a).free, []);
+        assert_eq!(launches.end(b).free, []);
     }
 
     #[test]
@@ -105,12 +154,12 @@ mod tests {
         let [a, b, c] = [0; 3].map(|_| launches.begin().unwrap());
         let all = bit(a) | bit(b) | bit(c);
         assert_eq!(launches.retire(a, &[socket(1), socket(2)], &[all, bit(a) | bit(c)]), []);
-        assert_eq!(launches.end(a), []);
+        assert_eq!(launches.end(a).free, []);
         // The number is another launch's now, which knows nothing of them.
         assert_eq!(launches.begin(), Some(a));
-        assert_eq!(launches.end(c), [socket(2)]);
-        assert_eq!(launches.end(a), []);
-        assert_eq!(launches.end(b), [socket(1)]);
+        assert_eq!(launches.end(c).free, [socket(2)]);
+        assert_eq!(launches.end(a).free, []);
+        assert_eq!(launches.end(b).free, [socket(1)]);
     }
 
     #[test]

@@ -44,12 +44,14 @@ mod plain;
 mod program;
 mod proxy;
 mod pulse;
+pub mod queue;
 #[allow(unsafe_code)]
 mod readiness;
 mod region;
 mod runtime;
 mod session;
 mod shard;
+pub mod socket;
 mod socket_table;
 mod token;
 mod user_work;

@@ -180,6 +180,11 @@ impl Shard {
         self.served().map(watched).collect()
     }
 
+    /// Returns whether CUDA streams have operations under way on sockets of this thread: their stores ring no doorbell.
+    fn has_stream_operations(&self) -> bool {
+        self.served().any(|attachment| attachment.state.memory.stream_operations(self.setup.index).peek() > 0)
+    }
+
     /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. If `watched`, thread 0 watches
     /// the words meanwhile. Returns whether one
     /// has; that counts as activity. Otherwise, with a GPU that makes one request after another, the thread would
@@ -198,6 +203,10 @@ impl Shard {
         flags.iter().for_each(|flag| flag.store(true));
         SharedFlag::fence();
         hand_off::at(HandOff::Parking);
+        let (limit, watched) = match self.has_stream_operations() {
+            true => (limit.min(sleep::FIRST_SLEEP), false),
+            false => (limit, watched),
+        };
         let found = self.scan(Extent::Whole);
         if !found && self.setup.commands.is_empty() {
             if watched {

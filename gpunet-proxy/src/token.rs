@@ -15,7 +15,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 impl Shared {
-    fn launches(&self) -> MutexGuard<'_, Launches> {
+    pub(crate) fn launches(&self) -> MutexGuard<'_, Launches> {
         // Nothing that is called under the lock panics.
         self.launches.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,10 +47,25 @@ impl Shared {
         }
     }
 
+    /// Makes the sockets of the host program unknown to the launches that used them, once no kernel runs: a later launch of
+    /// the same number does not know them.
+    fn forget_users(&self) {
+        let Some(&host) = self.host_launch.get() else { return };
+        // Under the lock no launch begins.
+        let launches = self.launches();
+        for handle in launches.unknown_sockets(host) {
+            if let Err(error) = self.table.set_users(handle, 1 << host.0) {
+                tracing::debug!(%error, "cannot reach the device's memory");
+            }
+        }
+    }
+
     /// A launch is over: gives its number back, and what only it knew.
     fn end_launch(&self, launch: LaunchId) {
-        let free = self.launches().end(launch);
-        self.release(&free);
+        let ended = self.launches().end(launch);
+        self.forget_users();
+        self.release(&ended.free);
+        ended.close.into_iter().for_each(|handle| self.close_socket(handle));
     }
 }
 
@@ -69,11 +84,17 @@ impl Attachment {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
+        let mut token = self.number()?;
+        // An agent that has ended releases nothing.
+        token._announced = self.cuda().and_then(|device| device.announce_launches().ok());
+        Ok(token)
+    }
+
+    /// Takes a launch number for what the device counts itself.
+    pub(crate) fn number(&self) -> Result<LaunchToken, TooManyLaunches> {
         let launch = self.shared.launches().begin().ok_or(TooManyLaunches)?;
         self.shared.memory.set_cancelled(launch, false);
-        // An agent that has ended releases nothing.
-        let announced = self.cuda().and_then(|device| device.announce_launches().ok());
-        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false, _announced: announced })
+        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false, _announced: None })
     }
 }
 
@@ -116,6 +137,15 @@ impl LaunchToken {
     /// cannot be undone.
     pub fn cancel(&self) {
         self.shared.memory.set_cancelled(self.launch, true);
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The launch's number.
+    pub(crate) const fn launch(&self) -> LaunchId {
+        self.launch
     }
 
     /// What a GPU told before it ended its kernels.

@@ -6,6 +6,7 @@ use crate::device_memory::{DeviceMemory, bytes_of};
 use crate::link::Link;
 use crate::model::error::AttachError;
 use crate::placement::Plan;
+use crate::socket::HostSlots;
 use crate::socket_table::SocketTable;
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::context::Context;
@@ -13,7 +14,7 @@ use gpunet_abi::layout::{DeviceLayout, LAUNCHES, SHARDS};
 use gpunet_abi::{MAGIC, VERSION};
 use gpunet_core::memory::SharedMemory;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The parameters of an attachment.
@@ -63,6 +64,8 @@ impl Prepared {
                 sockets: geometry.sockets,
                 controls: geometry.controls,
                 shards: geometry.shards,
+                slots: geometry.slots(),
+                reserved: 0,
                 shared,
                 device: own.address(),
                 shared_layout,
@@ -92,20 +95,25 @@ impl Prepared {
     pub(crate) fn attachment(self, link: Link) -> Attachment {
         let Self { memory, registration, own, contexts, doorbells, device, agent } = self;
         let geometry = memory.geometry();
-        let table = SocketTable::new(own.clone(), DeviceLayout::new(geometry), geometry.sockets);
+        let shared =
+            registration.as_ref().map_or(memory.region().base().as_ptr() as u64, Registration::device_ptr);
+        let shared = (shared, memory.layout().len);
+        let table = SocketTable::new(own.clone(), DeviceLayout::new(geometry), geometry.slots(), shared);
         let shared = Shared {
             link,
             memory,
             launches: Mutex::default(),
             table,
+            host_slots: HostSlots::default(),
+            host_launch: OnceLock::new(),
             contexts,
             device,
             _agent: agent,
             registration,
             _own: own,
-            _doorbells: doorbells,
+            doorbells,
         };
-        Attachment { shared: Arc::new(shared) }
+        Attachment { shared: Arc::new(shared), host_launch: OnceLock::new(), queue_streams: OnceLock::new() }
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) fn slots_of(request: &Request) -> impl Iterator<Item = Option<Handle>
 }
 
 impl AttachmentEntry {
-    /// Returns whether the device can just have prepared these slots for the listener: each is fresh and named once,
-    /// and their positions are free and near.
+    /// Returns whether the device can just have prepared these slots for the listener: each is fresh, none of the host program's,
+    /// and named once, and their positions are free and near.
     pub(super) fn could_prepare(&self, listener: &ListenerEntry, request: &Request) -> bool {
         let ahead = &listener.ahead;
         let near = ahead.accepted..ahead.accepted + PREPARED as u64;
@@ -63,6 +63,7 @@ impl AttachmentEntry {
                 is_new
                     && near.contains(&position)
                     && !ahead.prepared.contains_key(&position)
+                    && !self.state.memory.is_host_slot(handle.slot())
                     && self.is_fresh(handle.slot(), handle.generation())
             });
         good && !named.is_empty()
@@ -71,7 +72,7 @@ impl AttachmentEntry {
     /// Returns whether listeners may hold the slots of that request, too: all of them together hold a quarter at most, so
     /// that other sockets find some.
     pub(super) fn may_hold(&self, request: &Request) -> bool {
-        self.prepared + slots_of(request).count() <= self.slots.len() / 4
+        self.prepared + slots_of(request).count() <= self.kernel_slots() / 4
     }
 
     /// The connections of a listener that no group has taken.

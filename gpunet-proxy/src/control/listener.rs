@@ -218,7 +218,7 @@ impl Control {
         let Some(&waiter) = listener.waiters.front() else {
             return self.accept_ahead(attachment_id, slot);
         };
-        if waiter.taken != listener.ahead.accepted() {
+        if waiter.taken != Request::UNCOUNTED && waiter.taken != listener.ahead.accepted() {
             // One was accepted ahead since the device looked for it: it is to look again.
             self.cancel(attachment_id, waiter.request, Error::WouldBlock);
             return true;

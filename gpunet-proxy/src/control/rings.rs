@@ -96,7 +96,7 @@ impl AttachmentEntry {
 
     fn automatic_ring(&self, region: u8) -> u8 {
         let (total, free) = (self.ring_memory(region), self.free_ring_memory(region));
-        let sockets = self.slots.len();
+        let sockets = self.kernel_slots();
         automatic_ring(total, free, sockets as u64, sockets.saturating_sub(self.used) as u64)
     }
 

@@ -110,7 +110,7 @@ impl AttachmentEntry {
                 )
             }
             (Shortage::Slots, _) => {
-                let sockets = self.slots.len();
+                let sockets = self.kernel_slots();
                 format!("the {sockets} socket slots are in use; raise Config::sockets, or close sockets")
             }
             (Shortage::Descriptors, _) => {

@@ -74,6 +74,7 @@ impl Slots {
     }
 
     /// How many there are.
+    #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -188,9 +189,14 @@ impl AttachmentEntry {
         }
     }
 
-    /// Returns whether all slots are in use.
+    /// How many slots kernels take sockets from.
+    pub(super) fn kernel_slots(&self) -> usize {
+        self.state.memory.geometry().sockets as usize
+    }
+
+    /// Returns whether as many slots are in use as kernels have.
     pub(super) fn is_full(&self) -> bool {
-        self.used == self.slots.len()
+        self.used >= self.kernel_slots()
     }
 
     /// Marks a slot as being opened for that generation and launch.

@@ -6,6 +6,7 @@ use super::slots::{Role, Slot};
 use super::tables::{AttachmentEntry, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
+use gpunet_abi::Direction;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::region::DEVICE;
@@ -113,6 +114,7 @@ impl Control {
     }
 
     fn socket(&self, attachment: &AttachmentEntry, slot: u32, entry: &Slot) -> Socket {
+        let memory = &attachment.state.memory;
         let mut socket = Socket {
             client: attachment.state.id.0,
             slot,
@@ -131,6 +133,9 @@ impl Control {
             recv_capacity: 0,
             waiting: 0,
             age_ms: entry.since.map_or(0, |since| since.elapsed().as_millis() as u64),
+            host: memory.is_host_slot(slot),
+            send_taken: false,
+            recv_taken: false,
         };
         match &entry.role {
             Role::Free | Role::Opening | Role::Prepared => {}
@@ -147,6 +152,10 @@ impl Control {
                 (socket.local, socket.peer) = (Some(stream.addrs.0), Some(stream.addrs.1));
                 let (send, recv) = stream.memory.rings();
                 (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
+                // What is closed is taken no more, whatever its program says.
+                let is_taken = |direction| !stream.closed && memory.is_taken(slot, direction);
+                socket.send_taken = is_taken(Direction::Send);
+                socket.recv_taken = is_taken(Direction::Recv);
                 if stream.partner.is_some() {
                     self.direct(&mut socket, attachment, slot, stream);
                 }

@@ -186,7 +186,7 @@ impl AttachmentEntry {
         let shared = Slab::new(layout.rings, shared_rings);
         let ring_bytes = shared.free_bytes() + local.as_ref().map_or(0, Slab::free_bytes);
         Self {
-            slots: Slots::new(geometry.sockets as usize),
+            slots: Slots::new(geometry.slots() as usize),
             requests: BTreeMap::new(),
             answers: HashMap::new(),
             shared,

@@ -94,7 +94,7 @@ impl DaemonState {
         };
         let account = self.accounts.account(who.uid, limits);
         // Before the memory is allocated: a client over its quota does not get it for a moment either.
-        let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.sockets) * SLOT_BYTES;
+        let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.slots()) * SLOT_BYTES;
         let quota = Quota::take(account.clone(), bytes, OF_AN_ATTACHMENT + u64::from(geometry.shards))
             .map_err(|(error, reason)| Refusal::new(error, reason))?;
         let memory = tokio::task::spawn_blocking(move || shared_memory(geometry)).await;

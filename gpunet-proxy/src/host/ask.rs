@@ -19,7 +19,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// The id of a new request. It differs from those of all requests without an answer, unless there
 /// are two thousand million of them.
-fn next_id() -> HostRequestId {
+pub(crate) fn next_id() -> HostRequestId {
     // Ordering: Relaxed; the number only has to differ.
     HostRequestId::new(MADE.fetch_add(1, Ordering::Relaxed))
 }

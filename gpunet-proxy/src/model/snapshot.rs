@@ -174,6 +174,15 @@ pub struct Socket {
     pub waiting: u64,
     /// How long it has existed, milliseconds.
     pub age_ms: u64,
+    /// The host program has opened it.
+    #[serde(default)]
+    pub host: bool,
+    /// The host program has taken its sending direction from the kernels, by its own account.
+    #[serde(default)]
+    pub send_taken: bool,
+    /// The same of its receiving direction.
+    #[serde(default)]
+    pub recv_taken: bool,
 }
 
 /// One data thread.
@@ -329,6 +338,9 @@ mod tests {
             recv_capacity: 7,
             waiting: 8,
             age_ms: 9,
+            host: true,
+            send_taken: false,
+            recv_taken: true,
         };
         let snapshot = Snapshot { version: Snapshot::VERSION, sockets: vec![socket], ..Snapshot::default() };
         let text = serde_json::to_string(&snapshot).unwrap();

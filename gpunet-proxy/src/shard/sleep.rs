@@ -6,8 +6,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time.
-const FIRST_SLEEP: Duration = Duration::from_micros(50);
+/// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time. The longest one while CUDA streams
+/// have operations under way.
+pub(super) const FIRST_SLEEP: Duration = Duration::from_micros(50);
 /// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
 const EVENT_SLEEP: Duration = safety_net(Duration::from_secs(1));
 /// Sleep of a thread whose words another thread watches: only a safety net, too, and one of a shorter time.

@@ -9,17 +9,22 @@ use crate::model::config::Config;
 use crate::model::message::{Ring, Rings};
 
 fn gpu(config: &Config) -> Arc<AttachmentState> {
+    device(config, true)
+}
+
+/// A device, whose stores raise no event if it is `polled`.
+fn device(config: &Config, polled: bool) -> Arc<AttachmentState> {
     let geometry = config.geometry(0);
     Arc::new(AttachmentState {
         id: AttachmentId(1),
         memory: crate::region::shared_memory(geometry).unwrap(),
-        polled: true,
+        polled,
         shareable: false,
         agent: Box::new(|_| {}),
         card: None,
         totals: Totals::default(),
         inbox: Inbox::new(geometry.controls),
-        doorbells: Arc::new([]),
+        doorbells: crate::doorbell::one_for_each(2).unwrap(),
         account: None,
         client: ClientInfo::own("cpu"),
         since: Instant::now(),
@@ -161,6 +166,74 @@ fn a_thread_that_sleeps_for_long_is_woken_for_what_its_gpu_says() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     bells.iter().for_each(|bell| bell.ring());
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Otherwise each turn below would take a second; where tests make threads pause, an hour.
+#[test]
+fn a_thread_does_not_sleep_for_long_while_streams_have_operations_under_way() {
+    const TURNS: u32 = 100;
+    for index in [0, 1] {
+        let (mut shard, _requests) = shard(index);
+        let state = device(&Config::default(), false);
+        shard.attach(state.clone());
+        let (sent, received) = crossbeam_channel::unbounded();
+        open(&mut shard, &state, 7, 16, TestIo::sink(sent));
+        assert!(!shard.has_stream_operations());
+        state.memory.stream_operations(index).publish(1);
+        assert!(shard.has_stream_operations());
+        let start = Instant::now();
+        for turn in 1..=TURNS {
+            shard.turn();
+            state.memory.published_words().get(7).publish(u64::from(turn) * 100);
+            while received.try_recv().is_err() {
+                shard.turn();
+            }
+        }
+        assert!(start.elapsed() < Duration::from_secs(u64::from(TURNS) / 4), "{:?}", start.elapsed());
+        // Those of another thread's sockets do not keep this one awake.
+        state.memory.stream_operations(index).publish(0);
+        state.memory.stream_operations(1 - index).publish(1);
+        assert!(!shard.has_stream_operations());
+    }
+}
+
+/// Each round begins with a thread that has just fallen asleep, for a second; where tests make threads pause, for an hour.
+#[test]
+fn a_thread_that_sleeps_for_long_is_woken_when_an_operation_of_a_stream_begins() {
+    const ROUNDS: u64 = 20;
+    let (mut shard, _requests) = shard(0);
+    let state = device(&Config::default(), false);
+    shard.attach(state.clone());
+    let (sent, received) = crossbeam_channel::unbounded();
+    open(&mut shard, &state, 7, 16, TestIo::sink(sent));
+    let bell = shard.setup.bell.clone();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            shard.turn();
+        }
+    });
+    let begin = Instant::now();
+    for round in 1..=ROUNDS {
+        use gpunet_abi::park::ParkFlag;
+        let start = Instant::now();
+        while !state.memory.sleeping(0).load() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it never sleeps");
+            std::thread::yield_now();
+        }
+        // In every other round the operation begins while the thread still decides.
+        std::thread::sleep(Duration::from_millis(20 * (round % 2)));
+        let tell = |count| crate::socket::tell_operations(&state.memory, &state.doorbells, 0, count);
+        tell(1);
+        state.memory.published_words().get(7).publish(round * 100);
+        assert_eq!(received.recv_timeout(Duration::from_secs(20)), Ok(100));
+        tell(0);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(ROUNDS / 4), "it slept: {:?}", begin.elapsed());
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    bell.ring();
+    thread.join().unwrap();
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod addresses;
 mod echo;
 mod handles;
 mod poll;
+mod prepared;
 mod shutdown;
 mod split;
 mod waiting;
@@ -82,6 +83,8 @@ conformance! {
     waiting::recv_exact_fills_the_buffer_or_meets_the_end
     zero_copy::reserved_space_is_sent_once_committed
     zero_copy::peeked_bytes_stay_until_released
+    prepared::prepared_sends_arrive_whole_and_in_order
+    prepared::prepared_receives_are_read_in_the_ring_up_to_the_end
     poll::a_listener_is_readable_while_a_connection_waits
     poll::a_stream_is_readable_when_data_or_the_end_came
     poll::a_stream_is_writable_while_the_ring_has_space

@@ -4,11 +4,15 @@
 #include <gpunet.cuh>
 
 #include "echo.h"
+#include "queue.h"
 namespace server {
 #include "server.cu"
 }
 namespace client {
 #include "client.cu"
+}
+namespace queue {
+#include "kernels.cu"
 }
 namespace check {
 #include "gpunet_cuh_check.cu"
@@ -27,6 +31,23 @@ extern "C" void server_block(unsigned int block, gpunet_net_t net, unsigned char
 extern "C" void client_block(unsigned int block, gpunet_net_t net, unsigned short port, unsigned char *buffers, echo_result *results) {
     blockIdx.x = block;
     client::echo_client(net, gpunet::address::v4(127, 0, 0, 1, port), 50, buffers, 7000, results);
+}
+
+// A message of 1,000 bytes in each direction, from the first ones on. Fills, sends, receives and checks.
+extern "C" void play_block(gpunet_net_t net, const gpunet_prepared_t *out, unsigned long long ring, const gpunet_prepared_t *in,
+                           unsigned long long rounds, queue_result *result) {
+    queue::play_messages(net, *out, ring, *in, rounds, result);
+}
+
+// The kernels that know no socket, in place and in a buffer of 1,000 bytes. Returns how many bytes are wrong.
+extern "C" unsigned int fill_and_check_block(const gpunet_span *span) {
+    queue_result result = {};
+    unsigned char buffer[1000];
+    queue::fill_buffer(buffer, sizeof buffer, 3);
+    queue::check_buffer(buffer, sizeof buffer, 3, &result);
+    queue::fill_span(*span, 4);
+    queue::check_span(*span, 4, &result);
+    return result.wrong;
 }
 
 // Calls a function of gpunet.h with a context and, for the rest, with zeros.

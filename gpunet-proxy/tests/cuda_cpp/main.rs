@@ -5,6 +5,7 @@
 //! (`examples/cuda_echo_client`). The tests need `c++` and cargo, and so are left out unless asked for:
 //! `cargo test -p gpunet-proxy --test cuda_cpp -- --ignored`.
 
+use gpunet_proxy::abi::{Options, Prepared};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, LaunchToken, Proxy, embed};
 use libloading::Library;
 use std::ffi::{CStr, c_char};
@@ -32,6 +33,19 @@ struct EchoListener {
     port: u16,
 }
 
+/// `queue_result` of the examples.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct QueueResult {
+    wrong: u32,
+    error: i32,
+    played: u64,
+}
+
+/// `gpunet_span`.
+#[repr(C)]
+struct Span([(*mut u8, u64); 2]);
+
 /// An address that a test hands to its blocks.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
@@ -47,7 +61,7 @@ impl<T> Shared<T> {
 
 struct World {
     token: LaunchToken,
-    _attachment: Attachment,
+    attachment: Attachment,
     _proxy: Proxy,
 }
 
@@ -55,7 +69,7 @@ fn world() -> World {
     let proxy = embed(Config::small()).expect("a proxy");
     let attachment = proxy.attach_cpu().expect("an attachment");
     let token = attachment.token().expect("a launch");
-    World { token, _attachment: attachment, _proxy: proxy }
+    World { token, attachment, _proxy: proxy }
 }
 
 fn root() -> PathBuf {
@@ -90,6 +104,7 @@ fn blocks() -> &'static Library {
                 "gpunet-proxy/tests/cuda_cpp/cpu",
                 "gpunet-proxy/examples/cuda_echo_client",
                 "gpunet-proxy/capi/examples/cuda-echo",
+                "gpunet-proxy/capi/examples/cuda-queue",
             ] {
                 compiler.arg("-I").arg(root.join(include));
             }
@@ -223,4 +238,52 @@ fn the_echo_examples_talk_to_each_other() {
     assert_eq!(served.iter().map(|one| one.bytes).sum::<u64>(), bytes * CLIENTS as u64, "{served:?}");
     assert!(served.iter().all(|one| one.error == 0), "{served:?}");
     assert_eq!(world.token.finish(FinishPolicy::Close).left_open, 0);
+}
+
+#[test]
+#[ignore = "needs c++"]
+fn the_queue_example_plays_prepared_messages() {
+    type Play = unsafe extern "C" fn(u64, *const Prepared, u64, *const Prepared, u64, *mut QueueResult);
+    type FillAndCheck = unsafe extern "C" fn(*const Span) -> u32;
+    // SAFETY: blocks.cpp has it with this signature.
+    let play = unsafe { blocks().get::<Play>(b"play_block") }.expect("a function");
+    // SAFETY: as above.
+    let fill_and_check =
+        unsafe { blocks().get::<FillAndCheck>(b"fill_and_check_block") }.expect("a function");
+    let echo = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let World { token, attachment, _proxy } = world();
+    let options = Options::DEFAULT.with_rings(4096, 4096);
+    let socket = attachment.connect_blocking(echo.local_addr().expect("bound"), options).expect("connected");
+    let (mut sender, mut receiver) = (socket.take_send().expect("free"), socket.take_recv().expect("free"));
+    let (out, back) = (sender.prepare(1000).expect("room"), receiver.prepare(1000).expect("room"));
+    let mut pieces = out.span.pieces().into_iter().map(|piece| (piece.ptr, piece.len as u64));
+    let span = Span(std::array::from_fn(|_| pieces.next().unwrap_or((std::ptr::null_mut(), 0))));
+    // SAFETY: the first message of a fresh ring, which has room for it.
+    assert_eq!(unsafe { fill_and_check(&raw const span) }, 0);
+
+    let mut result = QueueResult::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut peer, _) = echo.accept().expect("a connection");
+            let mut all = peer.try_clone().expect("a descriptor");
+            // It ends when the socket is closed.
+            let _ = std::io::copy(&mut all, &mut peer);
+        });
+        let ring = sender.capacity() as u64;
+        // SAFETY: values of this test, which outlive the block.
+        unsafe {
+            play(
+                token.context(),
+                &raw const out.prepared,
+                ring,
+                &raw const back.prepared,
+                500,
+                &raw mut result,
+            );
+        }
+        // The socket is closed when no launch knows it.
+        token.finish(FinishPolicy::Keep);
+        drop((sender, receiver, socket));
+    });
+    assert_eq!(result, QueueResult { wrong: 0, error: 0, played: 500 });
 }

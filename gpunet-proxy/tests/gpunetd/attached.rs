@@ -36,3 +36,49 @@ async fn its_sockets_are_shown_and_drained() {
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(), 0, "{}", daemon.log());
 }
+
+#[test]
+fn what_the_host_program_has_taken_is_shown_and_ends_with_it() {
+    let dir = TempDir::new();
+    let daemon = Running::start(&mut gpunetd(&dir));
+    let attachment = || {
+        let proxy = gpunet_proxy::attach(&dir.join("d.sock"), Config::small()).expect("attached");
+        proxy.attach_cpu().expect("attached")
+    };
+    let (ours, other) = (attachment(), attachment());
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let listener = other.listen_blocking(any, Options::DEFAULT, 4).expect("listening");
+    let socket = std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept_blocking().expect("a connection").into_handle());
+        let socket = ours.connect_blocking(listener.local_addr(), Options::DEFAULT).expect("connected");
+        accepted.join().expect("no panic");
+        socket
+    });
+    let snapshot = || {
+        let json = clean(GPUNETCTL).arg("--path").arg(dir.join("d.sock")).args(["ss", "--json"]).output();
+        let json = text(&json.expect("it runs").stdout);
+        serde_json::from_str::<gpunet_proxy::snapshot::Snapshot>(&json).expect("JSON")
+    };
+    // Of the sockets that are no listeners, the sending directions that are taken, and the receiving ones.
+    let taken = || {
+        let all = snapshot().sockets;
+        assert!(all.iter().all(|socket| socket.host), "{all:?}");
+        (
+            all.iter().filter(|socket| socket.send_taken).count(),
+            all.iter().filter(|socket| socket.recv_taken).count(),
+        )
+    };
+    assert_eq!(taken(), (0, 0));
+    let (sender, receiver) = (socket.take_send().expect("free"), socket.take_recv().expect("free"));
+    assert_eq!(taken(), (1, 1));
+    let shown = text(&output(clean(GPUNETCTL).arg("--path").arg(dir.join("d.sock")).arg("ss")).stdout);
+    assert!(shown.contains(" send,recv ") && shown.contains(" open "), "{shown}");
+    sender.give_back().expect("unknown");
+    assert_eq!(taken(), (0, 1));
+    // Whatever the program said last goes with its attachment.
+    let client = snapshot().sockets.iter().find(|socket| socket.recv_taken).expect("one").client;
+    drop(ours);
+    drop((receiver, socket));
+    assert!(snapshot().sockets.iter().all(|socket| socket.client != client && !socket.recv_taken));
+    drop((other, daemon));
+}

@@ -3,7 +3,7 @@
 use super::until;
 use gpunet_device::Net;
 use gpunet_device::abi::control::{ControlSlot, Request};
-use gpunet_device::abi::entry::OwnWords;
+use gpunet_device::abi::entry::{Entry, HalfEntry, OwnWords};
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::abi::{Context, Word};
 use std::mem::offset_of;
@@ -57,6 +57,21 @@ pub fn own_published(net: Net, slot: u32) -> Word {
     let context = context(net);
     let words = context.device_layout.words + u64::from(slot) * size_of::<OwnWords>() as u64;
     word(context.device + words + offset_of!(OwnWords, published) as u64)
+}
+
+/// The word in which an end of a direct stream says what it received.
+pub fn own_consumed(net: Net, slot: u32) -> Word {
+    let context = context(net);
+    let words = context.device_layout.words + u64::from(slot) * size_of::<OwnWords>() as u64;
+    word(context.device + words + offset_of!(OwnWords, consumed) as u64)
+}
+
+/// The word of the device's own table that says how far a stream's direction is published: of the sending or the receiving
+/// half.
+pub fn table_position(net: Net, slot: u32, half: usize) -> Word {
+    let context = context(net);
+    let entry = context.device_layout.entries + u64::from(slot) * size_of::<Entry>() as u64;
+    word(context.device + entry + (half + offset_of!(HalfEntry, position)) as u64)
 }
 
 /// A control slot.

@@ -17,6 +17,7 @@ pub fn table(snapshot: &Snapshot, rates: Option<&HashMap<Key, Rate>>) -> Table {
         ("Peer", Align::Left),
         ("Transport", Align::Left),
         ("Placement", Align::Left),
+        ("Host", Align::Left),
         ("Sent", Align::Right),
         ("Received", Align::Right),
     ];
@@ -46,6 +47,7 @@ fn row(socket: &Socket, owner: Option<&Client>, rates: Option<&HashMap<Key, Rate
         addr(socket.peer),
         socket.transport.name().to_owned(),
         socket.placement.name().to_owned(),
+        host(socket).to_owned(),
         socket.sent.to_string(),
         socket.received.to_string(),
     ];
@@ -56,6 +58,17 @@ fn row(socket: &Socket, owner: Option<&Client>, rates: Option<&HashMap<Key, Rate
     }
     cells.push(owner.map_or("-".to_owned(), |owner| format!("{}/{}", owner.pid, owner.command)));
     cells
+}
+
+/// What the host program has of the socket.
+const fn host(socket: &Socket) -> &'static str {
+    match (socket.host, socket.send_taken, socket.recv_taken) {
+        (_, true, true) => "send,recv",
+        (_, true, false) => "send",
+        (_, false, true) => "recv",
+        (true, false, false) => "open",
+        (false, false, false) => "-",
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +96,9 @@ pub mod tests {
             recv_capacity: 4096,
             waiting: 0,
             age_ms: 1,
+            host: false,
+            send_taken: false,
+            recv_taken: false,
         }
     }
 
@@ -129,8 +145,26 @@ pub mod tests {
         assert_eq!(lines[2][..4], ["established", "3", "1", "2"]);
         assert_eq!(
             lines[2][4..],
-            ["127.0.0.1:40000", "127.0.0.1:7777", "tcp", "pinned", "10", "20", "77/echo"]
+            ["127.0.0.1:40000", "127.0.0.1:7777", "tcp", "pinned", "-", "10", "20", "77/echo"]
         );
+    }
+
+    #[test]
+    fn what_the_host_program_has_of_a_socket_is_shown() {
+        let of =
+            |host, send_taken, recv_taken| Socket { host, send_taken, recv_taken, ..socket(1, 0, 1, 0, 0) };
+        for (socket, shown) in [
+            (of(false, false, false), "-"),
+            (of(true, false, false), "open"),
+            (of(true, true, false), "send"),
+            (of(true, false, true), "recv"),
+            (of(true, true, true), "send,recv"),
+        ] {
+            let text = table(&snapshot(1, 1, vec![socket]), None).to_string();
+            let [heading, line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+            let column = heading.split_whitespace().position(|heading| heading == "Host").unwrap();
+            assert_eq!(line.split_whitespace().nth(column), Some(shown), "{text}");
+        }
     }
 
     #[test]

@@ -181,6 +181,16 @@ fn render(snapshot: &Snapshot) -> Result<String, std::fmt::Error> {
     registry.register_with_unit("uptime", "How long the daemon runs", Unit::Seconds, uptime);
     registry.register("clients", "Devices that are attached", gauge(snapshot.clients.len() as u64));
     registry.register("sockets", "Sockets by state and transport", sockets(snapshot));
+    registry.register(
+        "host_sockets",
+        "Sockets that host programs have opened",
+        gauge(of_sockets(snapshot, |s| s.host)),
+    );
+    registry.register(
+        "taken",
+        "Directions of sockets that host programs have taken from the kernels",
+        taken(snapshot),
+    );
     let (ring, used) = (sum(|client| client.ring_bytes), sum(|client| client.ring_bytes_used));
     registry.register_with_unit("ring", "Ring memory of all clients", Unit::Bytes, gauge(ring));
     registry.register_with_unit("ring_used", "Ring memory in use", Unit::Bytes, gauge(used));
@@ -203,6 +213,22 @@ fn render(snapshot: &Snapshot) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// How many sockets are so.
+fn of_sockets(snapshot: &Snapshot, so: fn(&gpunet_proxy::snapshot::Socket) -> bool) -> u64 {
+    snapshot.sockets.iter().filter(|socket| so(socket)).count() as u64
+}
+
+/// Directions that are taken.
+fn taken(snapshot: &Snapshot) -> Family<Labels, Gauge> {
+    let family = Family::<Labels, Gauge>::default();
+    let counts =
+        [("send", of_sockets(snapshot, |s| s.send_taken)), ("recv", of_sockets(snapshot, |s| s.recv_taken))];
+    for (direction, count) in counts {
+        family.get_or_create(&vec![("direction", direction)]).set(count as i64);
+    }
+    family
 }
 
 /// Every combination, also those that do not occur now: a series that comes and goes is hard to read.
@@ -240,6 +266,8 @@ mod tests {
             "gpunet_uptime_seconds 61",
             "gpunet_clients 0",
             "gpunet_sockets{state=\"listen\",transport=\"none\"} 0",
+            "gpunet_host_sockets 0",
+            "gpunet_taken{direction=\"recv\"} 0",
             "gpunet_streams_opened_total 7",
             "gpunet_undelivered_bytes_total 3",
             "gpunet_sent_bytes_total{transport=\"peer\"} 18446744073709551615",

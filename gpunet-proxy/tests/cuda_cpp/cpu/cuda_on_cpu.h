@@ -6,6 +6,7 @@
 #define __device__
 #define __host__
 #define __global__
+#define __forceinline__ inline
 #define __shared__ static thread_local
 
 #include <atomic>
@@ -21,6 +22,7 @@ struct alignas(16) uint4 {
 static thread_local uint3 threadIdx = {0, 0, 0};
 static thread_local uint3 blockIdx = {0, 0, 0};
 static thread_local uint3 blockDim = {1, 1, 1};
+static thread_local uint3 gridDim = {1, 1, 1};
 
 inline unsigned long long cpu_now_ns() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -29,6 +31,7 @@ inline unsigned long long cpu_now_ns() {
 inline void __syncwarp(unsigned int) {}
 inline int __syncthreads_or(int own) { return own != 0; }
 inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+template <class T> T atomicAdd(T *to, T what) { return __atomic_fetch_add(to, what, __ATOMIC_RELAXED); }
 inline void __nanosleep(unsigned int ns) { usleep(ns / 1000); }
 template <class T> T __shfl_sync(unsigned int, T own, int) { return own; }
 

@@ -1,0 +1,465 @@
+//! Queues: socket operations that happen in order.
+//!
+//! A [`Queue`] takes operations from the host program and carries them out one after another: on the CPU device by a thread
+//! of its own ([`Queue::cpu`]). Enqueueing never waits. The operations use directions that the program has
+//! [taken](crate::socket), beside kernels, which release triggers and wait at gates of the same directions.
+//!
+//! | operation | does |
+//! |---|---|
+//! | [`Queue::send`], [`Queue::recv`] | a message of any length, from and into memory of the device, pinned or pageable memory |
+//! | [`Queue::start_send`], [`Queue::start_recv`], [`Queue::finish`] | the same beside what follows on the queue |
+//! | [`Queue::post`] | releases triggers of messages that kernels, or the program, have filled or read |
+//! | [`Queue::wait`] | waits at gates |
+//! | [`Queue::write`], [`Queue::wait_word`] | a word of the program's own |
+//! | [`Queue::check`] | stores how the queue has fared, for kernels behind it |
+//! | [`Queue::notify`], [`Queue::on_done`] | tells the program when all before it is done |
+//!
+//! # On a CUDA stream
+//! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream; kernels and copies that the program
+//! enqueues there are in one order with them. A message that is longer than [`Settings::short`], or lies in pageable memory,
+//! goes in fragments, by a thread and streams of the queue's own, while the caller's stream waits for one word. So no program
+//! has to call anything for it to go on. A driver without such operations, a stream that is being captured, and a direction
+//! that was captured get kernels of one block instead.
+//!
+//! # Failures
+//! An operation that fails does not stop those behind it: a stream that waits is released, and runs on. The first failure
+//! is kept ([`Queue::outcome`]); what the queue received after it is void.
+
+#[allow(unsafe_code)]
+mod cpu;
+#[allow(unsafe_code)]
+mod cuda;
+
+use crate::attachment::Attachment;
+use crate::socket::{Appended, Hold, Receiver, Sender};
+use cpu::CpuQueue;
+use cuda::CudaQueue;
+pub(crate) use cuda::QueueStreams;
+use gpu_usermap::cuda::CudaStream;
+use gpunet_abi::{Direction, Error, Gate, Trigger, Word};
+use gpunet_device::Buffer;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
+
+/// Operations in order. See the [module](self).
+///
+/// Dropping it leaves what was enqueued to be done.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::abi::Options;
+/// use gpunet_proxy::queue::Queue;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let socket = attachment.connect_blocking(server.local_addr()?, Options::DEFAULT)?;
+/// let mut sender = socket.take_send()?;
+/// let mut message = attachment.alloc(5)?;
+/// message.write(0, b"hello")?;
+///
+/// let mut queue = Queue::cpu(&attachment)?;
+/// // SAFETY: the queue is done with it below, before it is dropped.
+/// queue.send(&mut sender, unsafe { message.buffer() })?;
+/// queue.synchronize()?;
+/// # let (mut peer, _) = server.accept()?;
+/// # let mut heard = [0; 5];
+/// # std::io::Read::read_exact(&mut peer, &mut heard)?;
+/// # assert_eq!(&heard, b"hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Queue {
+    engine: Engine,
+    id: QueueId,
+}
+
+/// Which queue: unique in the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueId(u64);
+
+impl QueueId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Ordering: Relaxed; only unique.
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// How a queue on a CUDA stream carries its operations out.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::queue::Settings;
+///
+/// let settings = Settings { fragment: 1 << 20, ..Settings::default() };
+/// assert_eq!(settings.depth, 4);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Messages of up to so many bytes are copied by a kernel of one block, 64 KiB unless it is set. It needs a multiprocessor that
+    /// is not full: take 0 beside kernels that fill the GPU and do not end. Longer ones are copied by the copy engine.
+    pub short: usize,
+    /// The most bytes that the copy engine copies at a time, at most a quarter of the ring. A longer message goes in fragments. 256 KiB:
+    /// on an H200 the copy engine takes 8 us for 64 KiB and 27 us for 1 MiB, so less costs bandwidth, and more delays the first byte.
+    pub fragment: usize,
+    /// The most fragments of a direction that the copy engine has at a time, from 1 to 64.
+    pub depth: usize,
+    /// All operations are kernels of one block. Each holds a multiprocessor while it waits.
+    pub kernels: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { short: 64 << 10, fragment: 256 << 10, depth: 4, kernels: false }
+    }
+}
+
+/// A message that goes beside what follows on its queue: see [`Queue::start_send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the memory is in use until `Queue::finish` has waited for it"]
+pub struct Started {
+    queue: QueueId,
+    direction: Direction,
+    /// Which one of its direction, from 1 on.
+    nth: u64,
+}
+
+/// What carries operations out.
+#[derive(Debug)]
+enum Engine {
+    Cpu(CpuQueue),
+    Cuda(CudaQueue),
+}
+
+impl Engine {
+    /// The right to a direction that a trigger or a gate names.
+    fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
+        match self {
+            Self::Cpu(queue) => queue.hold(socket, direction),
+            Self::Cuda(queue) => queue.hold(socket, direction),
+        }
+    }
+
+    /// Whether operations go into a graph.
+    fn captures(&self) -> io::Result<bool> {
+        match self {
+            Self::Cpu(_) => Ok(false),
+            Self::Cuda(queue) => queue.captures(),
+        }
+    }
+}
+
+/// How a queue has fared.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Operations that are done, failed ones among them.
+    pub done: u64,
+    /// The first failure. It stays.
+    pub failure: Option<Failure>,
+}
+
+/// The first operation of a queue that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Which one: 0 for the first that was enqueued.
+    pub operation: u64,
+    /// Why.
+    pub error: Error,
+    /// Bytes of it that were sent or received before. A short message of a queue on a CUDA stream goes whole, or not at all.
+    pub bytes: u64,
+}
+
+/// One operation, with what it needs.
+enum Operation {
+    Post(Trigger, Arc<Hold>),
+    Wait(Gate, Arc<Hold>),
+    /// Copies a message into the ring, piece by piece, and publishes each.
+    Send(Appended, Buffer),
+    /// Copies a message out of the ring, piece by piece, and gives each back.
+    Recv(Appended, Buffer),
+    /// Begins to send or receive a message, as its direction says.
+    Start(Appended, Buffer),
+    Finish(Started),
+    Write {
+        word: Word,
+        value: u64,
+    },
+    WaitWord {
+        word: Word,
+        value: u64,
+    },
+    Check(Word),
+    Notify(Notify),
+}
+
+/// Whom the end of all operations before is told.
+type Notify = Box<dyn FnOnce(Outcome) + Send>;
+
+impl Operation {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Post(..) => "post",
+            Self::Wait(..) => "wait",
+            Self::Send(..) => "send",
+            Self::Recv(..) => "recv",
+            Self::Start(..) => "start_send and start_recv",
+            Self::Finish(_) => "finish",
+            Self::Write { .. } => "write",
+            Self::WaitWord { .. } => "wait_word",
+            Self::Check(_) => "check",
+            Self::Notify(_) => "notify, on_done and synchronize",
+        }
+    }
+}
+
+impl Queue {
+    /// A queue of the CPU device: a thread carries out what is enqueued.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for the attachment of a GPU; EMFILE, when all launch numbers are in use; what the system says when it
+    /// refuses a thread.
+    pub fn cpu(attachment: &Attachment) -> io::Result<Self> {
+        if attachment.cuda().is_some() {
+            return Err(crate::socket::io_error(Error::NotSupported));
+        }
+        Ok(Self { engine: Engine::Cpu(CpuQueue::new(attachment)?), id: QueueId::next() })
+    }
+
+    /// A queue on a stream of the device's context. Kernels and copies that the program puts on the stream are in its order.
+    ///
+    /// Make queues before anything waits on a stream: it loads kernels. Memory that operations name stays mapped until they are
+    /// done; to free it earlier may wait for them, as `cudaFree` does for all streams.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for the attachment of the CPU device; what [`Device::stream_memory_operations`] says of the
+    /// environment; what the system says when it refuses a thread or memory.
+    ///
+    /// [`Device::stream_memory_operations`]: gpu_usermap::cuda::Device::stream_memory_operations
+    pub fn cuda(attachment: &Attachment, stream: CudaStream) -> io::Result<Self> {
+        Self::cuda_with(attachment, stream, Settings::default())
+    }
+
+    /// As [`Queue::cuda`], with settings.
+    ///
+    /// # Errors
+    /// EINVAL for a fragment of 0 bytes, or a depth that is not from 1 to 64; otherwise as [`Queue::cuda`].
+    pub fn cuda_with(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
+        let engine = Engine::Cuda(CudaQueue::new(attachment, stream, settings)?);
+        Ok(Self { engine, id: QueueId::next() })
+    }
+
+    /// Sends `from`, of any length: of the device's memory, or memory of the host.
+    ///
+    /// # Errors
+    /// EALREADY, when messages that were prepared before are neither published nor posted on a queue: they would be
+    /// published before they are filled. EBUSY, as long as another queue has operations of the direction. ENOBUFS, when
+    /// the stream has no more positions. EINVAL for 0 bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN,
+    /// when the stream is full of operations and none of them passes for a second.
+    pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
+        let message = sender.append(from.len(), self.id, self.engine.captures()?)?;
+        self.enqueue(Operation::Send(message, from))
+    }
+
+    /// Receives exactly as many bytes as `to` has.
+    ///
+    /// # Errors
+    /// As [`Queue::send`].
+    pub fn recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<()> {
+        let message = receiver.append(to.len(), self.id, self.engine.captures()?)?;
+        self.enqueue(Operation::Recv(message, to))
+    }
+
+    /// Begins to send `from` when all before it is done. What follows on the queue does not wait for it, until
+    /// [`Queue::finish`]; only operations of sending directions do. So a program sends and receives at once.
+    ///
+    /// # Errors
+    /// As [`Queue::send`]; EOPNOTSUPP while the stream is being captured, and on a driver that needs kernels for operations.
+    pub fn start_send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<Started> {
+        self.check_not_captured("start_send")?;
+        let message = sender.append(from.len(), self.id, false)?;
+        self.start(Direction::Send, message, from)
+    }
+
+    /// Begins to receive exactly as many bytes as `to` has, as [`Queue::start_send`] sends.
+    ///
+    /// # Errors
+    /// As [`Queue::start_send`].
+    pub fn start_recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<Started> {
+        self.check_not_captured("start_recv")?;
+        let message = receiver.append(to.len(), self.id, false)?;
+        self.start(Direction::Recv, message, to)
+    }
+
+    fn start(&mut self, direction: Direction, message: Appended, buffer: Buffer) -> io::Result<Started> {
+        self.enqueue(Operation::Start(message, buffer))?;
+        let nth = match &mut self.engine {
+            Engine::Cpu(queue) => queue.started(direction),
+            Engine::Cuda(queue) => queue.started(direction),
+        };
+        Ok(Started { queue: self.id, direction, nth })
+    }
+
+    /// Waits until what was started is done.
+    ///
+    /// # Errors
+    /// EINVAL for what another queue has started; otherwise as [`Queue::write`].
+    pub fn finish(&mut self, started: &[Started]) -> io::Result<()> {
+        if started.iter().any(|started| started.queue != self.id) {
+            return Err(crate::socket::io_error(Error::InvalidArgument));
+        }
+        started.iter().try_for_each(|&started| self.enqueue(Operation::Finish(started)))
+    }
+
+    /// Releases triggers, in this order. One that comes too late does nothing.
+    ///
+    /// # Errors
+    /// EBADF, when the program has no such socket; EINVAL, when it has not taken that direction. Then none is released.
+    /// EBUSY, as long as another queue has operations of the direction. Otherwise as [`Queue::write`].
+    pub fn post(&mut self, triggers: &[Trigger]) -> io::Result<()> {
+        self.check_not_captured("post")?;
+        let hold = |trigger: &Trigger| Ok((*trigger, self.engine.hold(trigger.socket, trigger.direction)?));
+        let posts = triggers.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
+        for (trigger, hold) in posts {
+            hold.post(self.id, trigger.position)?;
+            self.enqueue(Operation::Post(trigger, hold))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all gates have passed.
+    ///
+    /// # Errors
+    /// As [`Queue::post`].
+    pub fn wait(&mut self, gates: &[Gate]) -> io::Result<()> {
+        self.check_not_captured("wait")?;
+        let hold = |gate: &Gate| Ok((*gate, self.engine.hold(gate.socket, gate.direction)?));
+        let waits = gates.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
+        waits.into_iter().try_for_each(|(gate, hold)| self.enqueue(Operation::Wait(gate, hold)))
+    }
+
+    /// Publishes a value in a word of the program's own: what the queue did before is visible to whoever observes it.
+    ///
+    /// The word lies in memory of the device, or in memory that is registered with it, and is aligned to 8 bytes.
+    ///
+    /// # Errors
+    /// On a CUDA stream: the CUDA error of the enqueueing; EAGAIN as in [`Queue::send`]; EOPNOTSUPP while the stream is being
+    /// captured, because the graph would repeat it with the same value.
+    pub fn write(&mut self, word: Word, value: u64) -> io::Result<()> {
+        self.enqueue(Operation::Write { word, value })
+    }
+
+    /// Waits until a word of the program's own has reached `value`: by a signed cyclic comparison, as CUDA streams do.
+    ///
+    /// # Errors
+    /// As [`Queue::write`].
+    pub fn wait_word(&mut self, word: Word, value: u64) -> io::Result<()> {
+        self.enqueue(Operation::WaitWord { word, value })
+    }
+
+    /// Stores how the queue has fared in a word, as [`Queue::write`] does: 0, or the errno of its first failure. What
+    /// is behind it on the queue, a kernel above all, finds it there.
+    ///
+    /// # Errors
+    /// As [`Queue::write`].
+    pub fn check(&mut self, word: Word) -> io::Result<()> {
+        self.enqueue(Operation::Check(word))
+    }
+
+    /// Returns a future that completes when all that was enqueued before is done: with the queue's first failure, if it has
+    /// one by then. ECANCELED, when the queue ends before.
+    pub fn notify(&mut self) -> Done {
+        let (sender, done) = oneshot::channel();
+        // One that cannot be enqueued is dropped, and the future knows. Nobody waits if it was dropped.
+        let _ = self.on_done(move |outcome| _ = sender.send(outcome));
+        Done(done)
+    }
+
+    /// Calls `function` once when all that was enqueued before is done, on a thread of the queue, which it must not hold up.
+    ///
+    /// # Errors
+    /// As [`Queue::write`]; the function was dropped then.
+    pub fn on_done(&mut self, function: impl FnOnce(Outcome) + Send + 'static) -> io::Result<()> {
+        self.enqueue(Operation::Notify(Box::new(function)))
+    }
+
+    /// Blocks until all that was enqueued is done.
+    ///
+    /// # Errors
+    /// The first failure of the queue.
+    pub fn synchronize(&mut self) -> io::Result<()> {
+        self.notify().wait()
+    }
+
+    /// How the queue has fared so far.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.engine {
+            Engine::Cpu(queue) => queue.outcome(),
+            Engine::Cuda(queue) => queue.outcome(),
+        }
+    }
+
+    fn check_not_captured(&self, operation: &'static str) -> io::Result<()> {
+        if self.engine.captures()? { Err(not_captured(operation)) } else { Ok(()) }
+    }
+
+    fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
+        match &mut self.engine {
+            Engine::Cpu(queue) => queue.enqueue(operation),
+            Engine::Cuda(queue) => return queue.enqueue(operation),
+        }
+        Ok(())
+    }
+}
+
+/// Why a graph cannot have an operation.
+fn not_captured(operation: &'static str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!(
+            "the stream is being captured, and a graph would repeat {operation} with the same positions and values: \
+             capture send and recv only"
+        ),
+    )
+}
+
+/// A future of what a queue has done: see [`Queue::notify`].
+#[derive(Debug)]
+#[must_use]
+pub struct Done(oneshot::Receiver<Outcome>);
+
+impl Done {
+    /// Blocks until it is done.
+    ///
+    /// # Errors
+    /// The first failure of the queue; ECANCELED, when its attachment was closed before.
+    pub fn wait(self) -> io::Result<()> {
+        result(self.0.blocking_recv().ok())
+    }
+}
+
+impl Future for Done {
+    type Output = io::Result<()>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0).poll(cx).map(|outcome| result(outcome.ok()))
+    }
+}
+
+fn result(outcome: Option<Outcome>) -> io::Result<()> {
+    let error = match outcome {
+        Some(Outcome { failure: None, .. }) => return Ok(()),
+        Some(Outcome { failure: Some(failure), .. }) => failure.error,
+        None => Error::Canceled,
+    };
+    Err(crate::socket::io_error(error))
+}

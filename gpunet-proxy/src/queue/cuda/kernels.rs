@@ -1,0 +1,110 @@
+//! Operations as kernels of one block.
+
+use super::page::Page;
+use crate::attachment::Attachment;
+use crate::program::Program;
+use crate::socket::Appended;
+use gpu_usermap::cuda::{CudaStream, Function, LaunchSpec, param};
+use gpunet_abi::{Direction, Gate, Trigger, Word};
+use gpunet_device::{Buffer, Kernel, Net};
+use gpunet_queue_kernel::{QueuePost, QueueRecv, QueueSend, QueueWait, QueueWaitWord, QueueWrite, Record};
+use std::io;
+
+const PTX: &str = include_str!("../../../ptx/gpunet_queue_kernel.ptx");
+/// One block of so many threads fills PCIe in both directions.
+const THREADS: u32 = 512;
+
+/// The kernels, loaded.
+pub(super) struct Kernels {
+    net: Net,
+    send: Function,
+    recv: Function,
+    post: Function,
+    wait: Function,
+    write: Function,
+    wait_word: Function,
+}
+
+impl Kernels {
+    pub(super) fn load(attachment: &Attachment, net: Net) -> io::Result<Self> {
+        let program = attachment.load(PTX, THREADS).map_err(io::Error::other)?;
+        let find = |name| function(&program, name);
+        Ok(Self {
+            net,
+            send: find(QueueSend::ENTRY)?,
+            recv: find(QueueRecv::ENTRY)?,
+            post: find(QueuePost::ENTRY)?,
+            wait: find(QueueWait::ENTRY)?,
+            write: find(QueueWrite::ENTRY)?,
+            wait_word: find(QueueWaitWord::ENTRY)?,
+        })
+    }
+
+    /// Sends or receives a message, as its direction says. The number is 0 for one that is captured.
+    pub(super) fn message(
+        &self,
+        on: &CudaStream,
+        page: &Page,
+        message: &Appended,
+        memory: Buffer,
+        number: u64,
+    ) -> io::Result<()> {
+        let record = Record { page: page.base(), number };
+        let (net, socket, reserved, capacity) = (self.net, message.message.socket, 0, message.capacity);
+        match message.hold().direction() {
+            Direction::Send => {
+                launch(on, &self.send, QueueSend { net, socket, reserved, capacity, from: memory, record })
+            }
+            Direction::Recv => {
+                launch(on, &self.recv, QueueRecv { net, socket, reserved, capacity, to: memory, record })
+            }
+        }
+    }
+
+    pub(super) fn post(&self, on: &CudaStream, page: &Page, trigger: Trigger, number: u64) -> io::Result<()> {
+        let record = Record { page: page.base(), number };
+        launch(on, &self.post, QueuePost { net: self.net, trigger, record })
+    }
+
+    pub(super) fn wait(&self, on: &CudaStream, page: &Page, gate: Gate, number: u64) -> io::Result<()> {
+        let record = Record { page: page.base(), number };
+        launch(on, &self.wait, QueueWait { net: self.net, gate, record })
+    }
+
+    pub(super) fn write(
+        &self,
+        on: &CudaStream,
+        page: &Page,
+        (word, value): (Word, u64),
+        number: u64,
+    ) -> io::Result<()> {
+        let record = Record { page: page.base(), number };
+        launch(on, &self.write, QueueWrite { word, value, record })
+    }
+
+    pub(super) fn wait_word(
+        &self,
+        on: &CudaStream,
+        page: &Page,
+        (word, value): (Word, u64),
+        number: u64,
+    ) -> io::Result<()> {
+        let record = Record { page: page.base(), number };
+        launch(on, &self.wait_word, QueueWaitWord { net: self.net, word, value, record })
+    }
+}
+
+fn function(program: &Program, name: &str) -> io::Result<Function> {
+    let module = program.module().ok_or(io::ErrorKind::Unsupported)?;
+    module.function(name).map_err(io::Error::other)
+}
+
+fn launch<K: Kernel>(on: &CudaStream, function: &Function, kernel: K) -> io::Result<()> {
+    let (grid, block) = ((1, 1, 1), (THREADS, 1, 1));
+    // SAFETY: `kernel_entry` checks that a kernel has no padding.
+    let params = vec![unsafe { param(kernel) }];
+    let spec = LaunchSpec { function: function.clone(), grid, block, shared_bytes: 0, params };
+    // SAFETY: the parameters are the kernel's. Words of the queue's page and of sockets are mapped while the queue, and its hold
+    // of the direction, live; the buffer is by its contract, which for a graph holds at each of its launches.
+    unsafe { on.launch(&spec) }.map_err(io::Error::other)
+}

@@ -1,0 +1,387 @@
+//! The thread of a queue on a CUDA stream.
+//!
+//! A word that will not come any more is marked END|ERR, again and again until the stream has passed: nobody believes such a word
+//! of a socket with a failing status. Words that the CPU reaches it marks itself, others by a stream that never waits.
+
+use super::lane::{Ended, Lane, ended};
+use super::page::At;
+use super::{Record, Shared, store};
+use crate::queue::{Failure, Notify, Outcome};
+use crate::socket::Hold;
+use gpu_usermap::cuda::Device;
+use gpunet_abi::layout::HEARTBEAT_DOWN;
+use gpunet_abi::trigger::reached;
+use gpunet_abi::{Direction, Error, StreamWord, Word};
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the thread looks whether a word will not come, and the longest sleep while nobody waits for it.
+const LOOK: Duration = Duration::from_millis(1);
+/// The longest sleep while somebody does.
+const SHORT_LOOK: Duration = Duration::from_micros(200);
+/// Turns without a change after which the thread sleeps.
+const TURNS: u32 = 200;
+/// How often the thread asks whether the device still works.
+const ASK: Duration = Duration::from_millis(100);
+/// How long the proxy may go on sending for an attachment that is being closed.
+const LINGER: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+pub(super) struct State {
+    under_way: VecDeque<Record>,
+    /// Operations of the driver that the stream has passed for sure.
+    pub(super) passed: u64,
+    done: u64,
+    failure: Option<Failure>,
+    /// The program's end is gone: the thread ends after the last operation.
+    is_left: bool,
+    /// Directions whose operations are in a graph.
+    captured: Vec<Arc<Hold>>,
+}
+
+/// Starts it.
+pub(super) fn start(shared: Arc<Shared>, device: Device) -> io::Result<JoinHandle<()>> {
+    let run = move || {
+        // The kernel otherwise rounds short sleeps up to 50 us. Without it, they are.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
+        let settings = shared.settings;
+        let lane = |direction| Lane::new(direction, settings.fragment as u64, settings.depth);
+        let lanes = [lane(Direction::Send), lane(Direction::Recv)];
+        let (nap, now) = (Duration::ZERO, Instant::now());
+        Follower { shared, device, lanes, nap, quiet: 0, looked: now, asked: now, over: None }.run();
+    };
+    std::thread::Builder::new().name("gpunet-queue".to_owned()).spawn(run)
+}
+
+struct Follower {
+    shared: Arc<Shared>,
+    device: Device,
+    lanes: [Lane; 2],
+    /// How long it slept last.
+    nap: Duration,
+    /// Turns without a change.
+    quiet: u32,
+    looked: Instant,
+    asked: Instant,
+    /// Since when the attachment is closed.
+    over: Option<Instant>,
+}
+
+impl Follower {
+    fn run(mut self) {
+        while self.wait_for_work() {
+            let mut moved = self.shared.note_passed();
+            for lane in &mut self.lanes {
+                let (did, message) = lane.step(&self.shared, &self.device);
+                moved |= did;
+                if let Some(message) = message {
+                    self.shared.end_staged(&message);
+                }
+            }
+            moved |= self.shared.answer();
+            if self.looked.elapsed() >= LOOK {
+                self.looked = Instant::now();
+                self.look();
+            }
+            if self.asked.elapsed() >= ASK {
+                self.asked = Instant::now();
+                if let Err(error) = self.shared.streams.rescue.is_idle() {
+                    tracing::error!(%error, "the device of a queue is lost");
+                    self.shared.lose();
+                    return;
+                }
+            }
+            self.rest(moved);
+        }
+    }
+
+    /// Blocks until there is something to follow; returns false when there will be nothing any more.
+    fn wait_for_work(&mut self) -> bool {
+        let mut state = self.shared.lock();
+        while state.under_way.is_empty() && self.lanes.iter().all(Lane::is_empty) {
+            if state.is_left {
+                return false;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        for record in &mut state.under_way {
+            if let Some(transfer) = record.transfer.take() {
+                self.lanes[transfer.message.hold().direction() as usize].push(transfer);
+            }
+        }
+        true
+    }
+
+    /// Releases streams that wait for words which will not come.
+    fn look(&mut self) {
+        let is_over = self.shared.is_over();
+        let over = is_over.then(|| *self.over.get_or_insert_with(Instant::now));
+        let is_down = self.shared.host.memory().heartbeat().observe() == HEARTBEAT_DOWN;
+        let is_lost = |hold: &Hold| {
+            // What a stream of an attachment that is being closed wants to send is not overwritten while the proxy still sends.
+            let is_closed = match hold.direction() {
+                Direction::Send => is_down || over.is_some_and(|since| since.elapsed() > LINGER),
+                Direction::Recv => is_over,
+            };
+            is_closed || hold.end().is_some()
+        };
+        let mut stuck: Vec<(u64, Arc<Hold>, u64)> = Vec::new();
+        for record in &self.shared.lock().under_way {
+            let lost = record.waits.iter().filter(|(hold, _)| is_lost(hold));
+            stuck.extend(lost.map(|(hold, position)| (record.number, hold.clone(), *position)));
+        }
+        for (number, hold, position) in stuck {
+            let word = self.shared.other(&hold);
+            if !word.err() && reached(word, position) {
+                continue;
+            }
+            // Before the mark: the proxy may publish over it, and the stream have passed all the same.
+            let mut state = self.shared.lock();
+            if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
+                record.is_released = true;
+            }
+            drop(state);
+            self.shared.release(&hold, word);
+        }
+    }
+
+    /// Sleeps, the longer the longer nothing has changed.
+    fn rest(&mut self, moved: bool) {
+        if moved {
+            (self.quiet, self.nap) = (0, Duration::ZERO);
+            return;
+        }
+        self.quiet += 1;
+        let state = self.shared.lock();
+        let is_awaited =
+            !self.lanes.iter().all(Lane::is_empty) || state.under_way.iter().any(Record::is_awaited);
+        drop(state);
+        if is_awaited && self.quiet < TURNS {
+            std::thread::yield_now();
+            return;
+        }
+        let most = if is_awaited { SHORT_LOOK } else { LOOK };
+        self.nap = (self.nap * 2).clamp(Duration::from_micros(10), most);
+        std::thread::sleep(self.nap);
+    }
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that is done under the lock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        let mut state = self.lock();
+        self.take_kernel_failure(&mut state);
+        state.outcome()
+    }
+
+    /// Takes an operation up that the stream will pass.
+    pub(super) fn add(&self, record: Record) {
+        self.lock().under_way.push_back(record);
+        self.changed.notify_one();
+    }
+
+    /// The program's end is gone. Returns whether nothing is under way, so that the thread ends at once.
+    pub(super) fn leave(&self) -> bool {
+        let mut state = self.lock();
+        state.is_left = true;
+        self.changed.notify_one();
+        state.under_way.is_empty()
+    }
+
+    /// Keeps a direction taken that a graph uses, for as long as the queue lives.
+    pub(super) fn keep(&self, hold: &Arc<Hold>) {
+        let mut state = self.lock();
+        if !state.captured.iter().any(|kept| Arc::ptr_eq(kept, hold)) {
+            state.captured.push(hold.clone());
+        }
+    }
+
+    /// Notes that an operation could not be enqueued, or not all of it. What it uses is kept until the next one has passed.
+    pub(super) fn fail(&self, number: u64, error: &io::Error) {
+        tracing::debug!(%error, number, "an operation was not enqueued");
+        let mut state = self.lock();
+        if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
+            (record.transfer, record.notify) = (None, None);
+        }
+    }
+
+    /// Returns whether no socket of the attachment goes on: it is closed, or the proxy is gone.
+    pub(super) fn is_over(&self) -> bool {
+        let memory = self.host.memory();
+        memory.is_cancelled(self.host.id()) || memory.heartbeat().observe() == HEARTBEAT_DOWN
+    }
+
+    /// The other end's word of a direction.
+    pub(super) fn other(&self, hold: &Hold) -> StreamWord {
+        if let Some(word) = hold.pinned_other() {
+            return StreamWord::read(word.observe());
+        }
+        let scratch = self.page.address(At::Scratch);
+        // SAFETY: the word is mapped while the direction is held; the scratch word is the page's.
+        let copied = unsafe { self.streams.rescue.copy(scratch, hold.half().theirs, 8) };
+        // It never waits, so this does not block for long.
+        match copied.and_then(|()| self.streams.rescue.synchronize()) {
+            Ok(()) => StreamWord::read(self.page.observe(At::Scratch)),
+            Err(error) => {
+                tracing::debug!(%error, "a word cannot be read");
+                StreamWord::at(0).with_err()
+            }
+        }
+    }
+
+    /// Ends the operations that the stream has passed. Returns whether there were any.
+    pub(super) fn note_passed(&self) -> bool {
+        let passed = self.page.observe(At::Passed);
+        self.end_until(passed)
+    }
+
+    /// Ends all operations up to this number.
+    fn end_until(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        let count = state.under_way.iter().take_while(|record| record.number <= number).count();
+        let ended: Vec<Record> = state.under_way.drain(..count).collect();
+        drop(state);
+        // Loads of words may take a while.
+        let mut known: Vec<(*const Hold, StreamWord)> = Vec::new();
+        for mut record in ended {
+            let failure = self.judge(&record, &mut known);
+            let mut state = self.lock();
+            state.passed = state.passed.max(record.issued);
+            state.done += 1;
+            state.failure = state.failure.or(failure);
+            self.take_kernel_failure(&mut state);
+            let outcome = state.outcome();
+            drop(state);
+            if let Some(notify) = record.notify.take() {
+                call(notify, outcome);
+            }
+        }
+        count > 0
+    }
+
+    /// Finds out what an operation was worth that the stream has passed.
+    fn judge(&self, record: &Record, known: &mut Vec<(*const Hold, StreamWord)>) -> Option<Failure> {
+        if record.by_kernel {
+            return None;
+        }
+        for (hold, position) in &record.waits {
+            let at = Arc::as_ptr(hold);
+            let word = known.iter().find(|&&(known, _)| known == at).map(|&(_, word)| word);
+            // The other end's word does not run back.
+            let word = word.filter(|word| word.position() >= *position && !word.err()).unwrap_or_else(|| {
+                let word = self.other(hold);
+                known.retain(|&(known, _)| known != at);
+                known.push((at, word));
+                word
+            });
+            let is_post = *position == 0 && hold.direction() == Direction::Send;
+            let failure = if is_post { hold.failure() } else { None };
+            if word.position() >= *position && !word.err() && failure.is_none() && !record.is_released {
+                continue;
+            }
+            let error =
+                failure.or_else(|| hold.end()).or_else(|| self.is_over().then_some(Error::NetworkDown));
+            let error = error.unwrap_or_else(|| ended(hold.direction()));
+            let bytes = record.len.saturating_sub(position.saturating_sub(word.position()));
+            return Some(Failure { operation: record.number - 1, error, bytes });
+        }
+        None
+    }
+
+    /// Notes how a staged message ended, and lets the stream go on.
+    fn end_staged(&self, message: &Ended) {
+        let &Ended { number, nth, direction, bytes, error } = message;
+        if let Some(error) = error {
+            let mut state = self.lock();
+            // Of the operations before it none fails any more.
+            state.failure = state.failure.or(Some(Failure { operation: number - 1, error, bytes }));
+        }
+        self.page.publish(At::Done(direction), nth);
+    }
+
+    /// Answers checks that the stream has asked for.
+    fn answer(&self) -> bool {
+        let asked = self.page.observe(At::Asked);
+        let check = self.lock().under_way.iter().find_map(|record| Some((record.number, record.check?)));
+        let Some((number, (nth, word))) = check.filter(|&(_, (nth, _))| nth <= asked) else { return false };
+        // The stream is there, so it has passed all before.
+        self.end_until(number - 1);
+        let failure = self.outcome().failure;
+        let errno = failure.map_or(0, |failure| failure.error.errno().unsigned_abs().into());
+        self.store_answer(word, errno, nth);
+        if let Some(record) = self.lock().under_way.front_mut().filter(|record| record.number == number) {
+            record.check = None;
+        }
+        true
+    }
+
+    fn store_answer(&self, word: Word, errno: u64, nth: u64) {
+        let answer = [store(word.as_ptr() as u64, errno), store(self.page.address(At::Answered), nth)];
+        // SAFETY: the program's word, by its promise, and the page's.
+        if let Err(error) = unsafe { self.streams.rescue.batch(&answer) } {
+            tracing::debug!(%error, "a check cannot be answered");
+        }
+    }
+
+    /// Lets a stream pass a word that will not come.
+    fn release(&self, hold: &Hold, word: StreamWord) {
+        if let Some(pinned) = hold.pinned_other() {
+            pinned.publish(word.with_err().0);
+            return;
+        }
+        let address = hold.half().theirs;
+        // SAFETY: the word is mapped while the direction is held.
+        if let Err(error) = unsafe { self.streams.rescue.write_value(address, word.with_err().0) } {
+            tracing::debug!(%error, "a waiting stream cannot be released");
+        }
+    }
+
+    /// Ends everything: the device is lost.
+    fn lose(&self) {
+        let mut state = self.lock();
+        let operation = state.done;
+        state.failure = state.failure.or(Some(Failure { operation, error: Error::NetworkDown, bytes: 0 }));
+        state.done += state.under_way.len() as u64;
+        state.passed = u64::MAX;
+        let (outcome, records) = (state.outcome(), std::mem::take(&mut state.under_way));
+        drop(state);
+        for notify in records.into_iter().filter_map(|record| record.notify) {
+            call(notify, outcome);
+        }
+    }
+
+    /// Takes up what kernels have recorded.
+    fn take_kernel_failure(&self, state: &mut State) {
+        if state.failure.is_some() {
+            return;
+        }
+        if let Some((errno, number, bytes)) = self.page.kernel_failure() {
+            let error = Error::from_errno(errno as i32);
+            // One of a graph has no number: it came after all that have one and are done.
+            let operation = number.checked_sub(1).unwrap_or(state.done);
+            state.failure = Some(Failure { operation, error, bytes });
+        }
+    }
+}
+
+impl State {
+    const fn outcome(&self) -> Outcome {
+        Outcome { done: self.done, failure: self.failure }
+    }
+}
+
+/// Calls a function of the program.
+fn call(notify: Notify, outcome: Outcome) {
+    if catch_unwind(AssertUnwindSafe(|| notify(outcome))).is_err() {
+        tracing::error!("a function that a queue called panicked");
+    }
+}

@@ -1,0 +1,380 @@
+//! Sockets of an attachment that the host program opens: for its kernels, or to keep.
+//!
+//! A [`Socket`] is a stream in the socket table of a device, as a kernel's own: kernels use it by its handle
+//! ([`Socket::handle`]), as if one of them had connected it. So a program connects before it launches anything, and
+//! hands the connection over.
+//!
+//! Sockets of [`host`](crate::host) are for the program's own reads and writes.
+
+mod direction;
+mod open;
+mod operations;
+mod pending;
+
+use direction::Holder;
+pub(crate) use direction::{Appended, Hold};
+pub use direction::{Outcome, Receiver, RecvMessage, SendMessage, Sender};
+pub(crate) use open::HostSlots;
+pub(crate) use operations::StreamOperations;
+#[cfg(test)]
+pub(crate) use operations::tell_operations;
+pub use pending::PendingSocket;
+
+use crate::attachment::{Attachment, Shared};
+use crate::token::LaunchToken;
+use gpunet_abi::control::{Op, Reply, Request};
+use gpunet_abi::opened::Opened;
+use gpunet_abi::{Direction, Error, Handle, Options, SockAddr, TransportKind};
+use gpunet_core::ids::LaunchId;
+use gpunet_core::memory::SharedMemory;
+use gpunet_device::Net;
+use open::Opening;
+use operations::Told;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The launch number that the host program's sockets belong to.
+#[derive(Debug)]
+pub(crate) struct HostLaunch {
+    /// `None` once it is given back, by drop.
+    token: Option<LaunchToken>,
+    id: LaunchId,
+    /// What the program tells the proxy in shared memory; whoever tells it holds the lock.
+    told: Mutex<Told>,
+}
+
+impl HostLaunch {
+    pub(crate) const fn id(&self) -> LaunchId {
+        self.id
+    }
+
+    fn token(&self) -> &LaunchToken {
+        // Taken by drop alone.
+        self.token.as_ref().expect("a number until it is dropped")
+    }
+
+    /// The region that the attachment shares with the proxy.
+    pub(crate) fn memory(&self) -> &SharedMemory {
+        &self.token().shared().memory
+    }
+
+    /// What threads of the CPU device use the sockets with.
+    pub(crate) fn net(&self) -> Net {
+        self.token().net()
+    }
+
+    /// The right to a direction that the program has taken.
+    ///
+    /// # Errors
+    /// EBADF, when the program has no such socket; EINVAL, when it has not taken the direction.
+    pub(crate) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
+        let handle = Handle::from_raw(socket).ok_or_else(|| io_error(Error::BadHandle))?;
+        let direction = Direction::from_raw(direction).ok_or_else(|| io_error(Error::InvalidArgument))?;
+        let inner = self.token().shared().launches().find_socket(handle);
+        let inner = inner.and_then(|inner| inner.upgrade()).ok_or_else(|| io_error(Error::BadHandle))?;
+        inner.hold(direction)
+    }
+}
+
+impl Drop for HostLaunch {
+    fn drop(&mut self) {
+        // The attachment has closed its sockets, so there is nothing to reap.
+        if let Some(token) = self.token.take() {
+            token.release();
+        }
+    }
+}
+
+/// An error of the device API as a program of the host has it.
+pub(crate) fn io_error(error: Error) -> io::Error {
+    io::Error::from_raw_os_error(error.errno())
+}
+
+/// A connected stream of a device, opened by the host program.
+///
+/// Dropping it closes it; if launches that run know it, when the last of them has ended. What was sent is still delivered.
+/// [`Socket::into_handle`] leaves it to the kernels instead.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::abi::Options;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let socket = attachment.connect(server.local_addr()?, Options::DEFAULT).await?;
+/// let parameter = socket.handle().raw(); // for a kernel: Stream::from_handle
+/// # assert!(parameter > 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Socket {
+    inner: Arc<Inner>,
+    transport: TransportKind,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+}
+
+/// What a socket and its taken directions share; the last one closes it.
+pub(crate) struct Inner {
+    shared: Arc<Shared>,
+    host: Arc<HostLaunch>,
+    handle: Handle,
+    /// The data thread that moves its bytes, if one does.
+    data_thread: Option<u32>,
+    /// It belongs to the kernels.
+    left: AtomicBool,
+    /// Where its rings and words lie.
+    opened: Opened,
+    /// Who has each direction.
+    holders: [Mutex<Holder>; 2],
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.handle.fmt(f)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.launches().forget_socket(self.handle);
+        if !*self.left.get_mut() {
+            self.shared.close_when_unknown(self.handle, &self.host);
+        }
+    }
+}
+
+/// A listener of a device, opened by the host program. Kernels accept at it by its handle, and the host program by
+/// [`Listener::accept`].
+///
+/// Dropping it closes it; if launches that run know it, when the last of them has ended.
+#[derive(Debug)]
+pub struct Listener {
+    inner: Arc<Inner>,
+    local: SocketAddr,
+    options: Options,
+}
+
+impl Attachment {
+    pub(crate) fn host_launch(&self) -> io::Result<&Arc<HostLaunch>> {
+        if let Some(launch) = self.host_launch.get() {
+            return Ok(launch);
+        }
+        // Streams count as running launches while they have work.
+        let token = self.number().map_err(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error))?;
+        let launch = Arc::new(HostLaunch { id: token.launch(), token: Some(token), told: Mutex::default() });
+        let launch = self.host_launch.get_or_init(|| launch);
+        let _ = self.shared.host_launch.set(launch.id());
+        Ok(launch)
+    }
+
+    /// Asks for a socket of these options; `request` is for the slot that it gets.
+    fn open(&self, options: Options, mut request: Request) -> io::Result<(Opening, Arc<HostLaunch>)> {
+        let host = self.host_launch()?;
+        request.options = options;
+        let opening = Opening::ask(&self.shared, host, request, |request, handle| {
+            (request.slot, request.generation) = (handle.slot(), handle.generation());
+        })?;
+        Ok((opening, host.clone()))
+    }
+
+    fn connecting(&self, addr: SocketAddr, options: Options) -> io::Result<(Opening, Arc<HostLaunch>)> {
+        let mut request = Request::new(Op::Connect, 0, 0, 0);
+        request.address = SockAddr::from_std(addr);
+        self.open(options, request)
+    }
+
+    fn listening(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> io::Result<(Opening, Arc<HostLaunch>)> {
+        let mut request = Request::new(Op::Bind, 0, 0, 0);
+        (request.flags, request.backlog) = (Request::LISTEN, backlog);
+        request.address = SockAddr::from_std(addr);
+        self.open(options, request)
+    }
+
+    /// Connects a socket of this device to `addr`. The attempt begins at once.
+    ///
+    /// Cancel safe: a dropped future keeps no socket.
+    ///
+    /// # Errors
+    /// As [`Host::connect`](crate::Host::connect). EMFILE, when all of the 256 slots for sockets of the host program
+    /// are in use.
+    pub fn connect(&self, addr: SocketAddr, options: Options) -> PendingSocket {
+        PendingSocket::new(self.connecting(addr, options), options)
+    }
+
+    /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is there, or cannot be.
+    ///
+    /// # Errors
+    /// As [`Attachment::connect`].
+    pub fn connect_blocking(&self, addr: SocketAddr, options: Options) -> io::Result<Socket> {
+        self.connect(addr, options).wait()
+    }
+
+    /// Listens at `addr` with a socket of this device; port 0 takes a free one. Accepted sockets inherit the options.
+    ///
+    /// # Errors
+    /// As [`Host::bind`](crate::Host::bind). EMFILE as in [`Attachment::connect`].
+    pub async fn listen(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+        let (mut opening, host) = self.listening(addr, options, backlog)?;
+        let reply = (&mut opening).await?;
+        Listener::new(&self.shared, host, opening.handle(), options, &reply)
+    }
+
+    /// As [`Attachment::listen`], blocking for a turn of the control thread.
+    ///
+    /// # Errors
+    /// As [`Attachment::listen`].
+    pub fn listen_blocking(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+        let (opening, host) = self.listening(addr, options, backlog)?;
+        let (opening, reply) = opening.wait()?;
+        Listener::new(&self.shared, host, opening.handle(), options, &reply)
+    }
+}
+
+impl Inner {
+    fn new(
+        shared: &Arc<Shared>,
+        host: Arc<HostLaunch>,
+        handle: Handle,
+        opened: Opened,
+        data_thread: Option<u32>,
+    ) -> Arc<Self> {
+        let (shared, left, holders) = (shared.clone(), false.into(), Default::default());
+        let inner = Self { shared: shared.clone(), host, handle, data_thread, left, opened, holders };
+        let inner = Arc::new(inner);
+        shared.launches().note_socket(handle, Arc::downgrade(&inner));
+        inner
+    }
+}
+
+impl Socket {
+    fn new(
+        shared: &Arc<Shared>,
+        host: Arc<HostLaunch>,
+        handle: Handle,
+        options: Options,
+        reply: &Reply,
+    ) -> io::Result<Self> {
+        let descriptor = &reply.descriptor;
+        let opened = shared.enter_stream(handle, &host, options, descriptor)?;
+        let data_thread = descriptor.link.data_thread();
+        let transport = u8::try_from(descriptor.transport).ok().and_then(TransportKind::from_raw);
+        Ok(Self {
+            inner: Inner::new(shared, host, handle, opened, data_thread),
+            transport: transport.unwrap_or_default(),
+            local: descriptor.local.to_std(),
+            peer: descriptor.peer.to_std(),
+        })
+    }
+
+    /// The handle by which kernels of this device use the socket.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.inner.handle
+    }
+
+    /// Leaves the socket to the kernels: one of them closes it, or the end of the attachment.
+    #[must_use]
+    pub fn into_handle(self) -> Handle {
+        // Ordering: Relaxed; the count of the `Arc` orders it before the drop.
+        self.inner.left.store(true, Ordering::Relaxed);
+        self.inner.handle
+    }
+
+    /// Returns the transport that carries the stream.
+    #[must_use]
+    pub const fn transport(&self) -> TransportKind {
+        self.transport
+    }
+
+    /// Returns this end's address.
+    ///
+    /// # Errors
+    /// None in practice: an open stream has addresses.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local.ok_or_else(|| io_error(Error::NotConnected))
+    }
+
+    /// Returns the peer's address.
+    ///
+    /// # Errors
+    /// None in practice: an open stream has addresses.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.peer.ok_or_else(|| io_error(Error::NotConnected))
+    }
+}
+
+impl Listener {
+    fn new(
+        shared: &Arc<Shared>,
+        host: Arc<HostLaunch>,
+        handle: Handle,
+        options: Options,
+        reply: &Reply,
+    ) -> io::Result<Self> {
+        let local = reply.descriptor.local;
+        shared.enter_listener(handle, &host, options, local)?;
+        let inner = Inner::new(shared, host, handle, Opened::default(), None);
+        let local = local.to_std().ok_or_else(|| io_error(Error::Protocol))?;
+        Ok(Self { inner, local, options })
+    }
+
+    fn accepting(&self) -> io::Result<Opening> {
+        let Inner { shared, host, handle, .. } = &*self.inner;
+        let mut request = Request::new(Op::Accept, handle.slot(), handle.generation(), 0);
+        (request.options, request.value) = (self.options, Request::UNCOUNTED);
+        Opening::ask(shared, host, request, |request, handle| {
+            (request.target, request.target_generation) = (handle.slot(), handle.generation());
+        })
+    }
+
+    /// Accepts a connection as a socket of this device.
+    ///
+    /// Cancel safe: a dropped future has taken no connection, or closes the one that it was given meanwhile. One that gives up
+    /// without that loss is [abandoned](PendingSocket::abandon).
+    ///
+    /// # Errors
+    /// EMFILE, as in [`Attachment::connect`]; EBADF, when a kernel has closed the listener; ENETDOWN; ECANCELED, when the
+    /// attachment is closed.
+    pub fn accept(&self) -> PendingSocket {
+        PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
+    }
+
+    /// As [`Listener::accept`], blocking until a connection is there.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub fn accept_blocking(&self) -> io::Result<Socket> {
+        self.accept().wait()
+    }
+
+    /// The address that it listens at, with the actual port.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The handle by which kernels of this device accept at it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.inner.handle
+    }
+
+    /// Leaves the listener to the kernels: one of them closes it, or the end of the attachment.
+    #[must_use]
+    pub fn into_handle(self) -> Handle {
+        // Ordering: Relaxed; the count of the `Arc` orders it before the drop.
+        self.inner.left.store(true, Ordering::Relaxed);
+        self.inner.handle
+    }
+}

@@ -1,0 +1,243 @@
+//! How the host program's sockets are opened and closed: a slot, a request to the proxy, an entry in the device's table.
+
+use super::{HostLaunch, io_error};
+use crate::attachment::Shared;
+use crate::host::ask::next_id;
+use crate::model::message::Answer;
+use crate::socket_table::listener_entry;
+use gpu_usermap::cuda::CopyError;
+use gpunet_abi::control::{Descriptor, Op, Reply, Request};
+use gpunet_abi::entry::{Entry, Kind};
+use gpunet_abi::opened::Opened;
+use gpunet_abi::position::StreamWord;
+use gpunet_abi::recycle::{self, SlotRing};
+use gpunet_abi::{Direction, Error, Handle, Options, SockAddr};
+use gpunet_core::ids::HostRequestId;
+use std::io;
+use std::mem::offset_of;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use tokio::sync::oneshot;
+
+/// How many of its slots the host program has taken.
+#[derive(Debug, Default)]
+pub(crate) struct HostSlots {
+    taken: AtomicU64,
+}
+
+/// The recycling ring of the host program's slots.
+struct HostRing<'a>(&'a Shared);
+
+impl SlotRing for HostRing<'_> {
+    // Ordering: Relaxed; `advance` decides.
+    fn taken(&self) -> u64 {
+        self.0.host_slots.taken.load(Ordering::Relaxed)
+    }
+
+    // Ordering: AcqRel among this program's threads: the cell is read before (release), and who takes a slot sees what the
+    // thread that used it last left in the table (acquire).
+    fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
+        let taken = &self.0.host_slots.taken;
+        taken.compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+
+    // Pairs with the publish in the proxy's `recycle`: the ring cells below it are visible.
+    fn reclaimed(&self) -> u64 {
+        self.0.memory.host_reclaimed().observe()
+    }
+
+    fn cell(&self, ticket: u64) -> u32 {
+        self.0.memory.host_cell(ticket)
+    }
+}
+
+/// An error of the device's memory, which the program cannot do anything about.
+pub(super) fn copy_error(error: CopyError) -> io::Error {
+    io::Error::other(error)
+}
+
+/// A socket that is being opened. Dropped, it is given up, and closed if it was opened after all.
+#[derive(Debug)]
+pub(super) struct Opening {
+    shared: Arc<Shared>,
+    id: HostRequestId,
+    handle: Handle,
+    /// `None` once the reply was taken.
+    reply: Option<oneshot::Receiver<Reply>>,
+}
+
+impl Opening {
+    /// Takes a slot and asks the proxy to open it. `name` enters the slot in the request, which has the socket's options.
+    pub(super) fn ask(
+        shared: &Arc<Shared>,
+        host: &HostLaunch,
+        mut request: Request,
+        name: impl FnOnce(&mut Request, Handle),
+    ) -> io::Result<Self> {
+        let slot = recycle::take(&HostRing(shared)).ok_or_else(|| io_error(Error::TooManySockets))?;
+        let geometry = shared.memory.geometry();
+        if !(geometry.sockets..geometry.slots()).contains(&slot) {
+            // Not what a proxy of this version wrote.
+            return Err(io_error(Error::Protocol));
+        }
+        // As a device does before a request names the slot. Nobody else writes these words now.
+        shared.memory.published_words().get(slot as usize).set(0);
+        shared.memory.consumed_words().get(slot as usize).set(0);
+        let handle = shared.table.make(slot, host.id(), &request.options).map_err(copy_error)?;
+        // The slot's last socket may have been closed with directions that stayed locked.
+        for direction in [Direction::Send, Direction::Recv] {
+            host.tell_taken(handle, direction, false);
+        }
+        name(&mut request, handle);
+        request.launch = host.id().0;
+        let (sender, reply) = oneshot::channel();
+        let keep = shared.clone();
+        let answer: Answer = Box::new(move |reply: &Reply| {
+            if sender.send(*reply).is_err() {
+                discard(&keep, handle, reply);
+            }
+        });
+        let id = next_id();
+        shared.link.ask(id, request, answer);
+        Ok(Self { shared: shared.clone(), id, handle, reply: Some(reply) })
+    }
+
+    /// The handle of the socket.
+    pub(super) const fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The attachment.
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn replied(&mut self, reply: Option<Reply>) -> io::Result<Reply> {
+        self.reply = None;
+        let Some(reply) = reply else {
+            // There will be no reply: the proxy is gone.
+            let _ = self.shared.table.end(self.handle);
+            return Err(io_error(Error::NetworkDown));
+        };
+        if reply.errno == 0 {
+            return Ok(reply);
+        }
+        let _ = self.shared.table.end(self.handle);
+        Err(io_error(Error::from_errno(reply.errno as i32)))
+    }
+
+    /// Blocks until the reply comes.
+    pub(super) fn wait(mut self) -> io::Result<(Self, Reply)> {
+        let reply = self.reply.take().and_then(|reply| reply.blocking_recv().ok());
+        let reply = self.replied(reply)?;
+        Ok((self, reply))
+    }
+
+    /// Asks for a reply now: ECANCELED, unless the socket is open by then.
+    pub(super) fn abandon(&self) {
+        if self.reply.is_some() {
+            self.shared.link.abandon(self.id);
+        }
+    }
+}
+
+impl Future for Opening {
+    type Output = io::Result<Reply>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(reply) = &mut self.reply else {
+            return Poll::Ready(Err(io_error(Error::InvalidArgument)));
+        };
+        match Pin::new(reply).poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(self.replied(reply.ok())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let Some(mut reply) = self.reply.take() else { return };
+        // From here on the reply is either in the channel or goes back to who sends it.
+        reply.close();
+        match reply.try_recv() {
+            Ok(reply) => discard(&self.shared, self.handle, &reply),
+            Err(_) => self.shared.link.abandon(self.id),
+        }
+    }
+}
+
+/// Closes what a reply opened that nobody waits for.
+fn discard(shared: &Shared, handle: Handle, reply: &Reply) {
+    if reply.errno == 0 {
+        shared.close_socket(handle);
+    } else {
+        let _ = shared.table.end(handle);
+    }
+}
+
+impl Shared {
+    /// Enters a stream in the table, as the proxy describes it.
+    pub(super) fn enter_stream(
+        &self,
+        handle: Handle,
+        host: &HostLaunch,
+        options: Options,
+        d: &Descriptor,
+    ) -> io::Result<Opened> {
+        let geometry = self.memory.geometry();
+        let resolve = |place, len| self.table.resolve(place, len);
+        let entered =
+            Opened::of(d, geometry.slots(), geometry.shards, resolve).map_err(io_error).and_then(|opened| {
+                let mut entry = Entry::fresh(options);
+                (entry.send, entry.recv, entry.remote_part) = (opened.send, opened.recv, opened.remote_part);
+                (entry.local, entry.peer) = (d.local, d.peer);
+                (entry.link, entry.transport) = (d.link, d.transport);
+                self.table.enter(handle, Kind::Stream, host.id(), &entry).map_err(copy_error)?;
+                Ok(opened)
+            });
+        entered.inspect_err(|_| self.close_socket(handle))
+    }
+
+    /// Enters a listener in the table.
+    pub(super) fn enter_listener(
+        &self,
+        handle: Handle,
+        host: &HostLaunch,
+        options: Options,
+        local: SockAddr,
+    ) -> io::Result<()> {
+        let entry = listener_entry(options, local);
+        let entered = self.table.enter(handle, Kind::Listener, host.id(), &entry).map_err(copy_error);
+        entered.inspect_err(|_| self.close_socket(handle))
+    }
+
+    /// Closes a socket of the host program that no running launch knows. What was published is delivered.
+    pub(crate) fn close_socket(&self, handle: Handle) {
+        let position = |offset| self.table.entry_word(handle, offset).map(|word| StreamWord(word).position());
+        let ended = self.table.end(handle);
+        if !matches!(ended, Ok(true)) {
+            // A kernel has closed it, or the device's memory is gone and with it the attachment.
+            return;
+        }
+        let mut request = Request::new(Op::Close, handle.slot(), handle.generation(), 0);
+        request.send_position = position(offset_of!(Entry, send.position)).unwrap_or_default();
+        request.recv_position = position(offset_of!(Entry, recv.position)).unwrap_or_default();
+        self.link.ask(next_id(), request, Box::new(|_| {}));
+    }
+
+    /// Closes a socket of the host program, or lets the end of the last launch that knows it do so.
+    pub(super) fn close_when_unknown(&self, handle: Handle, host: &HostLaunch) {
+        let users = self.table.users(handle).unwrap_or_default();
+        let mut launches = self.launches();
+        match launches.running(users, host.id()) {
+            0 => {
+                drop(launches);
+                self.close_socket(handle);
+            }
+            users => launches.close_after(handle, users),
+        }
+    }
+}

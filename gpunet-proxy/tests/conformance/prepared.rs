@@ -1,0 +1,108 @@
+//! Directions that the host has taken: kernels play what it has prepared, against an ordinary end. The tests take them as
+//! the host does, in the device's table.
+
+use crate::support::{Case, Memory, Team, World};
+use gpunet_device::abi::Context;
+use gpunet_device::abi::entry::{Entry, lock};
+use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
+use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
+use gpunet_device::{Direction, Error, Group, Net, Prepared, Stream};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of both rings, and of a message: not a divisor, so that messages wrap at every place.
+const RING: u64 = 4096;
+const LEN: usize = 700;
+
+/// Sets who has a direction of a stream. All lanes.
+fn give(g: &Team, net: Net, stream: &Stream, direction: Direction, to: u32) {
+    g.sync();
+    if g.is_leader() {
+        // SAFETY: the context of this attachment, which lives until the test has ended.
+        let context = unsafe { (net.raw() as *const Context).read() };
+        let entries = (context.device + context.device_layout.entries) as *mut Entry;
+        let entry = entries.wrapping_add(stream.handle().slot() as usize);
+        let word = match direction {
+            // SAFETY: a field of the stream's entry in the table.
+            Direction::Send => unsafe { &raw mut (*entry).send_lock },
+            // SAFETY: as above.
+            Direction::Recv => unsafe { &raw mut (*entry).recv_lock },
+        };
+        // SAFETY: an aligned word, which everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr(word) }.store(to, Ordering::SeqCst);
+    }
+    g.sync();
+}
+
+pub fn prepared_sends_arrive_whole_and_in_order(case: &Case) {
+    let world = World::of(case);
+    let count = case.scaled(10_000);
+    let total = count * LEN;
+    let (sent, got) = (Memory::filled(3, 0, total), Memory::new(total + 1));
+    let net = world.there();
+    let client = |g: &Team, stream: Stream| {
+        give(g, net, &stream, Direction::Send, lock::TAKEN);
+        let first = Prepared::new(stream.handle(), Direction::Send, 0, LEN as u64);
+        let mut last = first;
+        for i in 0..count {
+            last = first.nth(i as u64).expect("a position");
+            last.room(RING).wait(g, net, 0)?;
+            let span = last.span(g, net)?;
+            let from = sent.buffer().skip(i * LEN);
+            // SAFETY: the ring has room for the message, and the buffer holds it.
+            unsafe { copy_into_ring(g, span, from.as_ptr()) };
+            // Triggers may be left out, and come late: the next one publishes all before it.
+            if i % 3 != 1 || i + 1 == count {
+                last.trigger().release(g, net)?;
+            }
+            first.trigger().release(g, net)?;
+        }
+        last.done().wait(g, net, 0)?;
+        give(g, net, &stream, Direction::Send, lock::FREE);
+        stream.close(g)
+    };
+    let server = |g: &Team, mut stream: Stream| {
+        let n = stream.recv_exact(g, got.buffer().first(total))?;
+        // Announces what it has read, for whoever waits until all of it is.
+        let end = stream.recv(g, got.buffer().skip(total))?;
+        stream.close(g)?;
+        Ok((n, end))
+    };
+    let (received, ()) = case.pair(&world, case.rings(RING), server, client);
+    assert_eq!(received, (total, 0));
+    assert!(got.holds(0, total, 3, 0));
+    world.end();
+}
+
+pub fn prepared_receives_are_read_in_the_ring_up_to_the_end(case: &Case) {
+    let world = World::of(case);
+    let count = case.scaled(2000);
+    let total = count * LEN;
+    let (sent, got) = (Memory::filled(4, 0, total), Memory::new(total));
+    let net = world.net();
+    let client = |g: &Team, mut stream: Stream| {
+        stream.send_all(g, sent.buffer())?;
+        stream.close(g)
+    };
+    let server = |g: &Team, stream: Stream| {
+        give(g, net, &stream, Direction::Recv, lock::TAKEN);
+        let first = Prepared::new(stream.handle(), Direction::Recv, 0, LEN as u64);
+        for i in 0..count {
+            let message = first.nth(i as u64).expect("a position");
+            message.arrived().wait(g, net, 0)?;
+            let span = message.span(g, net)?;
+            let to = got.buffer().skip(i * LEN);
+            // SAFETY: the message has landed, and the buffer has room for it.
+            unsafe { copy_out_of_ring(g, to.as_ptr(), span) };
+            message.trigger().release(g, net)?;
+        }
+        let beyond = first.nth(count as u64).expect("a position");
+        let ended = beyond.arrived().wait(g, net, 0);
+        give(g, net, &stream, Direction::Recv, lock::FREE);
+        stream.close(g)?;
+        Ok(ended)
+    };
+    let (ended, ()) = case.pair(&world, case.rings(RING), server, client);
+    assert_eq!(ended, Err(Error::NoData));
+    assert!(got.holds(0, total, 4, 0));
+    world.end();
+}

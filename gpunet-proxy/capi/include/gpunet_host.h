@@ -2,8 +2,8 @@
  *
  * Made by cbindgen from gpunet-proxy/capi, where it is changed. docs/c-host.md leads through it.
  *
- * Names. Every name begins with gpunet_host or GPUNET_HOST, so this header and gpunet.h, which is for device code, may be
- * included in one file.
+ * Names. Every name begins with gpunet_host or GPUNET_HOST, but for the few types that kernels have, too, which are those of
+ * gpunet.h. So this header and gpunet.h, which is for device code, may be included in one file, in any order.
  *
  * Results. A call returns 0, a number, or a negative Linux errno (-EAGAIN, ...). gpunet_host_last_error returns the reason in
  * words, for the thread that made the call. A call that fails leaves its outputs as they were, unless its comment says more.
@@ -18,7 +18,8 @@
  *
  * Pointers. A pointer to data is used during the call only, and must be valid for as many bytes as the call says, aligned for
  * its type. NULL where something must be is -EFAULT. A text is UTF-8, ends with a NUL, and stays the caller's. The library
- * keeps no pointer of the program's but `user`, `argument`, and the CUDA context.
+ * keeps no pointer of the program's but `user`, `argument`, the CUDA context, a queue's CUDA stream, and the memory and words of
+ * a queue's operations, until they are done.
  *
  * Errors that every call may return beside its own: -EBADF, -EFAULT, -ENOMEM, -ENFILE (16 million handles are open), and
  * -ENOTRECOVERABLE, which is a fault in the library.
@@ -33,6 +34,71 @@
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+
+/* Types that kernels have, too: as in gpunet.h, which may be included before this header or after it. */
+
+/* What a socket is opened with. All zeros: the defaults. */
+#ifndef GPUNET_OPTIONS
+#define GPUNET_OPTIONS
+struct gpunet_options {
+    unsigned long long send_ring;       /* bytes, rounded up to a power of two, 4 KiB to 16 MiB; 0: the proxy chooses */
+    unsigned long long recv_ring;
+    unsigned long long send_timeout_ns; /* SO_SNDTIMEO; 0: none */
+    unsigned long long recv_timeout_ns; /* SO_RCVTIMEO; 0: none */
+    int transport;                      /* 0 auto, 1 tcp, 2 peer, 3 rc */
+    int linger_ms;                      /* SO_LINGER, with GPUNET_LINGER; 0 resets the connection at close */
+    unsigned int flags;                 /* GPUNET_DELAY and those after it */
+    unsigned int reserved;              /* 0 */
+};
+#define GPUNET_DELAY 1u     /* without TCP_NODELAY */
+#define GPUNET_EXCLUSIVE 2u /* without SO_REUSEADDR */
+#define GPUNET_KEEPALIVE 4u
+#define GPUNET_V6ONLY 8u
+#define GPUNET_NO_WAIT 16u /* a non-blocking socket */
+#define GPUNET_LINGER 32u
+#endif
+
+/* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
+ * the host or of another GPU. Read them by plain or volatile loads: not by __ldg, not through `const __restrict__`,
+ * and not by TMA. */
+#ifndef GPUNET_SPAN
+#define GPUNET_SPAN
+struct gpunet_piece {
+    void *data;
+    unsigned long long len;
+};
+struct gpunet_span {
+    struct gpunet_piece piece[2];
+};
+#endif
+
+/* A direction that the host has taken, which prepares messages in its ring and passes these values to kernels as
+ * parameters. Other calls on that direction, and close, return -EALREADY. Directions: what this end sends, and what it
+ * receives. Positions are bytes since the stream was opened, less than 2^61.
+ *
+ * A trigger publishes up to its position: what was filled, or what was read. A gate waits until the other end has
+ * released so much (of a send), or so much has landed (of a receive). A message begins at `position`. */
+#ifndef GPUNET_PREPARED
+#define GPUNET_PREPARED
+#define GPUNET_SEND 0u
+#define GPUNET_RECV 1u
+typedef struct gpunet_trigger {
+    int socket;
+    unsigned int direction;
+    unsigned long long position;
+} gpunet_trigger_t;
+typedef struct gpunet_gate {
+    int socket;
+    unsigned int direction;
+    unsigned long long position;
+} gpunet_gate_t;
+typedef struct gpunet_prepared {
+    int socket;
+    unsigned int direction;
+    unsigned long long position;
+    unsigned long long len;
+} gpunet_prepared_t;
+#endif
 
 /**
  * The version of this interface. It rises when a call or a structure of this header changes or goes; calls that are
@@ -126,9 +192,31 @@ typedef struct gpunet_host_attachment_t gpunet_host_attachment_t;
 typedef struct gpunet_host_buffer_t gpunet_host_buffer_t;
 
 /**
+ * A socket in the table of a device: a stream or a listener. Kernels use it by its number (gpunet_host_device_number), as
+ * if one of them had opened it. Any thread may use it.
+ */
+typedef struct gpunet_host_device_socket_t gpunet_host_device_socket_t;
+
+/**
  * A proxy: the threads that serve devices, in this process or in a daemon. Any thread may use it.
  */
 typedef struct gpunet_host_proxy_t gpunet_host_proxy_t;
+
+/**
+ * Operations on sockets of a device, in order. Any thread may use it; operations of several threads are in some order. One call
+ * at a time enqueues: where a CUDA stream is full, it and those of other threads on the queue wait for room in it.
+ */
+typedef struct gpunet_host_queue_t gpunet_host_queue_t;
+
+/**
+ * The receiving direction of a device's socket, taken from the kernels. Any thread may use it.
+ */
+typedef struct gpunet_host_receiver_t gpunet_host_receiver_t;
+
+/**
+ * The sending direction of a device's socket, taken from the kernels. Any thread may use it.
+ */
+typedef struct gpunet_host_sender_t gpunet_host_sender_t;
 
 /**
  * A socket of the program, over any transport. Any thread may use it; one may send while another receives.
@@ -204,6 +292,111 @@ typedef struct gpunet_host_kernel {
      */
     uint32_t shared_bytes;
 } gpunet_host_kernel;
+
+/**
+ * A message to send: its place in the ring, and what kernels and queues do with it.
+ */
+typedef struct gpunet_host_send_message {
+    /**
+     * The message as a kernel's parameter. Kernels derive the rest from it, and the messages of the same length that follow:
+     * `position` + i * `len`.
+     */
+    gpunet_prepared_t prepared;
+    /**
+     * Where it lies, addresses of the device: two pieces, the second for what wraps round the ring's end. It is written once
+     * `room` has passed.
+     */
+    struct gpunet_span span;
+    /**
+     * Passes once the ring has room for the message.
+     */
+    gpunet_gate_t room;
+    /**
+     * Publishes the message, and all before it.
+     */
+    gpunet_trigger_t post;
+    /**
+     * Passes once the peer, or the proxy, has released the message: its place is free again.
+     */
+    gpunet_gate_t done;
+} gpunet_host_send_message;
+
+/**
+ * A message to receive: its place in the ring, and what kernels and queues do with it.
+ */
+typedef struct gpunet_host_recv_message {
+    /**
+     * The message as a kernel's parameter, as in gpunet_host_send_message.
+     */
+    gpunet_prepared_t prepared;
+    /**
+     * Where it lies, addresses of the device, as in gpunet_host_send_message. It is read once `arrived` has passed.
+     */
+    struct gpunet_span span;
+    /**
+     * Passes once the whole message has landed.
+     */
+    gpunet_gate_t arrived;
+    /**
+     * Gives the message's bytes back to the peer, and all before it, once it is read.
+     */
+    gpunet_trigger_t consume;
+} gpunet_host_recv_message;
+
+/**
+ * How far a taken direction has come, and why it comes no further.
+ */
+typedef struct gpunet_host_direction_report {
+    /**
+     * Bytes since the stream was opened: of a sender those that the peer, or the proxy, has released; of a receiver those
+     * that have landed.
+     */
+    uint64_t position;
+    /**
+     * 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the stream in good order, -EPIPE when
+     * it reads no more, or the stream's failure.
+     */
+    int error;
+    /**
+     * 0.
+     */
+    int reserved;
+} gpunet_host_direction_report;
+
+/**
+ * Is told once that what a queue was given before is done: `error` is 0, or the queue's first failure as a negative errno.
+ *
+ * It runs on a thread of the queue's own, one callback after the other, and may make any call. Operations behind it do not
+ * wait for it. No C++ exception may leave it.
+ */
+typedef void (*gpunet_host_done_fn)(void *user, int error);
+
+/**
+ * How a queue has fared.
+ */
+typedef struct gpunet_host_queue_report {
+    /**
+     * Operations that are done, failed ones among them. Each trigger of a post, each gate of a wait, each notify and each
+     * synchronize is one operation.
+     */
+    uint64_t done;
+    /**
+     * The first operation that failed: 0 for the first that was enqueued.
+     */
+    uint64_t operation;
+    /**
+     * Bytes of it that were sent or received before.
+     */
+    uint64_t bytes;
+    /**
+     * Why it failed, a negative errno; 0: none has failed.
+     */
+    int error;
+    /**
+     * 0.
+     */
+    int reserved;
+} gpunet_host_queue_report;
 
 /**
  * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote it, and the text in one
@@ -720,6 +913,405 @@ int gpunet_host_bind_kernel(const struct gpunet_host_token_t *token,
 int gpunet_host_check_co_resident(const struct gpunet_host_attachment_t *attachment,
                                   const struct gpunet_host_kernel *kernels,
                                   size_t count);
+
+/**
+ * Takes the sending direction of a stream from the kernels: those that send by the socket's number get -EALREADY meanwhile.
+ * The program places messages in the direction's ring (gpunet_host_sender_prepare), which kernels and queues fill and publish,
+ * or has a queue send (gpunet_host_queue_send). What was sent before goes out first.
+ *
+ * On success `*sender` is a handle that gpunet_host_sender_give_back ends.
+ * Errors: -EBADF, also when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that runs knows
+ * the socket, or may; -EALREADY when the program has the direction.
+ */
+int gpunet_host_device_take_send(const struct gpunet_host_device_socket_t *socket,
+                                 struct gpunet_host_sender_t **sender);
+
+/**
+ * Takes the receiving direction of a stream from the kernels, as gpunet_host_device_take_send.
+ *
+ * On success `*receiver` is a handle that gpunet_host_receiver_give_back ends.
+ * Errors: as gpunet_host_device_take_send.
+ */
+int gpunet_host_device_take_recv(const struct gpunet_host_device_socket_t *socket,
+                                 struct gpunet_host_receiver_t **receiver);
+
+/**
+ * Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger in `*message`. As many
+ * messages may be prepared ahead as the ring holds. Published in the order in which they were prepared, a later one publishes
+ * all before it. Wait for kernels that play further messages from one (`position` + i * `len`) before the next call.
+ *
+ *     gpunet_host_send_message message;
+ *     gpunet_host_sender_prepare(sender, 4096, &message);
+ *     fill<<<blocks, threads, 0, stream>>>(net, message.prepared, message.room);
+ *     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS when it would not fit into the
+ * ring beside what is prepared and not published; the stream's failure.
+ */
+int gpunet_host_sender_prepare(const struct gpunet_host_sender_t *sender,
+                               size_t len,
+                               struct gpunet_host_send_message *message);
+
+/**
+ * Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and trigger in `*message`.
+ *
+ *     gpunet_host_recv_message expected;
+ *     gpunet_host_receiver_prepare(receiver, 4096, &expected);
+ *     read<<<blocks, threads, 0, stream>>>(net, expected.prepared);   // waits for it, reads it, releases its trigger
+ *
+ * Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what is prepared and not consumed.
+ */
+int gpunet_host_receiver_prepare(const struct gpunet_host_receiver_t *receiver,
+                                 size_t len,
+                                 struct gpunet_host_recv_message *message);
+
+/**
+ * Leaves the size of the direction's ring, bytes: the longest message that can be prepared.
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_sender_capacity(const struct gpunet_host_sender_t *sender, size_t *capacity);
+
+/**
+ * Leaves the size of the direction's ring, bytes: the longest message that can be prepared.
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_receiver_capacity(const struct gpunet_host_receiver_t *receiver, size_t *capacity);
+
+/**
+ * Leaves how far the direction has come, and why it comes no further. An error stays.
+ *
+ * Errors: -EBADF; -EFAULT; -EIO when the device's memory cannot be read.
+ */
+int gpunet_host_sender_outcome(const struct gpunet_host_sender_t *sender, struct gpunet_host_direction_report *outcome);
+
+/**
+ * Leaves how far the direction has come, and why it comes no further. An error stays.
+ *
+ * Errors: as gpunet_host_sender_outcome.
+ */
+int gpunet_host_receiver_outcome(const struct gpunet_host_receiver_t *receiver,
+                                 struct gpunet_host_direction_report *outcome);
+
+/**
+ * Gives the direction back to the kernels. Messages that were prepared and not published are void. The handle is stale from
+ * the begin of the call, whatever it returns.
+ *
+ * Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of the direction: it stays taken
+ * until those are done, and gpunet_host_device_take_send gives it again.
+ */
+int gpunet_host_sender_give_back(struct gpunet_host_sender_t *sender);
+
+/**
+ * Gives the direction back to the kernels. What has landed and was not consumed is theirs. The handle is stale from the begin
+ * of the call, whatever it returns.
+ *
+ * Errors: as gpunet_host_sender_give_back.
+ */
+int gpunet_host_receiver_give_back(struct gpunet_host_receiver_t *receiver);
+
+/**
+ * Returns the number by which kernels of the device use the socket: the argument `socket` of gpunet.h's functions,
+ * `from_handle` of gpunet.cuh, and on the CPU device the argument of gpunet_host_cpu_*. A positive number, valid until the
+ * socket is closed.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_device_number(const struct gpunet_host_device_socket_t *socket);
+
+/**
+ * Returns what carries the stream: one of GPUNET_HOST_TRANSPORT_*.
+ *
+ * Errors: -EBADF; -ENOTCONN of a listener.
+ */
+int gpunet_host_device_transport(const struct gpunet_host_device_socket_t *socket);
+
+/**
+ * Leaves the socket's own address, as getsockname(2); of a listener with the actual port.
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_device_getsockname(const struct gpunet_host_device_socket_t *socket,
+                                   struct sockaddr *address,
+                                   socklen_t *len);
+
+/**
+ * Leaves the peer's address, as getpeername(2).
+ *
+ * Errors: -EBADF; -EFAULT; -ENOTCONN of a listener.
+ */
+int gpunet_host_device_getpeername(const struct gpunet_host_device_socket_t *socket,
+                                   struct sockaddr *address,
+                                   socklen_t *len);
+
+/**
+ * Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device has 256 slots for such
+ * sockets, beside the setting `sockets` for its kernels'. `options` are those of gpunet.h, which later calls of kernels on the
+ * socket obey; NULL: the defaults. It waits for at most `timeout_ms` milliseconds; negative: without limit (the transport has
+ * its own). Over peer a connect waits until the other end accepts.
+ *
+ *     gpunet_host_device_socket_t *socket;
+ *     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000, &socket);
+ *     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
+ *
+ * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
+ * Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT; -EOPNOTSUPP (no such transport here);
+ * -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring
+ * memory); -EBUSY (all launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is closed.
+ */
+int gpunet_host_device_connect(const struct gpunet_host_attachment_t *attachment,
+                               const struct sockaddr *address,
+                               socklen_t len,
+                               const struct gpunet_options *options,
+                               int64_t timeout_ms,
+                               struct gpunet_host_device_socket_t **socket);
+
+/**
+ * Listens at an address with a socket of the attachment's device; port 0 takes a free one (gpunet_host_device_getsockname).
+ * At most `backlog` connections wait to be accepted. Accepted sockets inherit the options; NULL: the defaults. Waits for the
+ * proxy's answer. Kernels accept at it by its number, and the program by gpunet_host_device_accept.
+ *
+ *     gpunet_host_device_listen(attachment, (struct sockaddr *)&address, sizeof address, NULL, 128, &listener);
+ *     gpunet_host_device_accept(listener, 5000, &socket);
+ *
+ * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
+ * Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise as
+ * gpunet_host_device_connect.
+ */
+int gpunet_host_device_listen(const struct gpunet_host_attachment_t *attachment,
+                              const struct sockaddr *address,
+                              socklen_t len,
+                              const struct gpunet_options *options,
+                              int backlog,
+                              struct gpunet_host_device_socket_t **socket);
+
+/**
+ * Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ms`
+ * milliseconds; negative: without limit. Several threads may accept, and kernels at the same time.
+ *
+ * On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
+ * Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does not listen; -EAGAIN when the time is
+ * over; -EMFILE (all of the 256 slots are in use: the connection stays); -ENETDOWN; -ECANCELED.
+ */
+int gpunet_host_device_accept(const struct gpunet_host_device_socket_t *socket,
+                              int64_t timeout_ms,
+                              struct gpunet_host_device_socket_t **accepted);
+
+/**
+ * Leaves the socket to the kernels of its device: one of them closes it, or the end of the attachment. Returns its number,
+ * as gpunet_host_device_number. The handle is stale then. Directions that are taken stay so until they are given back.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_device_leave(struct gpunet_host_device_socket_t *socket);
+
+/**
+ * Closes the socket: what was sent is still delivered. If launches that run know it, or its directions are taken, it is
+ * closed when the last of them has ended, or been given back. An accept that another thread waits in returns -EBADF. The
+ * handle is stale from the begin of the call.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_device_close(struct gpunet_host_device_socket_t *socket);
+
+/**
+ * In a kernel on the CPU: publishes a taken direction up to the trigger's position: what was filled, or what was read. One
+ * that was released already, or comes too late, does nothing.
+ *
+ * `net` is the kernel's net value. Errors: -EBADF; -ENOTCONN; -EINVAL when the program has not taken the direction; -EPIPE after
+ * the end of the direction; -EPROTO; -ENETDOWN; -ECANCELED.
+ */
+int gpunet_host_cpu_trigger_release(uint64_t net,
+                                    gpunet_trigger_t trigger);
+
+/**
+ * In a kernel on the CPU: waits until a gate passes, for so many nanoseconds; negative: without limit; 0: not at all. A gate
+ * that has passed stays open.
+ *
+ * Errors: -EAGAIN when the time is over. When it can no longer pass: -EPIPE of a send whose reader has gone; -ENODATA of a
+ * receive that has ended before; -ECONNRESET; the socket's failure. Those of gpunet_host_cpu_trigger_release.
+ */
+int gpunet_host_cpu_wait(uint64_t net,
+                         gpunet_gate_t gate,
+                         int64_t timeout_ns);
+
+/**
+ * In a kernel on the CPU: returns 1 if a gate passes now, else 0.
+ *
+ * Errors: as gpunet_host_cpu_wait, without -EAGAIN.
+ */
+int gpunet_host_cpu_test(uint64_t net, gpunet_gate_t gate);
+
+/**
+ * In a kernel on the CPU: leaves where a message lies in the ring. It does not check that it is filled, or free.
+ *
+ *     static void fill(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
+ *         gpunet_host_send_message *message = argument;
+ *         struct gpunet_span span;
+ *         gpunet_host_cpu_wait(net, message->room, -1);
+ *         gpunet_host_cpu_prepared_span(net, message->prepared, &span);
+ *         memset(span.piece[0].data, 'x', span.piece[0].len);
+ *         memset(span.piece[1].data, 'x', span.piece[1].len);
+ *         gpunet_host_cpu_trigger_release(net, message->post);
+ *     }
+ *
+ * Errors: -EBADF; -EFAULT; -ENOTCONN; -EINVAL when the program has not taken the direction, or for a message that is longer than
+ * the ring; -ENETDOWN.
+ */
+int gpunet_host_cpu_prepared_span(uint64_t net,
+                                  gpunet_prepared_t message,
+                                  struct gpunet_span *span);
+
+/**
+ * Makes a queue of the CPU device: a thread carries out what is enqueued.
+ *
+ *     gpunet_host_queue_cpu(attachment, &queue);
+ *     gpunet_host_queue_send(queue, sender, message, sizeof message);
+ *     if (gpunet_host_queue_synchronize(queue, 60000) < 0) puts(gpunet_host_last_error());
+ *     gpunet_host_queue_destroy(queue);
+ *
+ * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
+ * Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use;
+ * the system's, when it refuses a thread.
+ */
+int gpunet_host_queue_cpu(const struct gpunet_host_attachment_t *attachment,
+                          struct gpunet_host_queue_t **queue);
+
+/**
+ * Makes a queue on a CUDA stream of the attachment's context: a CUstream, or a cudaStream_t, made with cudaStreamNonBlocking.
+ * Kernels and copies that the program puts on the stream run in the order of the queue's operations. The stream stays until
+ * the queue is destroyed and all its operations are done.
+ *
+ *     fill<<<blocks, threads, 0, stream>>>(message);
+ *     gpunet_host_queue_send(queue, sender, message, bytes);
+ *     gpunet_host_queue_recv(queue, receiver, answer, bytes);
+ *     check<<<blocks, threads, 0, stream>>>(answer);
+ *
+ * Make queues before anything waits on a stream, because it loads kernels.
+ *
+ * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
+ * Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of the CPU device, and when the driver (CUDA 11.7 is needed) or the
+ * environment (CUDA_LAUNCH_BLOCKING) does not let streams wait for words: the reason says which; -EINVAL for a default stream or one
+ * of another context; -EBUSY when all launch numbers of the attachment are in use; -EIO with CUDA's error; the system's.
+ */
+int gpunet_host_queue_cuda(const struct gpunet_host_attachment_t *attachment,
+                           void *custream,
+                           struct gpunet_host_queue_t **queue);
+
+/**
+ * Sends `len` bytes, any number, from memory of the device or of the host. The memory stays, and nobody writes it, until the
+ * operation is done. It is sent after all that was published before.
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EALREADY when messages that were prepared before are neither published nor posted
+ * on a queue; -EBUSY as long as another queue has operations of the direction; -ENOBUFS when the socket's stream has no more
+ * positions; -EAGAIN when the CUDA stream is full of operations and none of them passes for a second; -EIO with CUDA's error.
+ */
+int gpunet_host_queue_send(const struct gpunet_host_queue_t *queue,
+                           const struct gpunet_host_sender_t *sender,
+                           const void *data,
+                           size_t len);
+
+/**
+ * Receives exactly `len` bytes into memory of the device or of the host, which stays, and which nobody else uses, until the
+ * operation is done.
+ *
+ * Errors: as gpunet_host_queue_send.
+ */
+int gpunet_host_queue_recv(const struct gpunet_host_queue_t *queue,
+                           const struct gpunet_host_receiver_t *receiver,
+                           void *data,
+                           size_t len);
+
+/**
+ * Releases `count` triggers in their order. One that comes too late does nothing.
+ *
+ *     gpunet_trigger_t posts[] = {first.post, second.post};
+ *     gpunet_host_queue_post(queue, posts, 2);
+ *
+ * Errors: -EBADF, also when the program has no such socket; -EFAULT; -EINVAL when it has not taken that direction; -EBUSY, -EAGAIN
+ * and -EIO as in gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured (a graph has sends and receives only).
+ * After -EBADF and -EINVAL none is released.
+ */
+int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue,
+                           const gpunet_trigger_t *triggers,
+                           size_t count);
+
+/**
+ * Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call itself does not wait.
+ *
+ *     gpunet_host_queue_wait(queue, &expected.arrived, 1);
+ *     check<<<blocks, threads, 0, stream>>>(expected.span);
+ *     gpunet_host_queue_post(queue, &expected.consume, 1);
+ *
+ * Errors: as gpunet_host_queue_post.
+ */
+int gpunet_host_queue_wait(const struct gpunet_host_queue_t *queue, const gpunet_gate_t *gates, size_t count);
+
+/**
+ * Publishes a value in a word of the program's own: what the queue did before is visible to whoever observes it. The word is
+ * memory of the device, or on a GPU memory of the host that it has mapped, aligned to 8 bytes; it stays until the operation is
+ * done. Read it by an atomic load (acquire).
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+ */
+int gpunet_host_queue_write(const struct gpunet_host_queue_t *queue,
+                            uint64_t *address,
+                            uint64_t value);
+
+/**
+ * Waits until a word of the program's own has reached `value`, by a signed cyclic comparison: (int64_t)(word - value) >= 0. The
+ * word is as in gpunet_host_queue_write. The call itself does not wait.
+ *
+ * Errors: as gpunet_host_queue_write.
+ */
+int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue,
+                                uint64_t *address,
+                                uint64_t value);
+
+/**
+ * Has `callback` called with `user`, once, when all that was enqueued before is done. After gpunet_host_queue_destroy it is
+ * called, too. It gets -ECANCELED if the queue ended before.
+ *
+ *     static void tell(void *user, int error) { sem_post(user); }
+ *     gpunet_host_queue_notify(queue, tell, &semaphore);
+ *
+ * Errors: -EBADF; -EINVAL for a NULL callback; the system's, when it refuses a thread; -EAGAIN, -EIO and -EOPNOTSUPP as in
+ * gpunet_host_queue_post. After an error it is not called.
+ */
+int gpunet_host_queue_notify(const struct gpunet_host_queue_t *queue,
+                             gpunet_host_done_fn callback,
+                             void *user);
+
+/**
+ * Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit. Other threads may
+ * use the queue meanwhile.
+ *
+ * Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more); -ECANCELED when its attachment
+ * was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+ */
+int gpunet_host_queue_synchronize(const struct gpunet_host_queue_t *queue,
+                                  int64_t timeout_ms);
+
+/**
+ * Leaves how the queue has fared so far. It does not wait for operations.
+ *
+ *     gpunet_host_queue_report report;
+ *     gpunet_host_queue_outcome(queue, &report);
+ *     if (report.error < 0) printf("operation %llu: %s\n", (unsigned long long)report.operation, strerror(-report.error));
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_queue_outcome(const struct gpunet_host_queue_t *queue,
+                              struct gpunet_host_queue_report *outcome);
+
+/**
+ * Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or the stream that it uses go.
+ * The handle is stale from the begin of the call.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_queue_destroy(struct gpunet_host_queue_t *queue);
 
 /**
  * Allocates `len` bytes of zeroed memory for kernels of the attachment's device: GPU memory, or for the CPU device the heap.

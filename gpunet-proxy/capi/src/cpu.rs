@@ -11,10 +11,10 @@ use gpunet_device::{Net, PollFd, PollSet, Result, poll};
 use libc::{pollfd, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_void};
 
-const SOLO: Solo = Solo::new(0, 1);
+pub(crate) const SOLO: Solo = Solo::new(0, 1);
 
 /// Makes a call of the device.
-fn call(net: u64, body: impl FnOnce(Net) -> Result<i64>) -> std::result::Result<i64, Failure> {
+pub(crate) fn call(net: u64, body: impl FnOnce(Net) -> Result<i64>) -> std::result::Result<i64, Failure> {
     with_net(net, |net| Ok(body(net)?))
 }
 

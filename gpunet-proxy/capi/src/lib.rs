@@ -13,6 +13,9 @@
 //! | `log` | tracing's events for a callback |
 //! | `proxy`, `attachment`, `token`, `cuda`, `buffer` | the calls of `gpunet_proxy` |
 //! | `cpu` | the device's calls, for C functions that run as kernels on the CPU |
+//! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
+//! | `prepared` | the types that kernels share, and the device's calls with them |
+//! | `queue` and below it | queues |
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
 //!
 //! # Handles are numbers
@@ -43,6 +46,12 @@ mod cpu;
 
 mod cuda;
 
+mod device;
+
+mod prepared;
+
+mod queue;
+
 mod buffer;
 
 mod log;
@@ -51,9 +60,12 @@ pub use attachment::*;
 pub use buffer::*;
 pub use cpu::*;
 pub use cuda::*;
+pub use device::*;
 pub use failure::{gpunet_host_free_string, gpunet_host_last_error};
 pub use log::*;
+pub use prepared::*;
 pub use proxy::*;
+pub use queue::*;
 pub use socket::*;
 pub use token::*;
 

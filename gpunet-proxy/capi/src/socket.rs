@@ -25,7 +25,7 @@ pub use poll::*;
 use crate::failure::Failure;
 use crate::handle::handles;
 use gpunet_proxy::host::Host;
-use notify::Notify;
+pub(crate) use notify::Notify;
 use options::Settings;
 use state::{Connected, Inner, Listening, State, lock};
 use std::ffi::c_int;

@@ -99,6 +99,80 @@ fn a_socket_of_the_host_talks_to_a_c_function() {
     }
 }
 
+/// Counts the calls, and keeps what it is told.
+unsafe extern "C" fn tell(user: *mut c_void, error: c_int) {
+    // SAFETY: the test's, which waits for this call.
+    let told = unsafe { &*user.cast::<Told>() };
+    told.failed.store(error, Ordering::Release);
+    told.port.fetch_add(1, Ordering::Release);
+}
+
+#[test]
+fn a_direction_is_taken_used_by_a_queue_and_given_back() {
+    let (mut proxy, mut attachment, mut listener) = (null_mut(), null_mut(), null_mut());
+    let (mut near, mut far, mut sender, mut receiver, mut queue) =
+        (null_mut(), null_mut(), null_mut(), null_mut(), null_mut());
+    let (mut at, mut len, told) = (address(0), LEN, Told::default());
+    let options = gpunet_device::posix::open::CallOptions { transport: 1, ..Default::default() };
+    // SAFETY: pointers to this function's own variables, which outlive the queue's operations.
+    unsafe {
+        assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());
+        let any = (&raw const at).cast();
+        assert_eq!(
+            gpunet_host_device_listen(attachment, any, LEN, &raw const options, 1, &raw mut listener),
+            0
+        );
+        assert_eq!(gpunet_host_device_getsockname(listener, (&raw mut at).cast(), &raw mut len), 0);
+        assert_eq!(gpunet_host_device_accept(listener, 5, &raw mut far), -libc::EAGAIN);
+        let there = (&raw const at).cast();
+        let connected =
+            gpunet_host_device_connect(attachment, there, LEN, &raw const options, 60_000, &raw mut near);
+        assert_eq!(connected, 0, "{}", reason());
+        assert_eq!(gpunet_host_device_accept(listener, 60_000, &raw mut far), 0, "{}", reason());
+        assert_eq!(gpunet_host_device_take_send(near, &raw mut sender), 0, "{}", reason());
+        assert_eq!(gpunet_host_device_take_recv(far, &raw mut receiver), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_cpu(attachment, &raw mut queue), 0, "{}", reason());
+
+        let (sent, mut heard) = ([7_u8; 5000], [0_u8; 5000]);
+        assert_eq!(gpunet_host_queue_send(queue, sender, sent.as_ptr().cast(), sent.len()), 0);
+        assert_eq!(gpunet_host_queue_recv(queue, receiver, heard.as_mut_ptr().cast(), heard.len()), 0);
+        let user = (&raw const told).cast_mut().cast();
+        assert_eq!(gpunet_host_queue_notify(queue, Some(tell), user), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000), 0, "{}", reason());
+        assert_eq!(heard, sent);
+        while told.port.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(told.failed.load(Ordering::Acquire), 0);
+
+        // A kernel has the directions again once they are given back.
+        let (mut token, number) = (null_mut(), gpunet_host_device_number(near));
+        assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
+        let net = gpunet_host_token_net(token);
+        let send = || gpunet_host_cpu_send(net, number, sent.as_ptr().cast(), 9, libc::MSG_WAITALL);
+        assert_eq!(send(), -(libc::EALREADY as isize));
+        assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_KEEP, null_mut()), 0);
+        assert_eq!(gpunet_host_sender_give_back(sender), 0, "{}", reason());
+        assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
+        let net = gpunet_host_token_net(token);
+        let send = || gpunet_host_cpu_send(net, number, sent.as_ptr().cast(), 9, libc::MSG_WAITALL);
+        assert_eq!(send(), 9);
+        assert_eq!(gpunet_host_queue_recv(queue, receiver, heard.as_mut_ptr().cast(), 9), 0);
+        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000), 0, "{}", reason());
+        assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_KEEP, null_mut()), 0);
+        assert_eq!(gpunet_host_queue_destroy(queue), 0);
+        assert_eq!(gpunet_host_receiver_give_back(receiver), 0, "{}", reason());
+        for socket in [near, far, listener] {
+            assert_eq!(gpunet_host_device_close(socket), 0);
+        }
+        assert_eq!(gpunet_host_device_number(near), -libc::EBADF);
+        assert_eq!(gpunet_host_attachment_close(attachment, null_mut()), 0);
+        assert_eq!(gpunet_host_proxy_close(proxy), 0);
+    }
+    assert_eq!(told.port.load(Ordering::Acquire), 1, "called once");
+}
+
 /// Takes an event of the log.
 unsafe extern "C" fn log(_: c_int, _: *const c_char, _: *const c_char, _: *mut c_void) {}
 

@@ -1,4 +1,5 @@
-//! `include/gpunet_host.h` is what cbindgen makes of the crate, and `abi/1.txt` lists what it declares.
+//! `include/gpunet_host.h` is what cbindgen makes of the crate, with the types that gpunet.h has, too, and `abi/1.txt` lists
+//! what it declares.
 //!
 //! After a change of the interface: `GPUNET_WRITE_HEADER=1 cargo test -p gpunet-capi --test header`. A line of the list that
 //! changes or goes breaks programs: then GPUNET_HOST_ABI_VERSION rises, and the list gets a new name.
@@ -9,8 +10,26 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The types that gpunet.h has, too, each with its comment and its guard.
+fn shared_types() -> String {
+    let device =
+        std::fs::read_to_string(root().join("../../gpunet-device/include/gpunet.h")).expect("gpunet.h");
+    let mut text =
+        "\n/* Types that kernels have, too: as in gpunet.h, which may be included before this header or after it. */\n\n"
+            .to_owned();
+    for guard in ["GPUNET_OPTIONS", "GPUNET_SPAN", "GPUNET_PREPARED"] {
+        let begin = device.find(&format!("#ifndef {guard}\n")).expect("a guard");
+        let comment = device[..begin].rfind("/* ").expect("a comment");
+        let end = device[begin..].find("#endif\n").expect("its end") + begin;
+        text.push_str(&device[comment..end]);
+        text.push_str("#endif\n\n");
+    }
+    text.trim_end().to_owned()
+}
+
 fn generated() -> String {
-    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml");
+    let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml");
+    config.after_includes = Some(shared_types());
     let bindings =
         cbindgen::Builder::new().with_config(config).with_crate(root()).with_parse_deps(false).generate();
     let mut text = Vec::new();
@@ -30,8 +49,8 @@ fn interface(header: &str) -> String {
     let (defines, code): (Vec<_>, Vec<_>) = code.lines().partition(|line| line.starts_with('#'));
     let mut lines: Vec<String> = defines
         .iter()
-        .filter(|line| line.starts_with("#define GPUNET_HOST_") && line.split_whitespace().count() > 2)
-        .map(|line| (*line).to_owned())
+        .filter(|line| line.starts_with("#define GPUNET_") && line.split_whitespace().count() > 2)
+        .map(|line| line.trim_end().to_owned())
         .collect();
     // Declarations end with a semicolon outside of braces.
     let (mut depth, mut declaration) = (0, String::new());

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// A socket's waker: the reactor of the host, the control thread and the calls of other threads wake it.
 #[derive(Default)]
-pub(super) struct Notify {
+pub(crate) struct Notify {
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -54,12 +54,12 @@ impl Notify {
     }
 
     /// How often it was woken so far: to be asked before the attempt that precedes a wait.
-    pub(super) fn wakes(&self) -> u64 {
+    pub(crate) fn wakes(&self) -> u64 {
         self.lock().wakes
     }
 
     /// Waits until it has been woken since `seen` was asked, or until the deadline. Returns whether it was.
-    pub(super) fn wait(&self, seen: u64, deadline: Option<Instant>) -> bool {
+    pub(crate) fn wait(&self, seen: u64, deadline: Option<Instant>) -> bool {
         let mut inner = self.lock();
         while inner.wakes == seen {
             inner = match deadline {
@@ -122,7 +122,7 @@ impl Notify {
     }
 
     /// Closes the descriptor, and wakes who waits.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
         let event = inner.event.take();

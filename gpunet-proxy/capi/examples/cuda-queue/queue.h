@@ -1,0 +1,12 @@
+/* What the kernels and their host program share. */
+#ifndef QUEUE_H
+#define QUEUE_H
+
+/* What kernels found. In memory that the host reads, too. */
+struct queue_result {
+    unsigned int wrong;        /* bytes that are not what was sent */
+    int error;                 /* the first errno, positive; 0: none */
+    unsigned long long played; /* messages that were sent and came back */
+};
+
+#endif

@@ -1,0 +1,193 @@
+//! How sockets of a device are opened and closed.
+
+use super::{DeviceSocket, Role, gpunet_host_device_socket_t};
+use crate::attachment::gpunet_host_attachment_t;
+use crate::failure::{Failure, done, int};
+use crate::memory::{self, Out};
+use crate::socket::Notify;
+use gpunet_device::Options;
+use gpunet_device::posix::open::CallOptions;
+use gpunet_proxy::socket::{PendingSocket, Socket};
+use libc::{sockaddr, socklen_t};
+use std::ffi::c_int;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How long an attempt that was given up may take to end.
+const LONGEST_END: Duration = Duration::from_secs(1);
+
+fn failure(error: io::Error) -> Failure {
+    let full =
+        "all slots of the device for sockets of the host program are in use, or still closing; close sooner";
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => Failure::new(libc::EMFILE, full),
+        _ => Failure::of_host(error),
+    }
+}
+
+fn options(from: *const CallOptions) -> Result<Options, Failure> {
+    if from.is_null() {
+        return Ok(Options::DEFAULT);
+    }
+    // SAFETY: not null, readable and aligned: the caller's promise.
+    let options = unsafe { from.read() }.options();
+    options.map_err(|_| Failure::new(libc::EINVAL, "no proxy supports these options, or `reserved` is not 0"))
+}
+
+/// When a time in milliseconds is over. `None`: never.
+fn deadline(timeout_ms: i64) -> Option<Instant> {
+    let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    limit.and_then(|limit| Instant::now().checked_add(limit))
+}
+
+/// Waits until the socket is open, the time is over, or whose call it is was closed. A connection that is there when the time
+/// is over is not lost.
+fn opened(
+    notify: &Arc<Notify>,
+    timeout_ms: i64,
+    late: fn() -> Failure,
+    mut pending: PendingSocket,
+    is_closed: impl Fn() -> bool,
+) -> Result<Socket, Failure> {
+    let (waker, mut limit, mut is_late) = (Waker::from(notify.clone()), deadline(timeout_ms), false);
+    loop {
+        let seen = notify.wakes();
+        if is_closed() {
+            return Err(Failure::new(libc::EBADF, "the socket was closed meanwhile"));
+        }
+        match Pin::new(&mut pending).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(Err(error)) if is_late && error.raw_os_error() == Some(libc::ECANCELED) => {
+                return Err(late());
+            }
+            Poll::Ready(result) => return result.map_err(failure),
+            Poll::Pending => {}
+        }
+        if !notify.wait(seen, limit) {
+            if is_late {
+                // The proxy does not answer.
+                return Err(late());
+            }
+            pending.abandon();
+            (is_late, limit) = (true, Instant::now().checked_add(LONGEST_END));
+        }
+    }
+}
+
+/// Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device has 256 slots for such
+/// sockets, beside the setting `sockets` for its kernels'. `options` are those of gpunet.h, which later calls of kernels on the
+/// socket obey; NULL: the defaults. It waits for at most `timeout_ms` milliseconds; negative: without limit (the transport has
+/// its own). Over peer a connect waits until the other end accepts.
+///
+///     gpunet_host_device_socket_t *socket;
+///     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000, &socket);
+///     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
+///
+/// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
+/// Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT; -EOPNOTSUPP (no such transport here);
+/// -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring
+/// memory); -EBUSY (all launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_device_connect(
+    attachment: *const gpunet_host_attachment_t,
+    address: *const sockaddr,
+    len: socklen_t,
+    options: *const CallOptions,
+    timeout_ms: i64,
+    socket: *mut *mut gpunet_host_device_socket_t,
+) -> c_int {
+    done(|| {
+        let out = Out::new(socket, "socket")?;
+        let object = gpunet_host_attachment_t::of(attachment)?;
+        let (address, options) = (memory::address(address, len)?, self::options(options)?);
+        let pending = object.with(|attachment| Ok(attachment.connect(address, options)))?;
+        let late = || Failure::new(libc::ETIMEDOUT, "the connection was not there in time");
+        let socket = opened(&Arc::default(), timeout_ms, late, pending, || false)?;
+        out.put(DeviceSocket::enter(Role::Stream(socket))?);
+        Ok(())
+    })
+}
+
+/// Listens at an address with a socket of the attachment's device; port 0 takes a free one (gpunet_host_device_getsockname).
+/// At most `backlog` connections wait to be accepted. Accepted sockets inherit the options; NULL: the defaults. Waits for the
+/// proxy's answer. Kernels accept at it by its number, and the program by gpunet_host_device_accept.
+///
+///     gpunet_host_device_listen(attachment, (struct sockaddr *)&address, sizeof address, NULL, 128, &listener);
+///     gpunet_host_device_accept(listener, 5000, &socket);
+///
+/// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
+/// Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise as
+/// gpunet_host_device_connect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_device_listen(
+    attachment: *const gpunet_host_attachment_t,
+    address: *const sockaddr,
+    len: socklen_t,
+    options: *const CallOptions,
+    backlog: c_int,
+    socket: *mut *mut gpunet_host_device_socket_t,
+) -> c_int {
+    done(|| {
+        let out = Out::new(socket, "socket")?;
+        let object = gpunet_host_attachment_t::of(attachment)?;
+        let (address, options) = (memory::address(address, len)?, self::options(options)?);
+        let backlog = backlog.max(1).unsigned_abs();
+        let listener = object
+            .with(|attachment| attachment.listen_blocking(address, options, backlog).map_err(failure))?;
+        out.put(DeviceSocket::enter(Role::Listener(listener))?);
+        Ok(())
+    })
+}
+
+/// Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ms`
+/// milliseconds; negative: without limit. Several threads may accept, and kernels at the same time.
+///
+/// On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
+/// Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does not listen; -EAGAIN when the time is
+/// over; -EMFILE (all of the 256 slots are in use: the connection stays); -ENETDOWN; -ECANCELED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_device_accept(
+    socket: *const gpunet_host_device_socket_t,
+    timeout_ms: i64,
+    accepted: *mut *mut gpunet_host_device_socket_t,
+) -> c_int {
+    done(|| {
+        let out = Out::new(accepted, "accepted")?;
+        let object = gpunet_host_device_socket_t::of(socket)?;
+        let pending = object.with(|role| match role {
+            Role::Listener(listener) => Ok(listener.accept()),
+            Role::Stream(_) => Err(Failure::new(libc::EINVAL, "the socket does not listen")),
+        })?;
+        let socket =
+            opened(&object.notify, timeout_ms, Failure::would_block, pending, || object.is_closed())?;
+        out.put(DeviceSocket::enter(Role::Stream(socket))?);
+        Ok(())
+    })
+}
+
+/// Leaves the socket to the kernels of its device: one of them closes it, or the end of the attachment. Returns its number,
+/// as gpunet_host_device_number. The handle is stale then. Directions that are taken stay so until they are given back.
+///
+/// Errors: -EBADF.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_device_leave(socket: *mut gpunet_host_device_socket_t) -> c_int {
+    int(|| {
+        let number = match gpunet_host_device_socket_t::take(socket)?.take()? {
+            Role::Stream(socket) => socket.into_handle(),
+            Role::Listener(listener) => listener.into_handle(),
+        };
+        Ok(i64::from(number.raw()))
+    })
+}
+
+/// Closes the socket: what was sent is still delivered. If launches that run know it, or its directions are taken, it is
+/// closed when the last of them has ended, or been given back. An accept that another thread waits in returns -EBADF. The
+/// handle is stale from the begin of the call.
+///
+/// Errors: -EBADF.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_device_close(socket: *mut gpunet_host_device_socket_t) -> c_int {
+    done(|| gpunet_host_device_socket_t::take(socket)?.take().map(drop))
+}

@@ -1,0 +1,56 @@
+//! The callbacks of a queue: a thread waits for what they are to be told, in order.
+
+use super::error_of;
+use crate::failure::Failure;
+use gpunet_proxy::queue::Outcome;
+use std::ffi::{c_int, c_void};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+/// Who is told what. The thread starts with the first of them, and ends after the last when the queue is gone.
+#[derive(Default)]
+pub(super) struct Callbacks {
+    thread: Mutex<Option<Sender<Told>>>,
+}
+
+struct Told {
+    done: Receiver<Outcome>,
+    callback: unsafe extern "C" fn(user: *mut c_void, error: c_int),
+    user: *mut c_void,
+}
+
+// SAFETY: `gpunet_host_done_fn` says that the callback takes `user` on another thread.
+unsafe impl Send for Told {}
+
+impl Callbacks {
+    /// Tells a callback about what `begin` enqueues.
+    ///
+    /// # Errors
+    /// The system's, when it refuses a thread; that of `begin`. Then nothing was enqueued.
+    pub(super) fn tell(
+        &self,
+        callback: unsafe extern "C" fn(user: *mut c_void, error: c_int),
+        user: *mut c_void,
+        begin: impl FnOnce() -> Result<Receiver<Outcome>, Failure>,
+    ) -> Result<(), Failure> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = match &mut *thread {
+            Some(told) => told,
+            none => {
+                let (told, inbox) = channel::<Told>();
+                let run = move || {
+                    for Told { done, callback, user } in inbox {
+                        let error = error_of(done.recv().ok());
+                        // SAFETY: the promise of who gave it: a function of this type, which takes `user` on this thread.
+                        unsafe { callback(user, error) };
+                    }
+                };
+                std::thread::Builder::new().name("gpunet-callback".to_owned()).spawn(run)?;
+                none.insert(told)
+            }
+        };
+        // The thread takes them for as long as this end is there.
+        let _ = told.send(Told { done: begin()?, callback, user });
+        Ok(())
+    }
+}

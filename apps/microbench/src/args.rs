@@ -2,7 +2,9 @@
 
 use crate::bench::device_name;
 use crate::effort::Effort;
-use crate::measure::{AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs};
+use crate::measure::{
+    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, StagedArgs, StreamArgs,
+};
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -87,9 +89,14 @@ pub enum What {
     Incast,
     /// Measure the copy routine between device and pinned memory, at all alignments.
     Copy,
+    /// Measure queues: ping-pong in the order of two streams beside streams by hand, prepared messages of kernels, how many
+    /// queues may wait at a time; and check messages byte by byte.
+    Stream(StreamArgs),
+    /// Measure how fast queues move memory of the device to plain programs and from them, beside the copy engine.
+    Staged(StagedArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults and rhythm.
+    /// Run everything but attach, check, clients, faults, rhythm, staged and stream.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {

@@ -1,6 +1,9 @@
 //! The device under test: attach, launch, collect.
 
+mod by_hand;
+mod lent;
 mod windows;
+mod words;
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Registration;
@@ -22,7 +25,10 @@ const PTX: &str = include_str!("../ptx/gpunet_bench_kernel.ptx");
 /// A kernel that takes longer than this has hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
+pub use by_hand::{ByHand, Step};
+pub use lent::Lent;
 pub use windows::Windows;
+pub use words::Words;
 
 pub type Outcome<T> = Result<T, Box<dyn StdError>>;
 
@@ -131,6 +137,12 @@ impl Bench {
     /// CPU blocks under a proxy of their own: an end of floors, which have no sockets.
     pub fn cpu() -> Outcome<Self> {
         Self::attach(&embed(Config::small())?, "cpu")
+    }
+
+    /// A device of a driver without a GPU, whose streams do what they are told.
+    #[cfg(test)]
+    pub fn on(proxy: &Proxy, device: &gpu_usermap::cuda::Device) -> Outcome<Self> {
+        Ok(Self { attachment: proxy.attach_cuda(device)?, programs: Default::default() })
     }
 
     /// Opens the device of that name.

@@ -19,6 +19,8 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Rhythm => rhythm(run)?,
         What::Incast => incast(run)?,
         What::Copy => copy(run)?,
+        What::Stream(args) => return stream(run, args),
+        What::Staged(args) => staged(run, args)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
         What::Render { .. } | What::End(_) | What::Attend(_) => {}
@@ -26,7 +28,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Everything but attach, check, clients, faults and rhythm.
+/// Everything but attach, check, clients, faults, rhythm, staged and stream.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

@@ -15,6 +15,8 @@ mod incast;
 mod latency;
 mod rhythm;
 mod scale;
+mod staged;
+mod stream;
 mod tally;
 
 pub use attach::attach;
@@ -30,6 +32,8 @@ pub use incast::incast;
 pub use latency::{LatencyArgs, latency};
 pub use rhythm::rhythm;
 pub use scale::scale;
+pub use staged::{StagedArgs, staged};
+pub use stream::{StreamArgs, stream};
 
 use crate::bench::{self, Bench, Outcome};
 use crate::effort::Effort;

@@ -79,6 +79,7 @@ pub fn devices(client: &str, other: Option<String>, is_auto: bool, gpus: u32) ->
 }
 
 /// Who plays the ends.
+#[allow(clippy::large_enum_variant, reason = "one value for each measurement")]
 enum Ends {
     /// One launch on one device plays both.
     One(End),

@@ -214,6 +214,74 @@ fn every_byte_is_checked_and_the_verdict_is_kept() {
     }
 }
 
+/// Checks that every row of gpunet is compared with rows of these roles.
+fn assert_compared(table: &Value, roles: &[&str]) {
+    for row in rows(table, "gpunet") {
+        let ratios = row["ratios"].as_array().expect("ratios");
+        for role in roles {
+            assert!(ratios.iter().any(|ratio| ratio["role"] == *role), "{role}: {row}");
+        }
+    }
+}
+
+#[test]
+fn queues_stand_beside_streams_by_hand() {
+    let folder = Folder::new("stream");
+    let tables = tables(&folder, &["stream", "ping-pong", "enqueueing"]);
+    let [peer, tcp, enqueueing] = &tables[..] else { panic!("three tables: {tables:?}") };
+    for (table, roles) in [(peer, &["floor"][..]), (tcp, &["floor", "peer"]), (enqueueing, &["floor"])] {
+        assert_sound(table);
+        assert_compared(table, roles);
+    }
+    assert_eq!([peer, tcp, enqueueing].map(|table| rows(table, "gpunet").len()), [3, 3, 4]);
+}
+
+#[test]
+fn prepared_messages_stand_beside_messages_that_a_kernel_sends() {
+    let folder = Folder::new("triggers");
+    let tables = tables(&folder, &["stream", "triggers", "--transport", "tcp"]);
+    assert_eq!(tables.len(), 1);
+    assert_sound(&tables[0]);
+    assert_compared(&tables[0], &["peer"]);
+    assert_eq!(["gpunet", "peer", "floor"].map(|role| rows(&tables[0], role).len()), [4, 4, 1]);
+}
+
+#[test]
+fn a_queue_goes_on_or_is_said_to_stand_still_beside_others_that_wait() {
+    let folder = Folder::new("waiting");
+    let tables = tables(&folder, &["stream", "waiting", "--transport", "peer"]);
+    assert_eq!(tables.len(), 1);
+    assert_sound(&tables[0]);
+    assert_eq!(["gpunet", "floor"].map(|role| rows(&tables[0], role).len()), [4, 4], "{}", tables[0]);
+    let setting = tables[0]["setting"].as_array().expect("a setting");
+    assert!(setting.iter().any(|pair| pair[0] == "CUDA_DEVICE_MAX_CONNECTIONS"), "{setting:?}");
+}
+
+#[test]
+fn every_byte_that_queues_carry_is_checked() {
+    let folder = Folder::new("messages");
+    let tables = tables(&folder, &["stream", "messages", "--messages", "50"]);
+    assert_eq!(tables.len(), 2, "peer and tcp");
+    for table in &tables {
+        assert_sound(table);
+        let counts: Vec<_> = rows(table, "gpunet").iter().map(|row| row["value"].as_f64()).collect();
+        assert_eq!((counts[0], counts[2], counts[3]), (Some(50.0), Some(0.0), Some(0.0)), "{table}");
+    }
+}
+
+#[test]
+fn large_messages_stand_beside_copies_and_plain_streams() {
+    let folder = Folder::new("staged");
+    let args = ["staged", "--messages", "100K,1M", "--streams", "1,3", "--ring", "64K"];
+    let tables = tables(&folder, &args);
+    assert_eq!(tables.len(), 4, "two ways, two numbers of streams");
+    for table in &tables {
+        assert_sound(table);
+        assert_compared(table, &["floor", "peer"]);
+        assert_eq!(rows(table, "gpunet").len(), 2, "{table}");
+    }
+}
+
 #[test]
 fn a_daemon_that_is_named_is_used_wherever_the_name_stands() {
     for args in [
@@ -297,6 +365,10 @@ fn what_cannot_be_is_refused_in_a_line() {
         (&["bandwidth", "--threads", "0"], "0 is not in"),
         (&["latency", "--threads", "99999"], "99999 is not in"),
         (&["attach"], "needs a daemon"),
+        (&["stream", "--transport", "rc"], "peer or tcp"),
+        (&["stream", "--messages", "0"], "0 is not in"),
+        (&["staged", "--ring", "3M"], "a power of two"),
+        (&["staged", "--streams", "17"], "17 is not in 1..=16"),
         (&["check", "--widest", "0"], "0 is not in 1..=1024"),
         (&["check", "--widest", "1025"], "1025 is not in 1..=1024"),
         (&["render", "/nonexistent.json", "--plot", "/dev/null"], "/nonexistent.json"),

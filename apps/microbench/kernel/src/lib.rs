@@ -16,6 +16,8 @@
 //! | [`Copy`](struct@Copy) | the copy routine alone, to or from pinned memory |
 //! | [`Handoff`], [`Clock`] | time stamps at the steps of a hand-off, and the device's clock to compare them |
 //! | [`Bare`] | the floor between two devices: data and flag, without a stream |
+//! | [`Triggered`] | prepared messages are filled and released, or messages are sent by the handle |
+//! | [`Turns`] | messages are made and checked in the order of queues |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
 //! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends can be
@@ -39,6 +41,8 @@ mod pairs;
 mod ping_pong;
 mod results;
 mod serve;
+mod triggered;
+mod turns;
 
 pub use bare::Bare;
 pub use connects::Connects;
@@ -56,3 +60,5 @@ pub use pairs::Pairs;
 pub use ping_pong::PingPong;
 pub use results::{Results, failed};
 pub use serve::Serve;
+pub use triggered::Triggered;
+pub use turns::Turns;

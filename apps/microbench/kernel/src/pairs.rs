@@ -44,7 +44,7 @@ kernel_entry!(pairs, "gpunet_pairs", Pairs);
 
 /// A byte of the stream: depends on pair and position.
 #[inline(always)]
-fn byte(pair: u64, position: u64) -> u8 {
+pub(crate) fn byte(pair: u64, position: u64) -> u8 {
     let x = (position / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (pair + 1).wrapping_mul(0xd1b5_4a32_d192_ed03);
     ((x ^ (x >> 29)) >> ((position % 8) * 8)) as u8

@@ -1,0 +1,82 @@
+//! What queues stand beside: copies without sockets, and sockets without a device.
+
+use super::{LIMIT, Load, PIECE, Way};
+use crate::bench::{Bench, ByHand, Lent, Outcome, Step, Words};
+use crate::report::{Role, Row};
+use crate::sockets::{Kind, Socket, join, spawn};
+use std::io::Result;
+use std::time::{Duration, Instant};
+
+/// The copies of as many streams by hand between memory of the device and pinned memory.
+pub fn copies(bench: &Bench, load: Load) -> Outcome<Row> {
+    let start = Words::COUNT - 1;
+    let words = Words::new(bench)?;
+    let pinned = bench.pinned(load.streams * load.size)?;
+    let memory: Vec<Lent> = (0..load.streams).map(|_| bench.lend(load.size)).collect::<Outcome<_>>()?;
+    let streams: Vec<ByHand> = (0..load.streams).map(|_| bench.by_hand()).collect::<Outcome<_>>()?;
+    // A stream takes about a thousand operations.
+    let portion = load.count.min(128);
+    let (mut took, mut left, mut value) = (Duration::ZERO, load.count, 0);
+    while left > 0 {
+        let copies = portion.min(left);
+        (left, value) = (left - copies, value + 1);
+        for (at, (stream, memory)) in streams.iter().zip(&memory).enumerate() {
+            let (device, host) = (memory.address(), pinned.device(at * load.size) as u64);
+            let (to, from) = if load.way == Way::Out { (host, device) } else { (device, host) };
+            stream.enqueue(&[Step::Wait { word: words.address(start), value }])?;
+            let copy = [Step::Copy { to, from, len: load.size }];
+            (0..copies).try_for_each(|_| stream.enqueue(&copy))?;
+            stream.enqueue(&[Step::Write { word: words.address(at), value }])?;
+        }
+        let began = Instant::now();
+        words.here(start).publish(value);
+        (0..load.streams).try_for_each(|at| words.wait(at, value, LIMIT).map(drop))?;
+        took += began.elapsed();
+    }
+    drop(streams);
+    memory.into_iter().for_each(Lent::done);
+    Ok(load.row(Role::Floor, "copies alone", took))
+}
+
+/// As many plain streams, each between two threads.
+pub fn plain(load: Load) -> Outcome<Duration> {
+    let pairs = Socket::pairs(Kind::Tcp, load.streams)?;
+    let total = load.size as u64 * load.count;
+    let took = std::thread::scope(|scope| -> Result<Duration> {
+        let began = Instant::now();
+        let mut threads = Vec::new();
+        for [near, far] in pairs {
+            threads.push(spawn(scope, move || pour(near, total))?);
+            threads.push(spawn(scope, move || drain(far, total))?);
+        }
+        threads.into_iter().try_for_each(join)?;
+        Ok(began.elapsed())
+    })?;
+    Ok(took)
+}
+
+/// Sends so many bytes.
+fn pour(mut socket: Socket, total: u64) -> Result<()> {
+    let piece = vec![7; PIECE];
+    let mut left = total;
+    while left > 0 {
+        let part = &piece[..PIECE.min(left as usize)];
+        socket.send_all(part)?;
+        left -= part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Receives so many bytes.
+pub fn drain(mut socket: Socket, total: u64) -> Result<()> {
+    let mut piece = vec![0; PIECE];
+    let mut left = total;
+    while left > 0 {
+        let most = PIECE.min(left as usize);
+        match socket.receive(&mut piece[..most])? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            n => left -= n as u64,
+        }
+    }
+    Ok(())
+}

@@ -20,6 +20,19 @@ static_assert(gpunet::options().with_linger(gpunet::seconds(2)).data()->linger_m
 static_assert(gpunet::options().with_nodelay(false).with_keepalive(true).with_keepalive(false).data()->flags == GPUNET_DELAY);
 
 template <class Group>
+static __device__ gpunet::result<void> play(const Group &group, gpunet_net_t net, gpunet::prepared first, unsigned char *memory) {
+    const auto message = first.nth(3);
+    if (auto room = gpunet::wait(group, net, message.room(4096)); !room) return room;
+    if (auto come = gpunet::wait(group, net, message.arrived(), gpunet::milliseconds(5)); !come) return come;
+    auto span = gpunet::span(group, net, message);
+    if (!span) return gpunet::failure(span.error());
+    span->write(group, 0, memory, message.size());
+    auto free = gpunet::test(group, net, message.done());
+    if (!free || !*free) return gpunet::failure(gpunet::errc::would_block);
+    return gpunet::release(group, net, message.trigger());
+}
+
+template <class Group>
 static __device__ gpunet::result<void> talk(const Group &group, gpunet::stream &stream, unsigned char *memory, struct pollfd *fds) {
     auto got = stream.recv(group, memory, 4096, gpunet::milliseconds(5));
     if (!got) return gpunet::failure(got.error());
@@ -46,8 +59,12 @@ static __device__ gpunet::result<void> talk(const Group &group, gpunet::stream &
                                                                 : stream.set_option(group, IPPROTO_TCP, TCP_NODELAY, *nodelay);
 }
 
-extern "C" __global__ void plain(gpunet_net_t net, gpunet::address at, unsigned char *memory, struct pollfd *fds, int *error) {
+extern "C" __global__ void plain(gpunet_net_t net, gpunet::address at, unsigned char *memory, struct pollfd *fds, int *error,
+                                 gpunet::prepared first) {
     const auto block = gpunet::this_block();
+    if (auto played = play(block, net, first, memory); !played) *error = static_cast<int>(played.error());
+    if (threadIdx.x < 32 && !play(gpunet::this_warp(), net, first, memory)) *error = 1;
+    if (threadIdx.x == 0 && !play(gpunet::this_thread(), net, first, memory)) *error = 1;
     const auto with = gpunet::options().with_rings(1 << 20, 1 << 20).with_transport(gpunet::transport::tcp);
     auto listener = gpunet::listener::bind(block, net, at, with);
     if (!listener) {

@@ -29,6 +29,11 @@ pub const SHIPPED: &[Shipped] = &[
         features: &[],
     },
     Shipped {
+        package: "gpunet-proxy/kernel",
+        output: "gpunet-proxy/ptx/gpunet_queue_kernel.ptx",
+        features: &[],
+    },
+    Shipped {
         package: "utils/diagnose/kernel",
         output: "utils/diagnose/ptx/gpunet_diagnose_kernel.ptx",
         features: &[],

@@ -113,6 +113,9 @@ fn try_all(facts: &Facts, devices: &[DeviceName], wanted: &[Test]) -> Vec<Check>
     if wanted.contains(&Test::Ptx) && devices == [DeviceName::Cpu] {
         checks.push(Check::unknown(Test::Ptx.id(), "no GPU to load kernels on", "see gpu.devices"));
     }
+    if wanted.contains(&Test::Streams) && devices == [DeviceName::Cpu] {
+        checks.push(Check::unknown(Test::Streams.id(), "no GPU with streams", "see gpu.devices"));
+    }
     if wanted.contains(&Test::Rc) && addresses.is_empty() {
         checks.push(Check::unknown(
             Test::Rc.id(),

@@ -6,6 +6,7 @@
 //! | `words` | round trips of two words between the device and a CPU thread |
 //! | `ring` | bytes through a ring, both ways and between two blocks, with CRC |
 //! | `order` | stale reads after a published word, and proof that they would be counted |
+//! | `streams` | a CUDA stream that waits for words of another one |
 //! | `echo` | sockets over tcp, peer and rc |
 //!
 //! They run in a child process ([`crate::child`]), so that neither a fault nor a hang of a driver takes the
@@ -17,6 +18,7 @@ mod echo;
 mod order;
 mod pattern;
 mod ring;
+mod streams;
 mod words;
 
 use crate::check::Check;
@@ -57,6 +59,8 @@ pub enum Test {
     Ring,
     /// Message passing.
     Order,
+    /// Memory operations of CUDA streams.
+    Streams,
     /// Sockets over TCP.
     Tcp,
     /// Sockets over memory.
@@ -67,8 +71,8 @@ pub enum Test {
 
 impl Test {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 7] =
-        [Self::Ptx, Self::Words, Self::Ring, Self::Order, Self::Tcp, Self::Peer, Self::Rc];
+    pub const ALL: [Self; 8] =
+        [Self::Ptx, Self::Words, Self::Ring, Self::Order, Self::Streams, Self::Tcp, Self::Peer, Self::Rc];
 
     /// The check that it is.
     #[must_use]
@@ -78,6 +82,7 @@ impl Test {
             Self::Words => "selftest.words",
             Self::Ring => "selftest.ring",
             Self::Order => "selftest.order",
+            Self::Streams => "selftest.streams",
             Self::Tcp => "selftest.tcp",
             Self::Peer => "selftest.peer",
             Self::Rc => "selftest.rc",
@@ -103,6 +108,10 @@ impl Test {
             Self::Order => {
                 "do not use gpunet on this device: data may arrive after the word that announces it. Please \
                  report this line with the machine's description"
+            }
+            Self::Streams => {
+                "do not use queues on CUDA streams here: they could hang. Please report this line with the machine's \
+                 description"
             }
             Self::Tcp => {
                 "look at limits.* and machine.loopback, and at a firewall for the loopback interface; \
@@ -151,6 +160,7 @@ fn one(test: Test, device: &TestDevice, addresses: &[IpAddr]) -> Result<Found, S
         Test::Words => words::run(device),
         Test::Ring => ring::run(device),
         Test::Order => order::run(device),
+        Test::Streams => streams::run(device),
         Test::Tcp => echo::tcp(device),
         Test::Peer => echo::peer(device),
         Test::Rc => echo::rc(device, addresses),
@@ -175,7 +185,7 @@ pub fn weigh(check: Check, name: DeviceName) -> Check {
 #[must_use]
 pub fn of_device(name: DeviceName, with_rdma: bool) -> Vec<Test> {
     let fits = |test: &Test| match test {
-        Test::Ptx => name != DeviceName::Cpu,
+        Test::Ptx | Test::Streams => name != DeviceName::Cpu,
         Test::Rc => with_rdma,
         _ => true,
     };

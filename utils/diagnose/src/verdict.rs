@@ -227,7 +227,9 @@ fn judge_rdma(facts: &Facts, checks: &[Check]) -> Check {
 
 /// The checks that a GPU must pass.
 fn is_needed(id: &str) -> bool {
-    matches!(id, "gpu.compute" | "gpu.registration") || (id.starts_with("selftest.") && id != "selftest.rc")
+    let is_test = id.starts_with("selftest.");
+    matches!(id, "gpu.compute" | "gpu.registration")
+        || (is_test && !matches!(id, "selftest.rc" | "selftest.streams"))
 }
 
 #[cfg(test)]

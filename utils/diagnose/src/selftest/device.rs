@@ -5,7 +5,7 @@
 
 use super::LIMIT;
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{Cuda, Registration};
+use gpu_usermap::cuda::{Cuda, CudaStream, MemOp, NoStreamMemoryOperations, Registration, StreamPriority};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
 use gpunet_diagnose_kernel::{Results, failed};
@@ -227,6 +227,74 @@ impl Job {
         self.results.read(0, &mut bytes).map_err(|why| why.to_string())?;
         Ok(bytes.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default())).collect())
     }
+}
+
+/// Two streams of a GPU, and the memory with their words.
+pub struct Streams {
+    streams: [CudaStream; 2],
+    job: Job,
+}
+
+/// What ends any wait of a stream.
+const END: u64 = 1 << 62;
+
+impl TestDevice {
+    /// Why streams of the device cannot wait for words; `None` if they can.
+    pub fn no_stream_operations(&self) -> Option<NoStreamMemoryOperations> {
+        self.attachment.cuda().and_then(|device| device.stream_memory_operations().err())
+    }
+
+    /// Two streams for the words of a job.
+    pub fn streams(&self, job: Job) -> Result<Streams, String> {
+        let device = self.attachment.cuda().ok_or("the CPU device has no streams")?;
+        let stream = || device.create_stream(StreamPriority::Normal).map_err(|why| why.to_string());
+        Ok(Streams { streams: [stream()?, stream()?], job })
+    }
+}
+
+impl Streams {
+    /// Enqueues waits for a word and writes of it, by offsets in the shared memory.
+    pub fn enqueue(&self, stream: usize, operations: &[(Step, usize, u64)]) -> Result<(), String> {
+        let operation = |&(step, offset, value): &(Step, usize, u64)| {
+            let address = self.job.device(offset, 8) as u64;
+            match step {
+                Step::Wait => MemOp::WaitGeq { address, value },
+                Step::Write => MemOp::Write { address, value },
+            }
+        };
+        let operations: Vec<_> = operations.iter().map(operation).collect();
+        // SAFETY: words of registered memory (tests use multiples of 8), whose release waits for the streams, and which
+        // everybody accesses atomically.
+        unsafe { self.streams[stream].batch(&operations) }.map_err(|why| why.to_string())
+    }
+
+    /// Returns whether both have done everything.
+    pub fn are_idle(&self) -> Result<bool, String> {
+        let [one, other] = &self.streams;
+        let both = one.is_idle().and_then(|idle| Ok(idle && other.is_idle()?));
+        both.map_err(|why| why.to_string())
+    }
+
+    /// A word, for the CPU.
+    pub fn word(&self, offset: usize) -> Word {
+        self.job.word(offset)
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        // What still waits passes.
+        (0..self.job.region.len()).step_by(8).for_each(|offset| self.job.word(offset).publish(END));
+    }
+}
+
+/// An operation of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Waits until a word has reached the value.
+    Wait,
+    /// Writes a word.
+    Write,
 }
 
 /// The number in a result word, or the error that the kernel left there.

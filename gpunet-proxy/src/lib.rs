@@ -97,3 +97,8 @@ pub use gpunet_core::verbs::rdma;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/host.md")]
 pub struct HostDocument;
+
+/// So is that of docs/queues.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/queues.md")]
+pub struct QueuesDocument;

@@ -144,11 +144,27 @@ impl Engine {
         }
     }
 
-    /// Whether operations go into a graph.
-    fn captures(&self) -> io::Result<bool> {
+    /// Checks that an operation could be enqueued now. Returns whether it goes into a graph.
+    fn admit(&self) -> io::Result<bool> {
         match self {
             Self::Cpu(_) => Ok(false),
-            Self::Cuda(queue) => queue.captures(),
+            Self::Cuda(queue) => queue.admit(),
+        }
+    }
+
+    /// The same for a message, before it takes its place in a direction.
+    fn admit_message(&self, hold: &Hold, memory: Buffer) -> io::Result<bool> {
+        match self {
+            Self::Cpu(_) => Ok(false),
+            Self::Cuda(queue) => queue.admit_message(hold, memory),
+        }
+    }
+
+    /// The same for one that is started.
+    fn admit_start(&self, hold: &Hold) -> io::Result<()> {
+        match self {
+            Self::Cpu(_) => Ok(()),
+            Self::Cuda(queue) => queue.admit_start(hold),
         }
     }
 }
@@ -262,7 +278,7 @@ impl Queue {
     /// the stream has no more positions. EINVAL for 0 bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN,
     /// when the stream is full of operations and none of them passes for a second.
     pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
-        let message = sender.append(from.len(), self.id, self.engine.captures()?)?;
+        let message = sender.append(from.len(), self.id, self.engine.admit_message(sender.hold(), from)?)?;
         self.enqueue(Operation::Send(message, from))
     }
 
@@ -271,7 +287,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::send`].
     pub fn recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<()> {
-        let message = receiver.append(to.len(), self.id, self.engine.captures()?)?;
+        let message = receiver.append(to.len(), self.id, self.engine.admit_message(receiver.hold(), to)?)?;
         self.enqueue(Operation::Recv(message, to))
     }
 
@@ -281,7 +297,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::send`]; EOPNOTSUPP while the stream is being captured, and on a driver that needs kernels for operations.
     pub fn start_send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<Started> {
-        self.check_not_captured("start_send")?;
+        self.engine.admit_start(sender.hold())?;
         let message = sender.append(from.len(), self.id, false)?;
         self.start(Direction::Send, message, from)
     }
@@ -291,7 +307,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::start_send`].
     pub fn start_recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<Started> {
-        self.check_not_captured("start_recv")?;
+        self.engine.admit_start(receiver.hold())?;
         let message = receiver.append(to.len(), self.id, false)?;
         self.start(Direction::Recv, message, to)
     }
@@ -326,6 +342,7 @@ impl Queue {
         let hold = |trigger: &Trigger| Ok((*trigger, self.engine.hold(trigger.socket, trigger.direction)?));
         let posts = triggers.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
         for (trigger, hold) in posts {
+            self.engine.admit()?;
             hold.post(self.id, trigger.position)?;
             self.enqueue(Operation::Post(trigger, hold))?;
         }
@@ -406,7 +423,7 @@ impl Queue {
     }
 
     fn check_not_captured(&self, operation: &'static str) -> io::Result<()> {
-        if self.engine.captures()? { Err(not_captured(operation)) } else { Ok(()) }
+        if self.engine.admit()? { Err(not_captured(operation)) } else { Ok(()) }
     }
 
     fn enqueue(&mut self, operation: Operation) -> io::Result<()> {

@@ -44,7 +44,6 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 /// The program's end of a queue on a stream.
 pub(super) struct CudaQueue {
     shared: Arc<Shared>,
-    host: Arc<HostLaunch>,
     /// Whether all operations are kernels.
     by_kernels: bool,
     kernels: Kernels,
@@ -166,13 +165,12 @@ impl CudaQueue {
         let page = Page::new(device)?;
         streams.enter(device)?;
         let (streams, state, changed) = (streams.clone(), Mutex::default(), Condvar::new());
-        let shared = Shared { stream, streams, page, settings, host: host.clone(), state, changed };
+        let shared = Shared { stream, streams, page, settings, host, state, changed };
         let shared = Arc::new(shared);
         let thread = Some(thread::start(shared.clone(), device.clone())?);
         let (enqueued, issued, started, awaited, checks) = Default::default();
         Ok(Self {
             shared,
-            host,
             by_kernels,
             kernels,
             enqueued,
@@ -187,12 +185,55 @@ impl CudaQueue {
 
     /// The right to a direction that a trigger or a gate names.
     pub(super) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
-        self.host.hold(socket, direction)
+        self.shared.host.hold(socket, direction)
     }
 
-    /// Whether operations go into a graph.
-    pub(super) fn captures(&self) -> io::Result<bool> {
+    fn captures(&self) -> io::Result<bool> {
         self.shared.stream.is_capturing().map_err(io::Error::other)
+    }
+
+    /// Whether operations of a direction are kernels.
+    fn is_by_kernel(&self, hold: &Hold) -> bool {
+        self.by_kernels || hold.is_captured()
+    }
+
+    /// Checks that an operation could be enqueued now, before it takes a place in a direction. Returns whether it goes into a
+    /// graph.
+    pub(super) fn admit(&self) -> io::Result<bool> {
+        let captures = self.captures()?;
+        if !captures {
+            self.wait_for_room()?;
+        } else if self.started != self.awaited {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "messages that were started are not finished, and a graph cannot wait for them: \
+                 finish them before the capture",
+            ));
+        }
+        Ok(captures)
+    }
+
+    /// The same for a message.
+    pub(super) fn admit_message(&self, hold: &Hold, memory: Buffer) -> io::Result<bool> {
+        let captures = self.admit()?;
+        if (captures || self.is_by_kernel(hold)) && !self.knows(memory)? {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the operation is a kernel, which does not reach pageable memory: use memory of the device, or pin it",
+            ));
+        }
+        Ok(captures)
+    }
+
+    /// The same for one that is started.
+    pub(super) fn admit_start(&self, hold: &Hold) -> io::Result<()> {
+        if self.is_by_kernel(hold) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the direction's operations are kernels, which nothing runs beside: use send and recv",
+            ));
+        }
+        if self.admit()? { Err(not_captured("start_send and start_recv")) } else { Ok(()) }
     }
 
     /// How many messages of a direction were started.
@@ -233,15 +274,7 @@ impl CudaQueue {
             Operation::Send(message, memory) | Operation::Recv(message, memory) => {
                 self.place(&mut plan, &mut record, message, memory)?;
             }
-            Operation::Start(message, memory) => {
-                if by_kernels || message.hold().is_captured() {
-                    return Err(io::Error::new(
-                        io::ErrorKind::Unsupported,
-                        "the direction's operations are kernels, which nothing runs beside: use send and recv",
-                    ));
-                }
-                self.start(&mut plan, &mut record, message, memory)?;
-            }
+            Operation::Start(message, memory) => self.start(&mut plan, &mut record, message, memory)?,
             Operation::Finish(started) => self.finish(&mut plan, started.direction, started.nth),
             Operation::Write { word, value } if by_kernels => {
                 plan.kernel = Some(OperationKernel::Write((word, value)));
@@ -283,24 +316,17 @@ impl CudaQueue {
     ) -> io::Result<()> {
         let hold = message.hold().clone();
         let (direction, len) = (hold.direction(), message.message.len);
-        if self.by_kernels || hold.is_captured() {
-            self.check_known(memory)?;
-            record.len = len;
-            record.by_kernel = true;
-            record.waits.push((hold, 0));
-            self.settle(plan, direction);
-            plan.kernel = Some(OperationKernel::Message(message, memory));
-            return Ok(());
-        }
+        let is_by_kernel = self.is_by_kernel(&hold);
         let is_short = len <= self.shared.settings.short as u64 && len <= message.capacity;
-        if !is_short || !self.knows(memory)? {
+        if !is_by_kernel && (!is_short || !self.knows(memory)?) {
             self.start(plan, record, message, memory)?;
-            let nth = self.started[direction as usize];
-            self.finish(plan, direction, nth);
+            self.settle(plan, direction);
             return Ok(());
         }
         self.settle(plan, direction);
         let gate = match direction {
+            // Its place is found when it runs, or there are no operations that wait.
+            _ if is_by_kernel => 0,
             Direction::Send => message.message.room(message.capacity).position,
             Direction::Recv => message.message.arrived().position,
         };
@@ -308,8 +334,7 @@ impl CudaQueue {
         if !is_known(&hold, gate) {
             plan.before.push(wait_for(&hold, gate));
         }
-        record.len = len;
-        record.by_kernel = true;
+        (record.len, record.by_kernel) = (len, true);
         record.waits.push((hold, gate));
         plan.kernel = Some(OperationKernel::Message(message, memory));
         Ok(())
@@ -327,7 +352,7 @@ impl CudaQueue {
         let is_pageable = !self.knows(memory)?;
         let nth = self.started[direction as usize] + 1;
         self.started[direction as usize] = nth;
-        plan.middle.push(store(self.shared.page.address(At::Started(direction)), nth));
+        plan.before.push(store(self.shared.page.address(At::Started(direction)), nth));
         record.transfer = Some(Transfer { number: record.number, nth, message, memory, is_pageable });
         Ok(())
     }
@@ -338,7 +363,7 @@ impl CudaQueue {
         if *awaited < nth {
             *awaited = nth;
             let address = self.shared.page.address(At::Done(direction));
-            plan.middle.push(MemOp::WaitGeq { address, value: nth });
+            plan.before.push(MemOp::WaitGeq { address, value: nth });
         }
     }
 
@@ -351,29 +376,11 @@ impl CudaQueue {
         self.shared.stream.device().knows(memory.as_ptr() as u64).map_err(io::Error::other)
     }
 
-    fn check_known(&self, memory: Buffer) -> io::Result<()> {
-        if self.knows(memory)? {
-            return Ok(());
-        }
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "the operation is a kernel, which does not reach pageable memory: use memory of the device, or pin it",
-        ))
-    }
-
     /// Adds an operation to the graph that is being captured.
     fn capture(&mut self, operation: Operation) -> io::Result<()> {
         let (Operation::Send(message, memory) | Operation::Recv(message, memory)) = operation else {
             return Err(not_captured(operation.name()));
         };
-        self.check_known(memory)?;
-        if self.started != self.awaited {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "messages that were started are not finished, and a graph cannot wait for them: \
-                 finish them before the capture",
-            ));
-        }
         if self.captured.is_none() {
             let device = self.shared.stream.device();
             self.captured = Some(device.announce_launches().map_err(io::Error::other)?);
@@ -386,7 +393,7 @@ impl CudaQueue {
     fn wait_for_room(&self) -> io::Result<()> {
         let mut state = self.shared.lock();
         let (mut passed, mut since) = (state.passed, Instant::now());
-        while self.issued - state.passed > MOST_ENQUEUED {
+        while self.issued.saturating_sub(state.passed) > MOST_ENQUEUED {
             drop(state);
             std::thread::sleep(Duration::from_micros(50));
             self.shared.note_passed();
@@ -409,8 +416,7 @@ impl CudaQueue {
     /// Puts an operation on the stream.
     fn issue(&mut self, plan: Plan, mut record: Record) -> io::Result<()> {
         let number = record.number;
-        let Plan { mut before, middle, kernel, mut after } = plan;
-        before.extend(middle);
+        let Plan { mut before, kernel, mut after } = plan;
         self.issued += 1 + (before.len() + after.len()) as u64;
         record.issued = self.issued;
         let used = record.transfer.as_ref().map(|transfer| transfer.message.hold());
@@ -449,7 +455,12 @@ impl CudaQueue {
             }
             self.batch(&after)
         })();
-        issued.inspect_err(|error| self.shared.fail(number, error))
+        issued.inspect_err(|error| {
+            tracing::debug!(%error, number, "an operation was not enqueued, or not all of it");
+            // What of it is on the stream uses its directions: they are kept until that has passed.
+            let told = self.batch(&[store(self.shared.page.address(At::Passed), number)]);
+            self.shared.fail(number, told.is_ok());
+        })
     }
 
     fn batch(&self, operations: &[MemOp]) -> io::Result<()> {
@@ -476,8 +487,6 @@ impl Drop for CudaQueue {
 #[derive(Default)]
 struct Plan {
     before: Vec<MemOp>,
-    /// What starts a staged message, and waits for it.
-    middle: Vec<MemOp>,
     kernel: Option<OperationKernel>,
     after: Vec<MemOp>,
 }

@@ -336,11 +336,19 @@ impl Hold {
     /// by its host program writes no END between two devices.
     pub(crate) fn end(&self) -> Option<Error> {
         let status = self.inner.status()?;
-        let ended = match self.direction {
-            Direction::Send => status.has(Status::NO_SEND).then_some(Error::BrokenPipe),
-            Direction::Recv => status.has(Status::EOF).then_some(Error::NoData),
+        let flag = match self.direction {
+            Direction::Send => Status::NO_SEND,
+            Direction::Recv => Status::EOF,
         };
-        status.error().or(ended)
+        status.error().or_else(|| status.has(flag).then(|| self.ended()))
+    }
+
+    /// Why the direction goes no further that its peer has ended in good order.
+    pub(crate) const fn ended(&self) -> Error {
+        match self.direction {
+            Direction::Send => Error::BrokenPipe,
+            Direction::Recv => Error::NoData,
+        }
     }
 
     /// The other end's word of this direction, if the CPU can reach it: the proxy writes it.
@@ -370,11 +378,7 @@ impl Hold {
         // Before the word: what landed, or was released, before the status was set counts.
         let end = self.end();
         let word = self.other()?;
-        let ended = match self.direction {
-            Direction::Send => Error::BrokenPipe,
-            Direction::Recv => Error::NoData,
-        };
-        let error = end.or_else(|| word.end().then_some(ended));
+        let error = end.or_else(|| word.end().then(|| self.ended()));
         Ok(Outcome { position: word.position(), error: error.map(io_error) })
     }
 }
@@ -550,6 +554,11 @@ impl Socket {
 }
 
 impl Sender {
+    /// The direction.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.0.hold
+    }
+
     /// Places a message for a queue.
     pub(crate) fn append(&mut self, len: usize, queue: QueueId, captures: bool) -> io::Result<Appended> {
         self.0.append(len as u64, queue, captures)
@@ -595,6 +604,11 @@ impl Sender {
 }
 
 impl Receiver {
+    /// The direction.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.0.hold
+    }
+
     /// Places a message for a queue.
     pub(crate) fn append(&mut self, len: usize, queue: QueueId, captures: bool) -> io::Result<Appended> {
         self.0.append(len as u64, queue, captures)

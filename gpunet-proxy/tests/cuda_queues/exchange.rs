@@ -119,10 +119,15 @@ fn a_full_stream_is_an_error_and_no_deadlock() {
         assert!(count < 10_000, "a stream takes no more than that");
     };
     assert_eq!(refused.kind(), ErrorKind::WouldBlock, "{refused}");
-    peer.write_all(&pattern(5, count as usize)).expect("written");
+    let sent = pattern(5, count as usize + 20);
+    peer.write_all(&sent).expect("written");
     queue.synchronize().expect("no failure");
     assert_eq!(queue.outcome().done, count + 1);
-    assert_eq!(to.bytes(&world, 1)[0], pattern(5, count as usize)[count as usize - 1]);
+    assert_eq!(to.bytes(&world, 1)[0], sent[count as usize - 1]);
+    // What was refused has taken no place in the stream.
+    queue.recv(&mut receiver, to.buffer(20)).expect("enqueued");
+    queue.synchronize().expect("no failure");
+    assert_eq!(to.bytes(&world, 20), sent[count as usize..]);
 }
 
 #[test]

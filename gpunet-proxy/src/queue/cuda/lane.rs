@@ -160,7 +160,7 @@ impl Lane {
             let (is_idle, is_send) = (self.current.fragments.is_empty(), self.direction == Direction::Send);
             let is_enough = ready >= want || !is_send && is_idle && ready > 0;
             if !is_enough || is_send && (failure.is_some() || word.end()) {
-                let error = failure.or_else(|| word.end().then_some(ended(self.direction)));
+                let error = failure.or_else(|| word.end().then_some(hold.ended()));
                 let error = error.or_else(|| shared.is_over().then_some(Error::NetworkDown));
                 return match error.filter(|_| is_idle) {
                     Some(error) => Err(error),
@@ -181,14 +181,6 @@ impl Lane {
             moved = true;
         }
         Ok(moved)
-    }
-}
-
-/// Why a direction goes no further that its peer has ended in good order.
-pub(super) const fn ended(direction: Direction) -> Error {
-    match direction {
-        Direction::Send => Error::BrokenPipe,
-        Direction::Recv => Error::NoData,
     }
 }
 

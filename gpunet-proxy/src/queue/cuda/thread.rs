@@ -3,7 +3,7 @@
 //! A word that will not come any more is marked END|ERR, again and again until the stream has passed: nobody believes such a word
 //! of a socket with a failing status. Words that the CPU reaches it marks itself, others by a stream that never waits.
 
-use super::lane::{Ended, Lane, ended};
+use super::lane::{Ended, Lane};
 use super::page::At;
 use super::{Record, Shared, store};
 use crate::queue::{Failure, Notify, Outcome};
@@ -47,7 +47,7 @@ pub(super) struct State {
 /// Starts it.
 pub(super) fn start(shared: Arc<Shared>, device: Device) -> io::Result<JoinHandle<()>> {
     let run = move || {
-        // The kernel otherwise rounds short sleeps up to 50 us. Without it, they are.
+        // Short sleeps last up to 50 us longer without it.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let settings = shared.settings;
         let lane = |direction| Lane::new(direction, settings.fragment as u64, settings.depth);
@@ -205,12 +205,14 @@ impl Shared {
         }
     }
 
-    /// Notes that an operation could not be enqueued, or not all of it. What it uses is kept until the next one has passed.
-    pub(super) fn fail(&self, number: u64, error: &io::Error) {
-        tracing::debug!(%error, number, "an operation was not enqueued");
+    /// Notes that an operation could not be enqueued, or not all of it; whether the stream will tell when it has passed.
+    pub(super) fn fail(&self, number: u64, is_told: bool) {
         let mut state = self.lock();
-        if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
-            (record.transfer, record.notify) = (None, None);
+        if !is_told {
+            // The context is lost: nothing runs.
+            state.under_way.retain(|record| record.number != number);
+        } else if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
+            (record.transfer, record.check, record.notify) = (None, None, None);
         }
     }
 
@@ -290,7 +292,7 @@ impl Shared {
             }
             let error =
                 failure.or_else(|| hold.end()).or_else(|| self.is_over().then_some(Error::NetworkDown));
-            let error = error.unwrap_or_else(|| ended(hold.direction()));
+            let error = error.unwrap_or_else(|| hold.ended());
             let bytes = record.len.saturating_sub(position.saturating_sub(word.position()));
             return Some(Failure { operation: record.number - 1, error, bytes });
         }

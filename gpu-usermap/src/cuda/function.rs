@@ -2,9 +2,10 @@
 
 #![allow(unsafe_code, reason = "asks about a function of a loaded module")]
 
+use std::borrow::Cow;
 use std::ffi::CString;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::context::Context;
 use super::device::Device;
@@ -38,6 +39,14 @@ struct FunctionInner {
     handle: FunctionHandle,
     name: String,
     attributes: FunctionAttributes,
+    /// The sizes of as many parameters as were asked about first.
+    parameters: OnceLock<(usize, Option<Vec<usize>>)>,
+}
+
+impl FunctionInner {
+    fn new(module: Module, handle: FunctionHandle, name: &str, attributes: FunctionAttributes) -> Self {
+        Self { module, handle, name: name.to_owned(), attributes, parameters: OnceLock::new() }
+    }
 }
 
 /// What the compiler decided about a kernel.
@@ -77,8 +86,7 @@ impl Module {
             name: name.to_owned(),
             source,
         })?;
-        let inner = FunctionInner { module: self.clone(), handle, name: name.to_owned(), attributes };
-        Ok(Function { inner: Arc::new(inner) })
+        Ok(Function { inner: Arc::new(FunctionInner::new(self.clone(), handle, name, attributes)) })
     }
 }
 
@@ -88,7 +96,7 @@ impl Function {
     /// A kernel whose module somebody else holds.
     pub(super) fn borrowed(module: Module, handle: FunctionHandle, name: &str) -> Result<Self, CudaError> {
         let attributes = module.device().agent().run(move |context| prepare(context, handle))??;
-        Ok(Self { inner: Arc::new(FunctionInner { module, handle, name: name.to_owned(), attributes }) })
+        Ok(Self { inner: Arc::new(FunctionInner::new(module, handle, name, attributes)) })
     }
 }
 
@@ -164,8 +172,18 @@ impl Function {
         self.inner.handle
     }
 
-    /// Returns the sizes of the first `count` parameters; `None` where the driver cannot tell (before 12.4).
-    pub(super) fn parameters(&self, count: usize) -> Option<Vec<usize>> {
+    /// Returns the sizes of the first `count` parameters; `None` where the driver cannot tell (before 12.4). The driver is asked
+    /// once, because a launch that waits for the agent's answer takes four times as long.
+    pub(super) fn parameters(&self, count: usize) -> Option<Cow<'_, [usize]>> {
+        let (asked, sizes) = self.inner.parameters.get_or_init(|| (count, self.ask_parameters(count)));
+        if *asked == count {
+            sizes.as_deref().map(Cow::Borrowed)
+        } else {
+            self.ask_parameters(count).map(Cow::Owned)
+        }
+    }
+
+    fn ask_parameters(&self, count: usize) -> Option<Vec<usize>> {
         let function = self.handle();
         let device = self.device().clone();
         let sizes = device.agent().run(move |context| {

@@ -210,8 +210,33 @@ pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
 /// As [`kind_of`].
 #[inline(never)]
 pub(crate) fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
+    if handle.slot() >= net.context().slots {
+        return Err(Error::BadHandle);
+    }
+    let is_user = is_user(net, handle.slot());
     let kind = kind_of(net, handle)?;
-    if note_user(net, handle.slot()) { kind_of(net, handle) } else { Ok(kind) }
+    if is_user {
+        return Ok(kind);
+    }
+    note_user(net, handle.slot());
+    kind_of(net, handle)
+}
+
+/// Returns whether this launch is known as one of a socket's users. The state is looked at after it: another group may be
+/// about to make the launch known.
+#[inline(always)]
+pub(crate) fn is_user(net: Net, slot: u32) -> bool {
+    // Ordering: Acquire, so that the state that is loaded next is no older than the bit: if the host, which retires the
+    // state before it reads the users, has missed the bit, the state shows that the socket is closed.
+    users(net, slot).load(Ordering::Acquire) & 1u64 << net.context().launch != 0
+}
+
+/// The state of a slot in range, after [`is_user`] has said that this launch is known.
+#[inline(always)]
+pub(crate) fn state_of(net: Net, slot: u32) -> SlotState {
+    // Ordering: Relaxed. Who handed the handle over saw the socket open, and the entry does not change while a launch that
+    // is known runs.
+    SlotState(state(net, slot).load(Ordering::Relaxed))
 }
 
 /// Makes a slot that was prepared, and whose connection this group has taken, a fresh socket of this launch; returns
@@ -232,17 +257,11 @@ pub(crate) fn take_over(net: Net, handle: Handle) -> bool {
         && word.compare_exchange(now.0, fresh.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Notes this launch as one of a socket's users. If it was none before, the caller checks the state afterwards; returns
-/// whether that is so.
-fn note_user(net: Net, slot: u32) -> bool {
+/// Notes this launch as one of a socket's users. The caller checks the state afterwards.
+fn note_user(net: Net, slot: u32) {
     let (word, bit) = (users(net, slot), 1u64 << net.context().launch);
-    // Ordering: Relaxed; a bit that is there was set and fenced by this launch, which the host has to
-    // wait for, or by the one that took the slot, before the state.
+    // Ordering: Relaxed, also of the exchange; the fence below orders it.
     let mut known = word.load(Ordering::Relaxed);
-    if known & bit != 0 {
-        return false;
-    }
-    // Ordering: Relaxed; the fence below orders it.
     while let Err(now) = word.compare_exchange(known, known | bit, Ordering::Relaxed, Ordering::Relaxed) {
         known = now;
     }
@@ -251,7 +270,6 @@ fn note_user(net: Net, slot: u32) -> bool {
     // copy engine, in order; on the CPU with the same fence): it sees the bit, or this thread sees
     // the state.
     fence(Ordering::SeqCst);
-    true
 }
 
 /// Which half of a stream.

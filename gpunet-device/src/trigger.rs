@@ -24,15 +24,17 @@
 //! ```
 
 mod gate;
+mod locked;
 mod release;
 mod taken;
+
+pub use locked::LockedDirection;
 
 use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
 use crate::slots::Half;
 use crate::timeout::Timeout;
 use crate::{Group, Net, platform, table};
-use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger, Word};
 use taken::TakenDirection;
 
@@ -210,53 +212,6 @@ impl PreparedExt for Prepared {
     }
 }
 
-/// The next `len` bytes of a taken direction as a message: they begin behind all that is released, when this is called.
-///
-/// For a group that has the direction for itself, and no message from its host program. Groups that share a direction would get
-/// the same bytes: they use [`Prepared::nth`].
-///
-/// # Cooperation
-/// All lanes call it and get the same message.
-///
-/// # Errors
-/// As [`PreparedExt::span`]; NoBuffers past the last position.
-///
-/// # Examples
-///
-/// ```
-/// # use gpunet_device::{Group, Net, Result, abi::Direction};
-/// # use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt, next_message};
-/// # fn example<G: Group>(g: &G, net: Net, socket: i32, look: impl Fn(gpunet_device::RingSpan)) -> Result<()> {
-/// let message = next_message(g, net, socket, Direction::Recv, 64)?;
-/// message.arrived().wait(g, net, 0)?;
-/// look(message.span(g, net)?);
-/// message.trigger().release(g, net)
-/// # }
-/// ```
-#[inline(always)]
-pub fn next_message<G: Group>(
-    g: &G,
-    net: Net,
-    socket: i32,
-    direction: Direction,
-    len: u64,
-) -> Result<Prepared> {
-    let position = by_leader(g, || released(net, socket, direction, len))?;
-    Ok(Prepared { socket, direction: direction as u32, position, len })
-}
-
-/// The leader's part of [`next_message`].
-#[inline(never)]
-fn released(net: Net, socket: i32, direction: Direction, len: u64) -> Result<u64> {
-    let taken = TakenDirection::find(net, socket, direction as u32)?;
-    taken.check()?;
-    if len > taken.capacity() {
-        return Err(Error::InvalidArgument);
-    }
-    let position = StreamWord(taken.position().peek()).position();
-    if len > MASK - position { Err(Error::NoBuffers) } else { Ok(position) }
-}
-
 /// Waits until a word of the program's own has reached `value`: until `word - value`, as a signed number, is not negative, as CUDA
 /// streams compare. 0 ns waits without limit. What was written before the word is visible to all lanes then.
 ///
@@ -300,6 +255,5 @@ fn await_value(net: Net, word: Word, value: u64, timeout_ns: u64) -> Result<u64>
 #[inline(never)]
 fn find(net: Net, message: Prepared) -> Result<u64> {
     let direction = TakenDirection::find(net, message.socket, message.direction)?;
-    direction.check()?;
-    if message.len > direction.capacity() { Err(Error::InvalidArgument) } else { Ok(0) }
+    if message.len > direction.end().capacity { Err(Error::InvalidArgument) } else { Ok(0) }
 }

@@ -23,45 +23,58 @@ pub(super) fn pass(net: Net, gate: Gate, timeout: Timeout, late: Error) -> Resul
         return Err(Error::InvalidArgument);
     }
     let direction = TakenDirection::find(net, gate.socket, gate.direction)?;
-    direction.check()?;
-    let mut wait = Wait::new(direction, gate.position);
-    if reached(wait.seen, gate.position) {
-        return wait.passed();
-    }
-    wait.check_own()?;
-    let timeout = timeout.resolve(direction.entry(), direction.half());
-    let deadline = timeout.deadline();
-    let mut left = timeout;
-    loop {
-        match wait.look(left) {
-            // Of a wait that was not to wait, or of the last one when the time is over.
-            Err(Error::WouldBlock) => return Err(late),
-            Err(Error::TimedOut) if wait.failure() != Some(Error::TimedOut) => return Err(late),
-            looked => looked?,
-        }
-        if reached(wait.seen, gate.position) {
-            return wait.passed();
-        }
-        left = left.until(deadline);
-    }
+    Wait::new(direction, gate.position).wait(timeout, late).map(|_| 0)
 }
 
-/// A wait at one gate.
-struct Wait {
+/// A wait at one gate. By one lane.
+pub(super) struct Wait {
     direction: TakenDirection,
     end: RingEnd,
     position: u64,
     /// The other end's word as believed so far.
     seen: StreamWord,
+    /// The caller has the direction locked.
+    is_locked: bool,
 }
 
 impl Wait {
     #[inline(always)]
-    fn new(direction: TakenDirection, position: u64) -> Self {
-        // Ordering: Acquire, pairs with the Release store in `believe` by another group: what that group's word made
-        // visible is visible here, and this group finds no older word when it observes it.
-        let seen = StreamWord(device_scope::observe(direction.seen()));
-        Self { direction, end: direction.end(), position, seen }
+    const fn new(direction: TakenDirection, position: u64) -> Self {
+        let (end, seen) = (direction.end(), direction.seen_before());
+        Self { direction, end, position, seen, is_locked: false }
+    }
+
+    /// A wait of the group that has the direction locked, and has believed `seen` of the other end.
+    #[inline(always)]
+    pub(super) const fn locked(direction: TakenDirection, position: u64, seen: StreamWord) -> Self {
+        Self { direction, end: direction.end(), position, seen, is_locked: true }
+    }
+
+    /// Waits until the gate passes; returns the other end's word as believed then.
+    ///
+    /// # Errors
+    /// As [`pass`].
+    #[inline(always)]
+    pub(super) fn wait(mut self, timeout: Timeout, late: Error) -> Result<StreamWord> {
+        if reached(self.seen, self.position) {
+            return self.passed();
+        }
+        self.check_own()?;
+        let timeout = timeout.resolve(self.direction.entry(), self.direction.half());
+        let deadline = timeout.deadline();
+        let mut left = timeout;
+        loop {
+            match self.look(left) {
+                // Of a wait that was not to wait, or of the last one when the time is over.
+                Err(Error::WouldBlock) => return Err(late),
+                Err(Error::TimedOut) if self.failure() != Some(Error::TimedOut) => return Err(late),
+                looked => looked?,
+            }
+            if reached(self.seen, self.position) {
+                return self.passed();
+            }
+            left = left.until(deadline);
+        }
     }
 
     /// Waits for another word of the other end, and believes it.
@@ -96,11 +109,6 @@ impl Wait {
 
     /// Checks a word of the other end, and keeps it.
     fn believe(&mut self, word: StreamWord) -> Result<()> {
-        if word.err() {
-            // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead marks the word so,
-            // wherever it stood.
-            self.check_alive()?;
-        }
         // Ordering: Relaxed. The word answers what was published before, and a trigger stores the position before it
         // publishes, so this is no older.
         let own = StreamWord(self.direction.position().peek()).position();
@@ -108,21 +116,35 @@ impl Wait {
             Half::Send => own,
             Half::Recv => own + self.end.capacity,
         };
+        if word.err() {
+            // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead marks the word so,
+            // wherever it stood. What had come counts.
+            self.check_alive().inspect_err(|_| {
+                let came = StreamWord::at(word.position());
+                if advance(self.seen, came, limit).is_ok() {
+                    self.keep(came);
+                }
+            })?;
+        }
         if advance(self.seen, word, limit).is_err() {
             self.end_stream();
             return Err(Error::Protocol);
         }
-        self.seen = word;
-        // Ordering: Release, pairs with the Acquire load in `new`. Of two groups the one with the older word may be the
-        // later: then the next gate looks for itself.
-        device_scope::publish(self.direction.seen(), word.0);
+        self.keep(word);
         Ok(())
     }
 
+    fn keep(&mut self, word: StreamWord) {
+        self.seen = word;
+        // Ordering: Release, pairs with the Acquire load of `TakenDirection::find`. Of two groups the one with the older
+        // word may be the later: then the next gate looks for itself.
+        device_scope::publish(self.direction.seen(), word.0);
+    }
+
     /// The outcome, once the gate is [`reached`].
-    fn passed(&self) -> Result<u64> {
+    fn passed(&self) -> Result<StreamWord> {
         if self.seen.position() >= self.position {
-            return Ok(0);
+            return Ok(self.seen);
         }
         self.failure().map_or(Ok(()), Err)?;
         Err(match self.direction.half() {
@@ -161,13 +183,15 @@ impl Wait {
     fn end_stream(&self) {
         let d = &self.direction;
         // Under the lock: a trigger must not publish over the mark. Who is cancelled leaves it to the next that looks.
-        if d.lock().is_err() {
+        if !self.is_locked && d.lock().is_err() {
             return;
         }
         let own = StreamWord(d.position().peek());
         if !own.err() {
             give_up(d.net(), d.handle(), d.half(), own.with_err(), self.seen);
         }
-        d.unlock();
+        if !self.is_locked {
+            d.unlock();
+        }
     }
 }

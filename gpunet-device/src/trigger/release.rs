@@ -32,6 +32,13 @@ fn advance(direction: &TakenDirection, to: StreamWord) -> Result<u64> {
     if from.end() {
         return Err(if from.err() { Error::Protocol } else { Error::BrokenPipe });
     }
+    announce(direction, from.position(), to);
+    Ok(0)
+}
+
+/// Publishes a position that is behind `from`, under the lock.
+#[inline(always)]
+pub(super) fn announce(direction: &TakenDirection, from: u64, to: StreamWord) {
     let (net, slot, half, end) =
         (direction.net(), direction.handle().slot(), direction.half(), direction.end());
     // Ordering: Relaxed, made visible by the publish below. Before it: the other end may answer at once, and a gate
@@ -40,10 +47,9 @@ fn advance(direction: &TakenDirection, to: StreamWord) -> Result<u64> {
     // System scope on every link, which pairs with the observe of the other end, of the proxy, and of a CUDA stream that
     // waits for the word: without it they could read bytes that the lanes have not written.
     end.mine.publish(to.0);
-    mirror(net, slot, half, end.link, from.position(), to.position());
+    mirror(net, slot, half, end.link, from, to.position());
     if half == Half::Recv {
         table::announced(direction.entry()).set(to.position());
     }
     notify(net, slot, end, half);
-    Ok(0)
 }

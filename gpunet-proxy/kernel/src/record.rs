@@ -34,12 +34,15 @@ impl Record {
         if !g.is_leader() {
             return;
         }
-        let errno = self.word(Self::ERRNO);
-        if let (Err(error), 0) = (result, errno.peek()) {
-            self.word(Self::OPERATION).set(self.number);
-            self.word(Self::BYTES).set(bytes);
-            // Release: pairs with the observe of the queue's thread.
-            errno.publish(error.errno() as u32 as u64);
+        if let Err(error) = result {
+            let errno = self.word(Self::ERRNO);
+            // The page is the host's memory: a load takes a microsecond.
+            if errno.peek() == 0 {
+                self.word(Self::OPERATION).set(self.number);
+                self.word(Self::BYTES).set(bytes);
+                // Release: pairs with the observe of the queue's thread.
+                errno.publish(error.errno() as u32 as u64);
+            }
         }
         if self.number != 0 {
             // Release: as above, and with whoever learns of the operation's end.

@@ -65,19 +65,23 @@ pub(super) struct CudaQueue {
 pub(crate) struct QueueStreams {
     /// Writes and reads words that the CPU cannot reach.
     rescue: CudaStream,
-    /// Copy what is staged, by direction.
-    lanes: [CudaStream; 2],
+    /// Copy what is staged, by direction. Between two copies of one stream there are words, for which the copy engine waits some
+    /// microseconds: meanwhile it copies for the other stream.
+    lanes: [[CudaStream; Self::LANES]; 2],
     /// Queues that there are.
     queues: AtomicU32,
 }
 
 impl QueueStreams {
-    /// Connections of streams that are not the queues' own: these three, and the one by which the device copies.
-    const RESERVED: u32 = 4;
+    /// Streams that copy in one direction.
+    const LANES: usize = 2;
+    /// Connections of streams that are not the queues' own: these, and the one by which the device copies.
+    const RESERVED: u32 = 2 + 2 * Self::LANES as u32;
 
     fn new(device: &Device) -> io::Result<Arc<Self>> {
         let stream = |priority| device.create_stream(priority).map_err(io::Error::other);
-        let lanes = [stream(StreamPriority::Normal)?, stream(StreamPriority::Normal)?];
+        let lane = || Ok::<_, io::Error>([stream(StreamPriority::Normal)?, stream(StreamPriority::Normal)?]);
+        let lanes = [lane()?, lane()?];
         let (rescue, queues) = (stream(StreamPriority::Highest)?, AtomicU32::new(0));
         Self::warm_up(device, &rescue)?;
         Ok(Arc::new(Self { rescue, lanes, queues }))
@@ -99,13 +103,14 @@ impl QueueStreams {
         stream.synchronize().map_err(io::Error::other)
     }
 
-    /// Counts a queue, whose stream may wait.
-    fn enter(&self, device: &Device) -> io::Result<()> {
+    /// Counts a queue, whose stream may wait. Returns which of the streams copy for it.
+    fn enter(&self, device: &Device) -> io::Result<usize> {
         let connections = device.stream_connections();
         let most = connections.saturating_sub(Self::RESERVED).max(1);
         // Ordering: Relaxed; only a count.
-        if self.queues.fetch_add(1, Ordering::Relaxed) < most {
-            return Ok(());
+        let before = self.queues.fetch_add(1, Ordering::Relaxed);
+        if before < most {
+            return Ok(before as usize % Self::LANES);
         }
         self.queues.fetch_sub(1, Ordering::Relaxed);
         Err(io::Error::new(
@@ -122,6 +127,8 @@ impl QueueStreams {
 struct Shared {
     stream: CudaStream,
     streams: Arc<QueueStreams>,
+    /// Which of those copy for this queue.
+    lane: usize,
     page: Page,
     settings: Settings,
     host: Arc<HostLaunch>,
@@ -163,9 +170,9 @@ impl CudaQueue {
             }
         };
         let page = Page::new(device)?;
-        streams.enter(device)?;
+        let lane = streams.enter(device)?;
         let (streams, state, changed) = (streams.clone(), Mutex::default(), Condvar::new());
-        let shared = Shared { stream, streams, page, settings, host, state, changed };
+        let shared = Shared { stream, streams, lane, page, settings, host, state, changed };
         let shared = Arc::new(shared);
         let thread = Some(thread::start(shared.clone(), device.clone())?);
         let (enqueued, issued, started, awaited, checks) = Default::default();
@@ -188,10 +195,6 @@ impl CudaQueue {
         self.shared.host.hold(socket, direction)
     }
 
-    fn captures(&self) -> io::Result<bool> {
-        self.shared.stream.is_capturing().map_err(io::Error::other)
-    }
-
     /// Whether operations of a direction are kernels.
     fn is_by_kernel(&self, hold: &Hold) -> bool {
         self.by_kernels || hold.is_captured()
@@ -200,7 +203,7 @@ impl CudaQueue {
     /// Checks that an operation could be enqueued now, before it takes a place in a direction. Returns whether it goes into a
     /// graph.
     pub(super) fn admit(&self) -> io::Result<bool> {
-        let captures = self.captures()?;
+        let captures = self.shared.stream.is_capturing().map_err(io::Error::other)?;
         if !captures {
             self.wait_for_room()?;
         } else if self.started != self.awaited {
@@ -245,11 +248,8 @@ impl CudaQueue {
         self.shared.outcome()
     }
 
+    /// Puts an operation on the stream, which was admitted.
     pub(super) fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
-        if self.captures()? {
-            return self.capture(operation);
-        }
-        self.wait_for_room()?;
         let number = self.enqueued + 1;
         let (mut plan, mut record) = (Plan::default(), Record::new(number));
         let by_kernels = self.by_kernels;
@@ -377,7 +377,7 @@ impl CudaQueue {
     }
 
     /// Adds an operation to the graph that is being captured.
-    fn capture(&mut self, operation: Operation) -> io::Result<()> {
+    pub(super) fn capture(&mut self, operation: Operation) -> io::Result<()> {
         let (Operation::Send(message, memory) | Operation::Recv(message, memory)) = operation else {
             return Err(not_captured(operation.name()));
         };

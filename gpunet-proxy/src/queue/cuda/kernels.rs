@@ -13,6 +13,9 @@ use std::io;
 const PTX: &str = include_str!("../../../ptx/gpunet_queue_kernel.ptx");
 /// One block of so many threads fills PCIe in both directions.
 const THREADS: u32 = 512;
+/// So many move a message of up to [`FEW_BYTES`] as fast, and meet sooner.
+const FEW_THREADS: u32 = 128;
+const FEW_BYTES: u64 = 4096;
 
 /// The kernels, loaded.
 pub(super) struct Kernels {
@@ -51,24 +54,31 @@ impl Kernels {
     ) -> io::Result<()> {
         let record = Record { page: page.base(), number };
         let (net, socket, reserved, capacity) = (self.net, message.message.socket, 0, message.capacity);
+        let threads = if message.message.len <= FEW_BYTES { FEW_THREADS } else { THREADS };
         match message.hold().direction() {
-            Direction::Send => {
-                launch(on, &self.send, QueueSend { net, socket, reserved, capacity, from: memory, record })
-            }
-            Direction::Recv => {
-                launch(on, &self.recv, QueueRecv { net, socket, reserved, capacity, to: memory, record })
-            }
+            Direction::Send => launch(
+                on,
+                &self.send,
+                threads,
+                QueueSend { net, socket, reserved, capacity, from: memory, record },
+            ),
+            Direction::Recv => launch(
+                on,
+                &self.recv,
+                threads,
+                QueueRecv { net, socket, reserved, capacity, to: memory, record },
+            ),
         }
     }
 
     pub(super) fn post(&self, on: &CudaStream, page: &Page, trigger: Trigger, number: u64) -> io::Result<()> {
         let record = Record { page: page.base(), number };
-        launch(on, &self.post, QueuePost { net: self.net, trigger, record })
+        launch(on, &self.post, FEW_THREADS, QueuePost { net: self.net, trigger, record })
     }
 
     pub(super) fn wait(&self, on: &CudaStream, page: &Page, gate: Gate, number: u64) -> io::Result<()> {
         let record = Record { page: page.base(), number };
-        launch(on, &self.wait, QueueWait { net: self.net, gate, record })
+        launch(on, &self.wait, FEW_THREADS, QueueWait { net: self.net, gate, record })
     }
 
     pub(super) fn write(
@@ -79,7 +89,7 @@ impl Kernels {
         number: u64,
     ) -> io::Result<()> {
         let record = Record { page: page.base(), number };
-        launch(on, &self.write, QueueWrite { word, value, record })
+        launch(on, &self.write, FEW_THREADS, QueueWrite { word, value, record })
     }
 
     pub(super) fn wait_word(
@@ -90,7 +100,7 @@ impl Kernels {
         number: u64,
     ) -> io::Result<()> {
         let record = Record { page: page.base(), number };
-        launch(on, &self.wait_word, QueueWaitWord { net: self.net, word, value, record })
+        launch(on, &self.wait_word, FEW_THREADS, QueueWaitWord { net: self.net, word, value, record })
     }
 }
 
@@ -99,8 +109,8 @@ fn function(program: &Program, name: &str) -> io::Result<Function> {
     module.function(name).map_err(io::Error::other)
 }
 
-fn launch<K: Kernel>(on: &CudaStream, function: &Function, kernel: K) -> io::Result<()> {
-    let (grid, block) = ((1, 1, 1), (THREADS, 1, 1));
+fn launch<K: Kernel>(on: &CudaStream, function: &Function, threads: u32, kernel: K) -> io::Result<()> {
+    let (grid, block) = ((1, 1, 1), (threads, 1, 1));
     // SAFETY: `kernel_entry` checks that a kernel has no padding.
     let params = vec![unsafe { param(kernel) }];
     let spec = LaunchSpec { function: function.clone(), grid, block, shared_bytes: 0, params };

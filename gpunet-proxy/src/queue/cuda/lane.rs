@@ -216,7 +216,7 @@ impl Engine {
                 unsafe { to.copy_from_nonoverlapping(from, piece.len as usize) };
             }
         }
-        let stream = &shared.streams.lanes[hold.direction() as usize];
+        let stream = &shared.streams.lanes[hold.direction() as usize][shared.lane];
         // SAFETY: words and ring of a direction that is held until the message is done, and the program's memory or the bounce
         // buffer, both mapped until then.
         unsafe {

@@ -48,6 +48,15 @@ pub enum DeviceError {
     Attach(#[from] AttachError),
 }
 
+/// Loads CUDA if the choice may need it. Called before the program starts a thread: only then may this library ask the driver for as many
+/// connections of streams as it has, which queues that wait need.
+pub fn load_driver(choice: DeviceChoice) {
+    if choice != DeviceChoice::Cpu {
+        // Whoever needs it loads it again, and says why that fails.
+        let _ = Cuda::load();
+    }
+}
+
 /// Attaches the chosen device.
 ///
 /// `auto` takes the first GPU if there is one. If that cannot be used, a line on stderr in the name of `program`

@@ -29,6 +29,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Ok(choice) = args.device.parse() {
+        gpunet_app::device::load_driver(choice);
+    }
     match run(&args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -2,7 +2,7 @@
 
 use crate::Results;
 use gpunet_device::copy::copy_into_ring;
-use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
+use gpunet_device::trigger::{GateExt, LockedDirection, PreparedExt, TriggerExt};
 use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Net, Prepared, RecvHalf, SendHalf, kernel_entry, now_ns,
 };
@@ -32,7 +32,7 @@ pub struct Triggered {
     pub near: i32,
     /// [`Handle::raw`] of the socket of block 1.
     pub far: i32,
-    /// 1: block 0 fills and releases prepared messages; 0: it sends by the handle.
+    /// How block 0 sends: [`Triggered::BY_HANDLE`], [`Triggered::PREPARED`] or [`Triggered::LOCKED`].
     pub prepared: u32,
     /// 1: each message is sent back.
     pub answers: u32,
@@ -56,10 +56,23 @@ impl Kernel for Triggered {
 kernel_entry!(triggered, "gpunet_triggered", Triggered);
 
 impl Triggered {
+    /// By the socket's handle.
+    pub const BY_HANDLE: u32 = 0;
+    /// It fills prepared messages and releases them, each found by its value.
+    pub const PREPARED: u32 = 1;
+    /// The same with the direction locked.
+    pub const LOCKED: u32 = 2;
+
     fn send<G: Group>(&self, g: &G, buffer: Buffer) -> Result<u64, Error> {
         let handle = Handle::from_raw(self.near).ok_or(Error::BadHandle)?;
-        if self.prepared != 0 {
+        if self.prepared == Self::PREPARED {
             return self.each(g, handle, buffer, |i| self.release(g, i, buffer));
+        }
+        if self.prepared == Self::LOCKED {
+            let mut direction = LockedDirection::of(g, self.net, self.message)?;
+            let sent = self.each(g, handle, buffer, |i| self.release_locked(g, &mut direction, i, buffer));
+            direction.unlock(g);
+            return sent;
         }
         let mut out = SendHalf::from_handle(g, self.net, handle)?;
         self.each(g, handle, buffer, |_| out.send_all(g, buffer))
@@ -74,6 +87,23 @@ impl Triggered {
         // SAFETY: the ring has room for the message, which is this block's; the buffer is as long.
         unsafe { copy_into_ring(g, span, buffer.as_ptr()) };
         message.trigger().release(g, self.net)
+    }
+
+    /// The same in a direction that the block has locked.
+    #[inline(always)]
+    fn release_locked<G: Group>(
+        &self,
+        g: &G,
+        direction: &mut LockedDirection,
+        i: u64,
+        buffer: Buffer,
+    ) -> Result<(), Error> {
+        let message = self.message.nth(i).ok_or(Error::NoBuffers)?;
+        direction.wait(g, message.room(self.ring), 0)?;
+        let span = direction.span(message)?;
+        // SAFETY: as in `release`.
+        unsafe { copy_into_ring(g, span, buffer.as_ptr()) };
+        direction.release(g, message.trigger())
     }
 
     /// Sends all messages by `one`, and waits for the answers.

@@ -52,24 +52,29 @@ impl Bench {
 
     /// A queue of the device: on a GPU, with a stream of its own.
     pub fn queue(&self) -> Outcome<Queue> {
+        self.queue_with(Settings::default())
+    }
+
+    /// The same with other settings, which matter on a GPU.
+    pub fn queue_with(&self, settings: Settings) -> Outcome<Queue> {
         Ok(match self.attachment.cuda() {
             Some(device) => {
                 // The driver that stands in for a GPU in tests runs no kernels.
-                let short = if cfg!(test) { 0 } else { Settings::default().short };
-                let settings = Settings { short, ..Settings::default() };
+                let short = if cfg!(test) { 0 } else { settings.short };
+                let settings = Settings { short, ..settings };
                 Queue::cuda_with(&self.attachment, device.create_stream(StreamPriority::Normal)?, settings)?
             }
             None => Queue::cpu(&self.attachment)?,
         })
     }
 
-    /// Two sockets of the device that are connected to each other.
-    pub fn connected(&self, options: Options) -> Outcome<[Socket; 2]> {
-        let attachment = &self.attachment;
-        let listener = attachment.listen_blocking((Ipv4Addr::LOCALHOST, 0).into(), options, 1)?;
+    /// Two sockets that are connected to each other, one of each device. Both devices are under one proxy.
+    pub fn connected(ends: [&Self; 2], options: Options) -> Outcome<[Socket; 2]> {
+        let [near, far] = ends.map(|end| &end.attachment);
+        let listener = far.listen_blocking((Ipv4Addr::LOCALHOST, 0).into(), options, 1)?;
         let addr = listener.local_addr();
         std::thread::scope(|scope| {
-            let connecting = scope.spawn(move || attachment.connect_blocking(addr, options));
+            let connecting = scope.spawn(move || near.connect_blocking(addr, options));
             let far = listener.accept_blocking();
             let near = connecting.join().map_err(|_| "a thread panicked")??;
             Ok([near, far?])

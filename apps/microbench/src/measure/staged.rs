@@ -10,6 +10,7 @@ use crate::report::{Axis, Role, Row, counted};
 use clap::Args;
 use gpunet_app::cli::{self, spell};
 use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use gpunet_proxy::queue::Settings;
 use std::time::Duration;
 
 /// A ring of which half holds a sixty-fourth of the longest message: a queue may take no more pieces than that.
@@ -30,6 +31,20 @@ pub struct StagedArgs {
     /// Bytes of a ring, a power of two, with K or M if you like.
     #[arg(long, value_name = "BYTES", default_value_t = RING, value_parser = ring)]
     ring: u64,
+    /// Bytes that the copy engine copies at a time at most, with K or M if you like. Without it: as queues have it.
+    #[arg(long, value_name = "BYTES", value_parser = |text: &str| cli::size(text, 4096..=64 << 20))]
+    fragment: Option<u64>,
+    /// Copies of a queue that are under way at a time at most. Without it: as queues have it.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=64))]
+    depth: Option<u64>,
+}
+
+impl StagedArgs {
+    fn settings(&self) -> Settings {
+        let default = Settings::default();
+        let fragment = self.fragment.map_or(default.fragment, |bytes| bytes as usize);
+        Settings { fragment, depth: self.depth.map_or(default.depth, |depth| depth as usize), ..default }
+    }
 }
 
 fn ring(text: &str) -> Result<u64, String> {
@@ -63,6 +78,7 @@ struct Load {
     size: usize,
     count: u64,
     ring: u64,
+    settings: Settings,
 }
 
 impl Load {
@@ -83,6 +99,7 @@ pub fn staged(run: &mut Run<'_>, args: &StagedArgs) -> Outcome<()> {
         [] => run.effort.of(&[64 << 10, 1 << 20][..], &ALL, &ALL).to_vec(),
         named => named.to_vec(),
     };
+    let settings = args.settings();
     let mut failed = Failed::default();
     let moved: u64 = run.effort.of(32 << 20, 1 << 30, 8 << 30);
     for way in [Way::Out, Way::In] {
@@ -92,15 +109,21 @@ pub fn staged(run: &mut Run<'_>, args: &StagedArgs) -> Outcome<()> {
                 ("device", bench.title()),
                 ("transport", "tcp, each stream to a plain thread of this process".to_owned()),
                 ("rings", spell(args.ring)),
+                ("fragments", format!("{} of {} at a time", settings.depth, spell(settings.fragment as u64))),
                 ("floor", "copies between the device and pinned memory alone".to_owned()),
                 ("reference", "as many plain streams between two threads each".to_owned()),
             ];
             run.recorder.table("staged", title, Axis::RateBySize, setting, 3 * sizes.len())?;
             for &size in &sizes {
                 let count = (moved / size / u64::from(streams)).max(4);
-                let load =
-                    Load { way, streams: streams as usize, size: size as usize, count, ring: args.ring };
-                let name = format!("{}, {}, {}", way.name(), spell(size), counted(streams, "stream"));
+                let (streams, size, ring) = (streams as usize, size as usize, args.ring);
+                let load = Load { way, streams, size, count, ring, settings };
+                let name = format!(
+                    "{}, {}, {}",
+                    way.name(),
+                    spell(load.size as u64),
+                    counted(load.streams as u64, "stream")
+                );
                 failed.attempt(run, &name, |run| {
                     run.recorder.row(floor::best(|| alone::copies(&bench, load))?);
                     run.recorder.row(load.row(Role::Reference, "plain TCP", alone::plain(load)?));
@@ -132,7 +155,8 @@ mod tests {
         let device = fake.cuda().device(0).unwrap();
         let bench = Bench::on(&embed(Config::small()).unwrap(), &device).unwrap();
         for (way, size) in [(Way::Out, 5000), (Way::Out, 100_000), (Way::In, 5000), (Way::In, 100_000)] {
-            let load = Load { way, streams: 3, size, count: 40, ring: 16 << 10 };
+            let load =
+                Load { way, streams: 3, size, count: 40, ring: 16 << 10, settings: Settings::default() };
             alone::copies(&bench, load).unwrap();
             queues::measure(&bench, load).unwrap();
         }

@@ -8,7 +8,7 @@ mod triggers;
 mod waiting;
 
 use super::{Failed, Run};
-use crate::bench::{Bench, Lent, Outcome};
+use crate::bench::{Bench, Lent, Outcome, device_name};
 use crate::pair::Transport;
 use clap::{Args, ValueEnum};
 use gpunet_device::Options;
@@ -30,6 +30,9 @@ pub struct StreamArgs {
     /// Transports between the two sockets: peer, tcp. Without it: both.
     #[arg(long, value_delimiter = ',')]
     transport: Vec<Transport>,
+    /// The other end's device in the ping-pong: cpu or cuda:N. Without it: both ends are on one device, as in all other parts.
+    #[arg(long, value_parser = device_name)]
+    other: Option<String>,
     /// Messages to check over each transport. Without it: 100,000; 1,000 with --quick, 1,000,000 with --full.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     messages: Option<u64>,
@@ -59,9 +62,12 @@ pub fn stream(run: &mut Run<'_>, args: &StreamArgs) -> Outcome<bool> {
         named => named.to_vec(),
     };
     if transports.contains(&Transport::Rc) {
-        return Err("stream has both ends on one device: --transport peer or tcp".into());
+        return Err("stream has both ends under one proxy: --transport peer or tcp".into());
     }
-    let bench = run.open()?;
+    let proxy = run.proxy()?;
+    let bench = Bench::attach(&proxy, run.device)?;
+    let other = args.other.as_deref().map(|name| Bench::attach(&proxy, name)).transpose()?;
+    let ends = [&bench, other.as_ref().unwrap_or(&bench)];
     // Before any stream waits.
     triggers::prepare(&bench)?;
     messages::prepare(&bench)?;
@@ -77,7 +83,7 @@ pub fn stream(run: &mut Run<'_>, args: &StreamArgs) -> Outcome<bool> {
         for &transport in &transports {
             let name = format!("{part:?} over {}", transport.name());
             failed.attempt(run, &name, |run| match part {
-                Part::PingPong => ping_pong::measure(run, &bench, transport),
+                Part::PingPong => ping_pong::measure(run, ends, transport),
                 Part::Triggers => triggers::measure(run, &bench, transport),
                 Part::Waiting => waiting::measure(run, &bench, transport),
                 Part::Messages => {
@@ -120,10 +126,10 @@ struct End {
 }
 
 impl End {
-    /// Both ends of a stream.
-    fn both(bench: &Bench, transport: Transport, size: usize) -> Outcome<[Self; 2]> {
-        let [near, far] = bench.connected(options(transport))?;
-        Ok([Self::of(bench, &near, size)?, Self::of(bench, &far, size)?])
+    /// Both ends of a stream, one on each device.
+    fn both(ends: [&Bench; 2], transport: Transport, size: usize) -> Outcome<[Self; 2]> {
+        let [near, far] = Bench::connected(ends, options(transport))?;
+        Ok([Self::of(ends[0], &near, size)?, Self::of(ends[1], &far, size)?])
     }
 
     fn of(bench: &Bench, socket: &Socket, size: usize) -> Outcome<Self> {
@@ -179,7 +185,7 @@ mod tests {
         let run =
             &mut Run { recorder: &mut recorder, effort, device: "cuda:0", is_auto: false, proxy: &proxy };
         for transport in [Transport::Peer, Transport::Tcp] {
-            ping_pong::measure(run, &bench, transport).unwrap();
+            ping_pong::measure(run, [&bench; 2], transport).unwrap();
             waiting::measure(run, &bench, transport).unwrap();
         }
         enqueueing::measure(run, &bench).unwrap();

@@ -45,7 +45,7 @@ pub fn measure(bench: &Bench, load: Load) -> Outcome<Duration> {
             }
             Way::In => Direction::Recv(socket.take_recv()?),
         };
-        lanes.push(Lane { queue: bench.queue()?, direction, memory: lent.buffer(), word });
+        lanes.push(Lane { queue: bench.queue_with(load.settings)?, direction, memory: lent.buffer(), word });
         memory.push(lent);
     }
     let total = load.size as u64 * load.count;

@@ -50,7 +50,7 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
 
 fn by_queue(bench: &Bench, portions: u64, kind: Kind) -> Outcome<Vec<u64>> {
     let words = Words::new(bench)?;
-    let [mut near, mut far] = End::both(bench, Transport::Tcp, SIZE)?;
+    let [mut near, mut far] = End::both([bench; 2], Transport::Tcp, SIZE)?;
     // What the other end sends or receives of a portion, as one message.
     let all = bench.lend(SIZE * PORTION as usize)?;
     let mut samples = Vec::new();

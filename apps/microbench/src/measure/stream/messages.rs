@@ -47,7 +47,7 @@ pub fn check(
     setting.push(("blocks", format!("{} a block", counted(threads, "thread"))));
     run.recorder.table("stream", title, Axis::None, setting, 4)?;
     let words = Words::new(bench)?;
-    let [mut near, mut far] = End::both(bench, transport, Turns::LONGEST)?;
+    let [mut near, mut far] = End::both([bench; 2], transport, Turns::LONGEST)?;
     let job = bench.job(0, 5)?;
     let launch = bench.start(2, threads, |_| Turns {
         from: near.ball.buffer(),

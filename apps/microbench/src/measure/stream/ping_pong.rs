@@ -5,7 +5,7 @@
 
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{End, LIMIT, settings, unfailed};
-use crate::bench::{Bench, ByHand, Lent, Outcome, Step, Words};
+use crate::bench::{Bench, ByHand, Lent, Outcome, Pinned, Step, Windows, Words};
 use crate::floor;
 use crate::measure::Run;
 use crate::pair::Transport;
@@ -16,33 +16,40 @@ use gpunet_app::cli::spell;
 const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
 
 /// Measures queues beside streams by hand and, over tcp, beside plain programs.
-pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcome<()> {
+pub fn measure(run: &mut Run<'_>, ends: [&Bench; 2], transport: Transport) -> Outcome<()> {
+    let [bench, other] = ends;
     let (portions, rounds) = (run.effort.of(30, 300, 2000), Timed::of(bench).rounds);
-    let title = format!("{}, ping-pong of two queues, {}, round trip", bench.title(), transport.name());
+    let is_one = std::ptr::eq(bench, other);
+    let devices = if is_one { bench.title() } else { format!("{} and {}", bench.title(), other.title()) };
+    let title = format!("{devices}, ping-pong of two queues, {}, round trip", transport.name());
     let mut setting = settings(bench, transport);
+    if !is_one {
+        setting.push(("other end", other.title()));
+    }
+    let through = if is_one { "pinned memory" } else { "the other device's memory" };
     setting.push(("samples", format!("the mean of {rounds} rounds that are enqueued together")));
-    setting.push(("floor", "copies and words of two streams by hand, through pinned memory".to_owned()));
+    setting.push(("floor", format!("copies and words of two streams by hand, through {through}")));
     run.recorder.table("stream", title, Axis::TimeBySize, setting, 3 * SIZES.len())?;
     for size in SIZES {
         let name = |what: &str| format!("{}, {what}", spell(size as u64));
         let x = size as u64;
         let hand = "two streams by hand";
-        let row = floor::best(|| Ok(Row::times(Role::Floor, name(hand), &by_hand(bench, size, portions)?)))?;
+        let row = floor::best(|| Ok(Row::times(Role::Floor, name(hand), &by_hand(ends, size, portions)?)))?;
         run.recorder.row(row.at(hand, x));
         if transport == Transport::Tcp {
             let plain = "two plain programs";
             let samples = plain_tcp(size, portions * rounds)?;
             run.recorder.row(Row::times(Role::Reference, name(plain), &samples).at(plain, x));
         }
-        let samples = by_queues(bench, transport, size, portions)?;
+        let samples = by_queues(ends, transport, size, portions)?;
         run.recorder.row(Row::times(Role::Gpunet, name("two queues"), &samples).at("gpunet", x));
     }
     Ok(())
 }
 
-fn by_queues(bench: &Bench, transport: Transport, size: usize, portions: u64) -> Outcome<Vec<u64>> {
-    let (words, timed) = (Words::new(bench)?, Timed::of(bench));
-    let [mut near, mut far] = End::both(bench, transport, size)?;
+fn by_queues(ends: [&Bench; 2], transport: Transport, size: usize, portions: u64) -> Outcome<Vec<u64>> {
+    let (words, timed) = (Words::new(ends[0])?, Timed::of(ends[0]));
+    let [mut near, mut far] = End::both(ends, transport, size)?;
     let ball: Vec<u8> = (0..size).map(|at| (at * 7 + at / 251 + 1) as u8).collect();
     near.ball.write(&ball)?;
     let mut samples = Vec::new();
@@ -76,38 +83,79 @@ fn with_failure(error: Box<dyn std::error::Error>, end: &End) -> Box<dyn std::er
     }
 }
 
+/// What two streams by hand go through: a window and a word for each way, at the addresses of who writes and who reads them.
+struct Passage {
+    /// By the end that writes.
+    out: [u64; 2],
+    tell: [u64; 2],
+    /// By the end that reads.
+    back: [u64; 2],
+    heard: [u64; 2],
+    _memory: Memory,
+}
+
+#[expect(dead_code, reason = "only kept")]
+enum Memory {
+    Pinned(Pinned),
+    Windows(Windows),
+}
+
+impl Passage {
+    /// Not through windows in memory of the device for two streams of one: on an H200 two streams with copies there that wait for
+    /// each other stand still.
+    fn between(ends: [&Bench; 2], size: usize) -> Outcome<Self> {
+        let word = size.next_multiple_of(128);
+        let len = word + 128;
+        if std::ptr::eq(ends[0], ends[1]) {
+            let pinned = ends[0].pinned(2 * len)?;
+            let out = [0, 1].map(|end| pinned.device(end * len) as u64);
+            let tell = out.map(|window| window + word as u64);
+            let ([out_near, out_far], [tell_near, tell_far]) = (out, tell);
+            let (back, heard) = ([out_far, out_near], [tell_far, tell_near]);
+            return Ok(Self { out, tell, back, heard, _memory: Memory::Pinned(pinned) });
+        }
+        let windows = Windows::between(ends, len)?;
+        let address = |at: fn(&Windows, usize, usize) -> *mut u8, offset| {
+            [0, 1].map(|end| at(&windows, end, offset) as u64)
+        };
+        let (out, tell) = (address(Windows::far, 0), address(Windows::far, word));
+        let (back, heard) = (address(Windows::near, 0), address(Windows::near, word));
+        Ok(Self { out, tell, back, heard, _memory: Memory::Windows(windows) })
+    }
+}
+
 /// The same by words and copies: the message is copied into a window, a word tells, and it is copied out.
-///
-/// Not through windows in memory of the device: on an H200 two streams with copies there that wait for each other stand still.
-fn by_hand(bench: &Bench, size: usize, portions: u64) -> Outcome<Vec<u64>> {
-    let (to_far, to_near) = (FREE, FREE + 1);
-    let (words, timed) = (Words::new(bench)?, Timed::of(bench));
-    let balls = [bench.lend(size)?, bench.lend(size)?];
-    let pinned = bench.pinned(2 * size)?;
-    let window = |end: usize| pinned.device(end * size) as u64;
+fn by_hand(ends: [&Bench; 2], size: usize, portions: u64) -> Outcome<Vec<u64>> {
+    let (words, timed) = ([Words::new(ends[0])?, Words::new(ends[1])?], Timed::of(ends[0]));
+    let balls = [ends[0].lend(size)?, ends[1].lend(size)?];
+    let passage = Passage::between(ends, size)?;
     // Last, so that what they use outlives them.
-    let [near, far]: [ByHand; 2] = [bench.by_hand()?, bench.by_hand()?];
-    let out = |end: usize| Step::Copy { to: window(end), from: balls[end].address(), len: size };
-    let back = |end: usize| Step::Copy { to: balls[end].address(), from: window(1 - end), len: size };
-    let [start, begun, ended] = [START, BEGUN, ENDED].map(|word| words.address(word));
-    let (tell_far, tell_near) = (words.address(to_far), words.address(to_near));
+    let streams: [ByHand; 2] = [ends[0].by_hand()?, ends[1].by_hand()?];
+    for end in 0..2 {
+        let ready = Step::Write { word: words[end].address(FREE), value: 1 };
+        streams[end].enqueue(&[Step::Write { word: passage.heard[end], value: 0 }, ready])?;
+        words[end].wait(FREE, 1, LIMIT)?;
+    }
+    let out = |end: usize| Step::Copy { to: passage.out[end], from: balls[end].address(), len: size };
+    let back = |end: usize| Step::Copy { to: balls[end].address(), from: passage.back[end], len: size };
+    let [start, begun, ended] = [START, BEGUN, ENDED].map(|word| words[0].address(word));
     let (mut samples, mut round) = (Vec::new(), 0);
     for portion in 1..=portions {
-        near.enqueue(&[
+        streams[0].enqueue(&[
             Step::Wait { word: start, value: portion },
             Step::Write { word: begun, value: portion },
         ])?;
         for _ in 0..timed.rounds {
             round += 1;
-            let waits = |word| Step::Wait { word, value: round };
-            let tells = |word| Step::Write { word, value: round };
-            far.enqueue(&[waits(tell_far), back(1), out(1), tells(tell_near)])?;
-            near.enqueue(&[out(0), tells(tell_far), waits(tell_near), back(0)])?;
+            let waits = |end: usize| Step::Wait { word: passage.heard[end], value: round };
+            let tells = |end: usize| Step::Write { word: passage.tell[end], value: round };
+            streams[1].enqueue(&[waits(1), back(1), out(1), tells(1)])?;
+            streams[0].enqueue(&[out(0), tells(0), waits(0), back(0)])?;
         }
-        near.enqueue(&[Step::Write { word: ended, value: portion }])?;
-        samples.push(timed.round(&words, portion, LIMIT)?);
+        streams[0].enqueue(&[Step::Write { word: ended, value: portion }])?;
+        samples.push(timed.round(&words[0], portion, LIMIT)?);
     }
-    drop([near, far]);
+    drop(streams);
     balls.into_iter().for_each(Lent::done);
     Ok(samples)
 }

@@ -27,7 +27,7 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
     let mut setting = settings(bench, transport);
     setting.push(("blocks", format!("{} a block", counted(threads, "thread"))));
     setting.push(("reference", "the same by `send`".to_owned()));
-    run.recorder.table("stream", title, Axis::None, setting, 9)?;
+    run.recorder.table("stream", title, Axis::None, setting, 13)?;
     let rounds = run.effort.of(1000, 10_000, 50_000);
     let floor = floor::ping_pong([bench, bench], threads, SIZE as u64, rounds)?;
     run.recorder.row(floor.at("floor", 0));
@@ -54,26 +54,29 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
     Ok(())
 }
 
-const KINDS: [(Role, &str, bool); 2] =
-    [(Role::Reference, "send", false), (Role::Gpunet, "prepared message", true)];
+const KINDS: [(Role, &str, u32); 3] = [
+    (Role::Reference, "send", Triggered::BY_HANDLE),
+    (Role::Gpunet, "prepared message", Triggered::PREPARED),
+    (Role::Gpunet, "prepared message, direction locked", Triggered::LOCKED),
+];
 
 /// Runs the kernel with two new sockets; returns its samples.
 fn play(
     bench: &Bench,
     threads: u32,
     transport: Transport,
-    prepared: bool,
+    prepared: u32,
     answers: bool,
     count: u64,
 ) -> Outcome<Vec<u64>> {
     let timeout = crate::pair::TIMEOUT_NS;
     let options: Options = options(transport).with_timeouts(timeout, timeout);
-    let [near, far] = bench.connected(options)?;
+    let [near, far] = Bench::connected([bench; 2], options)?;
     // It is taken while the kernel runs.
     let mut sender = near.take_send()?;
     let message = sender.prepare(SIZE)?.prepared;
     let ring = sender.capacity() as u64;
-    let _sender = if prepared {
+    let _sender = if prepared != Triggered::BY_HANDLE {
         Some(sender)
     } else {
         sender.give_back()?;
@@ -91,7 +94,7 @@ fn play(
         batch: BATCH,
         near: near.handle().raw(),
         far: far.handle().raw(),
-        prepared: u32::from(prepared),
+        prepared,
         answers: u32::from(answers),
         results: job.results(),
     })?;

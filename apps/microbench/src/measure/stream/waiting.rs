@@ -15,7 +15,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-const COUNTS: [usize; 4] = [8, 16, 33, 40];
+const COUNTS: [usize; 6] = [7, 8, 16, 31, 33, 40];
 const SIZE: usize = 64;
 /// After this long the queue counts as held up.
 const STANDS_STILL: Duration = Duration::from_secs(2);
@@ -163,7 +163,7 @@ fn finished(queue: &Queue, operations: u64) -> Outcome<()> {
 /// One queue sends and receives at both sockets of a stream, beside queues that wait.
 fn beside_queues(bench: &Bench, transport: Transport, count: usize, portions: u64) -> Outcome<Samples> {
     let words = Words::new(bench)?;
-    let [near, far] = bench.connected(options(transport))?;
+    let [near, far] = Bench::connected([bench; 2], options(transport))?;
     let (mut near, mut far) = ((near.take_send()?, near.take_recv()?), (far.take_send()?, far.take_recv()?));
     let (ball, mut queue) = (bench.lend(SIZE)?, bench.queue()?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -105,13 +105,13 @@ impl AttachmentEntry {
                     if region == DEVICE && self.local.is_some() { "device_rings" } else { "shared_rings" };
                 let bytes = self.ring_memory(region);
                 format!(
-                    "its rings find no room in the {bytes} bytes of ring memory; raise Config::{setting}, take smaller \
+                    "its rings find no room in the {bytes} bytes of ring memory; raise the setting {setting}, take smaller \
                      rings, or close streams"
                 )
             }
             (Shortage::Slots, _) => {
                 let sockets = self.kernel_slots();
-                format!("the {sockets} socket slots are in use; raise Config::sockets, or close sockets")
+                format!("the {sockets} socket slots are in use; raise the setting sockets, or close sockets")
             }
             (Shortage::Descriptors, _) => {
                 let limit = getrlimit(Resource::Nofile).current;

@@ -75,7 +75,7 @@ impl Quota {
             let (allowed, held) = (limits.ring_memory, quota.account.usage().ring_memory);
             let why = format!(
                 "{memory} bytes of memory, where user {uid} has {held} of the {allowed} that it may have \
-                 (limit: ring_memory); ask for less ring memory in Config"
+                 (limit: ring_memory); ask for less ring memory (setting shared_rings)"
             );
             (error, why)
         })?;

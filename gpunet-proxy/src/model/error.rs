@@ -181,13 +181,13 @@ pub enum AttachError {
     #[error(transparent)]
     TooMany(#[from] TooManyLaunches),
     /// [`Attachment::host`](crate::Attachment::host) on a GPU.
-    #[error("a host program cannot share a GPU's sockets; make its own with Proxy::host")]
+    #[error("a host program cannot share a GPU's sockets; make sockets of its own on the CPU device")]
     HostOnGpu,
     /// The operating system refused a thread.
     #[error("cannot start a thread: {0}{hint}", hint = hint(.0))]
     Thread(std::io::Error),
     /// The rings of rc streams cannot lie where the settings ask for them.
-    #[error("rings of rc streams: {0}; set Config::placement to auto")]
+    #[error("rings of rc streams: {0}; set the setting placement to auto")]
     Placement(String),
     /// CUDA could not copy the launch contexts.
     #[error("CUDA cannot copy to the device: {0}")]
@@ -204,7 +204,7 @@ pub enum AttachError {
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
         RegionError::DescriptorLimit { .. } => "",
-        _ => "; ask for less ring memory in Config",
+        _ => "; ask for less ring memory (setting shared_rings)",
     }
 }
 

@@ -27,7 +27,7 @@ fn accepts_that_wait_for_rings() {
         }
         let said = lines::with(&[&at(&listener)]);
         assert_eq!(said.len(), 1, "{said:#?}");
-        assert!(said[0].contains("32768 bytes of ring memory; raise Config::shared_rings"), "{said:?}");
+        assert!(said[0].contains("32768 bytes of ring memory; raise the setting shared_rings"), "{said:?}");
         stream.close(&SOLO).expect("open");
         listener.close(&SOLO).expect("open");
     });
@@ -45,7 +45,7 @@ fn connects_that_find_no_rings() {
             let refused = Stream::connect_with(&SOLO, world.net(), addr.into(), large).map(|_| ());
             assert_eq!(refused, Err(Error::NoBuffers));
         }
-        let said = lines::with(&["40960 bytes of ring memory", "raise Config::shared_rings"]);
+        let said = lines::with(&["40960 bytes of ring memory", "raise the setting shared_rings"]);
         assert_eq!(said.len(), 1, "{said:#?}");
         assert!(said[0].contains(&format!("cannot connect to {addr}")), "{said:?}");
     });
@@ -61,7 +61,7 @@ fn a_bind_with_rings_that_can_never_be_had() {
             let refused = Listener::bind_with(&SOLO, world.net(), LOOPBACK, large, 1).map(|_| ());
             assert_eq!(refused, Err(Error::NoBuffers));
         }
-        let said = lines::with(&["20480 bytes of ring memory", "raise Config::shared_rings"]);
+        let said = lines::with(&["20480 bytes of ring memory", "raise the setting shared_rings"]);
         assert_eq!(said.len(), 1, "{said:#?}");
         assert!(said[0].contains("cannot listen at 127.0.0.1:"), "{said:?}");
     });
@@ -82,7 +82,7 @@ fn connections_that_wait_for_a_socket_slot() {
         until("the log says so", || !lines::with(&[&at(&listener)]).is_empty());
         let said = lines::with(&[&at(&listener)]);
         assert_eq!(said.len(), 1, "{said:#?}");
-        assert!(said[0].contains("3 socket slots are in use; raise Config::sockets"), "{said:?}");
+        assert!(said[0].contains("3 socket slots are in use; raise the setting sockets"), "{said:?}");
         for stream in streams {
             stream.close(&SOLO).expect("open");
         }

@@ -128,6 +128,23 @@ pub struct Started {
     nth: u64,
 }
 
+impl Started {
+    /// The value as numbers, for a program in another language: the queue, the direction, and which message of it.
+    #[must_use]
+    pub const fn to_raw(self) -> (u64, u32, u64) {
+        (self.queue.0, self.direction as u32, self.nth)
+    }
+
+    /// What [`Started::to_raw`] has returned; `None` for an invalid direction. [`Queue::finish`] refuses other numbers.
+    #[must_use]
+    pub const fn from_raw(queue: u64, direction: u32, nth: u64) -> Option<Self> {
+        match Direction::from_raw(direction) {
+            Some(direction) => Some(Self { queue: QueueId(queue), direction, nth }),
+            None => None,
+        }
+    }
+}
+
 /// What carries operations out.
 #[derive(Debug)]
 enum Engine {
@@ -165,6 +182,14 @@ impl Engine {
         match self {
             Self::Cpu(_) => Ok(()),
             Self::Cuda(queue) => queue.admit_start(hold),
+        }
+    }
+
+    /// How many messages of a direction were started.
+    const fn started(&self, direction: Direction) -> u64 {
+        match self {
+            Self::Cpu(queue) => queue.started(direction),
+            Self::Cuda(queue) => queue.started(direction),
         }
     }
 }
@@ -316,20 +341,20 @@ impl Queue {
 
     fn start(&mut self, direction: Direction, message: Appended, buffer: Buffer) -> io::Result<Started> {
         self.put(Operation::Start(message, buffer), false)?;
-        let nth = match &mut self.engine {
-            Engine::Cpu(queue) => queue.started(direction),
-            Engine::Cuda(queue) => queue.started(direction),
-        };
-        Ok(Started { queue: self.id, direction, nth })
+        Ok(Started { queue: self.id, direction, nth: self.engine.started(direction) })
     }
 
     /// Waits until what was started is done.
     ///
     /// # Errors
-    /// EINVAL for what another queue has started; otherwise as [`Queue::write`].
+    /// EINVAL for what this queue has not started: then it waits for none of them. Otherwise as [`Queue::write`].
     pub fn finish(&mut self, started: &[Started]) -> io::Result<()> {
-        if started.iter().any(|started| started.queue != self.id) {
-            return Err(crate::socket::io_error(Error::InvalidArgument));
+        let is_own = |&Started { queue, direction, nth }: &Started| {
+            queue == self.id && (1..=self.engine.started(direction)).contains(&nth)
+        };
+        if !started.iter().all(is_own) {
+            let text = "a message that is to be finished was not started on this queue";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         started.iter().try_for_each(|&started| self.enqueue(Operation::Finish(started)))
     }

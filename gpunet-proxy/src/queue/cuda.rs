@@ -117,7 +117,7 @@ impl QueueStreams {
             io::ErrorKind::QuotaExceeded,
             format!(
                 "{most} queues are open, and a stream of one more that waits could hold up another for ever: the GPU has \
-                 {connections} connections for streams; drop queues, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts"
+                 {connections} connections for streams; end queues, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts"
             ),
         ))
     }
@@ -153,7 +153,10 @@ impl CudaQueue {
     pub(super) fn new(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
         let Some(device) = attachment.cuda() else { return Err(io_error(Error::NotSupported)) };
         if settings.fragment == 0 || !(1..=64).contains(&settings.depth) {
-            return Err(io_error(Error::InvalidArgument));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a queue copies fragments of at least 1 byte, and 1 to 64 of them at a time",
+            ));
         }
         let by_kernels = match device.stream_memory_operations() {
             Ok(()) => settings.kernels,
@@ -288,7 +291,11 @@ impl CudaQueue {
             }
             Operation::Check(word) => {
                 if by_kernels {
-                    return Err(io_error(Error::NotSupported));
+                    return Err(io::Error::new(
+                        io::ErrorKind::Unsupported,
+                        "the queue's operations are kernels, which do not know how it has fared: \
+                         ask for its outcome when they are done",
+                    ));
                 }
                 self.checks += 1;
                 record.check = Some((self.checks, word));

@@ -157,6 +157,16 @@ typedef struct gpunet_prepared {
 #define GPUNET_HOST_RESET 2
 
 /**
+ * No message of a queue is copied by a kernel, however short it is: for streams beside kernels that fill the GPU and do not end.
+ */
+#define GPUNET_HOST_QUEUE_NO_SHORT 1
+
+/**
+ * All operations of a queue are kernels of one block, each of which holds a multiprocessor while it waits.
+ */
+#define GPUNET_HOST_QUEUE_KERNELS 2
+
+/**
  * Errors: something failed that nobody asked about.
  */
 #define GPUNET_HOST_LOG_ERROR 1
@@ -362,6 +372,53 @@ typedef struct gpunet_host_direction_report {
      */
     int reserved;
 } gpunet_host_direction_report;
+
+/**
+ * How a queue on a CUDA stream carries its operations out. All zeros: the defaults.
+ */
+typedef struct gpunet_host_queue_settings {
+    /**
+     * Messages of up to so many bytes are copied by a kernel of one block, which needs a multiprocessor that is not full. Longer
+     * ones are copied by the copy engine. 0: 64 KiB; GPUNET_HOST_QUEUE_NO_SHORT makes it none.
+     */
+    size_t short_bytes;
+    /**
+     * The most bytes that the copy engine copies at a time, at most a quarter of the ring; a longer message goes in fragments.
+     * 0: 256 KiB.
+     */
+    size_t fragment_bytes;
+    /**
+     * The most fragments of a direction that the copy engine has at a time, up to 64. 0: 4.
+     */
+    uint32_t depth;
+    /**
+     * GPUNET_HOST_QUEUE_NO_SHORT or GPUNET_HOST_QUEUE_KERNELS; 0: neither.
+     */
+    uint32_t flags;
+} gpunet_host_queue_settings;
+
+/**
+ * A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and gpunet_host_queue_start_recv
+ * leave, for gpunet_host_queue_finish. A plain value: it may be copied, and needs not be freed.
+ */
+typedef struct gpunet_host_started {
+    /**
+     * Which queue has started it.
+     */
+    uint64_t queue;
+    /**
+     * Which message of its direction it is, from 1 on.
+     */
+    uint64_t number;
+    /**
+     * GPUNET_SEND or GPUNET_RECV.
+     */
+    uint32_t direction;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} gpunet_host_started;
 
 /**
  * Is told once that what a queue was given before is done: `error` is 0, or the queue's first failure as a negative errno.
@@ -946,7 +1003,7 @@ int gpunet_host_device_take_recv(const struct gpunet_host_device_socket_t *socke
  *     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
  *
  * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS when it would not fit into the
- * ring beside what is prepared and not published; the stream's failure.
+ * ring beside what is prepared and not published; -EBUSY when a CUDA graph has operations of the direction; the stream's failure.
  */
 int gpunet_host_sender_prepare(const struct gpunet_host_sender_t *sender,
                                size_t len,
@@ -1193,11 +1250,28 @@ int gpunet_host_queue_cpu(const struct gpunet_host_attachment_t *attachment,
  * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
  * Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of the CPU device, and when the driver (CUDA 11.7 is needed) or the
  * environment (CUDA_LAUNCH_BLOCKING) does not let streams wait for words: the reason says which; -EINVAL for a default stream or one
- * of another context; -EBUSY when all launch numbers of the attachment are in use; -EIO with CUDA's error; the system's.
+ * of another context; -EBUSY when all launch numbers of the attachment are in use, or as many queues are open as the GPU has
+ * connections for; -EIO with CUDA's error; the system's.
  */
 int gpunet_host_queue_cuda(const struct gpunet_host_attachment_t *attachment,
                            void *custream,
                            struct gpunet_host_queue_t **queue);
+
+/**
+ * As gpunet_host_queue_cuda, with settings. NULL means the defaults, and so does 0 in a field.
+ *
+ *     gpunet_host_queue_settings settings = {0};
+ *     settings.fragment_bytes = 1 << 20;                     // fewer and longer copies
+ *     settings.flags = GPUNET_HOST_QUEUE_NO_SHORT;           // beside a kernel that fills the GPU
+ *     gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue);
+ *
+ * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
+ * Errors: -EINVAL for settings out of their range, or flags that are not known; otherwise as gpunet_host_queue_cuda.
+ */
+int gpunet_host_queue_cuda_with(const struct gpunet_host_attachment_t *attachment,
+                                void *custream,
+                                const struct gpunet_host_queue_settings *settings,
+                                struct gpunet_host_queue_t **queue);
 
 /**
  * Sends `len` bytes, any number, from memory of the device or of the host. The memory stays, and nobody writes it, until the
@@ -1205,7 +1279,9 @@ int gpunet_host_queue_cuda(const struct gpunet_host_attachment_t *attachment,
  *
  * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EALREADY when messages that were prepared before are neither published nor posted
  * on a queue; -EBUSY as long as another queue has operations of the direction; -ENOBUFS when the socket's stream has no more
- * positions; -EAGAIN when the CUDA stream is full of operations and none of them passes for a second; -EIO with CUDA's error.
+ * positions; -EAGAIN when the CUDA stream is full of operations and none of them passes for a second; -EOPNOTSUPP for pageable
+ * memory where the operation is a kernel (while the stream is being captured, or with GPUNET_HOST_QUEUE_KERNELS); -EIO with CUDA's
+ * error.
  */
 int gpunet_host_queue_send(const struct gpunet_host_queue_t *queue,
                            const struct gpunet_host_sender_t *sender,
@@ -1222,6 +1298,51 @@ int gpunet_host_queue_recv(const struct gpunet_host_queue_t *queue,
                            const struct gpunet_host_receiver_t *receiver,
                            void *data,
                            size_t len);
+
+/**
+ * Begins to send `len` bytes, as gpunet_host_queue_send, when all that was enqueued before is done, and leaves in `*started` what
+ * gpunet_host_queue_finish waits for. What follows on the queue does not wait for the message; only operations of sending
+ * directions do. So a program sends and receives at once.
+ *
+ *     gpunet_host_started both[2];
+ *     gpunet_host_queue_start_send(queue, sender, message, bytes, &both[0]);
+ *     gpunet_host_queue_start_recv(queue, receiver, answer, bytes, &both[1]);
+ *     gpunet_host_queue_finish(queue, both, 2);
+ *     check<<<blocks, threads, 0, stream>>>(answer);
+ *
+ * The memory stays, and nobody writes it, until gpunet_host_queue_finish has waited for it on the queue.
+ *
+ * Errors: as gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured, and where the queue's operations are
+ * kernels.
+ */
+int gpunet_host_queue_start_send(const struct gpunet_host_queue_t *queue,
+                                 const struct gpunet_host_sender_t *sender,
+                                 const void *data,
+                                 size_t len,
+                                 struct gpunet_host_started *started);
+
+/**
+ * Begins to receive exactly `len` bytes, as gpunet_host_queue_start_send sends. The memory stays, and nobody else uses it, until
+ * gpunet_host_queue_finish has waited for it on the queue.
+ *
+ * Errors: as gpunet_host_queue_start_send.
+ */
+int gpunet_host_queue_start_recv(const struct gpunet_host_queue_t *queue,
+                                 const struct gpunet_host_receiver_t *receiver,
+                                 void *data,
+                                 size_t len,
+                                 struct gpunet_host_started *started);
+
+/**
+ * Waits until `count` messages that the queue has started are done: what is enqueued behind it comes after them. The call
+ * itself does not wait. One that is done already is fine; one that has failed counts as done (gpunet_host_queue_outcome).
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of them; -EAGAIN, -EIO and
+ * -EOPNOTSUPP as in gpunet_host_queue_post.
+ */
+int gpunet_host_queue_finish(const struct gpunet_host_queue_t *queue,
+                             const struct gpunet_host_started *started,
+                             size_t count);
 
 /**
  * Releases `count` triggers in their order. One that comes too late does nothing.
@@ -1268,6 +1389,20 @@ int gpunet_host_queue_write(const struct gpunet_host_queue_t *queue,
 int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue,
                                 uint64_t *address,
                                 uint64_t value);
+
+/**
+ * Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or the errno (positive) of its first
+ * failure. A kernel behind it on the stream finds it there, and need not work on bytes that never came. The call itself does
+ * not wait.
+ *
+ *     gpunet_host_queue_recv(queue, receiver, answer, bytes);
+ *     gpunet_host_queue_check(queue, failed);
+ *     use<<<blocks, threads, 0, stream>>>(answer, failed);   // ends at once if *failed is not 0
+ *
+ * Errors: as gpunet_host_queue_write; -EOPNOTSUPP also where the queue's operations are kernels.
+ */
+int gpunet_host_queue_check(const struct gpunet_host_queue_t *queue,
+                            uint64_t *address);
 
 /**
  * Has `callback` called with `user`, once, when all that was enqueued before is done. After gpunet_host_queue_destroy it is

@@ -1,6 +1,6 @@
 //! Errors: a negative errno for the caller, the reason in words for `gpunet_host_last_error`.
 
-use gpu_usermap::cuda::{CoResidencyError, CudaError, NoStreamMemoryOperations, StreamError, Unavailable};
+use gpu_usermap::cuda::{CoResidencyError, CudaError, StreamError, Unavailable};
 use gpunet_proxy::settings::SettingsError;
 use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
 use std::borrow::Cow;
@@ -91,6 +91,8 @@ fn errno_of(error: &io::Error) -> i32 {
         io::ErrorKind::NotFound => libc::ENOENT,
         io::ErrorKind::PermissionDenied => libc::EACCES,
         io::ErrorKind::WouldBlock => libc::EAGAIN,
+        io::ErrorKind::ResourceBusy => libc::EBUSY,
+        io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
         // All launch numbers are in use.
         io::ErrorKind::QuotaExceeded => libc::EBUSY,
         _ => libc::EIO,
@@ -158,7 +160,6 @@ failures! {
         StreamError::Cuda(_) => libc::EIO,
         _ => libc::EINVAL,
     };
-    NoStreamMemoryOperations: |_error| libc::EOPNOTSUPP;
     CoResidencyError: |error| match &error {
         CoResidencyError::NotCoResident(_) => libc::ENOSPC,
         CoResidencyError::OtherDevice { .. } => libc::EINVAL,

@@ -107,6 +107,10 @@ unsafe extern "C" fn tell(user: *mut c_void, error: c_int) {
     told.port.fetch_add(1, Ordering::Release);
 }
 
+/// No queue has started it.
+static UNSTARTED: gpunet_host_started =
+    gpunet_host_started { queue: 0, number: 0, direction: 0, reserved: 0 };
+
 #[test]
 fn a_direction_is_taken_used_by_a_queue_and_given_back() {
     let (mut proxy, mut attachment, mut listener) = (null_mut(), null_mut(), null_mut());
@@ -146,6 +150,19 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
         }
         assert_eq!(told.failed.load(Ordering::Acquire), 0);
 
+        // The same beside each other, and how it went.
+        heard.fill(0);
+        let (data, mut both, mut failed) = (heard.as_mut_ptr().cast(), [UNSTARTED; 2], 9);
+        let [sending, receiving] = &mut both;
+        assert_eq!(gpunet_host_queue_start_recv(queue, receiver, data, sent.len(), receiving), 0);
+        assert_eq!(gpunet_host_queue_start_send(queue, sender, sent.as_ptr().cast(), sent.len(), sending), 0);
+        assert_eq!(gpunet_host_queue_finish(queue, both.as_ptr(), 2), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_check(queue, &raw mut failed), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000), 0, "{}", reason());
+        assert_eq!((heard, failed), (sent, 0));
+        assert_eq!(gpunet_host_queue_finish(queue, &raw const UNSTARTED, 1), -libc::EINVAL);
+        assert_eq!(reason(), "a message that is to be finished was not started on this queue");
+
         // A kernel has the directions again once they are given back.
         let (mut token, number) = (null_mut(), gpunet_host_device_number(near));
         assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
@@ -171,6 +188,37 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
         assert_eq!(gpunet_host_proxy_close(proxy), 0);
     }
     assert_eq!(told.port.load(Ordering::Acquire), 1, "called once");
+}
+
+#[test]
+fn settings_of_a_queue_are_checked() {
+    let (mut proxy, mut attachment, mut queue, mut word) = (null_mut(), null_mut(), null_mut(), 0_u64);
+    let fine = || gpunet_host_queue_settings { short_bytes: 0, fragment_bytes: 0, depth: 0, flags: 0 };
+    // SAFETY: pointers to this function's own variables; the stream is not used where there is no GPU.
+    unsafe {
+        assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());
+        let stream = (&raw mut word).cast();
+        for (settings, errno, text) in [
+            (fine(), libc::EOPNOTSUPP, "gpunet_host_queue_cpu"),
+            (gpunet_host_queue_settings { depth: 64, flags: 2, ..fine() }, libc::EOPNOTSUPP, "streams"),
+            (gpunet_host_queue_settings { depth: 65, ..fine() }, libc::EINVAL, "at most 64"),
+            (gpunet_host_queue_settings { flags: 4, ..fine() }, libc::EINVAL, "flags is"),
+            (
+                gpunet_host_queue_settings { flags: 1, short_bytes: 1, ..fine() },
+                libc::EINVAL,
+                "short_bytes is 0",
+            ),
+        ] {
+            let made = gpunet_host_queue_cuda_with(attachment, stream, &raw const settings, &raw mut queue);
+            assert_eq!(made, -errno, "{}", reason());
+            assert!(reason().contains(text), "{}", reason());
+        }
+        assert_eq!(gpunet_host_queue_cuda(attachment, stream, &raw mut queue), -libc::EOPNOTSUPP);
+        assert!(queue.is_null());
+        assert_eq!(gpunet_host_attachment_close(attachment, null_mut()), 0);
+        assert_eq!(gpunet_host_proxy_close(proxy), 0);
+    }
 }
 
 /// Takes an event of the log.

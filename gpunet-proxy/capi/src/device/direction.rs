@@ -101,6 +101,8 @@ fn failure(error: io::Error, busy: &'static str) -> Failure {
             let text = "the ring is full of messages that are prepared and not published, or not consumed";
             Failure::new(libc::ENOBUFS, text)
         }
+        Some(libc::EINVAL) => Failure::new(libc::EINVAL, "a message has at least 1 byte"),
+        Some(libc::EMSGSIZE) => Failure::new(libc::EMSGSIZE, "the message is longer than the ring"),
         _ => Failure::from(error),
     }
 }
@@ -170,7 +172,7 @@ pub unsafe extern "C" fn gpunet_host_device_take_recv(
 ///     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS when it would not fit into the
-/// ring beside what is prepared and not published; the stream's failure.
+/// ring beside what is prepared and not published; -EBUSY when a CUDA graph has operations of the direction; the stream's failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_sender_prepare(
     sender: *const gpunet_host_sender_t,

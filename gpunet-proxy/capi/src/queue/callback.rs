@@ -1,6 +1,7 @@
 //! The callbacks of a queue: a thread waits for what they are to be told, in order.
 
-use super::error_of;
+use super::no_thread;
+use super::outcome::error_of;
 use crate::failure::Failure;
 use gpunet_proxy::queue::Outcome;
 use std::ffi::{c_int, c_void};
@@ -45,7 +46,10 @@ impl Callbacks {
                         unsafe { callback(user, error) };
                     }
                 };
-                std::thread::Builder::new().name("gpunet-callback".to_owned()).spawn(run)?;
+                std::thread::Builder::new()
+                    .name("gpunet-callback".to_owned())
+                    .spawn(run)
+                    .map_err(no_thread)?;
                 none.insert(told)
             }
         };

@@ -148,6 +148,97 @@ static void echo(gpunet_host_attachment_t *attachment, int transport) {
     OK(gpunet_host_device_close(ends.near));
 }
 
+/* Both ends send and receive at once, more than their rings hold, and learn from a word how it went. */
+static void started(gpunet_host_attachment_t *attachment, int transport) {
+    static unsigned char sent[2][BYTES], heard[2][BYTES];
+    struct ends ends = ends_new(attachment, transport, 4096);
+    gpunet_host_device_socket_t *sockets[2] = {ends.near, ends.far};
+    gpunet_host_sender_t *senders[2] = {NULL, NULL};
+    gpunet_host_receiver_t *receivers[2] = {NULL, NULL};
+    gpunet_host_queue_t *queues[2] = {NULL, NULL}, *other = NULL;
+    gpunet_host_started both[2][2], wrong;
+    uint64_t words[2] = {0, 0}, failed = 9;
+    for (int i = 0; i < 2; i++) {
+        OK(gpunet_host_device_take_send(sockets[i], &senders[i]));
+        OK(gpunet_host_device_take_recv(sockets[i], &receivers[i]));
+        OK(gpunet_host_queue_cpu(attachment, &queues[i]));
+        fill(sent[i], 5 + (size_t)i, 0, BYTES);
+    }
+    for (int i = 0; i < 2; i++) {
+        OK(gpunet_host_queue_start_send(queues[i], senders[i], sent[i], BYTES, &both[i][0]));
+        OK(gpunet_host_queue_start_recv(queues[i], receivers[i], heard[i], BYTES, &both[i][1]));
+        IS(both[i][0].direction, GPUNET_SEND);
+        IS(both[i][1].direction, GPUNET_RECV);
+        IS(both[i][1].number, 1);
+        IS(both[i][1].reserved, 0);
+        OK(gpunet_host_queue_write(queues[i], &words[0], 1));
+        if (i == 1) break;
+        /* What follows does not wait for them; what follows the finish does. The peer has started nothing yet. */
+        OK(gpunet_host_queue_finish(queues[i], both[i], 2));
+        OK(gpunet_host_queue_write(queues[i], &words[1], 1));
+        IS(gpunet_host_queue_synchronize(queues[i], 20), -ETIMEDOUT);
+        IS(__atomic_load_n(&words[0], __ATOMIC_ACQUIRE), 1);
+        IS(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
+        /* Two queues of one direction have no order. */
+        OK(gpunet_host_queue_cpu(attachment, &other));
+        wrong = both[i][0];
+        IS(gpunet_host_queue_start_send(other, senders[i], sent[i], 1, &wrong), -EBUSY);
+        REASON("another queue has operations");
+        IS(gpunet_host_queue_recv(other, receivers[i], heard[i], 1), -EBUSY);
+        IS(wrong.number, both[i][0].number);
+        OK(gpunet_host_queue_destroy(other));
+    }
+    OK(gpunet_host_queue_finish(queues[1], both[1], 2));
+    for (int i = 0; i < 2; i++) {
+        OK(gpunet_host_queue_check(queues[i], &failed));
+        OK(gpunet_host_queue_synchronize(queues[i], 60000));
+        IS(__atomic_load_n(&failed, __ATOMIC_ACQUIRE), 0);
+        same(heard[i], 6 - (size_t)i, 0, BYTES);
+        /* They are done: nothing is left to wait for. */
+        OK(gpunet_host_queue_finish(queues[i], both[i], 2));
+        OK(gpunet_host_queue_synchronize(queues[i], 60000));
+    }
+
+    /* Values that this queue has not given. */
+    for (int i = 0; i < 5; i++) {
+        gpunet_host_started list[2] = {both[0][0], both[0][1]};
+        if (i == 0) list[1] = both[1][1];
+        if (i == 1) list[1].number++;
+        if (i == 2) list[1].number = 0;
+        if (i == 3) list[1].direction = 7;
+        if (i == 4) memset(&list[1], 0, sizeof list[1]);
+        IS(gpunet_host_queue_finish(queues[0], list, 2), -EINVAL);
+        REASON(i == 3 ? "no queue has started" : "not started on this queue");
+    }
+    IS(gpunet_host_queue_finish(queues[0], NULL, 1), -EFAULT);
+    OK(gpunet_host_queue_finish(queues[0], NULL, 0));
+    IS(gpunet_host_queue_start_send(queues[0], senders[0], sent[0], 1, NULL), -EFAULT);
+    IS(gpunet_host_queue_start_recv(queues[0], receivers[0], NULL, 1, &wrong), -EFAULT);
+    IS(gpunet_host_queue_start_send(queues[0], senders[0], sent[0], 0, &wrong), -EINVAL);
+    REASON("at least 1 byte");
+    IS(gpunet_host_queue_start_send(queues[0], (gpunet_host_sender_t *)receivers[0], sent[0], 1, &wrong), -EBADF);
+    IS(gpunet_host_queue_check(queues[0], NULL), -EFAULT);
+    IS(gpunet_host_queue_check(queues[0], (uint64_t *)((char *)words + 1)), -EINVAL);
+    REASON("aligned to 8 bytes");
+
+    /* The peer ends the stream: what was started fails, the finish passes, and the word says so. */
+    OK(gpunet_host_queue_start_recv(queues[0], receivers[0], heard[0], 10, &both[0][1]));
+    IS(both[0][1].number, 2);
+    OK(gpunet_host_queue_finish(queues[0], &both[0][1], 1));
+    OK(gpunet_host_queue_check(queues[0], &failed));
+    OK(gpunet_host_queue_destroy(queues[1]));
+    OK(gpunet_host_sender_give_back(senders[1]));
+    OK(gpunet_host_receiver_give_back(receivers[1]));
+    OK(gpunet_host_device_close(ends.far));
+    IS(gpunet_host_queue_synchronize(queues[0], 60000), -ENODATA);
+    IS(__atomic_load_n(&failed, __ATOMIC_ACQUIRE), ENODATA);
+    OK(gpunet_host_queue_destroy(queues[0]));
+    IS(gpunet_host_queue_finish(queues[0], both[0], 2), -EBADF);
+    OK(gpunet_host_sender_give_back(senders[0]));
+    OK(gpunet_host_receiver_give_back(receivers[0]));
+    OK(gpunet_host_device_close(ends.near));
+}
+
 struct play {
     gpunet_prepared_t send, recv;
     uint64_t send_ring, count;
@@ -197,7 +288,9 @@ static void prepared(gpunet_host_attachment_t *attachment, int transport) {
     REASON("has the direction already");
     OK(gpunet_host_device_take_recv(ends.far, &receiver));
     IS(gpunet_host_sender_prepare(sender, 0, &first), -EINVAL);
+    REASON("at least 1 byte");
     IS(gpunet_host_sender_prepare(sender, 4097, &first), -EMSGSIZE);
+    REASON("longer than the ring");
     IS(gpunet_host_sender_prepare(sender, 1, NULL), -EFAULT);
     OK(gpunet_host_sender_prepare(sender, 1000, &first));
     OK(gpunet_host_receiver_prepare(receiver, 1000, &expected));
@@ -247,8 +340,10 @@ static void prepared(gpunet_host_attachment_t *attachment, int transport) {
     OK(gpunet_host_queue_synchronize(queue, 60000));
     gpunet_trigger_t nobodys = {1 << 30, GPUNET_SEND, 1};
     IS(gpunet_host_queue_post(queue, &nobodys, 1), -EBADF);
+    REASON("no socket of that number");
     OK(gpunet_host_sender_give_back(sender));
     IS(gpunet_host_queue_post(queue, &first.post, 1), -EINVAL);
+    REASON("has not taken that direction");
     OK(gpunet_host_queue_destroy(queue));
     OK(gpunet_host_receiver_give_back(receiver));
     OK(gpunet_host_device_close(ends.near));
@@ -266,6 +361,31 @@ static void use_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *argu
     (void)block, (void)blocks;
     IS(gpunet_host_cpu_send(net, socket, "left", 4, MSG_WAITALL), 4);
     OK(gpunet_host_cpu_close(net, socket));
+}
+
+/* Settings that are wrong are refused, whatever the device. */
+static void queue_settings(gpunet_host_attachment_t *attachment, void *stream) {
+    gpunet_host_queue_settings settings;
+    gpunet_host_queue_t *queue = NULL;
+    memset(&settings, 0, sizeof settings);
+    IS(gpunet_host_queue_cuda_with(attachment, stream, &settings, NULL), -EFAULT);
+    IS(gpunet_host_queue_cuda_with(attachment, stream, NULL, &queue), -EOPNOTSUPP);
+    IS(gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue), -EOPNOTSUPP);
+    settings.short_bytes = 1, settings.fragment_bytes = 1 << 20, settings.depth = 64, settings.flags = GPUNET_HOST_QUEUE_KERNELS;
+    IS(gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue), -EOPNOTSUPP);
+    REASON("gpunet_host_queue_cpu");
+    settings.depth = 65;
+    IS(gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue), -EINVAL);
+    REASON("depth is at most 64");
+    settings.depth = 0, settings.flags = GPUNET_HOST_QUEUE_NO_SHORT;
+    IS(gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue), -EINVAL);
+    REASON("short_bytes is 0");
+    for (uint32_t flags = 3; flags != 0; flags <<= 1) {
+        settings.flags = flags;
+        IS(gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue), -EINVAL);
+        REASON("GPUNET_HOST_QUEUE_KERNELS");
+    }
+    TRUE(queue == NULL);
 }
 
 /* Waits that end, sockets that go to kernels, and what is refused. */
@@ -328,11 +448,13 @@ static void opening(gpunet_host_attachment_t *attachment) {
     IS(gpunet_host_queue_send(queue, sender, NULL, 1), -EFAULT);
     IS(gpunet_host_queue_send(queue, sender, heard, 1), -EBADF);
     IS(gpunet_host_queue_recv(queue, receiver, heard, 0), -EINVAL);
+    REASON("at least 1 byte");
     IS(gpunet_host_queue_notify(queue, NULL, NULL), -EINVAL);
     IS(gpunet_host_queue_post(queue, NULL, 1), -EFAULT);
     OK(gpunet_host_queue_post(queue, NULL, 0));
     IS(gpunet_host_queue_cuda(attachment, words, &queue), -EOPNOTSUPP);
     REASON("gpunet_host_queue_cpu");
+    queue_settings(attachment, words);
     IS(gpunet_host_queue_destroy((gpunet_host_queue_t *)far), -EBADF);
     REASON("another kind");
 
@@ -358,6 +480,7 @@ int main(void) {
     opening(attachment);
     for (int transport = GPUNET_HOST_TRANSPORT_TCP; transport <= GPUNET_HOST_TRANSPORT_PEER; transport++) {
         echo(attachment, transport);
+        started(attachment, transport);
         prepared(attachment, transport);
     }
 
@@ -365,11 +488,14 @@ int main(void) {
     struct ends ends = ends_new(attachment, GPUNET_HOST_TRANSPORT_TCP, 4096);
     gpunet_host_receiver_t *receiver = NULL;
     gpunet_host_queue_t *queue = NULL;
-    static unsigned char bytes[8];
+    static unsigned char bytes[16];
+    gpunet_host_started later;
     struct told told = {0, 1};
     OK(gpunet_host_device_take_recv(ends.near, &receiver));
     OK(gpunet_host_queue_cpu(attachment, &queue));
-    OK(gpunet_host_queue_recv(queue, receiver, bytes, sizeof bytes));
+    OK(gpunet_host_queue_recv(queue, receiver, bytes, 8));
+    OK(gpunet_host_queue_start_recv(queue, receiver, bytes + 8, 8, &later));
+    OK(gpunet_host_queue_finish(queue, &later, 1));
     OK(gpunet_host_queue_notify(queue, tell, &told));
     OK(gpunet_host_attachment_close(attachment, NULL));
     until_told(&told);

@@ -2,10 +2,12 @@
 // its own:
 //
 //     buffers     a kernel fills a buffer, the queue sends it and receives the echo, a kernel checks every byte
+//     at once     the same, but the queue begins to receive the echo while it sends, and tells the checking kernel how that went
 //     messages    the same in place: a kernel fills a prepared message in the ring, and the queue posts it
 //     a kernel    one kernel fills, releases and checks all the messages by itself
 //
-// Options: --rounds N, --bytes N (of a message), --threads N (up to what MAX_THREADS was when it was built), --device N.
+// Options: --rounds N, --bytes N (of a message), --short N (bytes up to which a kernel copies a message; longer ones go by the copy
+// engine), --threads N (up to what MAX_THREADS was when it was built), --device N.
 // Exit codes: 0 all is well, 1 something failed, 2 there is no GPU, or its streams cannot wait for words.
 #include "queue.h"
 
@@ -54,6 +56,7 @@ struct Arguments {
     unsigned long long rounds = 1000, bytes = 16384;
     unsigned int threads = 128;
     int device = 0;
+    gpunet_host_queue_settings settings{};
 };
 
 Arguments parse(int argc, char **argv) {
@@ -65,7 +68,10 @@ Arguments parse(int argc, char **argv) {
         if (option == "--rounds") arguments.rounds = static_cast<unsigned long long>(value);
         else if (option == "--bytes") arguments.bytes = static_cast<unsigned long long>(value);
         else if (option == "--threads") arguments.threads = static_cast<unsigned int>(value);
-        else if (option == "--device") arguments.device = value;
+        else if (option == "--short") {
+            arguments.settings.short_bytes = static_cast<size_t>(value);
+            arguments.settings.flags = value == 0 ? GPUNET_HOST_QUEUE_NO_SHORT : 0;
+        } else if (option == "--device") arguments.device = value;
         else fail(argv[at], "no such option");
     }
     return arguments;
@@ -134,7 +140,7 @@ struct World {
         must("cudaHostAlloc", cudaHostAlloc(&memory, sizeof *result, cudaHostAllocMapped));
         result = static_cast<queue_result *>(std::memset(memory, 0, sizeof *result));
 
-        int made = gpunet_host_queue_cuda(attachment, stream, &queue);
+        int made = gpunet_host_queue_cuda_with(attachment, stream, &arguments.settings, &queue);
         if (made == -EOPNOTSUPP) {
             std::fprintf(stderr, "NOT RUN: %s\n", gpunet_host_last_error());
             std::exit(2);
@@ -169,6 +175,7 @@ struct World {
     // What the kernels found since the last time.
     bool good(const char *what, unsigned long long played) {
         must("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+        if (result->error == 0) result->error = static_cast<int>(result->failed);
         bool good = result->wrong == 0 && result->error == 0 && played == arguments.rounds;
         std::printf("%s: %llu rounds of %llu bytes, %u wrong bytes, errno %d%s\n", what, played, arguments.bytes, result->wrong,
                     result->error, good ? "" : ": FAILED");
@@ -189,6 +196,30 @@ struct World {
         }
         synchronize();
         return good("buffers", arguments.rounds);
+    }
+
+    bool at_once() {
+        const auto bytes = arguments.bytes;
+        for (unsigned long long round = 0; round < arguments.rounds; round++) {
+            gpunet_host_started both[2];
+            fill_buffer<<<4, arguments.threads, 0, stream>>>(out, bytes, round);
+            launched();
+            int started = gpunet_host_queue_start_send(queue, sender, out, bytes, &both[0]);
+            if (started == -EOPNOTSUPP) {
+                std::printf("at once: not on this GPU (%s)\n", gpunet_host_last_error());
+                return by_buffers();
+            }
+            must("starting to send", started);
+            must("starting to receive", gpunet_host_queue_start_recv(queue, receiver, back, bytes, &both[1]));
+            // Kernels that need neither of the two would be here.
+            must("waiting for both", gpunet_host_queue_finish(queue, both, 2));
+            must("asking how they went", gpunet_host_queue_check(queue, &result->failed));
+            check_buffer<<<4, arguments.threads, 0, stream>>>(back, bytes, round, result);
+            launched();
+            if (round % rounds_ahead == rounds_ahead - 1) synchronize();
+        }
+        synchronize();
+        return good("at once", arguments.rounds);
     }
 
     bool by_messages() {
@@ -245,10 +276,11 @@ int main(int argc, char **argv) {
     EchoServer &server = *new EchoServer;
     World world(arguments, server);
     bool good = world.by_buffers();
+    good = world.at_once() && good;
     good = world.by_messages() && good;
     good = world.by_a_kernel() && good;
     world.close();
     server.join();
-    if (server.bytes() != 3 * arguments.rounds * arguments.bytes) fail("the echo server", "other bytes than were sent");
+    if (server.bytes() != 4 * arguments.rounds * arguments.bytes) fail("the echo server", "other bytes than were sent");
     return good ? 0 : 1;
 }

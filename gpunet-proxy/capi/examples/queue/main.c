@@ -84,6 +84,20 @@ int main(void) {
         return 1;
     }
 
+    /* One queue does both, at once: in turn, the send would wait for room that only the receive makes. */
+    gpunet_host_started both[2];
+    uint64_t failed = 1;
+    memset(heard, 0, sizeof heard);
+    must("starting a send", gpunet_host_queue_start_send(there, sender, sent, sizeof sent, &both[0]));
+    must("starting a receive", gpunet_host_queue_start_recv(there, receiver, heard, sizeof heard, &both[1]));
+    must("waiting for both", gpunet_host_queue_finish(there, both, 2));
+    must("asking how they went", gpunet_host_queue_check(there, &failed));
+    must("the messages", gpunet_host_queue_synchronize(there, 60000));
+    if (failed != 0 || memcmp(sent, heard, sizeof sent) != 0) {
+        fprintf(stderr, "the bytes have changed, or did not come (%s)\n", strerror((int)failed));
+        return 1;
+    }
+
     /* A message that a kernel fills. The receiving queue waits for it, and the program reads it where it lies. */
     gpunet_host_token_t *token = NULL;
     gpunet_host_send_message message;
@@ -116,7 +130,7 @@ int main(void) {
     for (int i = 0; i < 2; i++) must("closing", gpunet_host_device_close(ends[i]));
     must("closing", gpunet_host_attachment_close(attachment, NULL));
     must("closing", gpunet_host_proxy_close(proxy));
-    printf("%d bytes by queues, 4096 by a kernel; %llu operations, error %d, callback %d\n", BYTES, (unsigned long long)report.done,
+    printf("twice %d bytes by queues, 4096 by a kernel; %llu operations, error %d, callback %d\n", BYTES, (unsigned long long)report.done,
            report.error, is_done);
     return report.error == 0 && is_done == 1 ? 0 : 1;
 }

@@ -32,6 +32,18 @@ impl From<Started> for gpunet_host_started {
     }
 }
 
+/// A message in memory of the device or of the host.
+fn buffer(data: *mut c_void, len: usize) -> Result<Buffer, Failure> {
+    if data.is_null() {
+        return Err(Failure::new(libc::EFAULT, "the data is null"));
+    }
+    if len == 0 {
+        return Err(Failure::new(libc::EINVAL, "a message has at least 1 byte"));
+    }
+    // SAFETY: memory of the device, which stays and which nobody else uses until the operation is done: the caller's promise.
+    Ok(unsafe { Buffer::from_raw_parts(data.cast(), len) })
+}
+
 /// Uses a queue in a call that enqueues.
 fn enqueue(
     queue: *const gpunet_host_queue_t,
@@ -40,23 +52,14 @@ fn enqueue(
     gpunet_host_queue_t::of(queue)?.with(|queue| body(queue).map_err(failure))
 }
 
-/// The same for a message in memory of the device or of the host, and a direction.
+/// The same for a message of a direction.
 fn enqueue_message<T, R>(
     queue: *const gpunet_host_queue_t,
     direction: &TakenObject<T>,
-    (data, len): (*const c_void, usize),
-    body: impl FnOnce(&mut Queue, &mut T, Buffer) -> io::Result<R>,
+    body: impl FnOnce(&mut Queue, &mut T) -> io::Result<R>,
 ) -> Result<R, Failure> {
-    if data.is_null() {
-        return Err(Failure::new(libc::EFAULT, "the data is null"));
-    }
-    if len == 0 {
-        return Err(Failure::new(libc::EINVAL, "a message has at least 1 byte"));
-    }
-    // SAFETY: memory of the device, which stays and which nobody else uses until the operation is done: the caller's promise.
-    let memory = unsafe { Buffer::from_raw_parts(data.cast_mut().cast(), len) };
     gpunet_host_queue_t::of(queue)?
-        .with(|queue| direction.with(|direction| body(queue, direction, memory).map_err(failure)))
+        .with(|queue| direction.with(|direction| body(queue, direction).map_err(failure)))
 }
 
 /// The same for a word of the program's own.
@@ -92,8 +95,8 @@ pub unsafe extern "C" fn gpunet_host_queue_send(
     len: usize,
 ) -> c_int {
     done(|| {
-        let sender = gpunet_host_sender_t::of(sender)?;
-        enqueue_message(queue, &sender, (data, len), |queue, sender, from| queue.send(sender, from))
+        let (from, sender) = (buffer(data.cast_mut(), len)?, gpunet_host_sender_t::of(sender)?);
+        enqueue_message(queue, &sender, |queue, sender| queue.send(sender, from))
     })
 }
 
@@ -109,10 +112,8 @@ pub unsafe extern "C" fn gpunet_host_queue_recv(
     len: usize,
 ) -> c_int {
     done(|| {
-        let receiver = gpunet_host_receiver_t::of(receiver)?;
-        enqueue_message(queue, &receiver, (data.cast_const(), len), |queue, receiver, to| {
-            queue.recv(receiver, to)
-        })
+        let (to, receiver) = (buffer(data, len)?, gpunet_host_receiver_t::of(receiver)?);
+        enqueue_message(queue, &receiver, |queue, receiver| queue.recv(receiver, to))
     })
 }
 
@@ -139,10 +140,9 @@ pub unsafe extern "C" fn gpunet_host_queue_start_send(
     started: *mut gpunet_host_started,
 ) -> c_int {
     done(|| {
-        let (out, sender) = (Out::new(started, "started")?, gpunet_host_sender_t::of(sender)?);
-        let message = (data, len);
-        let started =
-            enqueue_message(queue, &sender, message, |queue, sender, from| queue.start_send(sender, from))?;
+        let (out, from) = (Out::new(started, "started")?, buffer(data.cast_mut(), len)?);
+        let sender = gpunet_host_sender_t::of(sender)?;
+        let started = enqueue_message(queue, &sender, |queue, sender| queue.start_send(sender, from))?;
         out.put(started.into());
         Ok(())
     })
@@ -161,10 +161,9 @@ pub unsafe extern "C" fn gpunet_host_queue_start_recv(
     started: *mut gpunet_host_started,
 ) -> c_int {
     done(|| {
-        let (out, receiver) = (Out::new(started, "started")?, gpunet_host_receiver_t::of(receiver)?);
-        let message = (data.cast_const(), len);
-        let started =
-            enqueue_message(queue, &receiver, message, |queue, receiver, to| queue.start_recv(receiver, to))?;
+        let (out, to) = (Out::new(started, "started")?, buffer(data, len)?);
+        let receiver = gpunet_host_receiver_t::of(receiver)?;
+        let started = enqueue_message(queue, &receiver, |queue, receiver| queue.start_recv(receiver, to))?;
         out.put(started.into());
         Ok(())
     })

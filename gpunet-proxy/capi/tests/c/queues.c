@@ -182,10 +182,10 @@ static void started(gpunet_host_attachment_t *attachment, int transport) {
         /* Two queues of one direction have no order. */
         OK(gpunet_host_queue_cpu(attachment, &other));
         wrong = both[i][0];
-        IS(gpunet_host_queue_start_send(other, senders[i], sent[i], 1, &wrong), -EBUSY);
+        IS(gpunet_host_queue_start_recv(other, receivers[i], heard[i], 1, &wrong), -EBUSY);
         REASON("another queue has operations");
         IS(gpunet_host_queue_recv(other, receivers[i], heard[i], 1), -EBUSY);
-        IS(wrong.number, both[i][0].number);
+        IS(wrong.direction, GPUNET_SEND);
         OK(gpunet_host_queue_destroy(other));
     }
     OK(gpunet_host_queue_finish(queues[1], both[1], 2));

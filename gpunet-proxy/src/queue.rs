@@ -263,8 +263,8 @@ impl Queue {
     /// A queue of the CPU device: a thread carries out what is enqueued.
     ///
     /// # Errors
-    /// EOPNOTSUPP for the attachment of a GPU; EMFILE, when all launch numbers are in use; what the system says when it
-    /// refuses a thread.
+    /// EOPNOTSUPP for the attachment of a GPU; [`QuotaExceeded`](io::ErrorKind::QuotaExceeded), when all launch
+    /// numbers are in use; what the system says when it refuses a thread.
     pub fn cpu(attachment: &Attachment) -> io::Result<Self> {
         if attachment.cuda().is_some() {
             return Err(crate::socket::io_error(Error::NotSupported));

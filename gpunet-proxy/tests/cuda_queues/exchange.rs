@@ -3,7 +3,7 @@
 use crate::support::{KINDS, Kind, Memory, World, pattern};
 use gpunet_device::TransportKind;
 use gpunet_device::abi::{Options, Word};
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, Settings, Started};
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
@@ -170,4 +170,40 @@ fn a_direction_is_of_one_queue_at_a_time() {
     one.synchronize().expect("no failure");
     other.recv(&mut receiver, to.buffer(8)).expect("enqueued");
     other.synchronize().expect("no failure");
+}
+
+#[test]
+fn what_a_queue_has_not_started_is_not_finished() {
+    let world = World::new();
+    let (socket, mut peer) = world.tcp(Options::DEFAULT);
+    let mut receiver = socket.take_recv().expect("free");
+    let (mut one, mut other) = (world.queue(), world.queue());
+    let to = Memory::new(&world, Kind::Device, 64);
+    let started = one.start_recv(&mut receiver, to.buffer(8)).expect("enqueued");
+    let (queue, direction, nth) = started.to_raw();
+    assert_eq!(Started::from_raw(queue, direction, nth), Some(started));
+    assert_eq!(Started::from_raw(queue, 2, nth), None);
+    // The stream would wait for these for ever.
+    for (direction, nth) in [(direction, nth + 1), (direction, 0), (1 - direction, nth)] {
+        let wrong = Started::from_raw(queue, direction, nth).expect("a direction");
+        let refused = one.finish(&[started, wrong]).expect_err("not started");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+    }
+    assert_eq!(other.finish(&[started]).expect_err("another's").kind(), ErrorKind::InvalidInput);
+    peer.write_all(&[1; 8]).expect("written");
+    one.finish(&[started, started]).expect("enqueued");
+    one.synchronize().expect("no failure");
+    assert_eq!(to.bytes(&world, 8), [1; 8]);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let world = World::new();
+    let with = |fragment, depth| Settings { fragment, depth, ..world.settings() };
+    for settings in [with(0, 4), with(1, 0), with(1, 65)] {
+        let refused = Queue::cuda_with(world.attachment(), world.stream(), settings).expect_err("refused");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{settings:?}");
+        assert!(refused.to_string().contains("1 to 64"), "{refused}");
+    }
+    drop(Queue::cuda_with(world.attachment(), world.stream(), with(1, 64)).expect("a queue"));
 }

@@ -15,6 +15,7 @@ mod echo;
 mod handles;
 mod poll;
 mod prepared;
+mod queues;
 mod shutdown;
 mod split;
 mod waiting;
@@ -85,6 +86,9 @@ conformance! {
     zero_copy::peeked_bytes_stay_until_released
     prepared::prepared_sends_arrive_whole_and_in_order
     prepared::prepared_receives_are_read_in_the_ring_up_to_the_end
+    queues::messages_of_any_length_come_back
+    queues::prepared_messages_are_posted_and_waited_for
+    queues::messages_that_are_started_go_both_ways_at_a_time
     poll::a_listener_is_readable_while_a_connection_waits
     poll::a_stream_is_readable_when_data_or_the_end_came
     poll::a_stream_is_writable_while_the_ring_has_space

@@ -122,7 +122,12 @@ impl World {
 
     /// Where the connecting ends are.
     pub fn there(&self) -> Net {
-        self.there.as_ref().map_or_else(|| self.net(), |there| there.net())
+        self.connecting().net()
+    }
+
+    /// The world of the connecting ends.
+    pub fn connecting(&self) -> &Self {
+        self.there.as_deref().unwrap_or(self)
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -186,7 +191,7 @@ pub const LOOPBACK: SockAddr = SockAddr::v4([127, 0, 0, 1], 0);
 
 /// The address where rc listens: that of an RDMA device, where the environment names one, else
 /// loopback over a simulated network.
-fn rc_home() -> Option<Ipv4Addr> {
+pub fn rc_home() -> Option<Ipv4Addr> {
     let ip = std::env::var("GPUNET_RC_ADDR").ok()?;
     Some(ip.parse().expect("GPUNET_RC_ADDR is an IPv4 address"))
 }

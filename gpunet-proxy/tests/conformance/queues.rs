@@ -38,7 +38,7 @@ fn ends(case: &Case, world: &World) -> [End; 2] {
 }
 
 pub fn messages_of_any_length_come_back(case: &Case) {
-    const LENGTHS: [usize; 7] = [1, 64, 700, 4095, 4096, 4097, 60_000];
+    const LENGTHS: [usize; 7] = [1, 64, 700, 4095, 4096, 4097, 20_000];
     let world = World::of(case);
     let [mut near, mut far] = ends(case, &world);
     let sent = LENGTHS.map(|len| Memory::filled(len as u64, 0, len));
@@ -98,7 +98,7 @@ fn receive_round(end: &mut End, round: usize, came: &Memory) {
 pub fn prepared_messages_are_posted_and_waited_for(case: &Case) {
     let world = World::of(case);
     let [mut near, mut far] = ends(case, &world);
-    let rounds = case.scaled(120);
+    let rounds = case.scaled(40);
     let total = rounds * COUNT * LEN;
     let (sent, came) = (Memory::filled(6, 0, total), Memory::new(total));
     std::thread::scope(|scope| {
@@ -112,7 +112,7 @@ pub fn prepared_messages_are_posted_and_waited_for(case: &Case) {
 
 /// Both ends send first what neither ring holds: on one queue in order, neither would come to receive.
 pub fn messages_that_are_started_go_both_ways_at_a_time(case: &Case) {
-    const LONG: usize = 60_000;
+    const LONG: usize = 20_000;
     let world = World::of(case);
     let mut ends = ends(case, &world);
     let sent = [1, 2].map(|seed| Memory::filled(seed, 0, LONG));

@@ -77,14 +77,8 @@ impl<'a> Hosts<'a> {
     pub fn cost(&mut self, what: &str, action: impl FnOnce(&mut Self)) -> Counts {
         let meter = self.meter;
         let counts = meter.cost(|| action(self));
-        let by = match meter {
-            Meter::Simulated(_) => "a simulated network".into(),
-            Meter::Device(counters) => counters.display().to_string(),
-        };
-        let requests = counts.requests().map_or("an unknown number of".into(), |n| n.to_string());
         // The test harness keeps what `println` prints to itself.
-        let line = format!("{what}: {} messages, {requests} requests, counted by {by}", counts.messages);
-        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = writeln!(std::io::stderr(), "{what}: {counts}, counted by {meter}");
         counts
     }
 
@@ -93,9 +87,7 @@ impl<'a> Hosts<'a> {
     pub fn expect(&mut self, messages: u64, what: &str, action: impl FnOnce(&mut Self)) {
         let counts = self.cost(what, action);
         assert_eq!(counts.messages, messages, "{what}: messages");
-        if let Some(requests) = counts.requests() {
-            assert_eq!(requests, messages, "{what}: requests");
-        }
+        expect_requests(what, counts);
     }
 
     /// Places a message with bytes `start..start + len` of the stream number `seed`, once there is room.
@@ -123,5 +115,17 @@ impl<'a> Hosts<'a> {
         self.there.recv(&mut self.receiver, came.buffer()).expect("a position");
         self.there.synchronize().expect("it comes");
         assert!(came.holds(0, len, seed, start), "the bytes at {start}");
+    }
+}
+
+/// Checks that each request had a message, as far as that can be told.
+#[track_caller]
+pub fn expect_requests(what: &str, counts: Counts) {
+    match counts.requests() {
+        Some(requests) => assert_eq!(requests, counts.messages, "{what}: requests without a message"),
+        // A machine under load: messages are counted all the same.
+        None => {
+            let _ = writeln!(std::io::stderr(), "NOT COMPARED: {what}: requests, since some were sent again");
+        }
     }
 }

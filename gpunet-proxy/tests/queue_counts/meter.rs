@@ -28,10 +28,10 @@ pub enum Meter {
 pub struct Counts {
     /// Messages that have come: writes with immediate data, and sends.
     pub messages: u64,
-    /// Packets that a device has sent. Over rc, it acknowledges every request by a packet of its own.
+    /// Packets that a device has sent. A request that fits into one makes two: the other one acknowledges it. A simulated network
+    /// has none, and counts requests twice.
     packets: u64,
-    /// Requests posted, where there are no packets.
-    posted: u64,
+    /// Whatever was sent again.
     again: u64,
 }
 
@@ -40,14 +40,29 @@ impl Counts {
         Self {
             messages: self.messages - before.messages,
             packets: self.packets - before.packets,
-            posted: self.posted - before.posted,
             again: self.again - before.again,
         }
     }
 
-    /// Work requests, each of which fits into a packet; `None` when some were sent more than once.
+    /// Work requests, if each fits into a packet; `None`, when something was sent again.
     pub fn requests(self) -> Option<u64> {
-        (self.again == 0).then_some(self.posted + self.packets / 2)
+        (self.again == 0).then_some(self.packets.div_ceil(2))
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { messages, packets, again } = self;
+        write!(f, "{messages} messages, {packets} packets, {again} sent again")
+    }
+}
+
+impl std::fmt::Display for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Simulated(_) => write!(f, "a simulated network"),
+            Self::Device(counters) => write!(f, "{}", counters.display()),
+        }
     }
 }
 
@@ -69,8 +84,8 @@ impl Meter {
         match self {
             Self::Simulated(fabric) => {
                 let counters = fabric.counters();
-                let (messages, posted) = (counters.messages, counters.work_requests);
-                Counts { messages, packets: 0, posted, again: counters.retries + counters.rnr }
+                let (messages, packets) = (counters.messages, 2 * counters.work_requests);
+                Counts { messages, packets, again: counters.retries + counters.rnr }
             }
             Self::Device(counters) => {
                 let read = |name: &str| {
@@ -78,7 +93,7 @@ impl Meter {
                     text.trim().parse::<u64>().expect("a number")
                 };
                 let again = AGAIN.into_iter().map(read).sum();
-                Counts { messages: read("rdma_recvs"), packets: read("sent_pkts"), posted: 0, again }
+                Counts { messages: read("rdma_recvs"), packets: read("sent_pkts"), again }
             }
         }
     }

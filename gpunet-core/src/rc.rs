@@ -31,6 +31,6 @@ mod violation;
 pub use hello::{BadHello, Capabilities, HELLO_LEN, Hello, Remote};
 pub use machine::{Config, Failure, Machine, Variant};
 pub use message::{CONTROL_LIMIT, Message};
-pub use receiver::Receiver;
+pub use receiver::{Receiver, least_area};
 pub use sender::Sender;
 pub use violation::Violation;

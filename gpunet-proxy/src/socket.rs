@@ -114,7 +114,6 @@ pub(crate) fn io_error(error: Error) -> io::Error {
 #[derive(Debug)]
 pub struct Socket {
     inner: Arc<Inner>,
-    transport: TransportKind,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
 }
@@ -126,6 +125,7 @@ pub(crate) struct Inner {
     handle: Handle,
     /// The data thread that moves its bytes, if one does.
     data_thread: Option<u32>,
+    transport: TransportKind,
     /// It belongs to the kernels.
     left: AtomicBool,
     /// Where its rings and words lie.
@@ -247,10 +247,11 @@ impl Inner {
         host: Arc<HostLaunch>,
         handle: Handle,
         opened: Opened,
-        data_thread: Option<u32>,
+        (transport, data_thread): (TransportKind, Option<u32>),
     ) -> Arc<Self> {
         let (shared, left, holders) = (shared.clone(), false.into(), Default::default());
-        let inner = Self { shared: shared.clone(), host, handle, data_thread, left, opened, holders };
+        let inner =
+            Self { shared: shared.clone(), host, handle, data_thread, transport, left, opened, holders };
         let inner = Arc::new(inner);
         shared.launches().note_socket(handle, Arc::downgrade(&inner));
         inner
@@ -269,9 +270,9 @@ impl Socket {
         let opened = shared.enter_stream(handle, &host, options, descriptor)?;
         let data_thread = descriptor.link.data_thread();
         let transport = u8::try_from(descriptor.transport).ok().and_then(TransportKind::from_raw);
+        let transport = transport.unwrap_or_default();
         Ok(Self {
-            inner: Inner::new(shared, host, handle, opened, data_thread),
-            transport: transport.unwrap_or_default(),
+            inner: Inner::new(shared, host, handle, opened, (transport, data_thread)),
             local: descriptor.local.to_std(),
             peer: descriptor.peer.to_std(),
         })
@@ -293,8 +294,8 @@ impl Socket {
 
     /// Returns the transport that carries the stream.
     #[must_use]
-    pub const fn transport(&self) -> TransportKind {
-        self.transport
+    pub fn transport(&self) -> TransportKind {
+        self.inner.transport
     }
 
     /// Returns this end's address.
@@ -324,7 +325,7 @@ impl Listener {
     ) -> io::Result<Self> {
         let local = reply.descriptor.local;
         shared.enter_listener(handle, &host, options, local)?;
-        let inner = Inner::new(shared, host, handle, Opened::default(), None);
+        let inner = Inner::new(shared, host, handle, Opened::default(), Default::default());
         let local = local.to_std().ok_or_else(|| io_error(Error::Protocol))?;
         Ok(Self { inner, local, options })
     }

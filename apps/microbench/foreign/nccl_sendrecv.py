@@ -38,6 +38,29 @@ def one(rank: int, path: str) -> None:
             at = lambda share: ordered[int((len(ordered) - 1) * share)]
             say(of="latency", name=f"{size} B, NCCL send/recv", series="NCCL send/recv", x=size, samples=len(ordered),
                 p50_us=at(0.5), p90_us=at(0.9), p99_us=at(0.99), max_us=at(1))
+    # Rounds that are enqueued together, in the order of a stream.
+    rounds = 20
+    for size in (64, 1024, 65536):
+        data = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        samples = []
+        for _ in range(220):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(rounds):
+                if rank == 0:
+                    dist.send(data, 1)
+                    dist.recv(data, 1)
+                else:
+                    dist.recv(data, 0)
+                    dist.send(data, 0)
+            end.record()
+            torch.cuda.synchronize()
+            samples.append(begin.elapsed_time(end) * 1e3 / rounds)
+        if rank == 0:
+            ordered = sorted(samples[20:])
+            at = lambda share: ordered[int((len(ordered) - 1) * share)]
+            say(of="ping_pong", name=f"{size} B, NCCL send/recv, round trip on a stream", series="NCCL send/recv", x=size,
+                samples=len(ordered), p50_us=at(0.5), p90_us=at(0.9), p99_us=at(0.99), max_us=at(1))
     # A stream of messages without a reply.
     size, times = 16 << 20, 100
     data = torch.zeros(size, dtype=torch.uint8, device="cuda")

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 pub enum Of {
     Latency,
     Bandwidth,
+    PingPong,
 }
 
 /// A row that a foreign program prints.
@@ -51,6 +52,11 @@ pub fn between_gpus(recorder: &mut Recorder, of: Of) {
         record(recorder, program, |line| line.of == of);
     }
     record(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
+}
+
+/// Records what NCCL gives between two GPUs in the order of streams.
+pub fn in_stream_order(recorder: &mut Recorder) {
+    record(recorder, "nccl", |line| line.of == Of::PingPong);
 }
 
 /// Records what the copy engine gives between a GPU and pinned memory.

@@ -22,6 +22,13 @@ const AREAS: usize = 2;
 /// An area of so many bytes is always worth granting.
 const WORTH: u64 = 64 * 1024;
 
+/// The least that is granted of a ring of so many bytes, unless the ring ends there. So a receiver that gives nothing back gets all of
+/// its ring but less than this.
+#[must_use]
+pub const fn least_area(capacity: u64) -> u64 {
+    if capacity / 4 < WORTH { capacity / 4 } else { WORTH }
+}
+
 /// What one control message grants: a credit limit, and perhaps a new area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -144,7 +151,7 @@ impl Receiver {
         let capacity = self.ring.len as u64;
         let free = self.consumed + capacity - self.granted;
         let to_end = capacity - (self.granted & (capacity - 1));
-        let worth = if capacity / 4 < WORTH { capacity / 4 } else { WORTH };
+        let worth = least_area(capacity);
         if free >= to_end {
             to_end
         } else if free >= worth {

@@ -324,7 +324,7 @@ impl CudaQueue {
         let hold = message.hold().clone();
         let (direction, len) = (hold.direction(), message.message.len);
         let is_by_kernel = self.is_by_kernel(&hold);
-        let is_short = len <= self.shared.settings.short as u64 && len <= message.capacity;
+        let is_short = len <= self.shared.settings.short as u64 && len <= hold.most_ahead();
         if !is_by_kernel && (!is_short || !self.knows(memory)?) {
             self.start(plan, record, message, memory)?;
             self.settle(plan, direction);

@@ -6,7 +6,8 @@ use super::{Inner, Socket, io_error};
 use crate::queue::QueueId;
 use gpunet_abi::entry::{Entry, HalfEntry, lock};
 use gpunet_abi::position::{MASK, StreamWord, advance};
-use gpunet_abi::{Direction, Error, Gate, Prepared, RingSpan, Status, Trigger, Word};
+use gpunet_abi::{Direction, Error, Gate, Prepared, RingSpan, Status, TransportKind, Trigger, Word};
+use gpunet_core::rc;
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -318,6 +319,15 @@ impl Hold {
         RingSpan::new(self.half.base as *mut u8, self.half.capacity, message.position, message.len)
     }
 
+    /// The most bytes that can be in the ring behind what is published, or given back.
+    pub(crate) fn most_ahead(&self) -> u64 {
+        let capacity = self.half.capacity;
+        match (self.direction, self.inner.transport) {
+            (Direction::Recv, TransportKind::Rc) => capacity - rc::least_area(capacity),
+            _ => capacity,
+        }
+    }
+
     /// The words of the device's table that say how far the direction is published, in its address space. Whoever publishes
     /// stores them before.
     pub(crate) fn table_words(&self) -> [Option<u64>; 2] {
@@ -439,13 +449,13 @@ impl Taken {
         }
         let (published, ring) = (self.hold.published()?, self.hold.half);
         let (start, end) = self.bounds(len, published)?;
-        if len > ring.capacity {
+        if len > self.hold.most_ahead() {
             return Err(io::Error::from_raw_os_error(EMSGSIZE));
         }
         if let Some(error) = self.hold.inner.failure() {
             return Err(io_error(error));
         }
-        if end - published > ring.capacity {
+        if end - published > self.hold.most_ahead() {
             return Err(io_error(Error::NoBuffers));
         }
         let prepared = Prepared::new(self.hold.inner.handle, self.hold.direction, start, len);
@@ -617,7 +627,8 @@ impl Receiver {
     /// Names the next `len` bytes of the stream as a message to come.
     ///
     /// # Errors
-    /// ENOBUFS, when what is prepared and not consumed would not fit into the ring; otherwise as [`Sender::prepare`].
+    /// ENOBUFS, when what is prepared and not consumed would not fit into the ring, of which over rc a quarter, or 64 KiB if that is
+    /// less, is needed to grant more; otherwise as [`Sender::prepare`].
     pub fn prepare(&mut self, len: usize) -> io::Result<RecvMessage> {
         let (prepared, span) = self.0.place(len as u64)?;
         Ok(RecvMessage { prepared, span, arrived: prepared.arrived(), consume: prepared.trigger() })

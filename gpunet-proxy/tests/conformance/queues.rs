@@ -4,6 +4,7 @@
 use crate::support::client::std_addr;
 use crate::support::{Case, Memory, SOLO, World};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
+use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::socket::{Receiver, RecvMessage, SendMessage, Sender, Socket};
 
@@ -106,6 +107,12 @@ pub fn prepared_messages_are_posted_and_waited_for(case: &Case) {
         (0..rounds).for_each(|round| receive_round(&mut far, round, &came));
     });
     assert!(came.holds(0, total, 6, 0));
+    // As much as is sure to come before some is given back.
+    let most = if case.transport == TransportKind::Rc { RING / 4 * 3 } else { RING } as usize;
+    let errno = |refused: std::io::Result<RecvMessage>| refused.expect_err("too much").raw_os_error();
+    assert_eq!(errno(far.receiver.prepare(most + 1)), Some(libc::EMSGSIZE));
+    far.receiver.prepare(most).expect("room");
+    assert_eq!(errno(far.receiver.prepare(1)), Some(libc::ENOBUFS));
     drop((near, far));
     world.end();
 }

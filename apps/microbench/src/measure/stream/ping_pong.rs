@@ -6,11 +6,11 @@
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{End, LIMIT, settings, unfailed};
 use crate::bench::{Bench, ByHand, Lent, Outcome, Pinned, Step, Windows, Words};
-use crate::floor;
 use crate::measure::Run;
 use crate::pair::Transport;
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, Socket, are_cores_few, join, spawn};
+use crate::{floor, foreign};
 use gpunet_app::cli::spell;
 
 const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
@@ -43,6 +43,9 @@ pub fn measure(run: &mut Run<'_>, ends: [&Bench; 2], transport: Transport) -> Ou
         }
         let samples = by_queues(ends, transport, size, portions)?;
         run.recorder.row(Row::times(Role::Gpunet, name("two queues"), &samples).at("gpunet", x));
+    }
+    if !is_one && bench.is_gpu() && other.is_gpu() {
+        foreign::in_stream_order(run.recorder);
     }
     Ok(())
 }

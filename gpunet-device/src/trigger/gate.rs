@@ -118,13 +118,8 @@ impl Wait {
         };
         if word.err() {
             // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead marks the word so,
-            // wherever it stood. What had come counts.
-            self.check_alive().inspect_err(|_| {
-                let came = StreamWord::at(word.position());
-                if advance(self.seen, came, limit).is_ok() {
-                    self.keep(came);
-                }
-            })?;
+            // wherever it stood.
+            self.check_alive()?;
         }
         if advance(self.seen, word, limit).is_err() {
             self.end_stream();

@@ -142,8 +142,10 @@ impl LockedDirection {
             wait.wait(timeout, Error::TimedOut).map(|word| word.0)
         });
         if seen.is_err() {
-            // What was believed meanwhile: before it failed, some of what was waited for may have come.
+            // What was believed meanwhile: before it failed, some of what was waited for may have come. And an invalid word has
+            // ended this end, too.
             self.seen = StreamWord(g.broadcast(self.direction.seen().peek()));
+            self.own = StreamWord(self.direction.position().peek());
         }
         self.seen = StreamWord(seen?);
         Ok(())

@@ -3,5 +3,6 @@
 mod already;
 mod calls;
 mod gates;
+mod locked;
 mod messages;
 mod releases;

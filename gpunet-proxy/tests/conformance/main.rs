@@ -86,6 +86,7 @@ conformance! {
     zero_copy::peeked_bytes_stay_until_released
     prepared::prepared_sends_arrive_whole_and_in_order
     prepared::prepared_receives_are_read_in_the_ring_up_to_the_end
+    prepared::kernels_of_queues_move_messages_and_tell_how_far_they_came
     queues::messages_of_any_length_come_back
     queues::prepared_messages_are_posted_and_waited_for
     queues::messages_that_are_started_go_both_ways_at_a_time

@@ -2,12 +2,15 @@
 //! the host does, in the device's table.
 
 use crate::support::{Case, Memory, Team, World};
+use gpunet_device::Kernel;
 use gpunet_device::abi::Context;
+use gpunet_device::abi::Word;
 use gpunet_device::abi::entry::{Entry, lock};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
 use gpunet_device::{Direction, Error, Group, Net, Prepared, Stream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use gpunet_queue_kernel::{QueueRecv, QueueSend, Record};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of both rings, and of a message: not a divisor, so that messages wrap at every place.
 const RING: u64 = 4096;
@@ -104,5 +107,45 @@ pub fn prepared_receives_are_read_in_the_ring_up_to_the_end(case: &Case) {
     let (ended, ()) = case.pair(&world, case.rings(RING), server, client);
     assert_eq!(ended, Err(Error::NoData));
     assert!(got.holds(0, total, 4, 0));
+    world.end();
+}
+
+/// The kernels by which a queue on a CUDA stream carries messages, at both ends.
+pub fn kernels_of_queues_move_messages_and_tell_how_far_they_came(case: &Case) {
+    const LONG: usize = 20_000;
+    const REST: usize = 1000;
+    let world = World::of(case);
+    let (sent, got) = (Memory::filled(5, 0, LONG + REST), Memory::new(LONG + 2 * REST));
+    let pages: [[AtomicU64; 16]; 2] = Default::default();
+    // SAFETY: the page's first word, which all access atomically.
+    let word = |page: &[AtomicU64; 16]| unsafe { Word::from_ptr(page[0].as_ptr()) };
+    let words = pages.each_ref().map(word);
+    let (net, there) = (world.net(), world.there());
+    let client = |g: &Team, stream: Stream| {
+        give(g, there, &stream, Direction::Send, lock::TAKEN);
+        let from = sent.buffer();
+        for (nth, from) in [from.first(LONG), from.skip(LONG)].into_iter().enumerate() {
+            let (socket, record) = (stream.handle().raw(), Record { page: words[0], number: nth as u64 + 1 });
+            QueueSend { net: there, socket, reserved: 0, capacity: RING, from, record }.run(g);
+        }
+        give(g, there, &stream, Direction::Send, lock::FREE);
+        stream.close(g)
+    };
+    let server = |g: &Team, stream: Stream| {
+        give(g, net, &stream, Direction::Recv, lock::TAKEN);
+        let to = got.buffer();
+        for (nth, to) in [to.first(LONG), to.skip(LONG)].into_iter().enumerate() {
+            let (socket, record) = (stream.handle().raw(), Record { page: words[1], number: nth as u64 + 1 });
+            QueueRecv { net, socket, reserved: 0, capacity: RING, to, record }.run(g);
+        }
+        give(g, net, &stream, Direction::Recv, lock::FREE);
+        stream.close(g)
+    };
+    case.pair(&world, case.rings(RING), server, client);
+    let told = |page: usize, index: usize| pages[page][index].load(Ordering::SeqCst);
+    assert_eq!((told(0, 0), told(0, Record::ERRNO)), (2, 0), "all was sent");
+    let failure = [Record::ERRNO, Record::OPERATION, Record::BYTES].map(|index| told(1, index));
+    assert_eq!((told(1, 0), failure), (2, [Error::NoData.errno() as u64, 2, REST as u64]));
+    assert!(got.holds(0, LONG + REST, 5, 0));
     world.end();
 }

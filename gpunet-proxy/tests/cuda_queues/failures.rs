@@ -50,10 +50,13 @@ fn ends_with(kind: Kind, len: usize, end: impl FnOnce(TcpStream), error: Error, 
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     assert_eq!(errno(&failed), Some(error.errno()), "{kind:?}, {len}: {failed}");
     let failure = queue.outcome().failure.expect("a failure");
-    assert_eq!((failure.operation, failure.bytes), (0, bytes), "{kind:?}, {len}");
+    // Of a short message that was reset, a kernel gives nothing: it does not believe the mark that released it.
+    let is_void = world.is_real && len == 64 && error == Error::ConnectionReset;
+    let through = if is_void { 0 } else { bytes };
+    assert_eq!((failure.operation, failure.bytes), (0, through), "{kind:?}, {len}");
     if len == 64 {
         // In fragments some of the rest may be there, too.
-        assert_eq!(to.bytes(&world, bytes as usize), pattern(1, bytes as usize));
+        assert_eq!(to.bytes(&world, through as usize), pattern(1, through as usize));
     }
     let mut stored = [0; 8];
     stored.copy_from_slice(&word.bytes(&world, 8));

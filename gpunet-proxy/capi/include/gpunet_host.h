@@ -384,7 +384,7 @@ typedef struct gpunet_host_queue_settings {
     size_t short_bytes;
     /**
      * The most bytes that the copy engine copies at a time, at most a quarter of the ring; a longer message goes in fragments.
-     * 0: 256 KiB.
+     * 0: 1 MiB.
      */
     size_t fragment_bytes;
     /**

@@ -19,7 +19,7 @@ pub struct gpunet_host_queue_settings {
     /// ones are copied by the copy engine. 0: 64 KiB; GPUNET_HOST_QUEUE_NO_SHORT makes it none.
     pub short_bytes: usize,
     /// The most bytes that the copy engine copies at a time, at most a quarter of the ring; a longer message goes in fragments.
-    /// 0: 256 KiB.
+    /// 0: 1 MiB.
     pub fragment_bytes: usize,
     /// The most fragments of a direction that the copy engine has at a time, up to 64. 0: 4.
     pub depth: u32,

@@ -38,15 +38,17 @@ pub fn copies(bench: &Bench, load: Load) -> Outcome<Row> {
     Ok(load.row(Role::Floor, "copies alone", took))
 }
 
-/// As many plain streams, each between two threads.
+/// As many plain streams, each between two threads. They send the same message: one that does not fit into a core's cache takes
+/// longer.
 pub fn plain(load: Load) -> Outcome<Duration> {
     let pairs = Socket::pairs(Kind::Tcp, load.streams)?;
-    let total = load.size as u64 * load.count;
+    let (total, message) = (load.size as u64 * load.count, vec![7; load.size]);
+    let message = &message;
     let took = std::thread::scope(|scope| -> Result<Duration> {
         let began = Instant::now();
         let mut threads = Vec::new();
         for [near, far] in pairs {
-            threads.push(spawn(scope, move || pour(near, total))?);
+            threads.push(spawn(scope, move || pour(near, message, load.count))?);
             threads.push(spawn(scope, move || drain(far, total))?);
         }
         threads.into_iter().try_for_each(join)?;
@@ -55,14 +57,10 @@ pub fn plain(load: Load) -> Outcome<Duration> {
     Ok(took)
 }
 
-/// Sends so many bytes.
-fn pour(mut socket: Socket, total: u64) -> Result<()> {
-    let piece = vec![7; PIECE];
-    let mut left = total;
-    while left > 0 {
-        let part = &piece[..PIECE.min(left as usize)];
-        socket.send_all(part)?;
-        left -= part.len() as u64;
+/// Sends a message so many times.
+pub fn pour(mut socket: Socket, message: &[u8], count: u64) -> Result<()> {
+    for _ in 0..count {
+        message.chunks(PIECE).try_for_each(|piece| socket.send_all(piece))?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Queues that move messages between memory of the device and plain programs.
 
-use super::alone::drain;
-use super::{LIMIT, Load, PIECE, Way};
+use super::alone::{drain, pour};
+use super::{LIMIT, Load, Way};
 use crate::bench::{Bench, Lent, Outcome, Words};
-use crate::sockets::{Kind, ListenAddr, Listener, Socket, join, spawn};
+use crate::sockets::{Kind, ListenAddr, Listener, join, spawn};
 use gpunet_device::{Buffer, Options, TransportKind};
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::socket::{Receiver, Sender};
@@ -80,14 +80,6 @@ pub fn measure(bench: &Bench, load: Load) -> Outcome<Duration> {
         Lent::done(lent);
     }
     Ok(took)
-}
-
-/// Sends the message so many times.
-fn pour(mut socket: Socket, message: &[u8], count: u64) -> Result<()> {
-    for _ in 0..count {
-        message.chunks(PIECE).try_for_each(|piece| socket.send_all(piece))?;
-    }
-    Ok(())
 }
 
 impl Lane {

@@ -75,6 +75,8 @@ use tokio::sync::oneshot;
 pub struct Queue {
     engine: Engine,
     id: QueueId,
+    /// The last gate of each sending direction that it waits at.
+    awaited: Vec<Gate>,
 }
 
 /// Which queue: unique in the process.
@@ -212,7 +214,7 @@ pub struct Failure {
     pub operation: u64,
     /// Why.
     pub error: Error,
-    /// Bytes of it that were sent or received before. A short message of a queue on a CUDA stream goes whole, or not at all.
+    /// Bytes of it that were sent or received before. Of a short message that was reset, a queue on a CUDA stream counts none.
     pub bytes: u64,
 }
 
@@ -269,7 +271,7 @@ impl Queue {
         if attachment.cuda().is_some() {
             return Err(crate::socket::io_error(Error::NotSupported));
         }
-        Ok(Self { engine: Engine::Cpu(CpuQueue::new(attachment)?), id: QueueId::next() })
+        Ok(Self { engine: Engine::Cpu(CpuQueue::new(attachment)?), id: QueueId::next(), awaited: Vec::new() })
     }
 
     /// A queue on a stream of the device's context. Kernels and copies that the program puts on the stream are in its order.
@@ -292,7 +294,7 @@ impl Queue {
     /// EINVAL for a fragment of 0 bytes, or a depth that is not from 1 to 64; otherwise as [`Queue::cuda`].
     pub fn cuda_with(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
         let engine = Engine::Cuda(CudaQueue::new(attachment, stream, settings)?);
-        Ok(Self { engine, id: QueueId::next() })
+        Ok(Self { engine, id: QueueId::next(), awaited: Vec::new() })
     }
 
     /// Sends `from`, of any length: of the device's memory, or memory of the host.
@@ -363,11 +365,13 @@ impl Queue {
     ///
     /// # Errors
     /// EBADF, when the program has no such socket; EINVAL, when it has not taken that direction. Then none is released.
-    /// EBUSY, as long as another queue has operations of the direction. Otherwise as [`Queue::write`].
+    /// EBUSY, as long as another queue has operations of the direction. EDEADLK for a trigger that opens a gate at which this
+    /// queue waits before it: only a kernel, or another thread's queue, could release it in time. Otherwise as [`Queue::write`].
     pub fn post(&mut self, triggers: &[Trigger]) -> io::Result<()> {
         self.check_not_captured("post")?;
         let hold = |trigger: &Trigger| Ok((*trigger, self.engine.hold(trigger.socket, trigger.direction)?));
         let posts = triggers.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
+        posts.iter().try_for_each(|(trigger, hold)| self.check_order(trigger, hold))?;
         for (trigger, hold) in posts {
             self.engine.admit()?;
             hold.post(self.id, trigger.position)?;
@@ -384,7 +388,36 @@ impl Queue {
         self.check_not_captured("wait")?;
         let hold = |gate: &Gate| Ok((*gate, self.engine.hold(gate.socket, gate.direction)?));
         let waits = gates.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
-        waits.into_iter().try_for_each(|(gate, hold)| self.enqueue(Operation::Wait(gate, hold)))
+        for (gate, hold) in waits {
+            let is_open = gate.position == 0 || hold.direction() == Direction::Recv;
+            self.enqueue(Operation::Wait(gate, hold))?;
+            if !is_open {
+                self.awaited.retain(|other| other.socket != gate.socket);
+                self.awaited.push(gate);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the queue does not wait for what a trigger is to publish behind that wait.
+    fn check_order(&mut self, trigger: &Trigger, hold: &Hold) -> io::Result<()> {
+        let concerns = |gate: &Gate| gate.socket == trigger.socket && hold.direction() == Direction::Send;
+        if !self.awaited.iter().any(concerns) {
+            return Ok(());
+        }
+        let published = hold.published()?;
+        self.awaited.retain(|gate| !concerns(gate) || gate.position > published);
+        match self.awaited.iter().find(|gate| concerns(gate) && gate.position <= trigger.position) {
+            None => Ok(()),
+            Some(gate) => Err(io::Error::new(
+                io::ErrorKind::Deadlock,
+                format!(
+                    "the queue waits for position {} of this direction at a gate that was enqueued before, and would release it \
+                     only behind that wait: post first, then wait; or let a kernel release the trigger",
+                    gate.position
+                ),
+            )),
+        }
     }
 
     /// Publishes a value in a word of the program's own: what the queue did before is visible to whoever observes it.

@@ -1352,7 +1352,7 @@ int gpunet_host_queue_finish(const struct gpunet_host_queue_t *queue,
  *
  * Errors: -EBADF, also when the program has no such socket; -EFAULT; -EINVAL when it has not taken that direction; -EBUSY, -EAGAIN
  * and -EIO as in gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured (a graph has sends and receives only).
- * After -EBADF and -EINVAL none is released.
+ * -EDEADLK for a trigger that opens a gate at which the queue waits before it. After -EBADF, -EINVAL and -EDEADLK none is released.
  */
 int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue,
                            const gpunet_trigger_t *triggers,

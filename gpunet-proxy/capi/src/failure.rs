@@ -85,6 +85,7 @@ impl fmt::Display for Failure {
 fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
         io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        io::ErrorKind::Deadlock => libc::EDEADLK,
         io::ErrorKind::InvalidInput => libc::EINVAL,
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => libc::EPROTO,
         io::ErrorKind::ConnectionReset => libc::ECONNRESET,

@@ -293,7 +293,7 @@ impl Hold {
     }
 
     /// How far the direction is published, or sure to be by what was enqueued.
-    fn published(&self) -> io::Result<u64> {
+    pub(crate) fn published(&self) -> io::Result<u64> {
         let posted = self.posted().position;
         Ok(posted.max(self.position()?))
     }

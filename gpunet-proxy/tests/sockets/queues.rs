@@ -107,6 +107,11 @@ fn what_was_prepared_is_posted_before_what_is_sent() {
         let tail = Memory::from_fn(4, |_| b'z');
         let early = queue.send(&mut sender, tail.buffer()).expect_err("three messages are not posted");
         assert_eq!(early.raw_os_error(), Some(Error::Busy.errno()));
+        // Behind its own gate no trigger would ever be released.
+        let mut other = Queue::cpu(world.attachment()).expect("a queue");
+        other.wait(&[messages[1].room, messages[1].done]).expect("open");
+        let late = other.post(&[messages[2].post]).expect_err("it waits for that");
+        assert_eq!(late.kind(), std::io::ErrorKind::Deadlock, "{late}");
         // A later trigger publishes all before it, and those do nothing afterwards.
         queue.post(&[messages[1].post, messages[0].post, messages[2].post]).expect("open");
         queue.wait(&[messages[2].done]).expect("open");

@@ -243,7 +243,7 @@ fn prepared_messages_stand_beside_messages_that_a_kernel_sends() {
     assert_eq!(tables.len(), 1);
     assert_sound(&tables[0]);
     assert_compared(&tables[0], &["peer"]);
-    assert_eq!(["gpunet", "peer", "floor"].map(|role| rows(&tables[0], role).len()), [4, 4, 1]);
+    assert_eq!(["gpunet", "peer", "floor"].map(|role| rows(&tables[0], role).len()), [8, 4, 1]);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_queue_goes_on_or_is_said_to_stand_still_beside_others_that_wait() {
     let tables = tables(&folder, &["stream", "waiting", "--transport", "peer"]);
     assert_eq!(tables.len(), 1);
     assert_sound(&tables[0]);
-    assert_eq!(["gpunet", "floor"].map(|role| rows(&tables[0], role).len()), [4, 4], "{}", tables[0]);
+    assert_eq!(["gpunet", "floor"].map(|role| rows(&tables[0], role).len()), [6, 6], "{}", tables[0]);
     let setting = tables[0]["setting"].as_array().expect("a setting");
     assert!(setting.iter().any(|pair| pair[0] == "CUDA_DEVICE_MAX_CONNECTIONS"), "{setting:?}");
 }

@@ -34,6 +34,10 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
     setting.push((VARIABLE, std::env::var(VARIABLE).unwrap_or_else(|_| "not set".to_owned())));
     setting.push(("round trip", "the queue sends and receives at both sockets".to_owned()));
     run.recorder.table("stream", title, Axis::None, setting, 2 * COUNTS.len())?;
+    // The first copies load code, for which the driver waits for all that waits.
+    let words = Words::new(bench)?;
+    beside_streams(bench, &words, 0, 1)?.map_err(|(_, why)| why)?;
+    drop(words);
     for count in COUNTS {
         // Where a thread stands for a stream, others that wait take the cores and nothing else.
         let by_hand = if bench.is_gpu() { count } else { 0 };

@@ -67,20 +67,27 @@ pub(crate) struct QueueStreams {
     rescue: CudaStream,
     /// Copy what is staged, by direction. Between two copies of one stream there are words, for which the copy engine waits some
     /// microseconds: meanwhile it copies for the other stream.
-    lanes: [[CudaStream; Self::LANES]; 2],
+    lanes: [Vec<CudaStream>; 2],
     /// Queues that there are.
     queues: AtomicU32,
 }
 
 impl QueueStreams {
-    /// Streams that copy in one direction.
-    const LANES: usize = 2;
+    /// How many streams copy in one direction: two, unless connections are few.
+    fn lanes(device: &Device) -> u32 {
+        if device.stream_connections() < 16 { 1 } else { 2 }
+    }
+
     /// Connections of streams that are not the queues' own: these, and the one by which the device copies.
-    const RESERVED: u32 = 2 + 2 * Self::LANES as u32;
+    fn reserved(device: &Device) -> u32 {
+        2 + 2 * Self::lanes(device)
+    }
 
     fn new(device: &Device) -> io::Result<Arc<Self>> {
         let stream = |priority| device.create_stream(priority).map_err(io::Error::other);
-        let lane = || Ok::<_, io::Error>([stream(StreamPriority::Normal)?, stream(StreamPriority::Normal)?]);
+        let lane = || -> io::Result<Vec<_>> {
+            (0..Self::lanes(device)).map(|_| stream(StreamPriority::Normal)).collect()
+        };
         let lanes = [lane()?, lane()?];
         let (rescue, queues) = (stream(StreamPriority::Highest)?, AtomicU32::new(0));
         Self::warm_up(device, &rescue)?;
@@ -106,11 +113,11 @@ impl QueueStreams {
     /// Counts a queue, whose stream may wait. Returns which of the streams copy for it.
     fn enter(&self, device: &Device) -> io::Result<usize> {
         let connections = device.stream_connections();
-        let most = connections.saturating_sub(Self::RESERVED).max(1);
+        let most = connections.saturating_sub(Self::reserved(device)).max(1);
         // Ordering: Relaxed; only a count.
         let before = self.queues.fetch_add(1, Ordering::Relaxed);
         if before < most {
-            return Ok(before as usize % Self::LANES);
+            return Ok((before % Self::lanes(device)) as usize);
         }
         self.queues.fetch_sub(1, Ordering::Relaxed);
         Err(io::Error::new(

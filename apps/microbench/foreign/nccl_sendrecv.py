@@ -16,6 +16,14 @@ def say(**row: object) -> None:
     print(json.dumps({"role": "peer", **row}), flush=True)
 
 
+def say_times(of: str, name: str, size: int, samples: list[float]) -> None:
+    """Says the percentiles of times in microseconds."""
+    ordered = sorted(samples)
+    at = lambda share: ordered[int((len(ordered) - 1) * share)]
+    say(of=of, name=name, series="NCCL send/recv", x=size, samples=len(ordered),
+        p50_us=at(0.5), p90_us=at(0.9), p99_us=at(0.99), max_us=at(1))
+
+
 def one(rank: int, path: str) -> None:
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", init_method=f"file://{path}", rank=rank, world_size=2)
@@ -34,10 +42,7 @@ def one(rank: int, path: str) -> None:
             torch.cuda.synchronize()
             samples.append((time.perf_counter() - start) / 2)
         if rank == 0:
-            ordered = sorted(sample * 1e6 for sample in samples[20:])
-            at = lambda share: ordered[int((len(ordered) - 1) * share)]
-            say(of="latency", name=f"{size} B, NCCL send/recv", series="NCCL send/recv", x=size, samples=len(ordered),
-                p50_us=at(0.5), p90_us=at(0.9), p99_us=at(0.99), max_us=at(1))
+            say_times("latency", f"{size} B, NCCL send/recv", size, [sample * 1e6 for sample in samples[20:]])
     # Rounds that are enqueued together, in the order of a stream.
     rounds = 20
     for size in (64, 1024, 65536):
@@ -57,10 +62,7 @@ def one(rank: int, path: str) -> None:
             torch.cuda.synchronize()
             samples.append(begin.elapsed_time(end) * 1e3 / rounds)
         if rank == 0:
-            ordered = sorted(samples[20:])
-            at = lambda share: ordered[int((len(ordered) - 1) * share)]
-            say(of="ping_pong", name=f"{size} B, NCCL send/recv, round trip on a stream", series="NCCL send/recv", x=size,
-                samples=len(ordered), p50_us=at(0.5), p90_us=at(0.9), p99_us=at(0.99), max_us=at(1))
+            say_times("ping_pong", f"{size} B, NCCL send/recv, round trip on a stream", size, samples[20:])
     # A stream of messages without a reply.
     size, times = 16 << 20, 100
     data = torch.zeros(size, dtype=torch.uint8, device="cuda")

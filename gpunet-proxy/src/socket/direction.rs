@@ -627,8 +627,8 @@ impl Receiver {
     /// Names the next `len` bytes of the stream as a message to come.
     ///
     /// # Errors
-    /// ENOBUFS, when what is prepared and not consumed would not fit into the ring, of which over rc a quarter, or 64 KiB if that is
-    /// less, is needed to grant more; otherwise as [`Sender::prepare`].
+    /// ENOBUFS, when the ring has no room for it beside what is prepared and not consumed. Over rc the ring counts as smaller by a
+    /// quarter, or by 64 KiB if that is less: the rest comes only after some is consumed. Otherwise as [`Sender::prepare`].
     pub fn prepare(&mut self, len: usize) -> io::Result<RecvMessage> {
         let (prepared, span) = self.0.place(len as u64)?;
         Ok(RecvMessage { prepared, span, arrived: prepared.arrived(), consume: prepared.trigger() })

@@ -118,7 +118,7 @@ pub unsafe extern "C" fn gpunet_host_queue_cuda(
 /// As gpunet_host_queue_cuda, with settings. NULL means the defaults, and so does 0 in a field.
 ///
 ///     gpunet_host_queue_settings settings = {0};
-///     settings.fragment_bytes = 1 << 20;                     // fewer and longer copies
+///     settings.fragment_bytes = 4 << 20;                     // fewer and longer copies, for rings of 16 MiB
 ///     settings.flags = GPUNET_HOST_QUEUE_NO_SHORT;           // beside a kernel that fills the GPU
 ///     gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue);
 ///

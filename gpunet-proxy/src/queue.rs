@@ -75,9 +75,12 @@ use tokio::sync::oneshot;
 pub struct Queue {
     engine: Engine,
     id: QueueId,
-    /// The last gate of each sending direction that it waits at.
+    /// The last gates that it waits at, one for each sending direction, at most [`MOST_AWAITED`].
     awaited: Vec<Gate>,
 }
+
+/// Gates that a queue remembers to refuse a trigger behind its own gate. A queue may outlive any number of sockets.
+const MOST_AWAITED: usize = 64;
 
 /// Which queue: unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,6 +396,9 @@ impl Queue {
             self.enqueue(Operation::Wait(gate, hold))?;
             if !is_open {
                 self.awaited.retain(|other| other.socket != gate.socket);
+                if self.awaited.len() == MOST_AWAITED {
+                    self.awaited.remove(0);
+                }
                 self.awaited.push(gate);
             }
         }

@@ -84,7 +84,7 @@ struct pollfd {
 };
 typedef unsigned int socklen_t;
 enum { AF_INET = 2, AF_INET6 = 10, SOCK_STREAM = 1, SOCK_NONBLOCK = 04000, IPPROTO_TCP = 6, IPPROTO_IPV6 = 41 };
-enum { MSG_PEEK = 0x2, MSG_DONTWAIT = 0x40, MSG_WAITALL = 0x100 };
+enum { MSG_PEEK = 0x2, MSG_DONTWAIT = 0x40, MSG_WAITALL = 0x100, MSG_MORE = 0x8000 };
 enum { SHUT_RD = 0, SHUT_WR = 1, SHUT_RDWR = 2 };
 enum { POLLIN = 1, POLLOUT = 4, POLLERR = 8, POLLHUP = 16, POLLNVAL = 32 };
 enum {
@@ -102,10 +102,12 @@ enum {
 /* Protocols of gsocket: 0 lets gpunet choose, IPPROTO_TCP is TCP alone, these are same-host alone and RDMA (rsocket) alone. */
 #define GPUNET_PROTO_PEER 0x6701
 #define GPUNET_PROTO_RC 0x6702
-/* gpunet's own option level and options (int): non-blocking; transport (0 auto, 1 tcp, 2 peer, 3 rc). */
+/* gpunet's own option level and options (int): non-blocking; transport (0 auto, 1 tcp, 2 peer, 3 rc);
+ * lines: small messages travel with their flag where that is faster (on by default). */
 #define SOL_GPUNET 0x6770
 #define GPUNET_NONBLOCK 1
 #define GPUNET_TRANSPORT 2
+#define GPUNET_LINES 3
 
 /* Host to network byte order, on the device. */
 #define gpunet_htons(x) ((unsigned short)((((x) & 0xff) << 8) | (((x) >> 8) & 0xff)))
@@ -150,6 +152,7 @@ struct gpunet_options {
 #define GPUNET_V6ONLY 8u
 #define GPUNET_NO_WAIT 16u /* a non-blocking socket */
 #define GPUNET_LINGER 32u
+#define GPUNET_NO_LINES 64u /* small messages travel without lines, which they have where that is faster */
 #endif
 
 /* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of

@@ -5,12 +5,15 @@ pub mod nvptx;
 #[cfg(target_arch = "nvptx64")]
 pub use nvptx::{Thread, ThreadBlock, Warp};
 
+mod front;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod lanes;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod solo;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {lanes::Lanes, solo::Solo};
+
+pub use front::{Alone, Front};
 
 /// A lane's rank and its group's size, asked for once per call: a kernel's group may lie in memory, from where they
 /// would be loaded again after each barrier.
@@ -84,6 +87,9 @@ pub trait Group {
     type Warp: Group;
     /// This lane alone, as a group of its own.
     type Thread: Group;
+    /// The lanes that look at lines of messages: [`Alone`], or a GPU's warp.
+    #[doc(hidden)]
+    type Front: Front;
 
     /// This lane's number, from 0.
     fn rank(&self) -> u32;
@@ -124,6 +130,13 @@ pub trait Group {
     fn sum_once(&self, value: u32) -> u32 {
         self.sum(value)
     }
+    /// The calling lane among the first of the group, which look at a line of messages together; `None`: it is none of
+    /// them, and meets them at the group's next barrier.
+    #[doc(hidden)]
+    fn front(&self, lane: Lane) -> Option<Self::Front>;
+    /// Returns whether the group has lanes enough to look at lines.
+    #[doc(hidden)]
+    fn has_front(&self, lane: Lane) -> bool;
     /// Returns whether this is lane 0. The optimiser cannot see through the test: it would otherwise move the test
     /// across the barriers that follow, and duplicate them.
     fn is_leader(&self) -> bool {

@@ -18,7 +18,8 @@ pub(crate) fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
     // attachment lives.
     let (mine, theirs) =
         unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
-    RingEnd { base: d.base as *mut u8, capacity: d.capacity, mine, theirs, link }
+    let line = d.line_at() as *mut u8;
+    RingEnd { base: d.base as *mut u8, capacity: d.capacity as u64, line, mine, theirs, link }
 }
 
 /// Checks the handle for a call that moves nothing.
@@ -96,13 +97,14 @@ pub(crate) fn mirror(net: Net, slot: u32, half: Half, link: Link, before: u64, n
     }
 }
 
-/// Shows the proxy the position of a half of a direct stream. Nobody acts on it.
+/// Shows the proxy the position of a half of a direct stream, and how many lines it has sent. Nobody acts on it.
 #[inline(always)]
 pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
     match half {
         Half::Send => net.published(slot).set(position),
         Half::Recv => net.consumed(slot).set(position),
     }
+    net.lines_sent(slot).set(table::lines_sent(net.entry(slot)).0);
 }
 
 /// Records and publishes that this end gives a half up, because the other end wrote an invalid word. By

@@ -31,6 +31,7 @@ pub mod group;
 mod guard;
 mod half;
 pub mod kernel;
+mod line;
 pub mod listener;
 mod net;
 mod outcome;

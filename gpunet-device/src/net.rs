@@ -146,6 +146,12 @@ impl Net {
         self.context().shared_layout.lines + slot as u64 * size_of::<SocketLine>() as u64
     }
 
+    /// How many lines a socket has sent, as the proxy is shown now and then.
+    #[inline(always)]
+    pub(crate) fn lines_sent(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.lines_sent + slot as u64 * 8)
+    }
+
     /// `published` of a proxy-driven socket, which this device writes.
     #[inline(always)]
     pub(crate) fn published(self, slot: u32) -> Word {

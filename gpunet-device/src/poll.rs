@@ -8,6 +8,7 @@ use crate::group::Lane;
 use crate::guard::WaitGuard;
 use crate::half::announce_consumed;
 use crate::outcome::by_leader_once;
+use crate::send::publish_deferred;
 use crate::timeout::Deadline;
 use crate::{Group, Net, platform, slots};
 use gpunet_abi::entry::Kind;
@@ -173,6 +174,7 @@ fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
             && slots::kind_of(net, handle) == Ok(Kind::Stream)
         {
             announce_consumed(net, handle, slots::Caller::of(g).id(net));
+            publish_deferred(net, handle);
         }
         index += g.size() as usize;
     }

@@ -1,18 +1,32 @@
 //! The receiving half of a stream.
 
 use crate::copy::copy_out_of_ring_by;
-use crate::group::Lane;
+use crate::group::{Front, Lane};
 use crate::half::{self, Halves, check_handle, check_stream, give_up, ring_end};
 use crate::outcome::by_leader;
+use crate::send::publish_deferred;
 use crate::slots::Half;
 use crate::timeout::Timeout;
-use crate::wait::{await_word, awaited};
-use crate::{Buffer, Group, Net, table};
+use crate::wait::{
+    GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
+};
+use crate::{Buffer, Group, Net, line, platform, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan};
+use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line as abi_line};
+
+/// What a receive has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// The end of the stream.
+    End,
+    /// Bytes in the ring.
+    Landed,
+    /// A message of that length, which was taken from its line.
+    Taken(usize),
+}
 
 /// The receiving half of a stream. One group uses it at a time.
 ///
@@ -38,6 +52,8 @@ pub struct RecvHalf {
     /// deadlock: a sender waits for one free byte only, and a full ring of which less than a quarter
     /// is consumed still has data that this half will read.
     announced: u64,
+    /// Calls by handle have left bytes of the other direction unpublished before this half was loaded.
+    deferred: bool,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
 }
@@ -58,7 +74,8 @@ impl RecvHalf {
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         let announced = table::announced(entry).peek();
-        Self { net, handle, consumer, announced, entry }
+        let deferred = table::is_deferred_by_handle(entry);
+        Self { net, handle, consumer, announced, deferred, entry }
     }
 
     /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -196,7 +213,9 @@ impl RecvHalf {
         Ok(have)
     }
 
-    #[inline]
+    /// Inline in kernels, as `SendHalf::send_with` is.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[cfg_attr(not(target_arch = "nvptx64"), inline)]
     pub(crate) fn recv_with<G: Group>(
         &mut self,
         g: &G,
@@ -208,8 +227,13 @@ impl RecvHalf {
             return check_handle(g, self.net, self.handle);
         }
         let lane = Lane::of(g);
-        if !self.await_data(g, lane, timeout)? {
-            return Ok(0);
+        match self.await_data(g, lane, timeout, if keep { None } else { Some(buffer) })? {
+            Found::End => return Ok(0),
+            Found::Taken(len) => {
+                self.pop(g, lane, 0);
+                return Ok(len);
+            }
+            Found::Landed => {}
         }
         let span = self.consumer.span(buffer.len() as u64);
         // SAFETY: the span is what has landed, and the buffer is writable by its constructor's
@@ -220,13 +244,32 @@ impl RecvHalf {
         Ok(span.len())
     }
 
-    /// Makes sure that bytes are available; false at the end of the stream. All lanes, which meet at least once more
-    /// when there are some ([`Group::broadcast_once`]).
+    /// Makes sure that bytes are available. If none are and a whole message comes in a line, it is taken into `buffer`. All
+    /// lanes, which meet at least once more unless the stream has ended ([`Group::broadcast_once`]).
     #[inline(always)]
-    fn await_data<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout) -> Result<bool> {
+    fn await_data<G: Group>(
+        &mut self,
+        g: &G,
+        lane: Lane,
+        timeout: Timeout,
+        buffer: Option<Buffer>,
+    ) -> Result<Found> {
         if self.consumer.available() == 0 && self.consumer.is_open() {
-            let word = if lane.is_leader() { self.await_landed(timeout) } else { 0 };
-            match awaited(g.broadcast_once::<0>(lane, word)).inspect_err(|_| g.sync())? {
+            let found = match buffer {
+                Some(buffer) if self.consumer.end().has_line() && g.has_front(lane) => {
+                    let found = self.await_line(g, lane, timeout, buffer);
+                    if let Some(len) = taken_len(found) {
+                        self.consumer.take(len as u64);
+                        return Ok(Found::Taken(len));
+                    }
+                    found
+                }
+                _ => {
+                    let word = if lane.is_leader() { self.await_landed(timeout) } else { 0 };
+                    g.broadcast_once::<0>(lane, word)
+                }
+            };
+            match awaited(found).inspect_err(|_| g.sync())? {
                 Some(word) => self.accept(g, lane, word)?,
                 None => self.consumer.end_here(),
             }
@@ -235,10 +278,92 @@ impl RecvHalf {
             g.sync();
         }
         if self.consumer.available() > 0 {
-            return Ok(true);
+            return Ok(Found::Landed);
         }
         g.sync();
-        self.ended().map(|()| false)
+        self.ended().map(|()| Found::End)
+    }
+
+    /// Waits for the next message in its line or in the ring; returns what [`taken_len`] and [`awaited`] unpack. All lanes.
+    #[inline(always)]
+    fn await_line<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout, buffer: Buffer) -> u64 {
+        let front = g.front(lane);
+        // Lanes may still read what an earlier call put into the buffer. Those of a warp keep the message in registers until
+        // all have met.
+        if !G::Front::IS_WARP {
+            g.sync();
+        }
+        let mut units = [0; 2];
+        let found = match front {
+            Some(front) => self.await_line_by(&front, timeout, buffer, &mut units),
+            None => 0,
+        };
+        let found = g.broadcast_once::<0>(lane, found);
+        if G::Front::IS_WARP
+            && let (Some(front), Some(len)) = (front, taken_len(found))
+        {
+            // SAFETY: `look` has taken no message longer than the buffer.
+            unsafe { line::store_chunk(units, front.rank(), buffer.as_ptr(), len) };
+        }
+        found
+    }
+
+    /// As [`RecvHalf::await_line`], by the front. A warp leaves each lane's part of a message in `units`.
+    #[inline(always)]
+    fn await_line_by<F: Front>(
+        &mut self,
+        front: &F,
+        timeout: Timeout,
+        buffer: Buffer,
+        units: &mut [u64; 2],
+    ) -> u64 {
+        if self.deferred && front.is_first() {
+            publish_deferred(self.net, self.handle);
+        }
+        let (end, position) = (self.consumer.end(), self.consumer.position());
+        let (seen, ahead) = (self.consumer.landed(), self.consumer.ahead());
+        let (line, empty) = (end.line(), abi_line::header(position, 0));
+        let room =
+            self.consumer.line_room(if buffer.len() < abi_line::MAX { buffer.len() } else { abi_line::MAX })
+                as u64;
+        let look = || {
+            // Before what it announces.
+            let header = line.header().peek();
+            if F::IS_WARP {
+                // SAFETY: one of the line's chunks.
+                *units = unsafe { platform::load_units(line.chunk(front.rank())) };
+            }
+            // Last: what follows an acquire waits for it.
+            let word = end.observe();
+            let len = abi_line::len_within(header, empty, room);
+            let is_news = differs(word, seen, ahead);
+            // All lanes look, so that in vain they need little more than this.
+            if !front.any((len > 0) | is_news) {
+                return NOTHING_YET;
+            }
+            // More than this message is better taken from the ring.
+            let found = if len > 0 && (!is_news || word.position() == position + len) {
+                taken(len as usize)
+            } else if !is_news {
+                NOTHING_YET
+            } else if word.end() {
+                GO_ON
+            } else {
+                word.0
+            };
+            // They may have seen different things: what the first has counts.
+            let found = front.first_of(found);
+            let Some(len) = taken_len(found) else { return found };
+            let is_taken = if F::IS_WARP {
+                front.all(line::is_there(*units, front.rank(), position, len))
+            } else {
+                // SAFETY: the buffer has room for the message.
+                unsafe { line::take(line, position, buffer.as_ptr(), len) }
+            };
+            if is_taken { found } else { NOTHING_YET }
+        };
+        let wait = Wait { net: self.net, handle: self.handle, half: Half::Recv, end, seen, ahead };
+        await_line(front, self.entry, wait, timeout, look, || self.announce_all())
     }
 
     /// How the stream has ended, when no byte is available: in good order (also by a shutdown of this
@@ -304,23 +429,33 @@ impl RecvHalf {
         self.announced = self.consumer.position();
     }
 
+    /// Announces what has not been announced yet. By one lane.
+    #[inline(always)]
+    fn announce_all(&mut self) {
+        if self.consumer.position() != self.announced {
+            self.announce();
+        }
+    }
+
     /// The leader's part: the first word that is new, or why there will be none, packed.
     #[inline(always)]
     fn await_landed(&mut self, timeout: Timeout) -> u64 {
+        let (seen, ahead) = (self.consumer.landed(), self.consumer.ahead());
         let word = self.consumer.poll();
-        if word != self.consumer.landed() && !word.end() {
+        if is_news(word, seen, ahead) {
             return word.0;
         }
         // While nothing comes anyway: the release takes about a microsecond.
-        if self.consumer.position() != self.announced {
-            self.announce();
+        self.announce_all();
+        if self.deferred {
+            publish_deferred(self.net, self.handle);
         }
         await_word(
             (self.net, self.entry),
             self.handle,
             Half::Recv,
             self.consumer.end(),
-            self.consumer.landed(),
+            (seen, ahead),
             timeout,
         )
     }
@@ -361,7 +496,7 @@ impl RecvHalf {
     #[inline(always)]
     pub(crate) fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         self.poll_more(g, len as u64)?;
-        if self.await_data(g, Lane::of(g), timeout)? {
+        if self.await_data(g, Lane::of(g), timeout, None)? == Found::Landed {
             // A receive meets after its copy; this call has none.
             g.sync();
         }

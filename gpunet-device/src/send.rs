@@ -4,15 +4,15 @@ use crate::buffer::Source;
 use crate::copy::copy_into_ring_by;
 use crate::group::Lane;
 use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
-use crate::slots::Half;
+use crate::slots::{self, Half};
 use crate::timeout::Timeout;
 use crate::wait::{await_word, awaited};
 use crate::{Group, Net, platform, table};
-use gpunet_abi::entry::Entry;
+use gpunet_abi::entry::{Entry, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan};
+use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
@@ -49,6 +49,10 @@ pub struct SendHalf {
     pub(crate) producer: Producer,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
+    /// Messages of this end that had a line.
+    lines_sent: u64,
+    /// Some of what is in the ring is not published.
+    deferred: bool,
 }
 
 impl SendHalf {
@@ -66,7 +70,8 @@ impl SendHalf {
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        Self { net, handle, producer, entry }
+        let (lines_sent, deferred) = table::lines_sent(entry);
+        Self { net, handle, producer, entry, lines_sent, deferred }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -120,7 +125,51 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send_with(g, source.into(), Timeout::SOCKET)
+        self.send_with(g, source.into(), Timeout::SOCKET, false)
+    }
+
+    /// As [`SendHalf::send`], but does not publish the bytes yet: the next send without `more` does, or [`SendHalf::flush`], a
+    /// shutdown or a close. A message that a kernel sends in many small pieces then costs one release.
+    ///
+    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), what is there is published anyway.
+    /// [`crate::Stream::recv`] publishes first: the peer may wait for the bytes before it answers. A kernel that ends without
+    /// either leaves them unsent.
+    ///
+    /// # Cooperation
+    /// As [`SendHalf::send`].
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Net, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, records: &[Buffer]) -> Result<()> {
+    /// for record in records {
+    ///     let mut rest = *record;
+    ///     while !rest.is_empty() {
+    ///         rest = rest.skip(send.send_more(g, rest)?);
+    ///     }
+    /// }
+    /// send.flush(g); // one publish for all of them
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn send_more<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
+        self.send_with(g, source.into(), Timeout::SOCKET, true)
+    }
+
+    /// Publishes what [`SendHalf::send_more`] has left unpublished. Without such bytes it does nothing.
+    ///
+    /// # Cooperation
+    /// All lanes call it.
+    #[inline(always)]
+    pub fn flush<G: Group>(&mut self, g: &G) {
+        if self.deferred && !self.producer.finished() {
+            self.push(g, Lane::of(g), 0);
+        }
     }
 
     /// As [`SendHalf::send`], without waiting.
@@ -143,7 +192,7 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send_with(g, source.into(), Timeout::NON_BLOCKING)
+        self.send_with(g, source.into(), Timeout::NON_BLOCKING, false)
     }
 
     /// As [`SendHalf::send`], waiting at most `timeout_ns` nanoseconds (0: without limit).
@@ -172,7 +221,7 @@ impl SendHalf {
         source: impl Into<Source>,
         timeout_ns: u64,
     ) -> Result<usize> {
-        self.send_with(g, source.into(), Timeout::ns(timeout_ns))
+        self.send_with(g, source.into(), Timeout::ns(timeout_ns), false)
     }
 
     /// Sends all bytes, waiting as often as needed (on a non-blocking stream too).
@@ -195,23 +244,44 @@ impl SendHalf {
         let mut rest = source.into();
         let timeout = Timeout::SOCKET_BLOCKING;
         while rest.len > 0 {
-            let n = self.send_with(g, rest, timeout)?;
+            let n = self.send_with(g, rest, timeout, false)?;
             rest = rest.skip(n);
         }
         Ok(())
     }
 
-    #[inline]
-    pub(crate) fn send_with<G: Group>(&mut self, g: &G, source: Source, timeout: Timeout) -> Result<usize> {
+    /// Inline wherever a kernel calls it: a called function finds the half in local memory, which each acquire drives out of the
+    /// cache. On a CPU that would only take the compiler's time.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[cfg_attr(not(target_arch = "nvptx64"), inline)]
+    pub(crate) fn send_with<G: Group>(
+        &mut self,
+        g: &G,
+        source: Source,
+        timeout: Timeout,
+        more: bool,
+    ) -> Result<usize> {
         // Lanes may have written the source just now.
         g.sync();
         self.check()?;
         if source.len == 0 {
+            if !more {
+                self.flush(g);
+            }
             return check_handle(g, self.net, self.handle);
         }
         let lane = Lane::of(g);
         let most = self.publish_most(source.len);
-        self.await_space(g, lane, piece(source.len, most), timeout)?;
+        let is_small = source.len <= line::MAX
+            && self.producer.end().has_line()
+            && g.has_front(lane)
+            && !(more | self.deferred);
+        let want = if is_small { self.space_for_line(source.len) } else { piece(source.len, most) };
+        self.await_space(g, lane, want, timeout)?;
+        if is_small && self.producer.free() >= self.producer.capacity() / 2 {
+            self.send_line(g, lane, source);
+            return Ok(source.len);
+        }
         let (mut sent, mut spared, mut odd) = (0, 0, false);
         loop {
             let span = self.producer.span(piece(source.len - sent, most));
@@ -228,7 +298,11 @@ impl SendHalf {
             hand_off::at(HandOff::Copied);
             sent += span.len();
             if sent == source.len {
-                self.push(g, lane, span.len() as u64);
+                if more && !self.fills_a_share(span.len() as u64) {
+                    self.defer(g, lane, span.len() as u64);
+                } else {
+                    self.push(g, lane, span.len() as u64);
+                }
                 return Ok(sent);
             }
             // One barrier for both: all lanes have written the piece, and all learn what is free for the next.
@@ -241,7 +315,7 @@ impl SendHalf {
             let word =
                 if odd { g.broadcast_once::<1>(lane, word) } else { g.broadcast_once::<0>(lane, word) };
             let word = StreamWord(word);
-            self.publish(lane, span.len() as u64);
+            self.publish(lane, span.len() as u64, lane.is_leader());
             // An impossible word ends this call, and the next one reports it. What is free already is
             // taken; more would have to be waited for.
             if self.accept(g, lane, word).is_err() || self.producer.reader_left() || self.producer.free() == 0
@@ -253,6 +327,38 @@ impl SendHalf {
                 spared = WARP;
             }
         }
+    }
+
+    /// How much free space is polled for, if it is not known, before a message that may have a line. A line is sent as long
+    /// as at least half of the ring is free: so much the sender makes sure of by a poll for each eighth of the ring.
+    #[inline(always)]
+    fn space_for_line(&self, len: usize) -> u64 {
+        let (position, capacity) = (self.producer.position(), self.producer.capacity());
+        let next = position + len as u64;
+        // The capacity is a power of two. So much lasts until the next poll.
+        if (position ^ next) & !(capacity / 8 - 1) == 0 { len as u64 } else { capacity / 8 * 5 + len as u64 }
+    }
+
+    /// Sends a small message, for which there is room, in a line and through the ring.
+    ///
+    /// The receiver has it as soon as the line arrives. The release, which takes longer than that on a GPU, is the last lane's:
+    /// in a block of several warps it overlaps with what the others do next.
+    #[inline(always)]
+    fn send_line<G: Group>(&mut self, g: &G, lane: Lane, source: Source) {
+        let (position, len) = (self.producer.position(), source.len);
+        if let Some(front) = g.front(lane) {
+            // SAFETY: the source is readable by its constructor's contract; this half's owner is the one that writes the
+            // ring's line.
+            unsafe { crate::line::store(&front, self.producer.end().line(), position, source.ptr, len) };
+        }
+        hand_off::at(HandOff::LineStored);
+        let span = self.producer.span(len as u64);
+        // SAFETY: as in `send_with`.
+        unsafe { copy_into_ring_by(lane.rank(), lane.size(), span, source.ptr) };
+        hand_off::at(HandOff::Copied);
+        g.sync();
+        self.lines_sent += 1;
+        self.publish(lane, len as u64, lane.is_last());
     }
 
     /// What is known of the other end once `len` more bytes are in the ring: its word is polled when `want`
@@ -308,6 +414,29 @@ impl SendHalf {
         }
     }
 
+    /// Returns whether `len` more bytes pass a multiple of what may be left unpublished: a quarter of the ring at most, so that
+    /// the other end always has something to read when the ring is full.
+    #[inline(always)]
+    fn fills_a_share(&self, len: u64) -> bool {
+        let position = self.producer.position();
+        let most = self.publish_most(PUBLISH_CHUNK as usize + 1);
+        let quarter = self.producer.capacity() / 4;
+        // Both are powers of two.
+        let share = if most < quarter { most } else { quarter };
+        (position ^ (position + len)) & !(share - 1) != 0
+    }
+
+    /// Moves past `len` bytes that the lanes write, and leaves them unpublished. All lanes, whose source may be reused after it.
+    #[inline(always)]
+    fn defer<G: Group>(&mut self, g: &G, lane: Lane, len: u64) {
+        g.sync();
+        self.producer.advance(len);
+        self.deferred = true;
+        if lane.is_last() {
+            self.keep();
+        }
+    }
+
     /// Checks whether anything can still be sent, by what is known already.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<()> {
@@ -321,15 +450,22 @@ impl SendHalf {
     #[inline(always)]
     fn push<G: Group>(&mut self, g: &G, lane: Lane, len: u64) {
         g.sync();
-        self.publish(lane, len);
+        self.publish(lane, len, lane.is_leader());
     }
 
-    /// As [`Self::push`], after a barrier: it and the leader's release store together publish what all lanes wrote.
+    /// As [`Self::push`], after a barrier: it and the release store of the lane that publishes together publish what all lanes
+    /// wrote.
     #[inline(always)]
-    fn publish(&mut self, lane: Lane, len: u64) {
+    fn publish(&mut self, lane: Lane, len: u64, is_publisher: bool) {
         let before = self.producer.position();
         self.producer.advance(len);
-        if lane.is_leader() {
+        self.deferred = false;
+        if is_publisher {
+            if line::passes_segment(before, len) {
+                // Before tags repeat.
+                // SAFETY: the ring's line, which this half's owner alone writes.
+                unsafe { line::clear(self.producer.end().line) };
+            }
             self.announce();
             mirror(
                 self.net,
@@ -349,6 +485,16 @@ impl SendHalf {
     #[inline(always)]
     pub(crate) fn keep(&self) {
         table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
+        table::set_lines_sent(self.entry, self.lines_sent, self.deferred);
+    }
+
+    /// Leaves a note in the table that bytes are unpublished, if some are: who sends by handle has it there for the next call.
+    /// By one lane, after [`SendHalf::keep`] by the same.
+    #[inline(always)]
+    pub(crate) fn keep_deferred(&self, lane: Lane) {
+        if self.deferred && lane.is_last() {
+            table::set_deferred_by_handle(self.entry, self.lines_sent);
+        }
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.
@@ -378,7 +524,7 @@ impl SendHalf {
             self.handle,
             Half::Send,
             self.producer.end(),
-            self.producer.released(),
+            (self.producer.released(), 0),
             timeout,
         )
     }
@@ -486,6 +632,7 @@ impl SendHalf {
             return;
         }
         self.producer.finish();
+        self.deferred = false;
         g.sync();
         if g.is_leader() {
             self.tell();
@@ -498,6 +645,7 @@ impl SendHalf {
     pub(crate) fn end(&mut self) {
         if !self.producer.finished() {
             self.producer.finish();
+            self.deferred = false;
             self.tell();
         }
     }
@@ -526,6 +674,25 @@ impl SendHalf {
     pub const fn position(&self) -> u64 {
         self.producer.position()
     }
+}
+
+/// Publishes what calls by handle have left unpublished (MSG_MORE), before a group waits for the stream: the peer may not
+/// answer before it has them. By one lane.
+#[inline(never)]
+pub(crate) fn publish_deferred(net: Net, handle: Handle) {
+    let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
+    if !table::is_deferred_by_handle(entry) || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
+        // A call that sends at this moment publishes, or the one after it.
+        return;
+    }
+    if slots::kind_of(net, handle).is_ok() {
+        let mut half = SendHalf::load(net, handle);
+        if half.deferred {
+            half.deferred = false;
+            half.tell();
+        }
+    }
+    slots::unlock(net, slot, Half::Send);
 }
 
 /// As much of `len` bytes as is published at a time.

@@ -266,6 +266,21 @@ impl Stream {
         self.send.send(g, source)
     }
 
+    /// Sends bytes and does not publish them yet. See [`SendHalf::send_more`]; a receive on the stream publishes them.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn send_more<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
+        self.send.send_more(g, source)
+    }
+
+    /// Publishes what [`Stream::send_more`] has left unpublished. See [`SendHalf::flush`].
+    #[inline(always)]
+    pub fn flush<G: Group>(&mut self, g: &G) {
+        self.send.flush(g);
+    }
+
     /// Sends what fits into the ring, without waiting. See [`SendHalf::try_send`].
     ///
     /// # Errors
@@ -327,6 +342,7 @@ impl Stream {
     /// ```
     #[inline(always)]
     pub fn recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.send.flush(g);
         self.recv.recv(g, buffer)
     }
 
@@ -336,6 +352,7 @@ impl Stream {
     /// As there.
     #[inline(always)]
     pub fn try_recv<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.send.flush(g);
         self.recv.try_recv(g, buffer)
     }
 
@@ -345,6 +362,7 @@ impl Stream {
     /// As there.
     #[inline(always)]
     pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
+        self.send.flush(g);
         self.recv.recv_timeout(g, buffer, timeout_ns)
     }
 
@@ -366,6 +384,7 @@ impl Stream {
     /// ```
     #[inline(always)]
     pub fn recv_exact<G: Group>(&mut self, g: &G, buffer: Buffer) -> Result<usize> {
+        self.send.flush(g);
         self.recv.recv_exact(g, buffer)
     }
 
@@ -418,6 +437,7 @@ impl Stream {
     /// # }
     /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.send.flush(g);
         self.recv.peek(g, len)
     }
 

@@ -4,10 +4,10 @@ use crate::slots::{self, Half};
 use crate::{Net, plain};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
-use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind};
+use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word};
+use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word, line};
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
 /// The group `receiver` is the first to use it.
@@ -30,6 +30,11 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
         (&raw mut (*entry).link).write_volatile(d.link);
         (&raw mut (*entry).remote_part).write_volatile(opened.remote_part);
         (&raw mut (*entry).transport).write_volatile(d.transport);
+    }
+    if !d.link.is_remote() {
+        // What a stream before has left there. In an arena whoever gives the rings back clears them.
+        // SAFETY: the line was found inside its region, and this device reads it, from now on.
+        unsafe { line::clear(opened.recv.line_at() as *mut u8) };
     }
     self::receiver(entry).set(receiver.0);
     if slots::turn_into(net, handle, Kind::Stream) { Ok(()) } else { Err(Error::BadHandle) }
@@ -94,6 +99,37 @@ pub(crate) fn announced(entry: *mut Entry) -> Word {
 pub(crate) fn receiver(entry: *mut Entry) -> Word {
     // SAFETY: an aligned word inside the table's entry.
     unsafe { Word::from_ptr(&raw mut (*entry).receiver) }
+}
+
+/// How many lines this end of a stream has sent, and whether bytes of it are unpublished.
+#[inline(always)]
+pub(crate) fn lines_sent(entry: *mut Entry) -> (u64, bool) {
+    let word = lines_word(entry).peek();
+    (word & !(DEFERRED | DEFERRED_BY_HANDLE), word & DEFERRED != 0)
+}
+
+/// Returns whether calls by handle have left bytes unpublished.
+#[inline(always)]
+pub(crate) fn is_deferred_by_handle(entry: *mut Entry) -> bool {
+    lines_word(entry).peek() & DEFERRED_BY_HANDLE != 0
+}
+
+/// Stores how many lines this end has sent, and whether bytes of it are unpublished.
+#[inline(always)]
+pub(crate) fn set_lines_sent(entry: *mut Entry, lines: u64, deferred: bool) {
+    lines_word(entry).set(if deferred { lines | DEFERRED } else { lines });
+}
+
+/// Stores the same, of bytes that calls by handle have left.
+#[inline(always)]
+pub(crate) fn set_deferred_by_handle(entry: *mut Entry, lines: u64) {
+    lines_word(entry).set(lines | DEFERRED | DEFERRED_BY_HANDLE);
+}
+
+#[inline(always)]
+fn lines_word(entry: *mut Entry) -> Word {
+    // SAFETY: an aligned word inside the table's entry.
+    unsafe { Word::from_ptr(&raw mut (*entry).lines_sent) }
 }
 
 /// Stores the options of a socket.

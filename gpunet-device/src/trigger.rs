@@ -208,7 +208,7 @@ impl PreparedExt for Prepared {
         };
         // Where the ring lies does not change while this launch runs, which is a user of the socket now.
         let ring = table::half_entry(net.entry(handle.slot()), Half::of(direction));
-        Ok(RingSpan::new(ring.base as *mut u8, ring.capacity, self.position, self.len))
+        Ok(RingSpan::new(ring.base as *mut u8, ring.capacity as u64, self.position, self.len))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for the other end's word: what the leader checks beside it.
 
+use crate::group::Front;
 use crate::guard::WaitGuard;
 use crate::half::{remote_park, show};
 use crate::slots::{self, Half};
@@ -10,7 +11,7 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Error, Handle, Result, Status};
 
-/// Waits until the other end's word of a half differs from `seen`, or the half ends; returns what
+/// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends; returns what
 /// [`awaited`] unpacks after a broadcast. By one lane.
 ///
 /// The polls, and what comes between the first one and the next, are the caller's own code. A called function saves
@@ -23,14 +24,14 @@ pub(crate) fn await_word(
     handle: Handle,
     half: Half,
     end: RingEnd,
-    seen: StreamWord,
+    (seen, ahead): (StreamWord, u64),
     timeout: Timeout,
 ) -> u64 {
     let mut word = end.observe();
-    if is_news(word, seen) {
+    if is_news(word, seen, ahead) {
         return word.0;
     }
-    let wait = Wait { net, handle, half, end, seen };
+    let wait = Wait { net, handle, half, end, seen, ahead };
     let timeout = timeout.resolve(entry, half);
     if timeout.is_non_blocking() {
         return look_once(wait);
@@ -40,7 +41,7 @@ pub(crate) fn await_word(
         let mut polls = 0;
         while polls < platform::SLOW_CHECK_EVERY {
             word = end.observe();
-            if is_news(word, seen) {
+            if is_news(word, seen, ahead) {
                 return word.0;
             }
             // An end is looked at closely, and at once.
@@ -53,10 +54,74 @@ pub(crate) fn await_word(
     }
 }
 
-/// Returns whether a word says that data or space has come, and nothing else.
+/// As [`await_word`], for a receiving half whose ring has lines, by the front of a group. `look` looks at the line of the next
+/// message as well as at the word, and returns what all lanes of the front are to know: [`NOTHING_YET`], [`GO_ON`], a word,
+/// or what it has taken by [`taken`]. `late` is called once, by one lane, when nothing has come for a while.
 #[inline(always)]
-fn is_news(word: StreamWord, seen: StreamWord) -> bool {
-    word != seen && !word.end()
+pub(crate) fn await_line<F: Front>(
+    front: &F,
+    entry: *mut Entry,
+    wait: Wait,
+    timeout: Timeout,
+    mut look: impl FnMut() -> u64,
+    mut late: impl FnMut(),
+) -> u64 {
+    // Before the first look is over, all that follows may turn out to be needless.
+    let mut patience = None;
+    let (mut polls, mut limit, mut is_late) = (0, 1, false);
+    loop {
+        let found = look();
+        if found < GO_ON {
+            return found;
+        }
+        polls += 1;
+        if polls < limit && found != GO_ON {
+            continue;
+        }
+        let Some(patience) = &mut patience else {
+            let timeout = if front.is_first() { timeout.resolve(entry, wait.half).packed() } else { 0 };
+            let timeout = Timeout::unpacked(front.first_of(timeout));
+            if timeout.is_non_blocking() {
+                let found = if front.is_first() {
+                    late();
+                    look_once(wait)
+                } else {
+                    0
+                };
+                return front.first_of(found);
+            }
+            patience = Some(Patience::new(&wait, timeout.deadline()));
+            limit = platform::SLOW_CHECK_EVERY;
+            continue;
+        };
+        polls = 0;
+        let found = if front.is_first() {
+            if !is_late {
+                late();
+                is_late = true;
+            }
+            go_on(wait, patience)
+        } else {
+            0
+        };
+        let found = front.first_of(found);
+        if found != NOTHING_YET {
+            return found;
+        }
+    }
+}
+
+/// Returns whether a word says that data or space has come, and nothing else. A receiver that is `ahead` of what it has
+/// seen, by bytes that it took from lines, is not interested in a word that says no more than that.
+#[inline(always)]
+pub(crate) fn is_news(word: StreamWord, seen: StreamWord, ahead: u64) -> bool {
+    differs(word, seen, ahead) && !word.end()
+}
+
+/// Returns whether a word says more than what is known, or something impossible.
+#[inline(always)]
+pub(crate) fn differs(word: StreamWord, seen: StreamWord, ahead: u64) -> bool {
+    word.0.wrapping_sub(seen.0) > ahead
 }
 
 /// What a call finds that does not wait.
@@ -85,7 +150,29 @@ fn go_on(wait: Wait, patience: &mut Patience) -> u64 {
 const NO_WORD: u64 = 1 << 63;
 
 /// In place of what was found: nothing, so far.
-const NOTHING_YET: u64 = u64::MAX;
+pub(crate) const NOTHING_YET: u64 = u64::MAX;
+
+/// In place of what was found: an end, which is to be looked at closely.
+pub(crate) const GO_ON: u64 = NOTHING_YET - 1;
+
+/// Marks, beside [`NO_WORD`], the length of a message that was taken from a line. No errno has it.
+const TAKEN: u64 = 1 << 62;
+
+/// Packs that a message of that length was taken from a line.
+#[inline(always)]
+pub(crate) const fn taken(len: usize) -> u64 {
+    NO_WORD | TAKEN | len as u64
+}
+
+/// The length of the message that was taken from a line, if that is what a wait found.
+#[inline(always)]
+pub(crate) const fn taken_len(packed: u64) -> Option<usize> {
+    if packed >> 62 == (NO_WORD | TAKEN) >> 62 && packed < GO_ON {
+        Some(packed as u32 as usize)
+    } else {
+        None
+    }
+}
 
 /// Packs why a wait ended.
 #[inline(always)]
@@ -110,12 +197,15 @@ pub(crate) fn awaited(packed: u64) -> Result<Option<StreamWord>> {
 
 /// What is waited for.
 #[derive(Clone, Copy)]
-struct Wait {
-    net: Net,
-    handle: Handle,
-    half: Half,
-    end: RingEnd,
-    seen: StreamWord,
+pub(crate) struct Wait {
+    pub(crate) net: Net,
+    pub(crate) handle: Handle,
+    pub(crate) half: Half,
+    pub(crate) end: RingEnd,
+    /// The other end's word as last believed.
+    pub(crate) seen: StreamWord,
+    /// How far a receiver is ahead of it.
+    pub(crate) ahead: u64,
 }
 
 /// How long it has been waited, and what was done meanwhile.
@@ -189,7 +279,7 @@ impl Wait {
     #[inline(always)]
     fn poll_word(&self) -> Option<StreamWord> {
         let word = self.end.observe();
-        if word == self.seen { None } else { Some(word) }
+        if differs(word, self.seen, self.ahead) { Some(word) } else { None }
     }
 
     fn is_closed(&self) -> bool {

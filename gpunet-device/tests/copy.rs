@@ -5,6 +5,7 @@
 //! shortcut, so the chunked, shifted and edge loops are what 32, 33 and 256 lanes run.
 
 use gpunet_device::copy::{copy, copy_into_ring, copy_out_of_ring};
+use gpunet_device::group::{self, Alone};
 use gpunet_device::{Group, RingSpan};
 use proptest::prelude::*;
 
@@ -63,6 +64,7 @@ struct Lane {
 impl Group for Lane {
     type Warp = Self;
     type Thread = Self;
+    type Front = Alone;
 
     fn rank(&self) -> u32 {
         self.rank
@@ -84,6 +86,12 @@ impl Group for Lane {
     }
     fn sum(&self, _: u32) -> u32 {
         panic!("the copy routine has no barriers");
+    }
+    fn has_front(&self, _: group::Lane) -> bool {
+        true
+    }
+    fn front(&self, lane: group::Lane) -> Option<Alone> {
+        lane.is_leader().then_some(Alone)
     }
     fn warp(&self) -> Self {
         Self { rank: self.rank % 32, size: 32 }

@@ -167,6 +167,7 @@ fn the_headers_own_numbers_are_linuxs() {
         MSG_PEEK,
         MSG_DONTWAIT,
         MSG_WAITALL,
+        MSG_MORE,
         SHUT_RD,
         SHUT_WR,
         SHUT_RDWR,

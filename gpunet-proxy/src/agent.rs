@@ -169,7 +169,7 @@ impl Agent {
                     Err(reason) => FromAgent::Failed { arena, reason },
                 }
             }
-            ToAgent::Clear { arena, line, ring } => match self.clear(arena, line) {
+            ToAgent::Clear { arena, line, len, ring } => match self.clear(arena, line, len) {
                 Ok(()) => FromAgent::Cleared { arena, ring },
                 Err(reason) => FromAgent::Failed { arena, reason },
             },
@@ -189,10 +189,14 @@ impl Agent {
         Ok((fd, len))
     }
 
-    /// Sets the words `landed` and `released`, with which a line begins, back to 0.
-    fn clear(&self, arena: u32, line: u64) -> Result<(), String> {
+    /// Sets the words of a ring, and its line of messages behind them, back to 0.
+    fn clear(&self, arena: u32, line: u64, len: u64) -> Result<(), String> {
         let Some(buffer) = self.provided.get(&arena) else { return Err("no such arena".to_owned()) };
-        let written = buffer.device().write(buffer.buffer(), line as usize, &[0; 16]);
+        if len > gpunet_abi::line::used(1 << gpunet_abi::options::MAX_RING_LOG2) {
+            return Err("no ring has so much to clear".to_owned());
+        }
+        let zeros = vec![0; len as usize];
+        let written = buffer.device().write(buffer.buffer(), line as usize, &zeros);
         written.map_err(|error| error.to_string())
     }
 

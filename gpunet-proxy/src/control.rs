@@ -38,7 +38,7 @@ mod tables;
 use crate::control_queue::{ControlReceiver, ControlSender};
 use crate::doorbell::Bell;
 use crate::model::attachment_state::Usage;
-use crate::model::config::Config;
+use crate::model::config::{Config, Lines};
 use crate::model::message::{Command, Message};
 use crate::pulse::{Load, Pulse, PulseGuard};
 use arena::Arenas;
@@ -91,6 +91,7 @@ pub(crate) struct Control {
     past: Past,
     started: Instant,
     linger: Duration,
+    lines: Lines,
 }
 
 impl Control {
@@ -108,6 +109,7 @@ impl Control {
             past: Past::default(),
             started: Instant::now(),
             linger: config.linger,
+            lines: config.lines,
         }
     }
 

@@ -12,11 +12,11 @@ pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: `repr(C)`: eight u32, `Options` and `SockAddr` (32 bytes each, without padding), twelve u64;
 // 192 bytes, as asserted next to it.
 unsafe impl Plain for Request {}
-// SAFETY: `repr(C)`: u64, two u32, u64, and a `Descriptor` of 128 bytes without padding.
+// SAFETY: `repr(C)`: u64, two u32, u64, and a `Descriptor` of 144 bytes without padding.
 unsafe impl Plain for Reply {}
 
 const _: () = assert!(size_of::<Request>() == 8 * 4 + 2 * 32 + 12 * 8);
-const _: () = assert!(size_of::<Reply>() == 8 + 4 + 4 + 8 + 128);
+const _: () = assert!(size_of::<Reply>() == 8 + 4 + 4 + 8 + 144);
 
 /// The bytes of a structure.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {

@@ -15,6 +15,7 @@ use gpunet_abi::entry::{Entry, Kind, OwnWords, SlotState};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::DeviceLayout;
+use gpunet_abi::line;
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_abi::{Handle, Options, SockAddr};
 use gpunet_core::ids::LaunchId;
@@ -112,6 +113,11 @@ impl SocketTable {
         self.memory
             .store_words(self.state_at(handle), &[SlotState::new(Kind::Fresh, generation, launch.0).0])?;
         Ok(handle)
+    }
+
+    /// Sets a line in the device's memory to zero.
+    pub(crate) fn clear_line(&self, offset: u64) -> Result<(), CopyError> {
+        self.memory.store_words(offset as usize, &[0u64; line::LEN / size_of::<u64>()])
     }
 
     /// Enters a socket that the proxy has opened. From then on kernels may use the handle.

@@ -1,6 +1,7 @@
 //! Which proxy is used.
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use gpunet_proxy::config::Lines;
 use gpunet_proxy::{Config, DaemonError, EmbedError, Proxy, attach, embed};
 use std::path::PathBuf;
 
@@ -12,6 +13,10 @@ pub struct ProxyArgs {
     #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub daemon: Option<PathBuf>,
+    /// Which streams have lines, in which small messages travel with their flag: auto (those at which there is a GPU), on or
+    /// off. A daemon has a setting of its own.
+    #[arg(long, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
+    pub lines: Option<Lines>,
 }
 
 /// Why there is no proxy.
@@ -40,7 +45,7 @@ impl ProxyArgs {
     pub fn open(&self, config: Config) -> Result<Proxy, ProxyError> {
         match &self.daemon {
             Some(path) if self.names_a_daemon() => attach(path, config).map_err(ProxyError::Daemon),
-            _ => Ok(embed(config)?),
+            _ => Ok(embed(Config { lines: self.lines.unwrap_or(config.lines), ..config })?),
         }
     }
 }
@@ -65,10 +70,10 @@ mod tests {
 
     #[test]
     fn a_daemon_that_was_asked_for_is_not_done_without() {
-        let args = ProxyArgs { daemon: Some("/nonexistent/gpunetd.sock".into()) };
+        let args = ProxyArgs { daemon: Some("/nonexistent/gpunetd.sock".into()), lines: None };
         let error = args.open(Config::small()).unwrap_err().to_string();
         assert!(error.starts_with("--daemon: no daemon at /nonexistent/gpunetd.sock"), "{error}");
-        let proxy = ProxyArgs { daemon: Some("".into()) }.open(Config::small()).unwrap();
+        let proxy = ProxyArgs { daemon: Some("".into()), lines: None }.open(Config::small()).unwrap();
         assert!(proxy.daemon().is_none());
     }
 }

@@ -9,6 +9,7 @@ use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use gpunet_app::proxy::ProxyArgs;
+use gpunet_proxy::config::Lines;
 use std::path::PathBuf;
 
 /// Checks and measures gpunet sockets; each measurement shows a floor and a reference from the same run.
@@ -19,6 +20,10 @@ pub struct Args {
     #[arg(long, global = true, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     daemon: Option<PathBuf>,
+    /// Which streams have lines, in which small messages travel with their flag: auto (those at which there is a GPU), on or
+    /// off. A daemon has a setting of its own.
+    #[arg(long, global = true, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
+    lines: Option<Lines>,
     /// Device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
     #[arg(long, global = true, default_value = "auto", value_parser = device_name)]
     pub device: String,
@@ -47,7 +52,7 @@ pub struct Args {
 impl Args {
     /// The proxy to use.
     pub fn proxy(&self) -> ProxyArgs {
-        ProxyArgs { daemon: self.daemon.clone() }
+        ProxyArgs { daemon: self.daemon.clone(), lines: self.lines }
     }
 
     pub const fn effort(&self) -> Effort {

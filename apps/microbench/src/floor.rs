@@ -22,16 +22,21 @@ pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
 /// Measures round trips of `size` bytes and a flag in the receiver's memory, copied out; 0 for flags alone.
 /// The second end measures. Returns the best of three tries.
 pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
-    best(|| ping_pong_once(ends, threads, size, rounds))
+    best(|| ping_pong_once(ends, threads, size, false, rounds))
 }
 
-fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
+/// As [`ping_pong`], with a flag beside each four bytes.
+pub fn ping_pong_by_units(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
+    best(|| ping_pong_once(ends, threads, size, true, rounds))
+}
+
+fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, by_units: bool, rounds: u64) -> Outcome<Row> {
     let (flag, data) = (0, 4096);
-    let windows = Windows::between(ends, data + size as usize)?;
+    let windows = Windows::between(ends, data + 2 * size as usize)?;
     ends.into_iter().try_for_each(|bench| bench.prepare::<Bare>(threads))?;
     let mut running = Vec::new();
     for (end, bench) in ends.into_iter().enumerate() {
-        let job = bench.job(size as usize, rounds as usize)?;
+        let job = bench.job((size as usize).next_multiple_of(4), rounds as usize)?;
         let launch = bench.start(1, bench.threads(threads), |_| Bare {
             near_flag: windows.near(end, flag).cast(),
             far_flag: windows.far(end, flag).cast(),
@@ -39,6 +44,7 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Ou
             far_data: windows.far(end, data),
             own: job.buffer().as_ptr(),
             size,
+            units: u64::from(by_units),
             rounds,
             begins: end as u64,
             results: job.results(),
@@ -49,7 +55,11 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Ou
     for (bench, (launch, job)) in ends.into_iter().zip(running) {
         words = bench.finish(launch, &job)?;
     }
-    let what = if size == 0 { "flags alone".to_owned() } else { format!("{size} B and flag, copied out") };
+    let what = match size {
+        0 => "flags alone".to_owned(),
+        _ if by_units => format!("{size} B, a flag beside each 4 B"),
+        _ => format!("{size} B and flag, copied out"),
+    };
     let place = NAMES[usize::from(windows.on_gpus)];
     Ok(Row::one_way(Role::Floor, format!("{what}, {place}"), &words))
 }

@@ -20,7 +20,9 @@ pub use serve::{EndArgs, serve as serve_end};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-pub use task::{BlockShape, Cooperation, Direction, EndpointKind, Flow, Ports, Side, Task, Transport, Work};
+pub use task::{
+    BlockShape, Cooperation, Direction, EndpointKind, Flow, How, Ports, Side, Task, Transport, Work,
+};
 
 /// Who talks to whom, and how.
 #[derive(Args, Clone, Debug)]

@@ -27,6 +27,7 @@ impl Ring {
         let end = |mine, theirs| RingEnd {
             base,
             capacity: CAPACITY as u64,
+            line: std::ptr::null_mut(),
             mine,
             theirs,
             link: gpunet_abi::Link::driven(0),

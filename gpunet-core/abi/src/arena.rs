@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A stream takes one ring in each part. The ring's first page determines its line, so there is nothing
-//! else to allocate.
+//! else to allocate. What the other pages of the ring have beside them holds the ring's [line](crate::line) of small
+//! messages.
 
 use crate::layout::{PAGE, SocketLine};
 use crate::options::MIN_RING_LOG2;
@@ -38,7 +39,7 @@ const _: () = assert!(size_of::<PartHeader>() == 4096);
 /// Offsets in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartLayout {
-    /// A [`SocketLine`] for each page of ring memory.
+    /// A [`SocketLine`] for each page of ring memory; the line of messages lies behind that of a ring's first page.
     pub lines: u64,
     /// Ring memory.
     pub rings: u64,
@@ -60,6 +61,12 @@ impl PartLayout {
     #[must_use]
     pub const fn line(&self, ring: u64) -> u64 {
         self.lines + ((ring - self.rings) >> MIN_RING_LOG2) * size_of::<SocketLine>() as u64
+    }
+
+    /// The line of messages of the ring at offset `ring`.
+    #[must_use]
+    pub const fn line_of(&self, ring: u64) -> u64 {
+        self.line(ring) + size_of::<SocketLine>() as u64
     }
 }
 

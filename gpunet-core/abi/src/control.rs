@@ -157,6 +157,10 @@ pub struct Descriptor {
     pub landed: RegionOffset,
     /// Word the device writes: bytes consumed.
     pub consumed: RegionOffset,
+    /// The [line](crate::line) of the send ring, in the ring's region; 0: the stream has none in this direction.
+    pub send_line: RegionOffset,
+    /// The line of the receive ring, likewise.
+    pub recv_line: RegionOffset,
     /// log2 of the send ring's size.
     pub send_log2: u32,
     /// log2 of the receive ring's size.
@@ -167,7 +171,7 @@ pub struct Descriptor {
     pub peer: SockAddr,
 }
 
-const _: () = assert!(size_of::<Descriptor>() == 128);
+const _: () = assert!(size_of::<Descriptor>() == 144);
 
 /// A reply, written by the proxy. `seq` is published last.
 #[derive(Clone, Copy, Debug)]
@@ -202,6 +206,8 @@ impl Reply {
                 released: RegionOffset(0),
                 landed: RegionOffset(0),
                 consumed: RegionOffset(0),
+                send_line: RegionOffset(0),
+                recv_line: RegionOffset(0),
                 send_log2: 0,
                 recv_log2: 0,
                 local: SockAddr::NONE,
@@ -220,7 +226,7 @@ pub struct ControlSlot {
     reserved: [u64; 8],
     /// Written by the proxy.
     pub reply: Reply,
-    reserved2: [u64; 8],
+    reserved2: [u64; 6],
     /// Set by a CPU waiter that sleeps until the reply; see [`crate::park`].
     pub park: u32,
     reserved3: [u32; 7],

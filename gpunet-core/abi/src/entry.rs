@@ -122,14 +122,24 @@ impl GroupId {
     }
 }
 
+/// In [`Entry::lines_sent`]: bytes up to the entry's position are in the ring and not published, because more follows.
+pub const DEFERRED: u64 = 1 << 62;
+/// Beside [`DEFERRED`]: calls by handle have left them, so whoever locks the direction may publish them.
+pub const DEFERRED_BY_HANDLE: u64 = 1 << 63;
+
+/// Bytes by which [`HalfEntry::line`] counts.
+pub const LINE_STEP: i64 = 64;
+
 /// One half of a stream as the device keeps it between calls. Addresses are the device's own.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct HalfEntry {
     /// First byte of the ring.
     pub base: u64,
-    /// Bytes in the ring.
-    pub capacity: u64,
+    /// Bytes in the ring: at most 2^24.
+    pub capacity: u32,
+    /// Where the ring's [line](crate::line) lies, in steps of [`LINE_STEP`] bytes from `base`; 0: it has none.
+    pub line: i32,
     /// Address of the word this end writes.
     pub mine: u64,
     /// Address of the word the other end writes.
@@ -137,8 +147,17 @@ pub struct HalfEntry {
     /// This end's [`StreamWord`](crate::StreamWord): bytes moved so far, END once it finished, ERR once
     /// it gave up.
     pub position: u64,
-    /// The other end's word as last believed.
+    /// The other end's word as last believed. A receiver that takes messages from its line is ahead of it.
     pub seen: u64,
+}
+
+impl HalfEntry {
+    /// Address of the ring's [line](crate::line); 0: it has none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn line_at(&self) -> u64 {
+        if self.line == 0 { 0 } else { self.base.wrapping_add_signed(self.line as i64 * LINE_STEP) }
+    }
 }
 
 /// A socket slot as the device keeps it. 256 bytes; what each call needs is in the first 128.
@@ -176,7 +195,8 @@ pub struct Entry {
     /// Of a listener: until when, by the device's clock, its only waiting connection is left to the group that asks for
     /// it without waiting; 0: no group asks. Changed by compare-exchange.
     pub accept_turn: u64,
-    reserved2: u64,
+    /// How many [lines](crate::line) this end of the stream has sent, [`DEFERRED`] and [`DEFERRED_BY_HANDLE`].
+    pub lines_sent: u64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 256);
@@ -214,7 +234,8 @@ impl Entry {
     /// The entry of a slot that was just taken.
     #[must_use]
     pub const fn fresh(options: Options) -> Self {
-        const NONE: HalfEntry = HalfEntry { base: 0, capacity: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
+        const NONE: HalfEntry =
+            HalfEntry { base: 0, capacity: 0, line: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
         Self {
             send_lock: lock::FREE,
             recv_lock: lock::FREE,
@@ -231,7 +252,7 @@ impl Entry {
             prepare_lock: 0,
             remote_part: 0,
             accept_turn: 0,
-            reserved2: 0,
+            lines_sent: 0,
         }
     }
 }

@@ -35,6 +35,8 @@ pub enum HandOff {
     Locked,
     /// Lanes have copied into or out of a ring, and have not published it yet.
     Copied,
+    /// A small message is in its line, and not in the ring yet.
+    LineStored,
     /// A thread has announced that it will sleep, and has not polled again yet.
     Parking,
     /// A thread has published, and has not checked yet whether anybody sleeps.

@@ -8,6 +8,7 @@
 use crate::claim::Posted;
 use crate::control::{ControlSlot, Descriptor};
 use crate::entry::{Entry, OwnWords};
+use crate::line;
 use crate::panic_record::PanicRecord;
 use crate::region::{REGIONS, Region};
 
@@ -18,7 +19,7 @@ pub const LAUNCHES: u32 = 64;
 /// Data threads at most.
 pub const SHARDS: usize = 16;
 /// Bytes of a [`Context`](crate::Context), which holds the layouts.
-pub(crate) const CONTEXT_LEN: u64 = 320;
+pub(crate) const CONTEXT_LEN: u64 = 384;
 
 /// Slots for sockets that the host program opens, if a handle can name so many. A host cannot take slots where a GPU's
 /// threads do: the bus has no compare-exchange.
@@ -187,8 +188,13 @@ pub struct SharedLayout {
     /// `u64` per socket: 0, or the number + 1 of the launch that has taken the stream that was accepted ahead. Device
     /// writes, proxy reads.
     pub takers: u64,
+    /// `u64` per socket: how many [lines](mod@line) it has sent, as shown now and then. Device writes, proxy reads for operators.
+    pub lines_sent: u64,
     /// A [`PanicRecord`]. A GPU writes, the host reads.
     pub panic: u64,
+    /// [`line::PER_PAGE`] bytes for each page of ring memory: lines of streams whose rings lie there. Their sender writes,
+    /// their receiver reads.
+    pub ring_lines: u64,
     /// Ring memory.
     pub rings: u64,
     /// Length of the region.
@@ -211,8 +217,10 @@ impl SharedLayout {
         let host_reclaim = reclaim + round_up(geometry.sockets as u64 * 4);
         let accepted = host_reclaim + round_up(geometry.host_sockets as u64 * 4);
         let takers = accepted + round_up(sockets * size_of::<Descriptor>() as u64);
-        let panic = takers + round_up(sockets * 8);
-        let rings = panic + round_up(size_of::<PanicRecord>() as u64);
+        let lines_sent = takers + round_up(sockets * 8);
+        let panic = lines_sent + round_up(sockets * 8);
+        let ring_lines = panic + round_up(size_of::<PanicRecord>() as u64);
+        let rings = ring_lines + round_up(line::room(geometry.shared_rings));
         Self {
             published,
             consumed,
@@ -224,10 +232,18 @@ impl SharedLayout {
             host_reclaim,
             accepted,
             takers,
+            lines_sent,
             panic,
+            ring_lines,
             rings,
             len: rings + geometry.shared_rings,
         }
+    }
+
+    /// The line of messages of the ring at offset `ring`.
+    #[must_use]
+    pub const fn line_of(&self, ring: u64) -> u64 {
+        self.ring_lines + line::room(ring - self.rings) + line::PER_PAGE
     }
 }
 
@@ -268,6 +284,8 @@ pub struct DeviceLayout {
     /// [`Region`] per region number: where this device has the parts of arenas. Written by the
     /// attachment's agent.
     pub regions: u64,
+    /// [`line::PER_PAGE`] bytes for each page of ring memory, as in the shared region.
+    pub ring_lines: u64,
     /// Ring memory.
     pub rings: u64,
     /// Length of the region.
@@ -288,9 +306,16 @@ impl DeviceLayout {
         let entries = users + round_up(sockets * 8);
         let words = entries + round_up(sockets * size_of::<Entry>() as u64);
         let regions = words + round_up(sockets * size_of::<OwnWords>() as u64);
-        let rings = regions + round_up((REGIONS * size_of::<Region>()) as u64);
+        let ring_lines = regions + round_up((REGIONS * size_of::<Region>()) as u64);
+        let rings = ring_lines + round_up(line::room(geometry.device_rings));
         let len = rings + geometry.device_rings;
-        Self { contexts, claims, posted, states, users, entries, words, regions, rings, len }
+        Self { contexts, claims, posted, states, users, entries, words, regions, ring_lines, rings, len }
+    }
+
+    /// The line of messages of the ring at offset `ring`.
+    #[must_use]
+    pub const fn line_of(&self, ring: u64) -> u64 {
+        self.ring_lines + line::room(ring - self.rings) + line::PER_PAGE
     }
 }
 
@@ -318,7 +343,9 @@ mod tests {
             s.host_reclaim,
             s.accepted,
             s.takers,
+            s.lines_sent,
             s.panic,
+            s.ring_lines,
             s.rings,
             s.len,
         ];
@@ -326,7 +353,17 @@ mod tests {
         assert!(s.consumed - s.published >= 8000);
         let d = DeviceLayout::new(&geometry);
         let order = [
-            0, d.contexts, d.claims, d.posted, d.states, d.users, d.entries, d.words, d.regions, d.rings,
+            0,
+            d.contexts,
+            d.claims,
+            d.posted,
+            d.states,
+            d.users,
+            d.entries,
+            d.words,
+            d.regions,
+            d.ring_lines,
+            d.rings,
             d.len,
         ];
         assert!(order.windows(2).all(|w| w[0] < w[1] && w[1] % PAGE == 0));

@@ -30,6 +30,7 @@ pub mod errno;
 pub mod hand_off;
 pub mod handle;
 pub mod layout;
+pub mod line;
 pub mod link;
 pub mod opened;
 pub mod options;
@@ -58,6 +59,6 @@ pub use trigger::{Direction, Gate, Prepared, Trigger};
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

@@ -2,11 +2,11 @@
 
 use crate::arena::PartHeader;
 use crate::control::Descriptor;
-use crate::entry::HalfEntry;
+use crate::entry::{HalfEntry, LINE_STEP};
 use crate::layout::SocketLine;
 use crate::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use crate::region::RegionOffset;
-use crate::{Error, Result};
+use crate::{Error, Result, line};
 
 /// Where the rings and words of an open stream lie in the address space of one device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,8 +32,8 @@ impl Opened {
         shards: u32,
         resolve: impl Fn(RegionOffset, u64) -> Option<u64>,
     ) -> Result<Self> {
-        let send = half(&resolve, d.send_ring, d.send_log2, d.published, d.released)?;
-        let recv = half(&resolve, d.recv_ring, d.recv_log2, d.consumed, d.landed)?;
+        let send = half(&resolve, d.send_ring, d.send_log2, d.send_line, (d.published, d.released))?;
+        let recv = half(&resolve, d.recv_ring, d.recv_log2, d.recv_line, (d.consumed, d.landed))?;
         if d.link.partner().is_some_and(|slot| slot >= slots)
             || d.link.data_thread().is_some_and(|thread| thread >= shards)
         {
@@ -67,8 +67,8 @@ fn half(
     resolve: &impl Fn(RegionOffset, u64) -> Option<u64>,
     ring: RegionOffset,
     log2: u32,
-    mine: RegionOffset,
-    theirs: RegionOffset,
+    line: RegionOffset,
+    (mine, theirs): (RegionOffset, RegionOffset),
 ) -> Result<HalfEntry> {
     if log2 < MIN_RING_LOG2 as u32 || log2 > MAX_RING_LOG2 as u32 {
         return Err(Error::Protocol);
@@ -76,8 +76,33 @@ fn half(
     let capacity = 1u64 << log2;
     match (resolve(ring, capacity), resolve(mine, 8), resolve(theirs, 8)) {
         (Some(base), Some(mine), Some(theirs)) if mine % 8 == 0 && theirs % 8 == 0 => {
-            Ok(HalfEntry { base, capacity, mine, theirs, position: 0, seen: 0 })
+            let line = line_beside(resolve, base, capacity, line)?;
+            Ok(HalfEntry { base, capacity: capacity as u32, line, mine, theirs, position: 0, seen: 0 })
         }
         _ => Err(Error::Protocol),
     }
+}
+
+/// Where a ring's line lies, as [`HalfEntry::line`] has it.
+///
+/// # Errors
+/// Protocol, when it lies outside its region, or the ring is too small to have one.
+#[inline(always)]
+fn line_beside(
+    resolve: &impl Fn(RegionOffset, u64) -> Option<u64>,
+    base: u64,
+    capacity: u64,
+    line: RegionOffset,
+) -> Result<i32> {
+    if line.0 == 0 {
+        return Ok(0);
+    }
+    let at = resolve(line, line::LEN as u64).ok_or(Error::Protocol)?;
+    let distance = at.wrapping_sub(base).cast_signed();
+    let steps = distance / LINE_STEP;
+    if !line::fits(capacity) || distance % LINE_STEP != 0 {
+        return Err(Error::Protocol);
+    }
+    // In a region of more than 128 GiB it may be too far from its ring: then this end has none.
+    Ok(if steps >= i32::MIN as i64 && steps <= i32::MAX as i64 { steps as i32 } else { 0 })
 }

@@ -96,9 +96,12 @@ impl Options {
     /// Calls do not wait: EAGAIN instead.
     pub const NONBLOCK: u32 = 16;
 
+    /// Small messages may have [lines](crate::line), on by default; before connect or listen, and both ends must want it.
+    pub const LINES: u32 = 64;
+
     /// What a socket starts with.
     pub const DEFAULT: Self = Self {
-        flags: Self::NODELAY | Self::REUSEADDR,
+        flags: Self::NODELAY | Self::REUSEADDR | Self::LINES,
         linger_ms: -1,
         send_timeout_ns: 0,
         recv_timeout_ns: 0,

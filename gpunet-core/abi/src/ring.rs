@@ -9,6 +9,7 @@
 //! every word the other agent wrote. All lanes of a group hold the same value: one lane polls and
 //! announces, all lanes `accept` what it saw and `advance` together.
 
+use crate::line::Line;
 use crate::position::{StreamWord, Violation, advance};
 use crate::{Link, RingSpan, Word, device_scope};
 
@@ -18,8 +19,10 @@ use crate::{Link, RingSpan, Word, device_scope};
 pub struct RingEnd {
     /// First byte of the ring.
     pub base: *mut u8,
-    /// Bytes in the ring, a power of two, at most 2^31.
+    /// Bytes in the ring, a power of two, at most 2^30.
     pub capacity: u64,
+    /// The ring's [line](crate::line); null: it has none.
+    pub line: *mut u8,
     /// The word this end writes: `published` of a producer, `consumed` of a consumer.
     pub mine: Word,
     /// The word the other end writes: `released` of a producer, `landed` of a consumer.
@@ -29,6 +32,21 @@ pub struct RingEnd {
 }
 
 impl RingEnd {
+    /// Returns whether the ring has a line.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_line(&self) -> bool {
+        !self.line.is_null()
+    }
+
+    /// The line of a ring that has one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn line(&self) -> Line {
+        // SAFETY: the ring's line, which the maker of this value keeps mapped.
+        unsafe { Line::from_ptr(self.line) }
+    }
+
     /// Observes the other end's word.
     #[inline(always)]
     #[must_use]
@@ -55,6 +73,12 @@ impl RingEnd {
 #[inline(always)]
 const fn distance(from: StreamWord, to: StreamWord) -> u64 {
     (to.0 as u32).wrapping_sub(from.0 as u32) as u64
+}
+
+/// How far a position is past another one of the same ring, by 32 bits of both; 0 if it is behind.
+#[inline(always)]
+fn excess(from: StreamWord, to: StreamWord) -> u64 {
+    (to.0 as u32).wrapping_sub(from.0 as u32).cast_signed().max(0) as u64
 }
 
 /// The sending end of a ring.
@@ -261,7 +285,32 @@ impl Consumer {
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
         self.landed = advance(self.landed, seen, self.position() + self.end.capacity)?;
+        if self.landed.end() && self.ahead() > 0 && !self.finished() {
+            // The end comes before what a line has brought already.
+            return Err(Violation::MovedAfterEnd { end: seen.position(), to: self.position() });
+        }
         Ok(())
+    }
+
+    /// How far this end is ahead of what has landed: bytes that it has taken from lines.
+    #[inline(always)]
+    #[must_use]
+    pub fn ahead(&self) -> u64 {
+        excess(self.landed, self.word)
+    }
+
+    /// The longest message that may be taken from a line into a buffer of `len` bytes: the ring holds it, too, behind what
+    /// has landed.
+    #[inline(always)]
+    #[must_use]
+    pub fn line_room(&self, len: usize) -> usize {
+        (len as u64).min(self.end.capacity.saturating_sub(self.ahead())) as usize
+    }
+
+    /// Moves past a message that all lanes have taken from a line. Nothing of the ring may be available.
+    #[inline(always)]
+    pub const fn take(&mut self, len: u64) {
+        self.word = self.word.moved_by(len);
     }
 
     /// Notes that nothing more will land although the word does not show it: its writer is gone. All
@@ -274,8 +323,8 @@ impl Consumer {
     /// Bytes that can be read now, by what was accepted so far; none after [`Consumer::finish`].
     #[inline(always)]
     #[must_use]
-    pub const fn available(&self) -> u64 {
-        if self.finished() { 0 } else { distance(self.word, self.landed) }
+    pub fn available(&self) -> u64 {
+        if self.finished() { 0 } else { excess(self.word, self.landed) }
     }
 
     /// Returns whether more can land, by what is known of both ends: neither has ended.
@@ -338,9 +387,10 @@ impl Consumer {
     /// Marks that no more is wanted (SHUT_RD): what has landed counts as read, and the position is
     /// frozen. All lanes.
     #[inline(always)]
-    pub const fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if !self.finished() {
-            self.word = StreamWord::at(self.landed.position()).with_end();
+            let landed = self.landed.position() + self.ahead();
+            self.word = StreamWord::at(landed).with_end();
         }
     }
 

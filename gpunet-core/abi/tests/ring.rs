@@ -1,7 +1,7 @@
 //! The two ends of a ring against a plain byte queue, by random sequences of operations.
 
 use gpunet_abi::Word;
-use gpunet_abi::position::{END, StreamWord};
+use gpunet_abi::position::{END, StreamWord, Violation};
 use gpunet_abi::ring::{Consumer, Producer, RingEnd};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ proptest! {
         let consumed = published.wrapping_add(1);
         // SAFETY: both words and the ring live on this stack frame and outlive the two ends.
         let (published, consumed) = unsafe { (Word::from_ptr(published), Word::from_ptr(consumed)) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::driven(0) };
+        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, line: std::ptr::null_mut(), mine, theirs, link: gpunet_abi::Link::driven(0) };
         // SAFETY: as above; each end writes its own word only.
         let mut producer = unsafe { Producer::new(end(published, consumed), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
@@ -140,7 +140,7 @@ proptest! {
         let (base, first) = (memory.as_mut_ptr(), shared.as_mut_ptr());
         // SAFETY: four words on this stack frame.
         let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::driven(0) };
+        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, line: std::ptr::null_mut(), mine, theirs, link: gpunet_abi::Link::driven(0) };
         // SAFETY: as above.
         let mut producer = unsafe { Producer::new(end(word(0), word(1)), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
@@ -175,8 +175,14 @@ fn ends() -> (Producer, Consumer, Box<Memory>) {
     let (first, base) = (memory.words.as_mut_ptr(), memory.ring.as_mut_ptr());
     // SAFETY: two words on the heap, kept by the caller while it uses the ends.
     let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
-    let end =
-        |mine, theirs| RingEnd { base, capacity: CAPACITY, mine, theirs, link: gpunet_abi::Link::driven(0) };
+    let end = |mine, theirs| RingEnd {
+        base,
+        capacity: CAPACITY,
+        line: std::ptr::null_mut(),
+        mine,
+        theirs,
+        link: gpunet_abi::Link::driven(0),
+    };
     // SAFETY: as above; each end writes its own word only.
     let producer = unsafe { Producer::new(end(word(0), word(1)), StreamWord(0), StreamWord(0)) };
     // SAFETY: as above.
@@ -230,4 +236,68 @@ fn an_end_goes_on_where_its_words_say() {
     let again = unsafe { Consumer::new(consumer.end(), seen.with_err(), StreamWord::at(40)) };
     assert_eq!((again.word(), again.landed()), (seen.with_err(), StreamWord::at(40)));
     assert!(again.finished() && again.failed());
+}
+
+/// A consumer that is ten bytes ahead: a line has brought them, and nothing has landed.
+fn ahead() -> (Producer, Consumer, Box<Memory>) {
+    let (producer, mut consumer, memory) = ends();
+    consumer.take(10);
+    (producer, consumer, memory)
+}
+
+#[test]
+fn a_receiver_that_is_ahead_has_nothing_to_read() {
+    let (_producer, mut consumer, _memory) = ahead();
+    assert_eq!((consumer.position(), consumer.ahead(), consumer.available()), (10, 10, 0));
+    for (landed, ahead, available) in [(4, 6, 0), (10, 0, 0), (13, 0, 3)] {
+        assert_eq!(consumer.accept(StreamWord::at(landed)), Ok(()));
+        assert_eq!((consumer.ahead(), consumer.available()), (ahead, available), "{landed}");
+    }
+    assert_eq!(consumer.span(100).len(), 3);
+}
+
+#[test]
+fn a_line_brings_what_the_buffer_and_the_ring_can_hold() {
+    let (_producer, mut consumer, _memory) = ahead();
+    assert_eq!([3, 54, 55, 100].map(|len| consumer.line_room(len)), [3, 54, 54, 54]);
+    consumer.take(54);
+    assert_eq!((consumer.ahead(), consumer.line_room(100)), (CAPACITY, 0));
+    assert_eq!(consumer.accept(StreamWord::at(64)), Ok(()));
+    assert_eq!(consumer.line_room(100), CAPACITY as usize);
+}
+
+#[test]
+fn an_end_before_what_a_line_has_brought_is_refused() {
+    let (_producer, mut consumer, _memory) = ahead();
+    assert!(matches!(consumer.accept(StreamWord::at(9).with_end()), Err(Violation::MovedAfterEnd { .. })));
+    let (_producer, mut consumer, _memory) = ahead();
+    assert_eq!(consumer.accept(StreamWord::at(10).with_end()), Ok(()));
+    assert!(consumer.ended() && consumer.available() == 0);
+    // Who has stopped does not mind.
+    let (_producer, mut consumer, _memory) = ahead();
+    consumer.finish();
+    assert_eq!(consumer.word(), StreamWord::at(10).with_end());
+    assert_eq!(consumer.accept(StreamWord::at(4).with_end()), Ok(()));
+}
+
+#[test]
+fn who_stops_has_read_what_has_landed_and_what_lines_have_brought() {
+    let (_producer, mut consumer, _memory) = ahead();
+    assert_eq!(consumer.accept(StreamWord::at(4)), Ok(()));
+    consumer.finish();
+    assert_eq!((consumer.position(), consumer.available()), (10, 0));
+    let (_producer, mut consumer, _memory) = ends();
+    assert_eq!(consumer.accept(StreamWord::at(4)), Ok(()));
+    consumer.finish();
+    assert_eq!(consumer.position(), 4);
+}
+
+#[test]
+fn a_ring_has_a_line_or_none() {
+    let (producer, _consumer, mut memory) = ends();
+    assert!(!producer.end().has_line());
+    let line = memory.ring.as_mut_ptr();
+    let end = RingEnd { line, ..producer.end() };
+    assert!(end.has_line());
+    assert_eq!(end.line().header().as_ptr(), line.cast());
 }

@@ -5,7 +5,7 @@ use gpu_usermap::{PinnedRegion, RegionError};
 use gpunet_abi::arena::{PartHeader, PartLayout};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::park::SharedFlag;
-use gpunet_abi::{MAGIC, VERSION, Word};
+use gpunet_abi::{MAGIC, VERSION, Word, line};
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -46,12 +46,16 @@ impl PartMemory {
         self.region.base().as_ptr().wrapping_add(self.layout.line(ring) as usize + field)
     }
 
-    /// Sets the words that go with the ring at offset `ring` back to 0, before it is used again. Both
-    /// devices have closed their ends.
-    pub fn clear(&self, ring: u64) {
+    /// Sets the words and the line that go with the ring of `capacity` bytes at offset `ring` back to 0, before it is used again.
+    /// Both devices have closed their ends.
+    pub fn clear(&self, ring: u64, capacity: u64) {
         for field in [offset_of!(SocketLine, landed), offset_of!(SocketLine, released)] {
             // SAFETY: a word of the part (`at` checks), 8-byte aligned, mapped while self lives.
             unsafe { Word::from_ptr(self.at(ring, field).cast()) }.set(0);
+        }
+        if line::fits(capacity) {
+            // SAFETY: the line lies in the part, behind the ring's words; as above.
+            unsafe { line::clear(self.at(ring, line::PER_PAGE as usize)) };
         }
         self.wake(ring);
     }

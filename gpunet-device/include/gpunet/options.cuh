@@ -47,6 +47,8 @@ public:
     __host__ __device__ constexpr options with_v6only(bool on) const { return with(GPUNET_V6ONLY, on); }
     __host__ __device__ constexpr options with_nonblocking(bool on) const { return with(GPUNET_NO_WAIT, on); }
 
+    __host__ __device__ constexpr options with_lines(bool on) const { return with(GPUNET_NO_LINES, !on); }
+
     /* As the C functions take them. */
     __host__ __device__ constexpr const struct gpunet_options *data() const { return &raw_; }
 

@@ -94,6 +94,19 @@ public:
         return count(GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), data, size, 0, wait.ns()));
     }
 
+    /* As send(), for a message in many pieces: the bytes are published by the next send() or send_all(), by flush(), a receive or
+     * poll on the stream that waits, a shutdown or a close; and each time the pieces have filled a share of the ring. */
+    template <class Group>
+    __device__ result<size_type> send_more(const Group &group, const void *data, size_type size, timeout wait = {}) {
+        return count(
+            GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), data, size, MSG_MORE, wait.ns()));
+    }
+
+    /* Publishes what send_more() has left. */
+    template <class Group> __device__ result<void> flush(const Group &group) {
+        return nothing(GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), "", 0, 0, 0));
+    }
+
     /* Sends all bytes, within the time. After a failure some of them may have been sent. */
     template <class Group>
     __device__ result<void> send_all(const Group &group, const void *data, size_type size, timeout wait = {}) {

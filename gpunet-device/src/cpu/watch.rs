@@ -6,6 +6,7 @@
 
 use crate::guard::WaitGuard;
 use crate::timeout::Deadline;
+use crate::wait::differs;
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::layout::HEARTBEAT_DOWN;
@@ -35,8 +36,9 @@ pub struct Watch {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// The other end's word moves past `seen`, or the status gets an error or `flag`.
-    Half { theirs: Word, seen: StreamWord, flag: u64 },
+    /// The other end's word moves past `seen`, and further than a receiver is `ahead` of it by lines; or the status gets an
+    /// error or `flag`.
+    Half { theirs: Word, seen: StreamWord, ahead: u64, flag: u64 },
     /// The ready count is not 0.
     Listener,
 }
@@ -46,14 +48,16 @@ impl Watch {
     #[must_use]
     pub fn space(half: &SendHalf) -> Self {
         let (theirs, seen) = (half.producer.end().theirs, half.producer.released());
-        Self { net: half.net, handle: half.handle, what: What::Half { theirs, seen, flag: Status::NO_SEND } }
+        let what = What::Half { theirs, seen, ahead: 0, flag: Status::NO_SEND };
+        Self { net: half.net, handle: half.handle, what }
     }
 
     /// Waits for bytes to receive, after the half found none.
     #[must_use]
     pub fn bytes(half: &RecvHalf) -> Self {
         let (theirs, seen) = (half.consumer.end().theirs, half.consumer.landed());
-        Self { net: half.net, handle: half.handle, what: What::Half { theirs, seen, flag: Status::EOF } }
+        let what = What::Half { theirs, seen, ahead: half.consumer.ahead(), flag: Status::EOF };
+        Self { net: half.net, handle: half.handle, what }
     }
 
     /// Waits for a connection to accept.
@@ -67,9 +71,9 @@ impl Watch {
     pub fn is_over(&self) -> bool {
         let (slot, generation) = (self.handle.slot(), self.handle.generation());
         match self.what {
-            What::Half { theirs, seen, flag } => {
+            What::Half { theirs, seen, ahead, flag } => {
                 let status = self.net.status(slot, generation);
-                StreamWord::read(theirs.observe()) != seen
+                differs(StreamWord::read(theirs.observe()), seen, ahead)
                     || status.is_some_and(|status| status.error().is_some() || status.has(flag))
             }
             What::Listener => self.net.ready(slot).observe() > 0,

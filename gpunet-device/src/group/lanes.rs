@@ -1,6 +1,6 @@
 //! CPU threads that form a group, with a real barrier: for tests of what lanes do together.
 
-use super::{Group, Lane, Solo};
+use super::{Alone, Group, Lane, Solo};
 use crate::cpu::panics;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -139,6 +139,7 @@ impl Drop for Lanes {
 impl Group for Lanes {
     type Warp = Self;
     type Thread = Solo;
+    type Front = Alone;
 
     fn rank(&self) -> u32 {
         self.rank
@@ -166,6 +167,12 @@ impl Group for Lanes {
     }
     fn sum_once(&self, value: u32) -> u32 {
         self.shared.meet(Purpose::SumOnce, None, u64::from(value)).1 as u32
+    }
+    fn has_front(&self, _lane: Lane) -> bool {
+        true
+    }
+    fn front(&self, lane: Lane) -> Option<Alone> {
+        lane.is_leader().then_some(Alone)
     }
     fn warp(&self) -> Self {
         let warps = self.size.div_ceil(WARP);

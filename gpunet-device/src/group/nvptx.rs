@@ -4,7 +4,7 @@
 //! copy a barrier into both arms of a branch, and an aligned barrier in divergent code is
 //! undefined. Warp operations carry an explicit member mask for the same reason.
 
-use super::{Group, Lane};
+use super::{Alone, Front, Group, Lane};
 use core::arch::{asm, global_asm};
 
 // Shared memory for broadcasts and sums of whole blocks.
@@ -132,6 +132,7 @@ impl ThreadBlock {
 impl Group for ThreadBlock {
     type Warp = Warp;
     type Thread = Thread;
+    type Front = WholeWarp;
 
     #[inline(always)]
     fn rank(&self) -> u32 {
@@ -172,6 +173,14 @@ impl Group for ThreadBlock {
     #[inline(always)]
     fn sum_once(&self, value: u32) -> u32 {
         self.sum_by(value, SUM_ONCE)
+    }
+    #[inline(always)]
+    fn has_front(&self, lane: Lane) -> bool {
+        lane.size() >= 32
+    }
+    #[inline(always)]
+    fn front(&self, lane: Lane) -> Option<WholeWarp> {
+        if crate::platform::opaque(lane.rank() < 32) { Some(WholeWarp { rank: lane.rank() }) } else { None }
     }
     #[inline(always)]
     fn warp(&self) -> Warp {
@@ -233,6 +242,7 @@ impl Warp {
 impl Group for Warp {
     type Warp = Self;
     type Thread = Thread;
+    type Front = WholeWarp;
 
     #[inline(always)]
     fn rank(&self) -> u32 {
@@ -270,12 +280,68 @@ impl Group for Warp {
         self.add(value)
     }
     #[inline(always)]
+    fn has_front(&self, _lane: Lane) -> bool {
+        self.size == 32
+    }
+    #[inline(always)]
+    fn front(&self, _lane: Lane) -> Option<WholeWarp> {
+        Some(WholeWarp { rank: self.rank })
+    }
+    #[inline(always)]
     fn warp(&self) -> Self {
         *self
     }
     #[inline(always)]
     fn thread(&self) -> Thread {
         Thread
+    }
+}
+
+/// The first warp of a block, or a warp, with all its lanes.
+#[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
+pub struct WholeWarp {
+    rank: u32,
+}
+
+/// Its lanes. A mask that is no constant makes each shuffle ten instructions.
+const ALL_LANES: u32 = u32::MAX;
+
+impl Front for WholeWarp {
+    const IS_WARP: bool = true;
+
+    #[inline(always)]
+    fn rank(&self) -> usize {
+        self.rank as usize
+    }
+    #[inline(always)]
+    fn is_first(&self) -> bool {
+        crate::platform::opaque(self.rank == 0)
+    }
+    #[inline(always)]
+    fn first_of(&self, value: u64) -> u64 {
+        let (low, high): (u32, u32);
+        // SAFETY: all lanes of the warp take part.
+        unsafe {
+            asm!("shfl.sync.idx.b32 {d}, {s}, 0, 31, {m};", d = out(reg32) low, s = in(reg32) value as u32, m = const ALL_LANES, options(nostack));
+            asm!("shfl.sync.idx.b32 {d}, {s}, 0, 31, {m};", d = out(reg32) high, s = in(reg32) (value >> 32) as u32, m = const ALL_LANES, options(nostack));
+        }
+        u64::from(high) << 32 | u64::from(low)
+    }
+    #[inline(always)]
+    fn all(&self, value: bool) -> bool {
+        let all: u32;
+        // SAFETY: all lanes of the warp take part.
+        unsafe {
+            asm!(
+                "{{ .reg .pred p, q;",
+                "setp.ne.u32 p, {v}, 0;",
+                "vote.sync.all.pred q, p, {m};",
+                "selp.u32 {o}, 1, 0, q; }}",
+                v = in(reg32) u32::from(value), m = const ALL_LANES, o = out(reg32) all, options(nostack),
+            );
+        }
+        all != 0
     }
 }
 
@@ -286,6 +352,7 @@ pub struct Thread;
 impl Group for Thread {
     type Warp = Self;
     type Thread = Self;
+    type Front = Alone;
 
     #[inline(always)]
     fn rank(&self) -> u32 {
@@ -312,6 +379,15 @@ impl Group for Thread {
     #[inline(always)]
     fn sum(&self, value: u32) -> u32 {
         value
+    }
+    #[inline(always)]
+    fn has_front(&self, _lane: Lane) -> bool {
+        // One lane would have a line's chunks one after another: the ring is faster.
+        false
+    }
+    #[inline(always)]
+    fn front(&self, _lane: Lane) -> Option<Alone> {
+        Some(Alone)
     }
     #[inline(always)]
     fn warp(&self) -> Self {

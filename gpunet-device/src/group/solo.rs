@@ -1,6 +1,6 @@
 //! One CPU thread that is a whole group.
 
-use super::Group;
+use super::{Alone, Group, Lane};
 
 /// A group of one lane: a CPU thread block, warp or thread.
 ///
@@ -30,6 +30,7 @@ impl Solo {
 impl Group for Solo {
     type Warp = Self;
     type Thread = Self;
+    type Front = Alone;
 
     fn rank(&self) -> u32 {
         0
@@ -49,6 +50,12 @@ impl Group for Solo {
     }
     fn sum(&self, value: u32) -> u32 {
         value
+    }
+    fn has_front(&self, _lane: Lane) -> bool {
+        true
+    }
+    fn front(&self, lane: Lane) -> Option<Alone> {
+        lane.is_leader().then_some(Alone)
     }
     fn warp(&self) -> Self {
         *self

@@ -7,6 +7,7 @@ pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
 use self::futex::{futex_wait, futex_wake, futex_wake_for, longest_sleep};
 use crate::cpu::spin_yield::{SpinYield, are_cores_few};
+use gpunet_abi::Word;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off;
@@ -223,6 +224,28 @@ pub(crate) unsafe fn load_chunk_once(ptr: *const u8) -> Chunk {
 pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
     // SAFETY: the caller's contract.
     unsafe { ptr.cast::<Chunk>().write(chunk) }
+}
+
+/// Stores two units of a line, each at once.
+///
+/// # Safety
+/// `ptr` is one of the line's chunks.
+#[inline(always)]
+pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
+    for (at, unit) in units.into_iter().enumerate() {
+        // SAFETY: the caller's contract.
+        unsafe { Word::from_ptr(ptr.wrapping_add(at)) }.set(unit);
+    }
+}
+
+/// Loads two units of a line, each at once.
+///
+/// # Safety
+/// `ptr` is one of the line's chunks.
+#[inline(always)]
+pub(crate) unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
+    // SAFETY: the caller's contract.
+    unsafe { [Word::from_ptr(ptr).peek(), Word::from_ptr(ptr.wrapping_add(1)).peek()] }
 }
 
 /// Copies everything by the one lane there is.

@@ -181,6 +181,34 @@ pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
     };
 }
 
+// Ordering: Relaxed, of both. A unit's tag comes with its bytes, so nothing has to be ordered; PTX makes of a vector access
+// one access of each element, and one of eight bytes is whole.
+/// Stores two units of a line, each at once.
+///
+/// # Safety
+/// `ptr` is one of the line's chunks.
+#[inline(always)]
+pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("st.relaxed.sys.v2.b64 [{p}], {{{a}, {b}}};", a = in(reg64) units[0], b = in(reg64) units[1], p = in(reg64) ptr, options(nostack))
+    };
+}
+
+/// Loads two units of a line, each at once.
+///
+/// # Safety
+/// `ptr` is one of the line's chunks.
+#[inline(always)]
+pub(crate) unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
+    let (a, b);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("ld.relaxed.sys.v2.b64 {{{a}, {b}}}, [{p}];", a = out(reg64) a, b = out(reg64) b, p = in(reg64) ptr, options(nostack))
+    };
+    [a, b]
+}
+
 /// One lane has no faster way than the others: rustc makes `copy_nonoverlapping` a byte loop here.
 ///
 /// # Safety

@@ -14,7 +14,7 @@ pub(super) struct Readiness {
     pub(super) revents: i16,
     /// A stream whose words lie in device memory.
     pub(super) is_direct: bool,
-    /// Some of what was received is not announced.
+    /// Some of what was received is not announced, or some of what was sent not published.
     pub(super) is_unannounced: bool,
     /// A listener at which another group has the turn to accept.
     pub(super) is_deferred: bool,
@@ -76,8 +76,8 @@ pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         released: StreamWord::read(released),
         received: StreamWord(recv.position),
         landed: StreamWord::read(landed),
-        send_capacity: send.capacity,
-        recv_capacity: recv.capacity,
+        send_capacity: send.capacity as u64,
+        recv_capacity: recv.capacity as u64,
         status,
     };
     let revents = ends.revents(fd.events);
@@ -87,7 +87,8 @@ pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         return found(POLLNVAL);
     }
     let announced = table::announced(net.entry(handle.slot())).peek();
-    let is_unannounced = ends.received.position() != announced;
+    let is_unannounced =
+        ends.received.position() != announced || table::is_deferred_by_handle(net.entry(handle.slot()));
     Some(Readiness { is_direct, is_unannounced, ..Readiness::of(revents) })
 }
 

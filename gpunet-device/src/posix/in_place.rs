@@ -5,6 +5,7 @@
 
 use super::direction::Taken;
 use super::unless;
+use crate::group::Lane;
 use crate::recv::RecvHalf;
 use crate::send::SendHalf;
 use crate::slots::Half;
@@ -41,9 +42,11 @@ pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i
     let mut half = SendHalf::load(net, taken.handle);
     let reserved = half.reserve_with(g, len, taken.timeout);
     // What this call has learnt is what the commit goes by. All lanes have met since they loaded the half.
-    if reserved.is_ok() && g.is_leader() {
+    let lane = Lane::of(g);
+    if reserved.is_ok() && lane.is_last() {
         half.keep();
     }
+    half.keep_deferred(lane);
     taken.finish(g, reserved)
 }
 

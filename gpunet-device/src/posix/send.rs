@@ -3,6 +3,7 @@
 use super::direction::Taken;
 use super::{SOCKET_TIMEOUT, errno};
 use crate::buffer::Source;
+use crate::group::Lane;
 use crate::send::SendHalf;
 use crate::slots::Half;
 use crate::timeout::{Deadline, Timeout};
@@ -17,7 +18,10 @@ pub const MSG_DONTWAIT: i32 = 0x40;
 pub const MSG_WAITALL: i32 = 0x100;
 /// Linux's `MSG_NOSIGNAL`, which is always so here.
 pub const MSG_NOSIGNAL: i32 = 0x4000;
-/// Linux's `MSG_MORE`, which changes nothing here.
+/// Linux's `MSG_MORE`: the bytes are published by the next send without it (of no bytes, too), a receive or poll on the socket that
+/// waits, a shutdown or a close. See [`SendHalf::send_more`].
+///
+/// [`SendHalf::send_more`]: crate::SendHalf::send_more
 pub const MSG_MORE: i32 = 0x8000;
 
 /// How long the first wait of a call with these flags may last, and when all of them are over.
@@ -116,7 +120,7 @@ pub unsafe fn send_timeout<G: Group>(
     let mut rest = Source::from(unsafe { Buffer::from_raw_parts(data.cast_mut(), len) });
     let mut sent = 0;
     let result = loop {
-        match half.send_with(g, rest, timeout) {
+        match half.send_with(g, rest, timeout, flags & MSG_MORE != 0) {
             Ok(n) => {
                 sent += n;
                 rest = rest.skip(n);
@@ -129,5 +133,6 @@ pub unsafe fn send_timeout<G: Group>(
             Err(error) => break Err(error),
         }
     };
+    half.keep_deferred(Lane::of(g));
     taken.finish(g, result)
 }

@@ -81,7 +81,7 @@ impl Wait {
     #[inline(always)]
     fn look(&mut self, timeout: Timeout) -> Result<()> {
         let d = &self.direction;
-        let found = await_word((d.net(), d.entry()), d.handle(), d.half(), self.end, self.seen, timeout);
+        let found = await_word((d.net(), d.entry()), d.handle(), d.half(), self.end, (self.seen, 0), timeout);
         let word = match awaited(found) {
             // Between two threads of one device the wait has observed it at the device's scope, but the host may have
             // taken the other end, too.

@@ -7,6 +7,7 @@ mod accepting;
 mod control;
 mod failures;
 mod lanes;
+mod lines;
 mod opening;
 mod polling;
 mod posix;

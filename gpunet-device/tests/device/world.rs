@@ -4,8 +4,9 @@ use gpunet_device::abi::Link;
 use gpunet_device::abi::arena::{PartHeader, PartLayout};
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
-use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, OwnWords, SlotState, lock};
+use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, LINE_STEP, OwnWords, SlotState, lock};
 use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
+use gpunet_device::abi::line::Line;
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Direction, Handle, Net, Options, SockAddr};
@@ -206,7 +207,9 @@ impl World {
 
     /// Describes a stream that was accepted ahead.
     pub fn describe(&self, slot: u32, descriptor: Descriptor) {
-        let at = self.shared.as_ptr() as u64 + self.layout.accepted + u64::from(slot) * 128;
+        let at = self.shared.as_ptr() as u64
+            + self.layout.accepted
+            + u64::from(slot) * size_of::<Descriptor>() as u64;
         // SAFETY: the slot's place in the region, which no kernel reads yet.
         unsafe { (at as *mut Descriptor).write_volatile(descriptor) };
     }
@@ -227,7 +230,7 @@ impl World {
         (first, first + 4096)
     }
 
-    fn entry(&self, slot: u32) -> *mut Entry {
+    pub fn entry(&self, slot: u32) -> *mut Entry {
         (self.device.as_ptr() as u64 + self.own.entries + u64::from(slot) * 256) as *mut Entry
     }
 
@@ -307,6 +310,8 @@ impl World {
             released: RegionOffset::new(SHARED, line + offset_of!(SocketLine, released) as u64),
             landed: RegionOffset::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
             consumed: RegionOffset::new(SHARED, self.layout.consumed + u64::from(slot) * 8),
+            send_line: RegionOffset(0),
+            recv_line: RegionOffset(0),
             send_log2: 12,
             recv_log2: 12,
             local: SockAddr::v4([127, 0, 0, 1], 1000),
@@ -370,17 +375,23 @@ impl World {
 
     /// Enters an open stream in the device's table.
     fn open(&self, slot: u32, d: &Descriptor) -> Handle {
-        self.open_with(slot, d, 4096)
+        self.open_with(slot, d, 4096, false)
     }
 
-    fn open_with(&self, slot: u32, d: &Descriptor, capacity: u64) -> Handle {
+    fn open_with(&self, slot: u32, d: &Descriptor, capacity: u64, has_lines: bool) -> Handle {
         let at = |place: RegionOffset| match place.region() {
             SHARED => self.shared.as_ptr() as u64 + place.offset(),
             _ => self.device.as_ptr() as u64 + place.offset(),
         };
+        let line = |ring: RegionOffset| {
+            let far =
+                self.layout.line_of(ring.offset()).wrapping_sub(ring.offset()).cast_signed() / LINE_STEP;
+            if has_lines { i32::try_from(far).unwrap() } else { 0 }
+        };
         let direction = |ring, mine, theirs| HalfEntry {
             base: at(ring),
-            capacity,
+            capacity: capacity as u32,
+            line: line(ring),
             mine: at(mine),
             theirs: at(theirs),
             position: 0,
@@ -409,11 +420,55 @@ impl World {
 
     /// A direct stream between two slots, with rings of 256 KiB: behind the small ones of all slots. One a world.
     pub fn open_large_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
+        self.open_pair_of_large(a, b, false)
+    }
+
+    /// As [`World::open_large_pair`], with lines for small messages.
+    pub fn open_lined_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
+        self.open_pair_of_large(a, b, true)
+    }
+
+    /// How many lines a slot has sent, as the proxy is shown.
+    pub fn lines_sent(&self, slot: u32) -> Word {
+        self.word(self.layout.lines_sent + u64::from(slot) * 8)
+    }
+
+    /// The line of messages to a slot.
+    pub fn line_to(&self, slot: u32) -> Line {
+        // SAFETY: the slot's entry, which nobody writes now.
+        let at = unsafe { (*self.entry(slot)).recv.line_at() };
+        // SAFETY: a line of the shared region.
+        unsafe { Line::from_ptr(at as *mut u8) }
+    }
+
+    /// Moves both ends of the direction from slot `a` to slot `b` to a position.
+    pub fn set_positions(&self, a: u32, b: u32, position: u64) {
+        // SAFETY: the entries of two slots that nobody uses now.
+        let (one, other) = unsafe { (&mut *self.entry(a), &mut *self.entry(b)) };
+        (one.send.position, one.send.seen) = (position, position);
+        (other.recv.position, other.recv.seen, other.announced) = (position, position, position);
+        self.own_published(a).set(position);
+        self.own_consumed(b).set(position);
+    }
+
+    /// Gives slot `b` a word and a line of its own, into which a test copies what slot `a` writes when it likes.
+    pub fn part_words(&self, b: u32) -> (Word, Line) {
+        // The words of a slot that no test uses, and lines of rings too small to have one.
+        let word = self.own_published(SOCKETS - 1);
+        let line = self.shared.as_ptr() as u64 + self.layout.ring_lines;
+        // SAFETY: the entry of a slot that nobody uses now.
+        let recv = unsafe { &mut (*self.entry(b)).recv };
+        recv.theirs = word.as_ptr() as u64;
+        recv.line = i32::try_from(line.wrapping_sub(recv.base).cast_signed() / LINE_STEP).unwrap();
+        (word, self.line_to(b))
+    }
+
+    fn open_pair_of_large(&self, a: u32, b: u32, has_lines: bool) -> (Handle, Handle) {
         let rings = [0, 1]
             .map(|n| RegionOffset::new(SHARED, self.layout.rings + u64::from(SOCKETS) * 8192 + n * LARGE));
         let of = |me: u32, other: u32, [send_ring, recv_ring]: [RegionOffset; 2]| {
             let d = Descriptor { send_ring, recv_ring, ..self.direct(me, other) };
-            self.open_with(me, &d, LARGE)
+            self.open_with(me, &d, LARGE, has_lines)
         };
         (of(a, b, rings), of(b, a, [rings[1], rings[0]]))
     }

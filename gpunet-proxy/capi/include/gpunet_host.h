@@ -56,6 +56,7 @@ struct gpunet_options {
 #define GPUNET_V6ONLY 8u
 #define GPUNET_NO_WAIT 16u /* a non-blocking socket */
 #define GPUNET_LINGER 32u
+#define GPUNET_NO_LINES 64u /* small messages travel without lines, which they have where that is faster */
 #endif
 
 /* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
@@ -115,6 +116,11 @@ typedef struct gpunet_prepared {
  * Option of that level (int): calls do not wait.
  */
 #define GPUNET_HOST_NONBLOCK 1
+
+/**
+ * Option of that level (int; on by default): small messages travel with their flag where that is faster.
+ */
+#define GPUNET_HOST_LINES 3
 
 /**
  * Option of that level (int): what may carry the socket, or of a stream, what does. One of GPUNET_HOST_TRANSPORT_*.
@@ -768,7 +774,7 @@ int gpunet_host_getpeername(const struct gpunet_host_socket_t *socket, struct so
 /**
  * Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK. Before connect or listen:
  * SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
- * SO_KEEPALIVE, IPV6_V6ONLY, GPUNET_HOST_TRANSPORT; accepted sockets have those of their listener.
+ * SO_KEEPALIVE, IPV6_V6ONLY, GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
  *
  * Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or listen.
  */

@@ -42,6 +42,8 @@ handles! { gpunet_host_socket_t, SOCKETS: SocketObject, 5, "socket" }
 pub const GPUNET_HOST_SOL_GPUNET: c_int = 0x6770;
 /// Option of that level (int): calls do not wait.
 pub const GPUNET_HOST_NONBLOCK: c_int = 1;
+/// Option of that level (int; on by default): small messages travel with their flag where that is faster.
+pub const GPUNET_HOST_LINES: c_int = 3;
 /// Option of that level (int): what may carry the socket, or of a stream, what does. One of GPUNET_HOST_TRANSPORT_*.
 pub const GPUNET_HOST_TRANSPORT: c_int = 2;
 /// The same host if the listener is under this proxy, RDMA to a destination known to speak it, else TCP.

@@ -3,18 +3,27 @@
 use super::arena::ArenaRings;
 use super::data_threads::Assignment;
 use super::tables::AttachmentEntry;
-use crate::model::message::Rings;
+use crate::model::message::{Ring, Rings};
 use gpunet_abi::Link;
 use gpunet_abi::SockAddr;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::OwnWords;
 use gpunet_abi::layout::{DeviceLayout, SocketLine};
+use gpunet_abi::line;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::{DEVICE, RegionOffset, SHARED};
 use gpunet_core::transport::Opened;
 use std::mem::offset_of;
 use std::net::SocketAddr;
+
+/// In place of a line: the stream has none.
+const NO_LINE: RegionOffset = RegionOffset(0);
+
+/// The line of a ring, which lies at `offset`, if the stream has lines and the ring is large enough.
+fn line_at(has_lines: bool, region: u8, offset: u64, ring: Ring) -> RegionOffset {
+    if has_lines && line::fits(ring.capacity()) { RegionOffset::new(region, offset) } else { NO_LINE }
+}
 
 impl AttachmentEntry {
     /// Where the rings and words of a driven stream lie.
@@ -37,6 +46,8 @@ impl AttachmentEntry {
             released: RegionOffset::new(SHARED, line + offset_of!(SocketLine, released) as u64),
             landed: RegionOffset::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
             consumed: RegionOffset::new(SHARED, layout.consumed + index),
+            send_line: NO_LINE,
+            recv_line: NO_LINE,
             send_log2: u32::from(rings.send.log2),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(opened.local),
@@ -53,6 +64,7 @@ impl AttachmentEntry {
         layout: &PartLayout,
         peer_polls: bool,
         rings: &ArenaRings,
+        has_lines: bool,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
         let mine = |field: usize| RegionOffset::new(peer, layout.line(rings.send.offset) + field as u64);
@@ -66,6 +78,8 @@ impl AttachmentEntry {
             consumed: mine(offset_of!(SocketLine, released)),
             landed: theirs(offset_of!(SocketLine, landed)),
             released: theirs(offset_of!(SocketLine, released)),
+            send_line: line_at(has_lines, peer, layout.line_of(rings.send.offset), rings.send),
+            recv_line: line_at(has_lines, own, layout.line_of(rings.recv.offset), rings.recv),
             send_log2: u32::from(rings.send.log2),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(addrs.0),
@@ -80,9 +94,19 @@ impl AttachmentEntry {
         slot: u32,
         partner: u32,
         rings: Rings,
+        has_lines: bool,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
-        let words = DeviceLayout::new(self.state.memory.geometry()).words;
+        let device = DeviceLayout::new(self.state.memory.geometry());
+        let words = device.words;
+        let line = |ring: Ring| {
+            let at = if rings.region == DEVICE {
+                device.line_of(ring.offset)
+            } else {
+                self.state.memory.layout().line_of(ring.offset)
+            };
+            line_at(has_lines, rings.region, at, ring)
+        };
         let own = |of: u32, offset: usize| {
             RegionOffset::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
         };
@@ -95,6 +119,8 @@ impl AttachmentEntry {
             consumed: own(slot, offset_of!(OwnWords, consumed)),
             landed: own(partner, offset_of!(OwnWords, published)),
             released: own(partner, offset_of!(OwnWords, consumed)),
+            send_line: line(rings.send),
+            recv_line: line(rings.recv),
             send_log2: u32::from(rings.send.log2),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(addrs.0),

@@ -101,15 +101,18 @@ impl Control {
                 attachment.open_end(end, other, StreamMemory::Arena(*rings));
             }
         }
-        for (end, other, rings) in ends {
-            let peer_polls =
-                self.attachments.get(&other.attachment).is_some_and(|attachment| attachment.state.polled);
+        let polled = [&meeting.client, &meeting.server]
+            .map(|end| self.attachments.get(&end.attachment).is_some_and(|it| it.state.polled));
+        let options = [&meeting.client.options, &meeting.server.options];
+        let has_lines = self.lines.has(options, polled[0] || polled[1]);
+        for ((end, other, rings), peer_polls) in ends.into_iter().zip([polled[1], polled[0]]) {
             let numbers = self.arenas.regions(rings.arena, end.attachment);
             let layout = self.arenas.layout(rings.arena);
             let (Some(numbers), Some(layout)) = (numbers, layout) else { continue };
             if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
                 let addrs = (end.addr, other.addr);
-                let descriptor = attachment.arena_descriptor(numbers, &layout, peer_polls, &rings, addrs);
+                let descriptor =
+                    attachment.arena_descriptor(numbers, &layout, peer_polls, &rings, has_lines, addrs);
                 attachment.reply_end(end, descriptor);
             }
         }

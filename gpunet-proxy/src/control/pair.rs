@@ -85,8 +85,10 @@ impl Control {
             self.join((attachment_id, listener_slot), *waiter, meeting);
             return Ok(());
         }
+        let lines = self.lines;
         let Some(attachment) = self.attachment(attachment_id) else { return Ok(()) };
         let Meeting { client, server, at, .. } = &meeting;
+        let has_lines = lines.has([&client.options, &server.options], attachment.state.polled);
         let (asked, least) = (meeting.sizes(AUTO_RING), meeting.sizes(MIN_RING_LOG2));
         let sizes = meeting.sizes(attachment.direct_ring());
         match attachment.take_up_to(attachment.direct_region(), sizes, asked) {
@@ -95,8 +97,9 @@ impl Control {
                 attachment.open_end(client, server, StreamMemory::Own(clients));
                 attachment.open_end(server, client, StreamMemory::Own(servers));
                 for (end, other, rings) in [(client, server, clients), (server, client, servers)] {
+                    let addrs = (end.addr, other.addr);
                     let descriptor =
-                        attachment.direct_descriptor(end.slot, other.slot, rings, (end.addr, other.addr));
+                        attachment.direct_descriptor(end.slot, other.slot, rings, has_lines, addrs);
                     attachment.reply_end(end, descriptor);
                 }
             }

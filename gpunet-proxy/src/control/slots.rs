@@ -239,7 +239,8 @@ impl AttachmentEntry {
         }
         (entry.role, entry.accepted_ahead) = (Role::Free, false);
         if let Some(span) = entry.span.take() {
-            span.in_scope(|| tracing::debug!("closed"));
+            let lines_sent = self.state.memory.lines_sent_words().get(slot as usize).peek();
+            span.in_scope(|| tracing::debug!(lines_sent, "closed"));
         }
         let descriptors = std::mem::take(&mut entry.descriptors);
         self.uncount_socket(slot);

@@ -126,6 +126,7 @@ impl Control {
             peer: None,
             sent: 0,
             received: 0,
+            lines_sent: 0,
             send_queue: 0,
             in_flight: 0,
             recv_queue: 0,
@@ -181,6 +182,7 @@ impl Control {
         // The two ends publish their totals at different times.
         socket.sent = sent.max(peer_consumed);
         socket.received = consumed.max(peer_sent);
+        socket.lines_sent = attachment.state.memory.lines_sent_words().get(slot as usize).peek();
         socket.in_flight = (socket.sent - peer_consumed).min(socket.send_capacity);
         socket.recv_queue = (socket.received - consumed).min(socket.recv_capacity);
         if peer_closed && socket.state == State::Established {

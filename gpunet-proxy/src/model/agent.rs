@@ -19,9 +19,9 @@ pub(crate) enum ToAgent {
     Provide { arena: u32, len: u64 },
     /// Map both parts of an arena and enter them in the device's table of regions.
     Map(MapArena),
-    /// Clear the words of the line at offset `line` of the own part, in GPU memory: the ring at offset `ring` is to
-    /// be reused.
-    Clear { arena: u32, line: u64, ring: u64 },
+    /// Clear `len` bytes from offset `line` of the own part on, in GPU memory: the words of the ring at offset `ring`, and its
+    /// line of messages. The ring is to be reused.
+    Clear { arena: u32, line: u64, len: u64, ring: u64 },
     /// The arena is out of use: unmap it as soon as no kernel that may know it runs.
     Unmap { arena: u32 },
 }

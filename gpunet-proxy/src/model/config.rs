@@ -5,7 +5,9 @@ use gpunet_abi::handle::MAX_SOCKETS;
 use gpunet_abi::layout::{Geometry, SHARDS};
 #[cfg(feature = "sim")]
 use gpunet_core::verbs::sim::Fabric;
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// As [`Config::data_threads`]: as many as the machine has use for.
@@ -71,6 +73,9 @@ pub struct Config {
     /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of host
     /// memory, which stands for a GPU's in tests.
     pub placement: PlacementChoice,
+    /// Which streams have lines for small messages. Default: those between two devices of which one is a GPU, unless one of
+    /// the two sockets has [`gpunet_abi::Options::LINES`] off.
+    pub lines: Lines,
     /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
     /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
     /// is not asked again for 60 s.)
@@ -78,6 +83,54 @@ pub struct Config {
     /// How often an idle rc stream asks whether the peer's host lives: RDMA does not report a host that has
     /// lost its power. Default 2 s; detecting it takes about 8 s more.
     pub rc_keepalive: Duration,
+}
+
+/// Which streams have [lines](gpunet_abi::line): memory in which a message of up to 256 bytes travels a second time, with its
+/// flag, so that a GPU that waits for it has it after one look. Rings below 64 KiB have none.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::Config;
+/// use gpunet_proxy::config::Lines;
+///
+/// let config = Config { lines: Lines::Off, ..Config::default() };
+/// assert_eq!(config.check(), Ok(()));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lines {
+    /// Those at which a GPU sends or receives.
+    #[default]
+    Auto,
+    /// Those of the CPU device, too, which gains nothing by them: for tests.
+    On,
+    /// None.
+    Off,
+}
+
+impl FromStr for Lines {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err("expected auto, on or off"),
+        }
+    }
+}
+
+impl Lines {
+    /// Returns whether a stream between two devices has lines, by what its ends want; `polls`: one of them is a GPU.
+    pub(crate) const fn has(self, ends: [&gpunet_abi::Options; 2], polls: bool) -> bool {
+        let wanted = ends[0].has(gpunet_abi::Options::LINES) && ends[1].has(gpunet_abi::Options::LINES);
+        match self {
+            Self::Auto => wanted && polls,
+            Self::On => wanted,
+            Self::Off => false,
+        }
+    }
 }
 
 /// Where the rc transport finds RDMA.
@@ -117,6 +170,7 @@ impl Default for Config {
             linger: Duration::from_secs(30),
             rdma: Rdma::System,
             placement: PlacementChoice::Auto,
+            lines: Lines::Auto,
             rc_peers: Vec::new(),
             rc_keepalive: Duration::from_secs(2),
         }

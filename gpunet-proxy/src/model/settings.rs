@@ -1,6 +1,6 @@
 //! Settings as text: the keys of gpunetd's file that concern a proxy, and those that a program decides.
 
-use super::config::{BadConfig, Config, Rdma};
+use super::config::{BadConfig, Config, Lines, Rdma};
 use gpu_usermap::placement::{PlacementChoice, UnknownPlacement};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -49,6 +49,7 @@ struct Given {
     linger_s: Option<u64>,
     rc: Option<Rc>,
     placement: Option<Placed>,
+    lines: Option<Lines>,
     rc_peers: Option<Vec<IpAddr>>,
     rc_keepalive_ms: Option<u64>,
 }
@@ -88,6 +89,7 @@ impl Config {
     /// | `spin_us`, `latency_us`, `heartbeat_ms`, `linger_s`, `rc_keepalive_ms` | `spin`, `latency`, `heartbeat`, `linger`, `rc_keepalive` |
     /// | `rc` ("system", "off"), `rc_peers` (an array of addresses) | `rdma`, `rc_peers` |
     /// | `placement` ("auto", "pinned", "dma-buf", "peer-mem") | `placement` |
+    /// | `lines` ("auto", "on", "off") | `lines` |
     ///
     /// # Errors
     /// [`SettingsError`] says in which line, and what is expected there. The result is checked as by [`Config::check`].
@@ -121,6 +123,7 @@ impl Config {
             config.rdma = Rdma::Off;
         }
         put(&mut config.placement, given.placement.map(|placed| placed.0));
+        put(&mut config.lines, given.lines);
         put(&mut config.rc_peers, given.rc_peers);
         put(&mut config.rc_keepalive, given.rc_keepalive_ms.map(Duration::from_millis));
         config.check().map_err(|bad| as_given(&config, bad))?;

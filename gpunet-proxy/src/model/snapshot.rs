@@ -160,6 +160,9 @@ pub struct Socket {
     pub sent: u64,
     /// Bytes received, in all: landed in the ring.
     pub received: u64,
+    /// Messages that it has sent in a line, too, as its device has shown last. Of a peer stream.
+    #[serde(default)]
+    pub lines_sent: u64,
     /// Bytes accepted from the device and not yet taken by the network.
     pub send_queue: u64,
     /// Bytes taken by the network and not acknowledged by the peer.
@@ -331,6 +334,7 @@ mod tests {
             peer: None,
             sent: 1,
             received: 2,
+            lines_sent: 10,
             send_queue: 3,
             in_flight: 4,
             recv_queue: 5,

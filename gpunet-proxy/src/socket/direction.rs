@@ -136,7 +136,8 @@ impl Settled {
             Direction::Send if has_failed() => (0, seen.position().saturating_add(capacity)),
             Direction::Send => (at.saturating_sub(capacity), MASK),
             Direction::Recv if seen.end() => (0, seen.position()),
-            Direction::Recv => (at, MASK),
+            // A receiver may be ahead of what it has seen: by lines, and where a CUDA stream has believed more.
+            Direction::Recv => (at.saturating_sub(capacity), MASK),
         };
         let seen = StreamWord(seen.0 + least.saturating_sub(seen.position()));
         Self { position: StreamWord(position.0 - at.saturating_sub(most)), seen }
@@ -191,6 +192,11 @@ impl Hold {
         if !table.is_open(handle).map_err(copy_error)? {
             return Err(io_error(Error::BadHandle));
         }
+        if self.direction == Direction::Send {
+            // A queue clears no line as a kernel does, and tags could repeat: the stream sends none any more.
+            let line = half_at(self.direction) + offset_of!(HalfEntry, line);
+            table.set_entry_flag(handle, line, 0).map_err(copy_error)?;
+        }
         table.set_entry_flag(handle, lock_at(self.direction), lock::TAKEN).map_err(copy_error)?;
         self.inner.host.tell_taken(handle, self.direction, true);
         // Once more, after the store: a kernel that came in between is a user now, and one that comes later finds the lock.
@@ -230,10 +236,13 @@ impl Hold {
         let at = half_at(self.direction);
         let word = |offset| table.entry_word(handle, at + offset).map(StreamWord).map_err(copy_error);
         let (position, seen) = (word(offset_of!(HalfEntry, position))?, word(offset_of!(HalfEntry, seen))?);
-        let settled =
-            Settled::of(self.direction, self.half.capacity, (position, seen), self.other()?, || {
-                self.failure().is_some()
-            });
+        let settled = Settled::of(
+            self.direction,
+            u64::from(self.half.capacity),
+            (position, seen),
+            self.other()?,
+            || self.failure().is_some(),
+        );
         let set = |offset, word: StreamWord| table.set_entry_word(handle, offset, word.0).map_err(copy_error);
         set(at + offset_of!(HalfEntry, position), settled.position)?;
         set(at + offset_of!(HalfEntry, seen), settled.seen)?;
@@ -316,12 +325,12 @@ impl Hold {
 
     /// Where a message lies in the ring.
     pub(crate) fn span(&self, message: Prepared) -> RingSpan {
-        RingSpan::new(self.half.base as *mut u8, self.half.capacity, message.position, message.len)
+        RingSpan::new(self.half.base as *mut u8, u64::from(self.half.capacity), message.position, message.len)
     }
 
     /// The most bytes that can be in the ring behind what is published, or given back.
     pub(crate) fn most_ahead(&self) -> u64 {
-        let capacity = self.half.capacity;
+        let capacity = u64::from(self.half.capacity);
         match (self.direction, self.inner.transport) {
             (Direction::Recv, TransportKind::Rc) => capacity - rc::least_area(capacity),
             _ => capacity,
@@ -459,7 +468,7 @@ impl Taken {
             return Err(io_error(Error::NoBuffers));
         }
         let prepared = Prepared::new(self.hold.inner.handle, self.hold.direction, start, len);
-        let span = RingSpan::new(ring.base as *mut u8, ring.capacity, start, len);
+        let span = RingSpan::new(ring.base as *mut u8, u64::from(ring.capacity), start, len);
         self.next = end;
         Ok((prepared, span))
     }
@@ -484,7 +493,7 @@ impl Taken {
             self.next = end;
         }
         let message = Prepared::new(self.hold.inner.handle, self.hold.direction, start, len);
-        Ok(Appended { message, capacity: self.hold.half.capacity, hold: self.hold.clone() })
+        Ok(Appended { message, capacity: u64::from(self.hold.half.capacity), hold: self.hold.clone() })
     }
 }
 
@@ -679,8 +688,10 @@ mod tests {
             (Direction::Recv, [at(1000), at(0), at(1010)], false, [at(1000), at(1010)]),
             // The other end's word cannot be read, or cannot be believed.
             (Direction::Send, [at(1000), at(0), at(0)], false, [at(1000), at(936)]),
-            (Direction::Recv, [at(1000), at(0), at(0)], false, [at(1000), at(1000)]),
-            (Direction::Recv, [at(1000), at(900), StreamWord::MALFORMED], false, [at(1000), at(1000)]),
+            // A receiver may be ahead by what a line has brought, or a stream has believed.
+            (Direction::Recv, [at(1000), at(0), at(0)], false, [at(1000), at(936)]),
+            (Direction::Recv, [at(1000), at(900), StreamWord::MALFORMED], false, [at(1000), at(936)]),
+            (Direction::Recv, [at(1000), at(990), at(995)], false, [at(1000), at(995)]),
             // They have run on.
             (Direction::Recv, [at(1000), at(0), at(100).with_end()], false, [at(100), at(100).with_end()]),
             (Direction::Recv, [at(1000), at(0), at(100).with_err()], true, [at(100), at(100).with_err()]),
@@ -703,7 +714,9 @@ mod tests {
             // What was believed, was believable.
             let seen = StreamWord::at(if is_send { seen.min(position) } else { seen.min(position + RING) });
             let [to, seen] = settled(direction, [StreamWord::at(position), seen, other], has_failed);
-            let (from, until) = if is_send { (seen, to) } else { (to, seen) };
+            // A receiver may be ahead of what it has seen.
+            let is_ahead = is_send || seen.position() < to.position();
+            let (from, until) = if is_ahead { (seen, to) } else { (to, seen) };
             prop_assert!(from.position() <= until.position(), "{from:?} {until:?}");
             prop_assert!(until.position() - from.position() <= RING, "{from:?} {until:?}");
             prop_assert!(to.position() <= position);

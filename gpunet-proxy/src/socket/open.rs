@@ -11,6 +11,7 @@ use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::recycle::{self, SlotRing};
+use gpunet_abi::region::{DEVICE, RegionOffset, SHARED};
 use gpunet_abi::{Direction, Error, Handle, Options, SockAddr};
 use gpunet_core::ids::HostRequestId;
 use std::io;
@@ -84,6 +85,7 @@ impl Opening {
         }
         // As a device does before a request names the slot. Nobody else writes these words now.
         shared.memory.published_words().get(slot as usize).set(0);
+        shared.memory.lines_sent_words().get(slot as usize).set(0);
         shared.memory.consumed_words().get(slot as usize).set(0);
         let handle = shared.table.make(slot, host.id(), &request.options).map_err(copy_error)?;
         // The slot's last socket may have been closed with directions that stayed locked.
@@ -195,10 +197,23 @@ impl Shared {
                 (entry.send, entry.recv, entry.remote_part) = (opened.send, opened.recv, opened.remote_part);
                 (entry.local, entry.peer) = (d.local, d.peer);
                 (entry.link, entry.transport) = (d.link, d.transport);
+                self.clear_line(d.recv_line)?;
                 self.table.enter(handle, Kind::Stream, host.id(), &entry).map_err(copy_error)?;
                 Ok(opened)
             });
         entered.inspect_err(|_| self.close_socket(handle))
+    }
+
+    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever gives rings back does.
+    fn clear_line(&self, line: RegionOffset) -> io::Result<()> {
+        match line.region() {
+            SHARED if line.0 != 0 => {
+                self.memory.clear_line(line.offset());
+                Ok(())
+            }
+            DEVICE => self.table.clear_line(line.offset()).map_err(copy_error),
+            _ => Ok(()),
+        }
     }
 
     /// Enters a listener in the table.

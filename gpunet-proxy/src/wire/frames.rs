@@ -229,6 +229,7 @@ pub(crate) enum AgentRequest {
     Clear {
         arena: u32,
         line: u64,
+        len: u64,
         ring: u64,
     },
     Unmap {
@@ -312,7 +313,7 @@ impl AgentRequest {
                 let fds = own_fd.into_iter().chain(peer_fd).collect();
                 (Self::Map { arena, own: (own.0, own_repr), peer: (peer.0, peer_repr), peer_polls }, fds)
             }
-            ToAgent::Clear { arena, line, ring } => (Self::Clear { arena, line, ring }, Vec::new()),
+            ToAgent::Clear { arena, line, len, ring } => (Self::Clear { arena, line, len, ring }, Vec::new()),
             ToAgent::Unmap { arena } => (Self::Unmap { arena }, Vec::new()),
         }
     }
@@ -328,7 +329,7 @@ impl AgentRequest {
                 let peer = (peer.0, part(peer.1)?);
                 ToAgent::Map(MapArena { arena, own, peer, peer_polls })
             }
-            Self::Clear { arena, line, ring } => ToAgent::Clear { arena, line, ring },
+            Self::Clear { arena, line, len, ring } => ToAgent::Clear { arena, line, len, ring },
             Self::Unmap { arena } => ToAgent::Unmap { arena },
         })
     }

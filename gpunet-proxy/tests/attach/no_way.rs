@@ -28,7 +28,7 @@ enum Said {
 enum Asked {
     Provide { arena: u32, len: u64 },
     Map { arena: u32, near: (u8, Part), far: (u8, Part), silent: bool },
-    Clear { arena: u32, line: u64, ring: u64 },
+    Clear { arena: u32, line: u64, len: u64, ring: u64 },
     Unmap { arena: u32 },
 }
 

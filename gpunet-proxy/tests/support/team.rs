@@ -1,7 +1,7 @@
 //! One lane or many: the same test body for every kind of group.
 
 use gpunet_device::Group;
-use gpunet_device::group::{Lane as LaneOf, Lanes, Solo};
+use gpunet_device::group::{Alone, Lane as LaneOf, Lanes, Solo};
 use std::fmt::Debug;
 
 /// A lane of a group of any size.
@@ -37,6 +37,7 @@ pub fn team<R: Send + PartialEq + Debug>(lanes: u32, body: impl Fn(&Team) -> R +
 impl Group for Team {
     type Warp = Self;
     type Thread = Solo;
+    type Front = Alone;
 
     fn rank(&self) -> u32 {
         match self {
@@ -84,6 +85,12 @@ impl Group for Team {
             Self::Solo(solo) => solo.sum(value),
             Self::Lane(lane) => lane.sum(value),
         }
+    }
+    fn has_front(&self, _: LaneOf) -> bool {
+        true
+    }
+    fn front(&self, lane: LaneOf) -> Option<Alone> {
+        lane.is_leader().then_some(Alone)
     }
     fn warp(&self) -> Self {
         match self {

@@ -7,12 +7,17 @@ use gpu_usermap::placement::PlacementChoice;
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::group::Solo;
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
-use gpunet_proxy::config::Rdma;
+use gpunet_proxy::config::{Lines, Rdma};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, FinishReport, LaunchToken, Proxy, embed};
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`) gives all streams of the CPU device lines.
+fn lines_of_environment() -> Lines {
+    std::env::var("GPUNET_TEST_LINES").map_or(Lines::Auto, |which| which.parse().expect("GPUNET_TEST_LINES"))
+}
 
 /// A little proxy: starting one takes milliseconds.
 pub fn small() -> Config {
@@ -21,6 +26,7 @@ pub fn small() -> Config {
         controls: 32,
         shared_rings: 8 << 20,
         linger: Duration::from_secs(10),
+        lines: lines_of_environment(),
         ..Config::small()
     }
 }
@@ -79,7 +85,10 @@ impl World {
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
-        let config = Config { data_threads, spin, rdma: case.rdma(), placement: case.placement, ..small() };
+        // Half of the cases have lines, in which small messages travel a second time.
+        let lines = if case.apart || case.lanes > 1 { Lines::On } else { small().lines };
+        let config =
+            Config { data_threads, spin, lines, rdma: case.rdma(), placement: case.placement, ..small() };
         let home = if case.home == Home::Embedded { Home::of_environment() } else { case.home };
         let mut world = Self::at(home, config);
         world.there = case.apart.then(|| Box::new(Self::beside(&world)));

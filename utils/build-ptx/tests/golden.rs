@@ -85,6 +85,24 @@ fn gsend_and_grecv_observe_by_a_system_scope_acquire_load() {
     }
 }
 
+/// A line's units are stored and loaded whole, eight bytes at once, two by one instruction, and by no load that may be stale.
+#[test]
+fn lines_are_stored_and_loaded_by_units_of_eight_bytes() {
+    let module = device();
+    for (call, access, other) in [
+        ("gsend", "st.relaxed.sys.v2.b64", "st.relaxed.sys.v4.b32"),
+        ("gsend_warp", "st.relaxed.sys.v2.b64", "st.relaxed.sys.v4.b32"),
+        ("grecv", "ld.relaxed.sys.v2.b64", "ld.relaxed.sys.v4.b32"),
+        ("grecv_warp", "ld.relaxed.sys.v2.b64", "ld.relaxed.sys.v4.b32"),
+    ] {
+        let reached = module.reachable(call);
+        let found = opcodes(&reached);
+        assert!(found.contains(&access) && !found.contains(&other), "{call}: {access}");
+    }
+    // One thread uses no lines.
+    assert!(!opcodes(&module.reachable("grecv_thread")).contains(&"ld.relaxed.sys.v2.b64"));
+}
+
 /// gpunet-diagnose's litmus test is valid for streams only if its words are published and observed as theirs are.
 #[test]
 fn the_litmus_test_publishes_and_observes_as_sockets_do() {

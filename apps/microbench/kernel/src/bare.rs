@@ -23,6 +23,8 @@ pub struct Bare {
     pub own: *mut u8,
     /// Bytes; 0 for flags alone.
     pub size: u64,
+    /// 1: each four bytes travel with a flag of their own, in units of eight, and there is no other.
+    pub units: u64,
     /// Round trips.
     pub rounds: u64,
     /// 1: this end begins, and measures.
@@ -61,6 +63,9 @@ kernel_entry!(bare, "gpunet_bare", Bare);
 impl Bare {
     #[inline(always)]
     fn put<G: Group>(&self, g: &G, round: u64) {
+        if self.units == 1 {
+            return self.put_units(g, round);
+        }
         if self.size > 0 {
             // SAFETY: `size` bytes on both sides, by the launcher's word.
             unsafe { copy_into_ring(g, self.span(self.far_data), self.own) };
@@ -74,6 +79,9 @@ impl Bare {
 
     #[inline(always)]
     fn get<G: Group>(&self, g: &G, round: u64) {
+        if self.units == 1 {
+            return self.get_units(g, round);
+        }
         if g.is_leader() {
             // SAFETY: as above.
             let flag = unsafe { Word::from_ptr(self.near_flag) };
@@ -85,6 +93,40 @@ impl Bare {
             unsafe { copy_out_of_ring(g, self.own, self.span(self.near_data)) };
             g.sync();
         }
+    }
+
+    /// Unit `index` of a message at `data`.
+    #[inline(always)]
+    fn unit(data: *mut u8, index: usize) -> Word {
+        // SAFETY: an aligned word that both devices reach: the launcher leaves twice the size.
+        unsafe { Word::from_ptr(data.cast::<u64>().wrapping_add(index)) }
+    }
+
+    #[inline(always)]
+    fn put_units<G: Group>(&self, g: &G, round: u64) {
+        let (own, mut index) = (self.own.cast::<u32>(), g.rank() as usize);
+        while index * 4 < self.size as usize {
+            // SAFETY: four bytes of this end's message.
+            let data = unsafe { own.wrapping_add(index).read() };
+            Self::unit(self.far_data, index).set(round << 32 | u64::from(data));
+            index += g.size() as usize;
+        }
+        g.sync();
+    }
+
+    #[inline(always)]
+    fn get_units<G: Group>(&self, g: &G, round: u64) {
+        let (own, mut index) = (self.own.cast::<u32>(), g.rank() as usize);
+        while index * 4 < self.size as usize {
+            let mut found = Self::unit(self.near_data, index).peek();
+            while found >> 32 != round {
+                found = Self::unit(self.near_data, index).peek();
+            }
+            // SAFETY: as in `put_units`.
+            unsafe { own.wrapping_add(index).write(found as u32) };
+            index += g.size() as usize;
+        }
+        g.sync();
     }
 
     #[inline(always)]

@@ -38,8 +38,9 @@ pub struct Flow {
     pub ends: u32,
     /// A [`crate::GroupKind`] as a number.
     pub group: u32,
-    /// 1: messages, multiples of 8 bytes, are made and read in the rings. Only between two such blocks.
-    pub zero_copy: u64,
+    /// 1: messages, multiples of 8 bytes, are made and read in the rings, which only two such blocks do. 2: messages are sent as
+    /// ones that more follow.
+    pub how: u64,
     /// Outcomes.
     pub results: Results,
 }
@@ -100,10 +101,14 @@ impl Flow {
     fn pump<G: Group>(&self, g: &G, mut stream: Stream, buffer: Buffer, sends: bool) -> Result<Moved, Error> {
         let began = now_ns();
         let (mut moved, mut calls) = (0, 0);
-        match (sends, self.zero_copy == 1) {
+        match (sends, self.how == 1) {
             (true, false) => {
                 while moved < self.bytes {
-                    stream.send_all(g, buffer)?;
+                    if self.how == 2 {
+                        send_all_more(g, &mut stream, buffer)?;
+                    } else {
+                        stream.send_all(g, buffer)?;
+                    }
                     moved += buffer.len() as u64;
                     calls += 1;
                 }
@@ -194,6 +199,16 @@ impl Flow {
         }
         Ok((moved, [began, ended, calls]))
     }
+}
+
+/// Sends a whole message that more follow.
+#[inline(always)]
+fn send_all_more<G: Group>(g: &G, stream: &mut Stream, message: Buffer) -> Result<(), Error> {
+    let mut sent = 0;
+    while sent < message.len() {
+        sent += stream.send_more(g, message.skip(sent))?;
+    }
+    Ok(())
 }
 
 impl Flow {

@@ -8,7 +8,7 @@ use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
 use crate::pair::{
-    BlockShape, Direction, EndpointKind, Flow, Pair, PairArgs, Transport, Work, record_placement, waits,
+    BlockShape, Direction, EndpointKind, Flow, How, Pair, PairArgs, Transport, Work, record_placement, waits,
 };
 use crate::report::{Axis, Role, Row, counted};
 use clap::{Args, ValueEnum};
@@ -206,7 +206,7 @@ impl Flow {
         message: 1 << 20,
         bytes: 1 << 30,
         direction: Direction::ToServer,
-        zero_copy: false,
+        how: How::Copies,
     };
 }
 
@@ -290,9 +290,15 @@ fn variants(
     if transport == Transport::Peer {
         for &pairs in &plan.counts {
             let bytes = plan.bytes(pairs, message);
-            let flow = Flow { pairs, message, bytes, zero_copy: true, ..plan.flow() };
+            let flow = Flow { pairs, message, bytes, how: How::InPlace, ..plan.flow() };
             let row = flow_row(pair, flow, shape, ", zero-copy")?;
             run.recorder.row(row.at("gpunet, zero-copy", u64::from(pairs)));
+        }
+        for message in [4096, 65536] {
+            for (how, name) in [(How::Copies, ""), (How::More, ", more follows")] {
+                let flow = Flow { message, bytes: plan.bytes(1, message), how, ..plan.flow() };
+                run.recorder.row(flow_row(pair, flow, shape, name)?);
+            }
         }
     }
     for connections in run.effort.of(vec![64], vec![4, 64], vec![2, 4, 16, 64]) {

@@ -85,10 +85,13 @@ fn shapes(bench: &Bench, transports: &[Transport], effort: Effort) -> Vec<Stream
         }
         let wide = if gpu { 64 } else { 5 };
         add(2, wide, GroupKind::Warp, false, transport, 4096, 3000, 1 << 19);
+        add(2, wide, GroupKind::Warp, false, transport, 65536, 300, 1 << 18);
         add(2, wide, GroupKind::Warp, true, transport, 4096, 3000, 1 << 18);
         add(2, wide, GroupKind::Thread, false, transport, 4096, 500, 1 << 17);
         for blocks in [8, most] {
             let threads = if gpu { 128 } else { 1 };
+            // Most of these have lines.
+            add(blocks, threads, GroupKind::Block, false, transport, 256 << 10, 300, 1 << 18);
             add(blocks, threads, GroupKind::Block, false, transport, 65536, 20_000, 1 << 20);
         }
     }

@@ -11,6 +11,7 @@ use crate::pair::{
 use crate::report::{Axis, Role, Row};
 use clap::Args;
 use gpunet_app::cli;
+use gpunet_device::abi::line;
 use std::net::IpAddr;
 
 /// What `latency` takes.
@@ -43,7 +44,7 @@ impl LatencyArgs {
         }
         match effort {
             Effort::Quick => vec![64, 1024, 65536, 1 << 20],
-            Effort::Usual => vec![1, 8, 64, 1024, 8192, 65536, 1 << 20, 4 << 20],
+            Effort::Usual => vec![1, 8, 64, 256, 1024, 8192, 65536, 1 << 20, 4 << 20],
             Effort::Full => (0..=22).map(|log2| 1 << log2).collect(),
         }
     }
@@ -129,6 +130,11 @@ fn floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> 
     for &size in sizes {
         let row = floor::ping_pong(ends, args.shape(size).threads, size, rounds(size, run.effort))?;
         run.recorder.row(row.at("floor: data and flag", size));
+        if pair.is_gpu() && size <= line::MAX as u64 {
+            let row =
+                floor::ping_pong_by_units(ends, args.shape(size).threads, size, rounds(size, run.effort))?;
+            run.recorder.row(row.at("floor: data with flags", size));
+        }
     }
     run.recorder.note(
         "the floor moves a message whole (a copy, a flag, a copy out); sockets overlap the two copies of large ones and \

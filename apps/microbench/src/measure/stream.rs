@@ -181,7 +181,7 @@ mod tests {
         let device = fake.cuda().device(0).unwrap();
         let bench = Bench::on(&embed(Config::small()).unwrap(), &device).unwrap();
         let mut recorder = Recorder::new("gpunet-bench stream".to_owned(), None, false);
-        let (proxy, effort) = (ProxyArgs { daemon: None }, Effort::Quick);
+        let (proxy, effort) = (ProxyArgs::default(), Effort::Quick);
         let run =
             &mut Run { recorder: &mut recorder, effort, device: "cuda:0", is_auto: false, proxy: &proxy };
         for transport in [Transport::Peer, Transport::Tcp] {

@@ -162,7 +162,7 @@ fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
                 way: flow.direction as u32,
                 ends: ends as u32,
                 group,
-                zero_copy: u64::from(flow.zero_copy),
+                how: flow.how as u64,
                 results: job.results(),
             })?;
             Ok((launch, job))

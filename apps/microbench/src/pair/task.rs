@@ -29,8 +29,19 @@ pub struct Flow {
     /// Bytes of each pair.
     pub bytes: u64,
     pub direction: Direction,
+    pub how: How,
+}
+
+/// How messages of a flow get into the ring. The numbers are the kernel's.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub enum How {
+    /// By a copy each.
+    #[default]
+    Copies = 0,
     /// Written and read in the rings, without a copy.
-    pub zero_copy: bool,
+    InPlace = 1,
+    /// By a copy each, as ones that more follow.
+    More = 2,
 }
 
 /// Which ends of a flow send.

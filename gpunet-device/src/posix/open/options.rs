@@ -14,8 +14,10 @@ pub const V6ONLY: u32 = Options::V6ONLY;
 pub const NONBLOCK: u32 = Options::NONBLOCK;
 /// `GPUNET_LINGER`: `linger_ms` counts.
 pub const LINGER: u32 = 32;
+/// `GPUNET_NO_LINES`: small messages have no lines, which they have by default where that is faster.
+pub const NO_LINES: u32 = Options::LINES;
 /// All of them.
-pub const OPTION_FLAGS: u32 = DELAY | EXCLUSIVE | KEEPALIVE | V6ONLY | NONBLOCK | LINGER;
+pub const OPTION_FLAGS: u32 = DELAY | EXCLUSIVE | KEEPALIVE | V6ONLY | NONBLOCK | LINGER | NO_LINES;
 
 /// `struct gpunet_options`. All zeros: the defaults.
 ///
@@ -138,7 +140,7 @@ mod tests {
     fn what_no_proxy_supports_is_refused() {
         let zeros = CallOptions::default();
         for bad in [
-            CallOptions { flags: 64, ..zeros },
+            CallOptions { flags: 128, ..zeros },
             CallOptions { reserved: 1, ..zeros },
             CallOptions { transport: 4, ..zeros },
             CallOptions { transport: -1, ..zeros },

@@ -1,9 +1,9 @@
 //! `ggetsockopt`.
 
 use super::names::{
-    GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER,
-    SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET,
-    SOL_TCP, TCP_NODELAY,
+    GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE,
+    SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6,
+    SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Wanted;
 use crate::outcome::by_leader;
@@ -62,6 +62,10 @@ fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<
         (SOL_TCP, TCP_NODELAY) => flag(Options::NODELAY),
         (SOL_IPV6, IPV6_V6ONLY) => flag(Options::V6ONLY),
         (SOL_GPUNET, GPUNET_NONBLOCK) => flag(Options::NONBLOCK),
+        (SOL_GPUNET, GPUNET_LINES) if kind == Kind::Stream => {
+            value.int(i32::from(table::half(net, handle, slots::Half::Send).0.line != 0))
+        }
+        (SOL_GPUNET, GPUNET_LINES) => flag(Options::LINES),
         (SOL_SOCKET, SO_TYPE) => value.int(SOCK_STREAM),
         (SOL_SOCKET, SO_ACCEPTCONN) => value.int(i32::from(kind == Kind::Listener)),
         (SOL_SOCKET, SO_ERROR) => value.int(error(net, handle, kind)),

@@ -37,3 +37,6 @@ pub const IPV6_V6ONLY: i32 = 26;
 pub const GPUNET_NONBLOCK: i32 = 1;
 /// What may carry the socket (int: 0 auto, 1 tcp, 2 peer); of a stream: what does.
 pub const GPUNET_TRANSPORT: i32 = 2;
+/// Small messages may have lines, where that is faster (int; on by default), before connect or listen; of a stream: whether
+/// those that it sends have.
+pub const GPUNET_LINES: i32 = 3;

@@ -1,8 +1,9 @@
 //! `gsetsockopt`.
 
 use super::names::{
-    GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO,
-    SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
+    GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF,
+    SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP,
+    TCP_NODELAY,
 };
 use super::value::Given;
 use crate::outcome::by_leader;
@@ -20,7 +21,7 @@ use gpunet_abi::{Error, Handle, Options, Result};
 /// All lanes call it with the same arguments.
 ///
 /// # Errors
-/// BadHandle; InvalidArgument; ENOPROTOOPT; EFAULT; IsConnected for ring sizes and transport of an
+/// BadHandle; InvalidArgument; ENOPROTOOPT; EFAULT; IsConnected for ring sizes, transport and lines of an
 /// open stream; NetworkDown.
 ///
 /// # Safety
@@ -57,7 +58,7 @@ fn change(net: Net, handle: Handle, option: (i32, i32), value: Given) -> Result<
     let kind = slots::kind_of(net, handle)?;
     let before = table::options(net, handle);
     let after = changed(before, option, value)?;
-    let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport);
+    let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport, o.has(Options::LINES));
     unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
     let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
     // Accepted streams have what the proxy got at gbind and glisten.
@@ -81,6 +82,7 @@ fn changed(mut options: Options, option: (i32, i32), value: Given) -> Result<Opt
         (SOL_TCP, TCP_NODELAY) => return flag(Options::NODELAY),
         (SOL_IPV6, IPV6_V6ONLY) => return flag(Options::V6ONLY),
         (SOL_GPUNET, GPUNET_NONBLOCK) => return flag(Options::NONBLOCK),
+        (SOL_GPUNET, GPUNET_LINES) => return flag(Options::LINES),
         (SOL_SOCKET, SO_SNDBUF) => options.send_log2 = ring_log2(value.int()?.max(0) as u64),
         (SOL_SOCKET, SO_RCVBUF) => options.recv_log2 = ring_log2(value.int()?.max(0) as u64),
         (SOL_SOCKET, SO_SNDTIMEO) => options.send_timeout_ns = value.timeval_ns()?,

@@ -4,7 +4,7 @@ use super::state::{Inner, State};
 use crate::failure::Failure;
 use crate::memory::{Given, Wanted};
 use gpunet_device::Options;
-use gpunet_device::posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
+use gpunet_device::posix::options::{GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::abi::options::ring_log2;
 use libc::{
@@ -98,6 +98,7 @@ pub(super) fn set(inner: &mut Inner, level: c_int, name: c_int, value: Given) ->
                 (SOL_SOCKET, SO_KEEPALIVE) => options = options.with_flag(Options::KEEPALIVE, truth()?),
                 (IPPROTO_TCP, TCP_NODELAY) => options = options.with_flag(Options::NODELAY, truth()?),
                 (IPPROTO_IPV6, IPV6_V6ONLY) => options = options.with_flag(Options::V6ONLY, truth()?),
+                (SOL_GPUNET, GPUNET_LINES) => options = options.with_flag(Options::LINES, truth()?),
                 (SOL_SOCKET, SO_SNDBUF) => {
                     options.send_log2 = ring_log2(value.read::<c_int>()?.max(0) as u64)
                 }
@@ -141,6 +142,7 @@ pub(super) fn get(inner: &mut Inner, level: c_int, name: c_int, value: Wanted) -
         (IPPROTO_TCP, TCP_NODELAY) => truth(Options::NODELAY),
         (IPPROTO_IPV6, IPV6_V6ONLY) => truth(Options::V6ONLY),
         (SOL_GPUNET, GPUNET_NONBLOCK) => truth(Options::NONBLOCK),
+        (SOL_GPUNET, GPUNET_LINES) => truth(Options::LINES),
         (SOL_SOCKET, SO_TYPE) => value.write(SOCK_STREAM),
         (SOL_SOCKET, SO_ACCEPTCONN) => value.write(c_int::from(matches!(inner.state, State::Listener(_)))),
         (SOL_SOCKET, SO_ERROR) => {

@@ -20,6 +20,7 @@ pub fn table(snapshot: &Snapshot, rates: Option<&HashMap<Key, Rate>>) -> Table {
         ("Host", Align::Left),
         ("Sent", Align::Right),
         ("Received", Align::Right),
+        ("Lines", Align::Right),
     ];
     if rates.is_some() {
         columns.extend([("Sent/s", Align::Right), ("Received/s", Align::Right)]);
@@ -50,6 +51,7 @@ fn row(socket: &Socket, owner: Option<&Client>, rates: Option<&HashMap<Key, Rate
         host(socket).to_owned(),
         socket.sent.to_string(),
         socket.received.to_string(),
+        socket.lines_sent.to_string(),
     ];
     if let Some(rates) = rates {
         let rate = rates.get(&key(socket));
@@ -89,6 +91,7 @@ pub mod tests {
             peer: Some("127.0.0.1:7777".parse().unwrap()),
             sent,
             received,
+            lines_sent: 4,
             send_queue: 1,
             in_flight: 2,
             recv_queue: 3,
@@ -145,7 +148,7 @@ pub mod tests {
         assert_eq!(lines[2][..4], ["established", "3", "1", "2"]);
         assert_eq!(
             lines[2][4..],
-            ["127.0.0.1:40000", "127.0.0.1:7777", "tcp", "pinned", "-", "10", "20", "77/echo"]
+            ["127.0.0.1:40000", "127.0.0.1:7777", "tcp", "pinned", "-", "10", "20", "4", "77/echo"]
         );
     }
 

@@ -3,7 +3,7 @@
 use crate::args::Cli;
 use crate::values::{Addresses, Filter, LogFormat, Metrics, Mode, Rc};
 use gpunet_proxy::access::Access;
-use gpunet_proxy::config::{AUTO_THREADS, Rdma};
+use gpunet_proxy::config::{AUTO_THREADS, Lines, Rdma};
 use gpunet_proxy::settings::CpuList;
 use gpunet_proxy::{Config, places};
 use std::fmt;
@@ -106,6 +106,9 @@ settings! {
     heartbeat_ms: u64, "MS", "GPUNETD_HEARTBEAT_MS", Some(Config::default().heartbeat.as_millis() as u64);
     /// How long a closed stream may take to send what was accepted, seconds. Default 30.
     linger_s: u64, "S", "GPUNETD_LINGER_S", Some(Config::default().linger.as_secs());
+    /// Which streams between two devices have lines, in which messages of up to 256 bytes travel with their flag: auto (those at
+    /// which there is a GPU), on or off. Default auto.
+    lines: Lines, "WHICH", "GPUNETD_LINES", Some(Lines::Auto);
     /// How long the daemon waits at its end until all streams have sent what was accepted, seconds. Default 10:
     /// a restart must not take for ever because of one peer that does not read.
     drain_s: u64, "S", "GPUNETD_DRAIN_S", Some(10);
@@ -340,6 +343,7 @@ impl Settings {
             latency: Duration::from_micros(self.latency_us),
             heartbeat: Duration::from_millis(self.heartbeat_ms),
             linger: Duration::from_secs(self.linger_s),
+            lines: self.lines,
             rdma: match self.rc {
                 Rc::System => Rdma::System,
                 Rc::Off => Rdma::Off,

@@ -359,7 +359,7 @@ impl Control {
                     let side = &mut arena.sides[side];
                     match &side.part {
                         PartState::Pinned(memory) => {
-                            memory.clear(ring.offset);
+                            memory.clear(ring.offset, ring.capacity());
                             side.rings.give(ring.offset, ring.log2);
                         }
                         // Only its owner can write to it.
@@ -367,7 +367,8 @@ impl Control {
                             let Some(owner) = self.attachments.get(&side.attachment) else { continue };
                             side.clearing.push((ring.offset, ring.log2));
                             let line = arena.layout.line(ring.offset);
-                            let request = ToAgent::Clear { arena: rings.arena, line, ring: ring.offset };
+                            let len = gpunet_abi::line::used(ring.capacity());
+                            let request = ToAgent::Clear { arena: rings.arena, line, len, ring: ring.offset };
                             (owner.state.agent)(request);
                         }
                     }

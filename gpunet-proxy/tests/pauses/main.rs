@@ -12,6 +12,7 @@ mod accepts;
 mod deaths;
 mod endings;
 mod launches;
+mod lines;
 mod proxies;
 mod servers;
 mod silence;
@@ -38,6 +39,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "accepts", plan: either, play: accepts::play },
     Scenario { name: "silence", plan: silence::plan, play: silence::play },
     Scenario { name: "streams", plan: either, play: streams::play },
+    Scenario { name: "lines", plan: either, play: lines::play },
     Scenario { name: "threads", plan: |plan| plan, play: threads::play },
     Scenario { name: "watched threads", plan: threads::polled, play: threads::play },
     Scenario { name: "servers", plan: servers::plan, play: servers::play },

@@ -119,9 +119,12 @@ fn the_proxy_is_shown_how_many_lines_a_socket_has_sent() {
     for _ in 0..3 {
         one.send_all(&G, b"small").unwrap();
     }
-    // While it waits for an answer.
-    assert_eq!(one.recv_timeout(&G, buffer(&mut [0; 8]), 20_000_000), Err(Error::TimedOut));
-    assert_eq!(stream.world.lines_sent(stream.a.slot()).peek(), 3);
+    // While it waits for an answer, which on a busy machine takes it some time to get to.
+    let shown = (0..50).any(|_| {
+        assert_eq!(one.recv_timeout(&G, buffer(&mut [0; 8]), 100_000_000), Err(Error::TimedOut));
+        stream.world.lines_sent(stream.a.slot()).peek() == 3
+    });
+    assert!(shown);
 }
 
 #[test]

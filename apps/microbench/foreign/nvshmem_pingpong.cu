@@ -1,4 +1,4 @@
-// NVSHMEM between two GPUs: put_signal ping-pong, and put bandwidth. A reference of `gpunet-bench`.
+// NVSHMEM between two GPUs: put_signal ping-pong, put bandwidth, and put_signal messages a second. A reference of `gpunet-bench`.
 //
 //     nvshmem_pingpong RANK FILE      two processes, ranks 0 and 1, on GPUs 0 and 1; FILE carries the unique id
 //
@@ -48,6 +48,15 @@ __global__ void put(char *to, const char *from, size_t size, int times, int peer
     nvshmem_quiet();
 }
 
+// Each block sends messages of `size` bytes, one put_signal each, without waiting for any.
+__global__ void messages(char *to, const char *from, uint64_t *signals, size_t size, int times, int peer) {
+    size_t at = size_t(65536) * blockIdx.x;
+    for (int i = 0; i < times; i++)
+        nvshmemx_putmem_signal_nbi_block(to + at + size * (i % 1024), from + at + size * (i % 1024), size,
+                                         signals + blockIdx.x, i + 1, NVSHMEM_SIGNAL_SET, peer);
+    nvshmem_quiet();
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) {
         std::fprintf(stderr, "usage: %s RANK FILE\n", argv[0]);
@@ -83,7 +92,7 @@ int main(int argc, char **argv) {
     std::vector<uint64_t> samples(most);
 
     const struct { size_t size; int threads; } shapes[] = {
-        {8, 128}, {64, 128}, {1024, 128}, {8192, 128}, {65536, 512}, {1 << 20, 512}, {1 << 20, 1024}};
+        {1, 128}, {8, 128}, {64, 128}, {256, 128}, {512, 128}, {1024, 128}, {4096, 128}, {8192, 128}, {65536, 512}, {1 << 20, 512}, {1 << 20, 1024}};
     for (auto shape : shapes) {
         int rounds = shape.size > 100000 ? 1000 : 5000;
         CHECK(cudaMemset(signal, 0, 4096));
@@ -127,6 +136,27 @@ int main(int argc, char **argv) {
             }
             nvshmem_barrier_all();
         }
+    }
+    for (int blocks : {1, 4, 16, 64, 132}) {
+        size_t size = 64;
+        int times = 100000;
+        cudaEvent_t start, stop;
+        CHECK(cudaEventCreate(&start));
+        CHECK(cudaEventCreate(&stop));
+        nvshmem_barrier_all();
+        if (me == 0) {
+            messages<<<blocks, 128>>>(to, from, signal, size, 1000, 1);
+            CHECK(cudaEventRecord(start));
+            messages<<<blocks, 128>>>(to, from, signal, size, times, 1);
+            CHECK(cudaEventRecord(stop));
+            CHECK(cudaEventSynchronize(stop));
+            float ms;
+            CHECK(cudaEventElapsedTime(&ms, start, stop));
+            std::printf("{\"of\":\"rate\",\"role\":\"peer\",\"name\":\"%d blocks, NVSHMEM put_signal of %zu B\","
+                        "\"series\":\"NVSHMEM put_signal\",\"x\":%d,\"value\":%.0f,\"unit\":\"messages a second\"}\n",
+                        blocks, size, blocks, double(times) * blocks / ms * 1e3);
+        }
+        nvshmem_barrier_all();
     }
     std::fflush(stdout);
     nvshmem_free(signal);

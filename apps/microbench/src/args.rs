@@ -3,7 +3,7 @@
 use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{
-    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, StagedArgs, StreamArgs,
+    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, RateArgs, StagedArgs, StreamArgs,
 };
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -80,6 +80,8 @@ pub enum What {
     Latency(LatencyArgs),
     /// Measure the throughput of streams.
     Bandwidth(BandwidthArgs),
+    /// Measure how many small messages a second blocks send.
+    Rate(RateArgs),
     /// Measure connections per second, and the time from accept to the first byte.
     Connect,
     /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first messages after a silence.
@@ -101,7 +103,7 @@ pub enum What {
     Staged(StagedArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rhythm, staged and stream.
+    /// Run everything but attach, check, clients, faults, rate, rhythm, staged and stream.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {

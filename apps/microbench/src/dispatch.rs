@@ -12,6 +12,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Handoff => handoff(run)?,
         What::Latency(args) => latency(run, args)?,
         What::Bandwidth(args) => bandwidth(run, args)?,
+        What::Rate(args) => rate(run, args)?,
         What::Connect => connect(run)?,
         What::Clients(args) => clients(run, args)?,
         What::Scale => scale(run)?,
@@ -28,7 +29,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Everything but attach, check, clients, faults, rhythm, staged and stream.
+/// Everything but attach, check, clients, faults, rate, rhythm, staged and stream.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

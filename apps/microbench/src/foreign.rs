@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 pub enum Of {
     Latency,
     Bandwidth,
+    Rate,
     PingPong,
 }
 

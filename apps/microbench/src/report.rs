@@ -63,6 +63,8 @@ pub enum Axis {
     TimeByConnections,
     /// Rate over the number of connections of a server.
     RateByConnections,
+    /// Messages a second over the number of pairs of blocks.
+    MessagesByCount,
     /// Connections a second over the number of clients that connect at the same time.
     ConnectsByClients,
     /// Time over the milliseconds between two messages.
@@ -78,7 +80,7 @@ impl Axis {
     pub const fn of_x(self) -> &'static str {
         match self {
             Self::TimeBySize | Self::RateBySize => "bytes of a message",
-            Self::RateByCount => "pairs",
+            Self::RateByCount | Self::MessagesByCount => "pairs",
             Self::TimeByCount => "sockets",
             Self::TimeByConnections | Self::RateByConnections => "connections",
             Self::ConnectsByClients => "clients at the same time",
@@ -94,6 +96,7 @@ impl Axis {
             Self::TimeBySize | Self::TimeByCount | Self::TimeByConnections | Self::TimeByInterval => "us",
             Self::RateBySize | Self::RateByCount | Self::RateByConnections | Self::RateByOffset => "GB/s",
             Self::ConnectsByClients => "connections a second",
+            Self::MessagesByCount => "messages a second",
             Self::None => "",
         }
     }

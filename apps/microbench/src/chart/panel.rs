@@ -106,9 +106,11 @@ pub fn draw(area: &Area<'_>, table: &Table, lines: &[Curve<'_>]) -> Drawn {
     let ys = lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.typical, point.tail]);
     let (base, x_label): (_, fn(f64) -> String) = match table.axis {
         Axis::TimeBySize | Axis::RateBySize => (Base::Two, size),
-        Axis::RateByCount | Axis::TimeByConnections | Axis::RateByConnections | Axis::ConnectsByClients => {
-            (Base::Two, number)
-        }
+        Axis::RateByCount
+        | Axis::MessagesByCount
+        | Axis::TimeByConnections
+        | Axis::RateByConnections
+        | Axis::ConnectsByClients => (Base::Two, number),
         Axis::TimeByCount | Axis::TimeByInterval => (Base::Ten, number),
         Axis::RateByOffset | Axis::None => return Ok(()),
     };

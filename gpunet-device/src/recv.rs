@@ -330,7 +330,7 @@ impl RecvHalf {
             self.consumer.line_room(if buffer.len() < abi_line::MAX { buffer.len() } else { abi_line::MAX })
                 as u64;
         // Of a line in host memory a look costs the bus five transfers, or two at the lanes of a short message.
-        let is_near = end.link.is_direct();
+        let later = if end.link.is_direct() { usize::MAX } else { SHORT_LANES };
         let mut lanes = usize::MAX;
         let look = || {
             // Before what it announces.
@@ -339,14 +339,13 @@ impl RecvHalf {
                 // SAFETY: one of the line's chunks.
                 *units = unsafe { platform::load_units(line.chunk(front.rank())) };
             }
-            // Last: what follows an acquire waits for it. Without one a look takes half as long, and is repeated where it finds
-            // something; to repeat it over the bus takes longer than that.
-            let word = if is_near { end.peek() } else { end.observe() };
+            // Last: what follows an acquire waits for it.
+            let word = end.observe();
             let len = abi_line::len_within(header, empty, room);
             let is_news = differs(word, seen, ahead);
             // All lanes look, so that in vain they need little more than this.
             if !front.any((len > 0) | is_news) {
-                lanes = if is_near { usize::MAX } else { SHORT_LANES };
+                lanes = later;
                 return NOTHING_YET;
             }
             // More than this message is better taken from the ring.
@@ -354,11 +353,10 @@ impl RecvHalf {
                 taken(len as usize)
             } else if !is_news {
                 NOTHING_YET
+            } else if word.end() {
+                GO_ON
             } else {
-                // Ordering: Acquire, pairs with the sender's publish: the ring's bytes, which all lanes read after the group's
-                // barrier.
-                let word = if is_near && front.is_first() { end.observe() } else { word };
-                if word.end() { GO_ON } else { word.0 }
+                word.0
             };
             // They may have seen different things: what the first has counts.
             let found = front.first_of(found);

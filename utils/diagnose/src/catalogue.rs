@@ -62,6 +62,7 @@ pub const ALL: &[Entry] = &[
     entry("selftest.words", "words between device and CPU"),
     entry("selftest.ring", "bytes through rings, with CRC"),
     entry("selftest.order", "no stale data behind a word"),
+    entry("selftest.lines", "no small message in pieces"),
     entry("selftest.streams", "CUDA streams wait for words"),
     entry("selftest.tcp", "echo over TCP"),
     entry("selftest.peer", "echo through memory"),

@@ -6,6 +6,7 @@
 //! | `words` | round trips of two words between the device and a CPU thread |
 //! | `ring` | bytes through a ring, both ways and between two blocks, with CRC |
 //! | `order` | stale reads after a published word, and proof that they would be counted |
+//! | `lines` | units of lines whose bytes come without their tag, and proof that they would be counted |
 //! | `streams` | a CUDA stream that waits for words of another one |
 //! | `echo` | sockets over tcp, peer and rc |
 //!
@@ -15,6 +16,7 @@
 #[allow(unsafe_code)]
 pub mod device;
 mod echo;
+mod lines;
 mod order;
 mod pattern;
 mod ring;
@@ -59,6 +61,8 @@ pub enum Test {
     Ring,
     /// Message passing.
     Order,
+    /// Stores of eight bytes.
+    Lines,
     /// Memory operations of CUDA streams.
     Streams,
     /// Sockets over TCP.
@@ -71,8 +75,17 @@ pub enum Test {
 
 impl Test {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 8] =
-        [Self::Ptx, Self::Words, Self::Ring, Self::Order, Self::Streams, Self::Tcp, Self::Peer, Self::Rc];
+    pub const ALL: [Self; 9] = [
+        Self::Ptx,
+        Self::Words,
+        Self::Ring,
+        Self::Order,
+        Self::Lines,
+        Self::Streams,
+        Self::Tcp,
+        Self::Peer,
+        Self::Rc,
+    ];
 
     /// The check that it is.
     #[must_use]
@@ -82,6 +95,7 @@ impl Test {
             Self::Words => "selftest.words",
             Self::Ring => "selftest.ring",
             Self::Order => "selftest.order",
+            Self::Lines => "selftest.lines",
             Self::Streams => "selftest.streams",
             Self::Tcp => "selftest.tcp",
             Self::Peer => "selftest.peer",
@@ -108,6 +122,10 @@ impl Test {
             Self::Order => {
                 "do not use gpunet on this device: data may arrive after the word that announces it. Please \
                  report this line with the machine's description"
+            }
+            Self::Lines => {
+                "run gpunet with the setting lines = \"off\": small messages could arrive in pieces. Please report this line with the \
+                 machine's description"
             }
             Self::Streams => {
                 "do not use queues on CUDA streams here: they could hang. Please report this line with the machine's \
@@ -160,6 +178,7 @@ fn one(test: Test, device: &TestDevice, addresses: &[IpAddr]) -> Result<Found, S
         Test::Words => words::run(device),
         Test::Ring => ring::run(device),
         Test::Order => order::run(device),
+        Test::Lines => lines::run(device),
         Test::Streams => streams::run(device),
         Test::Tcp => echo::tcp(device),
         Test::Peer => echo::peer(device),

@@ -42,14 +42,14 @@ pub fn until<G: Group>(g: &G, look: impl Fn() -> u64, wanted: u64, deadline: u64
 
 /// Yields, because there may be fewer cores than spinning threads.
 #[cfg(not(target_arch = "nvptx64"))]
-fn pause() {
+pub fn pause() {
     std::thread::yield_now();
 }
 
 /// A block keeps its place on the multiprocessor, so there is nothing to yield.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-fn pause() {}
+pub fn pause() {}
 
 #[cfg(test)]
 mod tests {

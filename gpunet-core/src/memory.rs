@@ -4,7 +4,6 @@
 //! proxy's own copy of the layout, never from the region itself, and nothing is handed out as a
 //! reference.
 
-mod line;
 mod part;
 
 pub use part::PartMemory;
@@ -20,7 +19,7 @@ use gpunet_abi::layout::{
 };
 use gpunet_abi::panic_record::PanicRecord;
 use gpunet_abi::park::SharedFlag;
-use gpunet_abi::{Direction, MAGIC, RingSpan, Status, VERSION, Word};
+use gpunet_abi::{Direction, MAGIC, RingSpan, Status, VERSION, Word, line};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -454,6 +453,19 @@ impl SharedMemory {
     pub fn span(&self, ring: u64, capacity: u64, position: u64, len: u64) -> RingSpan {
         assert!(ring >= self.layout.rings && ring + capacity <= self.layout.len, "ring outside the region");
         RingSpan::new(self.at(ring), capacity, position, len)
+    }
+
+    /// Sets the line of messages at `offset` to zero, before anybody looks at it.
+    ///
+    /// # Panics
+    /// If it does not lie in the region.
+    pub fn clear_line(&self, offset: u64) {
+        assert!(
+            offset <= self.layout.len && line::LEN as u64 <= self.layout.len - offset,
+            "a line outside the region"
+        );
+        // SAFETY: inside the region, which is mapped while self lives; its other users access it atomically.
+        unsafe { line::clear(self.at(offset)) };
     }
 
     /// Prepares a slot's line for a new stream or listener.

@@ -17,9 +17,6 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line as abi_line};
 
-/// Lanes that look at a line in host memory after the first look: enough for 64 bytes.
-const SHORT_LANES: usize = 8;
-
 /// What a receive has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
@@ -329,13 +326,10 @@ impl RecvHalf {
         let room =
             self.consumer.line_room(if buffer.len() < abi_line::MAX { buffer.len() } else { abi_line::MAX })
                 as u64;
-        // Of a line in host memory a look costs the bus five transfers, or two at the lanes of a short message.
-        let later = if end.link.is_direct() { usize::MAX } else { SHORT_LANES };
-        let mut lanes = usize::MAX;
         let look = || {
             // Before what it announces.
             let header = line.header().peek();
-            if F::IS_WARP && front.rank() < lanes {
+            if F::IS_WARP {
                 // SAFETY: one of the line's chunks.
                 *units = unsafe { platform::load_units(line.chunk(front.rank())) };
             }
@@ -345,7 +339,6 @@ impl RecvHalf {
             let is_news = differs(word, seen, ahead);
             // All lanes look, so that in vain they need little more than this.
             if !front.any((len > 0) | is_news) {
-                lanes = later;
                 return NOTHING_YET;
             }
             // More than this message is better taken from the ring.
@@ -367,7 +360,6 @@ impl RecvHalf {
                 // SAFETY: the buffer has room for the message.
                 unsafe { line::take(line, position, buffer.as_ptr(), len) }
             };
-            lanes = usize::MAX;
             if is_taken { found } else { NOTHING_YET }
         };
         let wait = Wait { net: self.net, handle: self.handle, half: Half::Recv, end, seen, ahead };

@@ -1,7 +1,7 @@
 //! The sending half of a stream.
 
 use crate::buffer::Source;
-use crate::copy::copy_into_ring_by;
+use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::group::Lane;
 use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::slots::{self, Half};
@@ -354,7 +354,7 @@ impl SendHalf {
         hand_off::at(HandOff::LineStored);
         let span = self.producer.span(len as u64);
         // SAFETY: as in `send_with`.
-        unsafe { copy_into_ring_by(lane.rank(), lane.size(), span, source.ptr) };
+        unsafe { copy_small_into_ring_by(lane.rank(), lane.size(), span, source.ptr) };
         hand_off::at(HandOff::Copied);
         g.sync();
         self.lines_sent += 1;

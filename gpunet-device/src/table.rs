@@ -31,9 +31,8 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
         (&raw mut (*entry).remote_part).write_volatile(opened.remote_part);
         (&raw mut (*entry).transport).write_volatile(d.transport);
     }
-    if d.link.is_same_device() {
-        // What a stream before has left there. In an arena whoever gives the rings back clears them, and the proxy clears the
-        // line of a stream that it drives.
+    if !d.link.is_remote() {
+        // What a stream before has left there. In an arena whoever gives the rings back clears them.
         // SAFETY: the line was found inside its region, and this device reads it, from now on.
         unsafe { line::clear(opened.recv.line_at() as *mut u8) };
     }

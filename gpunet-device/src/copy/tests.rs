@@ -21,6 +21,10 @@ fn check(lanes: u32, dst_off: usize, src_off: usize, len: usize) {
     check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {
         copy_piece(lane, lanes, dst, src, len)
     });
+    // SAFETY: as above.
+    check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {
+        copy_words(lane, lanes, dst, src, len)
+    });
 }
 
 fn check_by(lanes: u32, dst_off: usize, src_off: usize, len: usize, copy: impl Fn(u32, *mut u8, *const u8)) {

@@ -32,6 +32,9 @@ pub(crate) fn now_ns() -> u64 {
 /// A release waits for nothing.
 pub(crate) const RELEASE_WAITS: bool = false;
 
+/// The C library copies.
+pub(crate) const COPIES_IN_PLACE: bool = false;
+
 /// Returns whether waiters sleep when nothing comes: unless a test makes them wait as a GPU's do.
 #[inline(always)]
 pub(crate) fn may_sleep() -> bool {

@@ -14,6 +14,9 @@ pub(crate) fn now_ns() -> u64 {
 /// A release waits until what the block has stored has arrived.
 pub(crate) const RELEASE_WAITS: bool = true;
 
+/// A small copy is made in place: a called function saves registers in local memory, and the large copy is much code to fetch.
+pub(crate) const COPIES_IN_PLACE: bool = true;
+
 /// Waiters never sleep.
 #[inline(always)]
 pub(crate) const fn may_sleep() -> bool {

@@ -234,11 +234,9 @@ impl Control {
         attachment.state.memory.open_line(slot, generation);
         // Counted here and not by the data thread: when the reply arrives, the statistics include the stream.
         attachment.state.totals.open();
-        let has_line = self.lines.has([options, options], attachment.state.polled);
-        let line = attachment.landing_line(rings, has_line);
-        let descriptor = attachment.driven_descriptor(slot, thread, rings, line, &opened);
+        let descriptor = attachment.driven_descriptor(slot, thread, rings, &opened);
         let span = attachment.enter_span(slot, opened.kind, addrs);
-        let stream = OpenStream { generation, io: opened.io, rings, line, span };
+        let stream = OpenStream { generation, io: opened.io, rings, span };
         self.threads.link(thread).send(Command::Open { attachment: attachment_id, slot, stream });
         hand_off::at(HandOff::StreamGiven);
         Some(descriptor)

@@ -26,24 +26,12 @@ fn line_at(has_lines: bool, region: u8, offset: u64, ring: Ring) -> RegionOffset
 }
 
 impl AttachmentEntry {
-    /// Where a data thread stores small messages that land, cleared; `None` if the stream has no line. A GPU's own memory is out
-    /// of its reach.
-    pub(super) fn landing_line(&self, rings: Rings, has_line: bool) -> Option<u64> {
-        if !has_line || rings.region != SHARED || !line::fits(rings.recv.capacity()) {
-            return None;
-        }
-        let offset = self.state.memory.layout().line_of(rings.recv.offset);
-        self.state.memory.clear_line(offset);
-        Some(offset)
-    }
-
     /// Where the rings and words of a driven stream lie.
     pub(super) fn driven_descriptor(
         &self,
         slot: u32,
         thread: Assignment,
         rings: Rings,
-        recv_line: Option<u64>,
         opened: &Opened,
     ) -> Descriptor {
         let layout = self.state.memory.layout();
@@ -59,7 +47,7 @@ impl AttachmentEntry {
             landed: RegionOffset::new(SHARED, line + offset_of!(SocketLine, landed) as u64),
             consumed: RegionOffset::new(SHARED, layout.consumed + index),
             send_line: NO_LINE,
-            recv_line: recv_line.map_or(NO_LINE, |offset| RegionOffset::new(SHARED, offset)),
+            recv_line: NO_LINE,
             send_log2: u32::from(rings.send.log2),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(opened.local),

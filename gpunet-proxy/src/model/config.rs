@@ -73,8 +73,8 @@ pub struct Config {
     /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of host
     /// memory, which stands for a GPU's in tests.
     pub placement: PlacementChoice,
-    /// Which streams have lines for small messages. Default: those between two devices of which one is a GPU, and what a GPU
-    /// receives over tcp and rc, unless a socket of the stream has [`gpunet_abi::Options::LINES`] off.
+    /// Which streams have lines for small messages. Default: those between two devices of which one is a GPU, unless one of
+    /// the two sockets has [`gpunet_abi::Options::LINES`] off.
     pub lines: Lines,
     /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
     /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
@@ -99,7 +99,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lines {
-    /// Those between two devices of which one is a GPU, and what a GPU receives over tcp and rc.
+    /// Those at which a GPU sends or receives.
     #[default]
     Auto,
     /// Those of the CPU device, too, which gains nothing by them: for tests.

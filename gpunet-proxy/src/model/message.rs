@@ -72,8 +72,6 @@ pub(crate) struct OpenStream {
     pub(crate) generation: u32,
     pub(crate) io: Box<dyn StreamIo>,
     pub(crate) rings: Rings,
-    /// Where the [line](gpunet_abi::line) of the receive ring lies in the shared region, if it has one.
-    pub(crate) line: Option<u64>,
     /// Its span, for the log.
     pub(crate) span: tracing::Span,
 }

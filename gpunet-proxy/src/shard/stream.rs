@@ -54,8 +54,6 @@ pub(super) struct DrivenStream {
     /// The device has shut a direction down, and pollers have not been told yet.
     was_shut: bool,
     rings: Rings,
-    /// Where the line of the ring for what lands lies in the shared region.
-    line: Option<u64>,
     span: tracing::Span,
 }
 
@@ -75,7 +73,6 @@ impl DrivenStream {
             became_writable: false,
             was_shut: false,
             rings: opened.rings,
-            line: opened.line,
             span: opened.span,
         }
     }
@@ -304,10 +301,8 @@ impl DrivenStream {
             }
             Ok(n) => {
                 let word = self.connection.handle_received(n as u64);
-                let has_line =
-                    self.line.is_some_and(|line| state.memory.store_line(line, position, span, n as u64));
                 state.memory.landed(slot).publish(word.0);
-                tracing::trace!(target: "gpunet_proxy::data", slot, len = n, has_line, "landed");
+                tracing::trace!(target: "gpunet_proxy::data", slot, len = n, "landed");
                 // A short read emptied the socket, and what comes later raises a new event
                 // (epoll(7)); only an end that was announced already would raise none.
                 if n < span.len() && !self.read_to_empty {

@@ -197,17 +197,14 @@ impl Shared {
                 (entry.send, entry.recv, entry.remote_part) = (opened.send, opened.recv, opened.remote_part);
                 (entry.local, entry.peer) = (d.local, d.peer);
                 (entry.link, entry.transport) = (d.link, d.transport);
-                if d.link.is_same_device() {
-                    self.clear_line(d.recv_line)?;
-                }
+                self.clear_line(d.recv_line)?;
                 self.table.enter(handle, Kind::Stream, host.id(), &entry).map_err(copy_error)?;
                 Ok(opened)
             });
         entered.inspect_err(|_| self.close_socket(handle))
     }
 
-    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever gives rings back does,
-    /// and of a stream that the proxy drives the proxy does.
+    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever gives rings back does.
     fn clear_line(&self, line: RegionOffset) -> io::Result<()> {
         match line.region() {
             SHARED if line.0 != 0 => {

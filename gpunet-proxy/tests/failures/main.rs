@@ -9,7 +9,6 @@ mod connecting;
 mod finishing;
 mod lifecycle;
 mod limits;
-mod lines;
 mod many;
 mod peer_gone;
 mod races;

@@ -14,12 +14,7 @@ pub fn play(mut rng: Rng) {
     // Streams have lines if the ends lie apart or several lanes call.
     let apart = rng.below(2) == 0;
     let case = Case {
-        transport: rng.one_of(&[
-            TransportKind::Peer,
-            TransportKind::Peer,
-            TransportKind::Tcp,
-            TransportKind::Rc,
-        ]),
+        transport: TransportKind::Peer,
         lanes: rng.one_of(if apart { &[1, 2, 3] } else { &[2, 2, 3] }),
         placement: Default::default(),
         home: rng.one_of(&[Home::Embedded, Home::Daemon]),

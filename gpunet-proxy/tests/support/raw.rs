@@ -5,7 +5,6 @@ use gpunet_device::Net;
 use gpunet_device::abi::control::{ControlSlot, Request};
 use gpunet_device::abi::entry::{Entry, HalfEntry, OwnWords};
 use gpunet_device::abi::layout::SocketLine;
-use gpunet_device::abi::line::{CHUNK_BYTES, Line, MAX};
 use gpunet_device::abi::{Context, Word};
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
@@ -73,25 +72,6 @@ pub fn table_position(net: Net, slot: u32, half: usize) -> Word {
     let context = context(net);
     let entry = context.device_layout.entries + u64::from(slot) * size_of::<Entry>() as u64;
     word(context.device + entry + (half + offset_of!(HalfEntry, position)) as u64)
-}
-
-/// The line from which a stream receives small messages, if it has one.
-pub fn receive_line(net: Net, slot: u32) -> Option<Line> {
-    let context = context(net);
-    let entry = context.device_layout.entries + u64::from(slot) * size_of::<Entry>() as u64;
-    let half = (context.device + entry + offset_of!(Entry, recv) as u64) as *const HalfEntry;
-    // SAFETY: the entry of an open stream, whose place nobody changes.
-    let at = unsafe { half.read_volatile() }.line_at();
-    // SAFETY: the stream's line, in a region that lives as long as the world.
-    (at != 0).then(|| unsafe { Line::from_ptr(at as *mut u8) })
-}
-
-/// The words of a line that hold something: its header and its units.
-pub fn words_of(line: Line) -> Vec<Word> {
-    let units =
-        (0..MAX / CHUNK_BYTES).flat_map(|chunk| [0, 1].map(|unit| line.chunk(chunk).wrapping_add(unit)));
-    // SAFETY: units of the line.
-    std::iter::once(line.header()).chain(units.map(|unit| unsafe { Word::from_ptr(unit) })).collect()
 }
 
 /// A control slot.

@@ -94,6 +94,6 @@ mod tests {
     #[test]
     fn messages_of_all_pairs_count_from_the_first_start_to_the_last_end() {
         let row = row(&[64, 1_000, 2_000, 1, 64, 1_500, 3_000, 1], 2, 10, "");
-        assert_eq!(row.typical(), 10_000_000.0);
+        assert_eq!(row.figure.typical(), 10_000_000.0);
     }
 }

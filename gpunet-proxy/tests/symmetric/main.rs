@@ -1,0 +1,10 @@
+//! Teams and symmetric memory on the CPU device: members as threads of this program, and as programs.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod collectives;
+mod death;
+mod joining;
+mod kernels;
+mod world;

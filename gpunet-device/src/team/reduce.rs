@@ -30,19 +30,19 @@ pub struct Maximum;
 impl Operation for Sum {
     #[inline(always)]
     fn apply<N: Number>(a: N, b: N) -> N {
-        a.sum(b)
+        a.plus(b)
     }
 }
 impl Operation for Minimum {
     #[inline(always)]
     fn apply<N: Number>(a: N, b: N) -> N {
-        a.minimum(b)
+        a.smaller(b)
     }
 }
 impl Operation for Maximum {
     #[inline(always)]
     fn apply<N: Number>(a: N, b: N) -> N {
-        a.maximum(b)
+        a.larger(b)
     }
 }
 
@@ -50,13 +50,13 @@ impl Operation for Maximum {
 pub trait Number: Copy {
     /// Their sum.
     #[must_use]
-    fn sum(self, other: Self) -> Self;
+    fn plus(self, other: Self) -> Self;
     /// The smaller one.
     #[must_use]
-    fn minimum(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
     /// The larger one.
     #[must_use]
-    fn maximum(self, other: Self) -> Self;
+    fn larger(self, other: Self) -> Self;
 }
 
 /// Elements that can be reduced.
@@ -74,15 +74,15 @@ macro_rules! numbers {
         $(
             impl Number for $number {
                 #[inline(always)]
-                fn sum(self, other: Self) -> Self {
+                fn plus(self, other: Self) -> Self {
                     $sum(self, other)
                 }
                 #[inline(always)]
-                fn minimum(self, other: Self) -> Self {
+                fn smaller(self, other: Self) -> Self {
                     self.min(other)
                 }
                 #[inline(always)]
-                fn maximum(self, other: Self) -> Self {
+                fn larger(self, other: Self) -> Self {
                     self.max(other)
                 }
             }

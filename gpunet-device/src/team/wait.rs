@@ -36,7 +36,7 @@ impl TeamHandle {
         self.check_condition(Condition { value, signal, source })?;
         by_leader(g, || {
             let word = self.signal_word(signal, self.rank(), source);
-            self.await_words(1 << source.0, || {
+            self.await_words(Self::all_left(1 << source.0), || {
                 let seen = word.observe();
                 if seen >= value { Some(seen) } else { None }
             })
@@ -74,7 +74,7 @@ impl TeamHandle {
             return Err(Error::InvalidArgument);
         }
         let found = by_leader(g, || {
-            self.await_words(sources, || {
+            self.await_words(Self::all_left(sources), || {
                 let mut at = 0;
                 while at < conditions.len() {
                     let Condition { value, signal, source } = conditions[at];
@@ -111,46 +111,59 @@ impl TeamHandle {
         if condition.value <= MAX_VALUE { Ok(()) } else { Err(Error::InvalidArgument) }
     }
 
-    /// Waits until `poll` finds something that one of `sources` (a bit each) writes. By one lane.
+    /// The wait for one of `sources` (a bit each) is in vain once all of them have left.
     #[inline(always)]
-    pub(super) fn await_words(self, sources: u64, poll: impl Fn() -> Option<u64>) -> Result<u64> {
+    const fn all_left(sources: u64) -> impl Fn(u64) -> bool {
+        move |left| sources & !left == 0
+    }
+
+    /// Waits until `poll` finds something, unless that is `in_vain` because these members (a bit each) have left. By one lane.
+    #[inline(always)]
+    pub(super) fn await_words(
+        self,
+        in_vain: impl Fn(u64) -> bool,
+        poll: impl Fn() -> Option<u64>,
+    ) -> Result<u64> {
         match poll() {
             Some(found) => Ok(found),
-            None => self.await_slowly(sources, poll),
+            None => self.await_slowly(in_vain, poll),
         }
     }
 
-    fn await_slowly(self, sources: u64, poll: impl Fn() -> Option<u64>) -> Result<u64> {
+    fn await_slowly(self, in_vain: impl Fn(u64) -> bool, poll: impl Fn() -> Option<u64>) -> Result<u64> {
         let mut guard = WaitGuard::new(self.net, self.deadline());
         loop {
             if let Some(found) = poll() {
                 return Ok(found);
             }
             if guard.is_due() {
-                if let Some(error) = self.failure(sources) {
-                    // Ordering: Acquire, pairs with the Release store of the host program: what a member signalled before
-                    // it left or died is found by the last look.
-                    fence(Ordering::Acquire);
+                if let Some(error) = self.failure(&in_vain) {
                     return poll().ok_or(error);
                 }
                 guard.check()?;
                 let (round, limit) = (guard.rounds(), guard.remaining_ns());
                 platform::pause_for_bell(round, self.header(self.rank()), limit, self.is_polled(), || {
-                    poll().is_some() || self.failure(sources).is_some()
+                    poll().is_some() || self.failure(&in_vain).is_some()
                 });
             }
         }
     }
 
-    /// Why none of `sources` will write anything more, if it is so.
+    /// Why the wait is in vain, if it is.
     #[inline(always)]
-    fn failure(self, sources: u64) -> Option<Error> {
+    fn failure(self, in_vain: impl Fn(u64) -> bool) -> Option<Error> {
         let broken = self.own_word(|layout| layout.broken).peek();
+        let left = self.own_word(|layout| layout.left).peek();
+        if broken == 0 && left == 0 {
+            return None;
+        }
+        // Ordering: Acquire, pairs with the Release store of the host program, which comes after the end of a member has
+        // come to it: what that member signalled before is found by the looks that follow.
+        fence(Ordering::Acquire);
         if broken != 0 {
             return Some(Error::from_errno(broken as u32 as i32));
         }
-        let left = self.own_word(|layout| layout.left).peek();
-        if sources & !left == 0 { Some(Error::NotConnected) } else { None }
+        if in_vain(left) { Some(Error::NotConnected) } else { None }
     }
 
     #[inline(always)]

@@ -151,6 +151,7 @@ fn members_in_three_programs_share_memory_and_one_learns_of_the_death_of_member_
         let token = attachment.token().expect("a number");
         // SAFETY: the group ends before the team.
         let (handle, pointer) = unsafe { (team.handle(token.net()), x.ptr()) };
+        handle.p(pointer.at(5), 72, Rank(0)).expect("stored");
         handle.signal(&SOLO, Signal(1), 1, Rank(0)).expect("a signal");
         assert_eq!(handle.wait_until(&SOLO, Signal(1), Rank(1), 1), Ok(1));
         let mut five = [0];

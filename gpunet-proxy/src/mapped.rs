@@ -95,7 +95,9 @@ impl MappedMemory {
                 if let Some(base) = self.host() {
                     // SAFETY: inside the mapping (checked), which lives as long as `self`; `bytes` is the caller's memory
                     // and does not overlap it. Others may write there at the same time: bytes are numbers, whatever comes out.
-                    unsafe { base.wrapping_add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    unsafe {
+                        base.wrapping_add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                    };
                 }
                 Ok(())
             }

@@ -48,8 +48,8 @@ pub use environment::{EnvironmentError, Launched};
 pub use error::{Collective, TeamError, TeamFailure};
 pub use id::{InvalidTeamId, TeamId};
 pub use root::TeamListener;
-pub use symmetric::Symmetric;
 use symmetric::SharedMemory;
+pub use symmetric::Symmetric;
 
 /// How a team is. Equal on all members.
 ///
@@ -285,7 +285,8 @@ impl Team {
 
 fn alloc<T: Element>(local: &Local, len: usize) -> Result<SharedMemory, TeamError> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
-    let bytes = bytes.ok_or_else(|| TeamError::Memory(format!("{len} elements are more than there can be")))?;
+    let bytes =
+        bytes.ok_or_else(|| TeamError::Memory(format!("{len} elements are more than there can be")))?;
     SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32)
 }
 
@@ -299,7 +300,8 @@ fn join(
     check(rank, size, &options)?;
     if rank == Rank(0) {
         let listen = TeamListener::with_id(id);
-        let listener = listen.map_err(TeamError::io(format!("member 0 cannot listen at {}", id.address())))?;
+        let listener =
+            listen.map_err(TeamError::io(format!("member 0 cannot listen at {}", id.address())))?;
         return lead(device, listener, size, options);
     }
     form(device, id, (rank, size), options, Vec::new())

@@ -107,7 +107,8 @@ impl TeamHandle {
             self.publish(self.block_word(to, layout.arrived_of(self.rank())), number, to);
             at += 1;
         }
-        let arrived = |member| self.block_word(self.rank(), layout.arrived_of(Rank(member))).observe() >= number;
+        let arrived =
+            |member| self.block_word(self.rank(), layout.arrived_of(Rank(member))).observe() >= number;
         // One who has left before it has come never will, whomever this member waits for first.
         let in_vain = |left: u64| {
             let mut member = 0;

@@ -151,15 +151,14 @@ mod tests {
     fn nearest(value: f32, to_f32: impl Fn(u16) -> f32) -> f32 {
         let finite = (0..=u16::MAX).filter(|&bits| to_f32(bits).is_finite());
         let distance = |bits: u16| (f64::from(to_f32(bits)) - f64::from(value)).abs();
-        let found = finite.min_by(|&a, &b| {
-            distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)))
-        });
+        let found = finite.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
         to_f32(found.expect("there are finite numbers"))
     }
 
     #[test]
     fn a_number_becomes_the_nearest_half() {
-        let values = [0.1, 1.0 / 3.0, 1e-7, 2.98e-8, 6.1e-5, 1.000_488_3, 2049.0, 2051.0, 65503.0, -0.7, 1e-4];
+        let values =
+            [0.1, 1.0 / 3.0, 1e-7, 2.98e-8, 6.1e-5, 1.000_488_3, 2049.0, 2051.0, 65503.0, -0.7, 1e-4];
         for value in values {
             assert_eq!(F16::from_f32(value).to_f32(), nearest(value, |bits| F16(bits).to_f32()), "{value}");
             assert_eq!(Bf16::from_f32(value).to_f32(), nearest(value, |bits| Bf16(bits).to_f32()), "{value}");

@@ -162,7 +162,8 @@ impl TeamHandle {
         let ((to_parts, to_offset), (from_parts, from_offset)) = (to.place(), from.place());
         let len = from.bytes() as u64;
         let is_in_place = (to_parts, to_offset) == (from_parts, from_offset);
-        let overlaps = to_parts == from_parts && to_offset < from_offset + len && from_offset < to_offset + len;
+        let overlaps =
+            to_parts == from_parts && to_offset < from_offset + len && from_offset < to_offset + len;
         if to.len() < from.len() || (overlaps && !is_in_place) {
             return Err(Error::InvalidArgument);
         }

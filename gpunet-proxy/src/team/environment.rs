@@ -45,7 +45,9 @@ pub struct Launched {
 #[non_exhaustive]
 pub enum EnvironmentError {
     /// No launcher that is known.
-    #[error("no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set")]
+    #[error(
+        "no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set"
+    )]
     NotLaunched,
     /// A variable is missing that the launcher sets.
     #[error("{0} is not set")]
@@ -114,7 +116,9 @@ impl Launched {
         };
         let (rank, size) = (Rank(number(variable, rank)?), number(variable, size)?);
         let id = match (variable(TEAM), variable("RANK"), launcher) {
-            (Some(text), ..) => text.parse().map_err(|error: super::InvalidTeamId| invalid(TEAM, &text, error))?,
+            (Some(text), ..) => {
+                text.parse().map_err(|error: super::InvalidTeamId| invalid(TEAM, &text, error))?
+            }
             (None, None, Some(launcher)) => launcher.id(variable)?,
             (None, ..) => torchrun(variable)?,
         };
@@ -139,7 +143,8 @@ fn number(variable: Variable<'_>, name: &'static str) -> Result<u32, Environment
 fn torchrun(variable: Variable<'_>) -> Result<TeamId, EnvironmentError> {
     let (host, port) = (required(variable, "MASTER_ADDR")?, required(variable, "MASTER_PORT")?);
     let number: u16 = port.parse().map_err(|error| invalid("MASTER_PORT", &port, error))?;
-    let next = number.checked_add(1).ok_or_else(|| invalid("MASTER_PORT", &port, "there is no port after it"))?;
+    let next =
+        number.checked_add(1).ok_or_else(|| invalid("MASTER_PORT", &port, "there is no port after it"))?;
     let mut found = (&*host, next).to_socket_addrs().map_err(|error| invalid("MASTER_ADDR", &host, error))?;
     let address = found.next().ok_or_else(|| invalid("MASTER_ADDR", &host, "it has no address"))?;
     // Restarts of a job are teams of their own.
@@ -202,7 +207,12 @@ mod tests {
     #[test]
     fn members_of_one_job_find_the_same_team_and_those_of_another_do_not() {
         let slurm = |job, rank| {
-            launched(&[("SLURM_PROCID", rank), ("SLURM_NTASKS", "2"), ("SLURM_NNODES", "1"), ("SLURM_JOB_ID", job)])
+            launched(&[
+                ("SLURM_PROCID", rank),
+                ("SLURM_NTASKS", "2"),
+                ("SLURM_NNODES", "1"),
+                ("SLURM_JOB_ID", job),
+            ])
         };
         let (first, second) = (slurm("7", "0").expect("a team"), slurm("7", "1").expect("a team"));
         assert_eq!((first.id, first.rank, second.rank, second.size), (second.id, Rank(0), Rank(1), 2));
@@ -237,9 +247,11 @@ mod tests {
         assert_eq!(launched(&[("RANK", "0"), ("WORLD_SIZE", "1")]), Err(Missing("MASTER_ADDR")));
         let wrong = launched(&[("RANK", "-1"), ("WORLD_SIZE", "1")]);
         assert!(matches!(wrong, Err(Invalid { variable: "RANK", .. })), "{wrong:?}");
-        let port = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "65535")];
+        let port =
+            [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "65535")];
         assert!(matches!(launched(&port), Err(Invalid { variable: "MASTER_PORT", .. })));
-        let spread = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "1")];
+        let spread =
+            [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "1")];
         assert_eq!(launched(&spread), Err(SeveralMachines));
     }
 }

@@ -98,7 +98,10 @@ pub enum TeamFailure {
         rank: u32,
     },
     /// A member that there is not.
-    #[error("there is no member {rank} in a team of {size}; there may be 1 to {}", gpunet_abi::team::MAX_MEMBERS)]
+    #[error(
+        "there is no member {rank} in a team of {size}; there may be 1 to {}",
+        gpunet_abi::team::MAX_MEMBERS
+    )]
     NoSuchRank {
         /// Its rank.
         rank: u32,

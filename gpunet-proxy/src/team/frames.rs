@@ -81,11 +81,24 @@ pub(super) enum Answer {
 /// What a member says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum ToRoot {
-    Here { key: u128, rank: u32 },
-    Begin { number: u64, what: Collective, bytes: Vec<u8> },
+    Here {
+        key: u128,
+        rank: u32,
+    },
+    Begin {
+        number: u64,
+        what: Collective,
+        bytes: Vec<u8>,
+    },
     /// The same, if this member cannot: nobody can then.
-    Unable { number: u64, reason: String },
-    Mapped { number: u64, result: Result<(), String> },
+    Unable {
+        number: u64,
+        reason: String,
+    },
+    Mapped {
+        number: u64,
+        result: Result<(), String>,
+    },
     Leave,
 }
 

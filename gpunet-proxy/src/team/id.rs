@@ -36,7 +36,8 @@ impl TeamId {
     /// The id of the team that all who say the same `name` mean.
     pub(super) fn named(address: SocketAddr, name: &str) -> Self {
         // FNV-1a with 128 bits: names differ, and nobody guesses what is no secret either.
-        let mix = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+        let mix =
+            |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
         Self { address, nonce: name.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix) }
     }
 

@@ -2,7 +2,9 @@
 
 use super::TeamOptions;
 use super::error::{Collective, TeamError, TeamFailure};
-use super::frames::{Answer, DeviceKind, Hello, Placement, ToMember, ToRoot, decode_greeting, encode_greeting};
+use super::frames::{
+    Answer, DeviceKind, Hello, Placement, ToMember, ToRoot, decode_greeting, encode_greeting,
+};
 use super::id::TeamId;
 use super::symmetric::SharedMemory;
 use crate::wire::{self, MAX_FRAME};

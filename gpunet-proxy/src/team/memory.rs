@@ -57,7 +57,8 @@ pub(super) fn map(
             continue;
         }
         let part = parts.next().filter(|part| part.rank.0 == member);
-        let Part { rank, len: given, fd } = part.ok_or_else(|| format!("nothing came from member {member}"))?;
+        let Part { rank, len: given, fd } =
+            part.ok_or_else(|| format!("nothing came from member {member}"))?;
         let mapped = match placement {
             Placement::Pinned => MappedMemory::pinned(device, fd),
             Placement::Gpu => MappedMemory::imported(device, fd, given),

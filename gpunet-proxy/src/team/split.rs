@@ -49,13 +49,15 @@ impl Team {
         let ids = local.member.together(Collective::Exchange, id.as_bytes())?;
         let (device, options) = (local.device.clone(), local.options.clone());
         if rank == Rank(0) {
-            let listener = listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
+            let listener =
+                listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
             let id = listener.id();
             listener.start(size, &options)?;
             return form(device, id, (rank, size), options, origins);
         }
         let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
-        let id = id.map_err(|_| TeamFailure::CannotMap { rank: first, reason: "it cannot listen".to_owned() })?;
+        let id =
+            id.map_err(|_| TeamFailure::CannotMap { rank: first, reason: "it cannot listen".to_owned() })?;
         form(device, id, (rank, size), options, origins)
     }
 

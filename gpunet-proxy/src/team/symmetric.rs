@@ -59,7 +59,8 @@ impl SharedMemory {
         local.member.share(
             (bytes, element),
             || {
-                let table = DeviceMemory::of(device, local.size as usize * 8).map_err(|error| error.to_string())?;
+                let table =
+                    DeviceMemory::of(device, local.size as usize * 8).map_err(|error| error.to_string())?;
                 let (own, fd, len) = memory::make(device, placement, bytes)?;
                 Ok(((own, table), fd, len))
             },

@@ -19,7 +19,8 @@ const SIZE: u32 = 3;
 /// Not a test: a member that is killed where the stage says, by itself, or goes to the end.
 #[test]
 fn program() {
-    let (Ok(id), Ok(rank), Ok(stage)) = (std::env::var(TEAM), std::env::var(RANK), std::env::var(STAGE)) else {
+    let (Ok(id), Ok(rank), Ok(stage)) = (std::env::var(TEAM), std::env::var(RANK), std::env::var(STAGE))
+    else {
         return;
     };
     let proxy = embed(small()).expect("a proxy");

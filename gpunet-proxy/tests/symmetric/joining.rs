@@ -2,8 +2,8 @@
 
 use crate::support::{HANG, bounded, small};
 use crate::world::{anywhere, failure, members, options};
-use gpunet_device::team::{Rank, Signal};
 use gpunet_device::Error;
+use gpunet_device::team::{Rank, Signal};
 use gpunet_proxy::team::{Collective, Team, TeamError, TeamFailure, TeamId, TeamListener, TeamOptions};
 use gpunet_proxy::{Proxy, embed};
 use std::io::Write;
@@ -112,7 +112,10 @@ fn nobody_joins_where_nobody_listens() {
         let proxy = embed(small()).expect("a proxy");
         let id = anywhere().id();
         let refused = Team::join_with(&attach(&proxy), id, Rank(1), 2, &impatient());
-        assert!(matches!(&refused, Err(TeamError::Io { doing, .. }) if doing.contains("member 0")), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(TeamError::Io { doing, .. }) if doing.contains("member 0")),
+            "{refused:?}"
+        );
         let none = Team::join(&attach(&proxy), id, Rank(2), 2);
         assert_eq!(failure(none), TeamFailure::NoSuchRank { rank: 2, size: 2 });
         let any = TeamListener::bind("0.0.0.0:0".parse().expect("an address"));
@@ -217,10 +220,18 @@ fn a_wait_for_one_who_has_left_ends_and_that_for_another_does_not() {
                     match rank {
                         Rank(0) => {
                             assert_eq!(handle.wait_until(g, Signal(0), Rank(2), 2), Err(Error::NotConnected));
-                            assert_eq!(handle.wait_until(g, Signal(0), Rank(2), 1), Ok(1), "it signalled that before");
+                            assert_eq!(
+                                handle.wait_until(g, Signal(0), Rank(2), 1),
+                                Ok(1),
+                                "it signalled that before"
+                            );
                             assert_eq!(handle.barrier(g), Err(Error::NotConnected));
                             handle.signal(g, Signal(0), 1, Rank(1)).expect("a signal");
-                            assert_eq!(handle.wait_until(g, Signal(0), Rank(1), 1), Ok(1), "it is still there");
+                            assert_eq!(
+                                handle.wait_until(g, Signal(0), Rank(1), 1),
+                                Ok(1),
+                                "it is still there"
+                            );
                             assert_eq!(failure(team.barrier()), TeamFailure::Left { rank: 2 });
                             assert_eq!(team.broken(), None);
                         }
@@ -229,7 +240,10 @@ fn a_wait_for_one_who_has_left_ends_and_that_for_another_does_not() {
                             handle.signal(g, Signal(0), 1, Rank(0)).expect("a signal");
                             // Member 0 goes last.
                             let end = handle.wait_until(g, Signal(0), Rank(0), 2);
-                            assert!(matches!(end, Err(Error::NotConnected | Error::ConnectionReset)), "{end:?}");
+                            assert!(
+                                matches!(end, Err(Error::NotConnected | Error::ConnectionReset)),
+                                "{end:?}"
+                            );
                         }
                         _ => handle.signal(g, Signal(0), 1, Rank(0)).expect("a signal"),
                     }
@@ -255,7 +269,10 @@ fn a_team_is_split_by_colour_and_by_stride() {
             drop(x);
             half.leave().expect("both leave");
             let ends = member.team.split_strided(Rank(0), 3, 2).expect("a team of two");
-            assert_eq!(ends.as_ref().map(Team::rank), [Some(Rank(0)), None, None, Some(Rank(1))][rank.0 as usize]);
+            assert_eq!(
+                ends.as_ref().map(Team::rank),
+                [Some(Rank(0)), None, None, Some(Rank(1))][rank.0 as usize]
+            );
             let beyond = member.team.split_strided(Rank(2), 2, 2);
             assert_eq!(failure(beyond), TeamFailure::NoSuchRank { rank: 4, size: 4 });
         });

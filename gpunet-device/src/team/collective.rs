@@ -116,7 +116,7 @@ impl TeamHandle {
             Some(bytes) => bytes <= to.bytes(),
             None => false,
         };
-        if has_room && len % size_of::<T>() == 0 { Ok(()) } else { Err(Error::InvalidArgument) }
+        if has_room && len.is_multiple_of(size_of::<T>()) { Ok(()) } else { Err(Error::InvalidArgument) }
     }
 
     /// Copies the calling lane's share, unless it is there already.

@@ -71,9 +71,10 @@ impl TeamHandle {
         if source.len > to.bytes() {
             return Err(Error::InvalidArgument);
         }
-        // SAFETY: the destination has so many bytes (`SymmetricPtr`), the source is readable (`Source`), and the program
-        // keeps others away from both meanwhile. A source that is the destination is copied onto itself: nothing to do.
+        // A source that is the destination is there already.
         if !core::ptr::eq(first.cast::<u8>(), source.ptr) {
+            // SAFETY: the destination has so many bytes (`SymmetricPtr`), the source is readable (`Source`), and the program
+            // keeps others away from both meanwhile.
             unsafe { copy(g.rank(), g.size(), first.cast(), source.ptr, source.len) };
         }
         Ok(())
@@ -97,8 +98,8 @@ impl TeamHandle {
     ) -> Result<usize> {
         let first = from.ptr(self, member)?;
         let len = if buffer.len() < from.bytes() { buffer.len() } else { from.bytes() };
-        // SAFETY: as in `put_nbi`, the other way round.
         if !core::ptr::eq(first.cast::<u8>(), buffer.as_ptr()) {
+            // SAFETY: as in `put_nbi`, the other way round.
             unsafe { copy(g.rank(), g.size(), buffer.as_ptr(), first.cast(), len) };
         }
         g.sync();

@@ -4,7 +4,9 @@
 mod support;
 
 mod collectives;
+mod daemon;
 mod death;
+mod gpu;
 mod joining;
 mod kernels;
 mod world;

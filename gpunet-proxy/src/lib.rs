@@ -101,6 +101,11 @@ pub use gpunet_core::verbs::rdma;
 #[doc = include_str!("../../docs/host.md")]
 pub struct HostDocument;
 
+/// So is that of docs/symmetric.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/symmetric.md")]
+pub struct SymmetricDocument;
+
 /// So is that of docs/queues.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/queues.md")]

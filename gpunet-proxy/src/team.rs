@@ -343,12 +343,13 @@ fn form(
         Some(device) => DeviceKind::Gpu(device.can_share().map_err(|why| why.to_string())),
     };
     let formed = member::meet(&Joining { id, rank, size, device: kind }, &options)?;
-    let member = Member::connect(&formed, rank, &options)?;
+    let (placement, is_polled) = (formed.placement, formed.is_polled);
+    let member = Member::connect(formed, (rank, size), &options)?;
     let signals = options.signals;
-    let local = Local { member, device, placement: formed.placement, rank, size, options };
+    let local = Local { member, device, placement, rank, size, options };
     let layout = BlockLayout::new(size, signals);
     let blocks = Arc::new(SharedMemory::alloc(&local, layout.len, 8)?);
-    let state = state(&local, &blocks, layout, formed.is_polled)?;
+    let state = state(&local, &blocks, layout, is_polled)?;
     local.member.show_in(blocks.clone(), rank, layout);
     let team = Team { inner: Arc::new(Inner { local, _blocks: blocks, state, origins }) };
     // Nobody's kernels signal before everybody has a place to be told of a death.

@@ -39,6 +39,8 @@ pub(super) struct Joining {
 /// What the root has answered.
 #[derive(Debug)]
 pub(super) struct Formed {
+    /// Open until the root has heard of this member at its other socket: its end is a death.
+    meeting: TcpStream,
     socket: String,
     key: u128,
     pub(super) placement: Placement,
@@ -92,8 +94,8 @@ pub(super) fn meet(joining: &Joining, options: &TeamOptions) -> Result<Formed, T
         }
     };
     match talk(&mut socket) {
-        Ok(Answer::Formed { socket, key, placement, is_polled }) => {
-            Ok(Formed { socket, key, placement, is_polled })
+        Ok(Answer::Formed { socket: name, key, placement, is_polled }) => {
+            Ok(Formed { meeting: socket, socket: name, key, placement, is_polled })
         }
         Ok(Answer::Refused(why)) => Err(why.into()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(TeamError::Silent(limit)),
@@ -132,6 +134,7 @@ pub(super) struct Member {
     fate: Arc<Mutex<Fate>>,
     calls: Mutex<Calls>,
     limit: Duration,
+    size: u32,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -169,7 +172,11 @@ impl Member {
     ///
     /// # Errors
     /// [`TeamError::Io`].
-    pub(super) fn connect(formed: &Formed, rank: Rank, options: &TeamOptions) -> Result<Self, TeamError> {
+    pub(super) fn connect(
+        formed: Formed,
+        (rank, size): (Rank, u32),
+        options: &TeamOptions,
+    ) -> Result<Self, TeamError> {
         let open = || -> io::Result<OwnedFd> {
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             connect(&socket, &SocketAddrUnix::new_abstract_name(formed.socket.as_bytes())?)?;
@@ -178,6 +185,8 @@ impl Member {
         };
         let doing = "cannot reach member 0's Unix-domain socket (another container or network namespace?)";
         let socket = Arc::new(open().map_err(TeamError::io(doing))?);
+        // This member was heard of.
+        drop(formed.meeting);
         let fate = Arc::<Mutex<Fate>>::default();
         let (answered, answers) = crossbeam_channel::unbounded();
         let watch = Watch { socket: socket.clone(), fate: fate.clone(), answered };
@@ -185,7 +194,7 @@ impl Member {
         let thread = thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         let calls = Mutex::new(Calls { number: 0, answers });
         let limit = options.timeout + MARGIN;
-        Ok(Self { socket, fate, calls, limit, thread: Some(thread) })
+        Ok(Self { socket, fate, calls, limit, size, thread: Some(thread) })
     }
 
     /// Says where kernels look for what becomes of the team.
@@ -209,7 +218,11 @@ impl Member {
         let number = calls.begin();
         self.send(&ToRoot::Begin { number, what, bytes: bytes.to_vec() }, None)?;
         let (_, bytes) = self.await_agreement(&calls, number)?;
-        Ok(bytes)
+        if bytes.len() == self.size as usize {
+            Ok(bytes)
+        } else {
+            Err(TeamFailure::Protocol { rank: 0 }.into())
+        }
     }
 
     /// Allocates together with all others. `make` makes this member's memory and a descriptor of it; `map` maps the others'.

@@ -11,6 +11,7 @@ use super::error::{TeamError, TeamFailure};
 use super::frames::{ToMember, ToRoot};
 use super::id::{TeamId, random};
 use crate::wire::{self, MAX_FRAME};
+use gpunet_abi::team::MAX_MEMBERS;
 use meeting::Meeting;
 use operations::Operations;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +23,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+/// Connections that may not have said which member they are. Further ones take the place of the oldest.
+const MAX_UNKNOWN: usize = 2 * MAX_MEMBERS as usize;
 /// How often the root looks at its clock.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -141,6 +144,8 @@ enum Source {
     Stranger,
     Unix,
     Unknown,
+    /// The connection over which a member has met the others.
+    Met(u32),
     Member(u32),
 }
 
@@ -160,12 +165,9 @@ impl Root {
                 match source {
                     Source::Listener => self.meeting.accept(),
                     Source::Stranger => self.meeting.hear(),
-                    Source::Unix => {
-                        if let Ok(socket) = acceptfrom(&self.unix) {
-                            self.unknown.push(socket);
-                        }
-                    }
+                    Source::Unix => self.accept(),
                     Source::Unknown => self.hear_unknown(&mut buffer),
+                    Source::Met(rank) => self.part_at_the_meeting(rank, &mut buffer),
                     Source::Member(rank) => self.hear_member(rank, &mut buffer),
                 }
             }
@@ -186,6 +188,7 @@ impl Root {
     fn poll(&self) -> io::Result<Vec<Source>> {
         let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Listener, self.meeting.listener())];
         watched.extend(self.meeting.strangers().map(|socket| (Source::Stranger, socket)));
+        watched.extend(self.meeting.leaving().map(|(rank, socket)| (Source::Met(rank), socket)));
         watched.push((Source::Unix, self.unix.as_fd()));
         watched.extend(self.unknown.iter().map(|socket| (Source::Unknown, socket.as_fd())));
         for (rank, member) in (0..).zip(&self.members) {
@@ -199,6 +202,26 @@ impl Root {
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&tick)))?;
         let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
         Ok(ready.map(|(_, (source, _))| *source).collect())
+    }
+
+    /// Takes all who have connected.
+    fn accept(&mut self) {
+        while let Ok(socket) = acceptfrom(&self.unix) {
+            if self.unknown.len() == MAX_UNKNOWN {
+                self.unknown.remove(0);
+            }
+            self.unknown.push(socket);
+        }
+    }
+
+    /// A member's connection to the meeting has ended: it has said at the other socket that it is there, or it is dead.
+    fn part_at_the_meeting(&mut self, rank: u32, buffer: &mut [u8]) {
+        self.meeting.forget(rank);
+        self.accept();
+        self.hear_unknown(buffer);
+        if matches!(self.members[rank as usize], Member::Expected) {
+            self.lose(rank, TeamFailure::Died { rank });
+        }
     }
 
     /// Those who have connected say which member they are, or are sent away.
@@ -300,3 +323,6 @@ fn acceptfrom(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     acceptfrom_with(listener, flags).map(|(socket, _)| socket)
 }
+
+#[cfg(test)]
+mod tests;

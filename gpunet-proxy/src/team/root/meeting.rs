@@ -147,6 +147,17 @@ impl Meeting {
         if all_share { Placement::Gpu } else { Placement::Pinned }
     }
 
+    /// The connections of members that have not come to the root's other socket yet.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        let leaving = (0..).zip(&self.members).filter(|_| self.is_formed());
+        leaving.filter_map(|(rank, member)| Some((rank, member.as_ref()?.0.as_fd())))
+    }
+
+    /// A member is at the other socket, or gone.
+    pub(super) fn forget(&mut self, rank: u32) {
+        self.members[rank as usize] = None;
+    }
+
     /// Tells all members what was decided, or that the time is over. Returns whether the team has formed just now.
     pub(super) fn conclude(&mut self, socket: &str, key: u128) -> bool {
         let now = Instant::now();
@@ -167,8 +178,12 @@ impl Meeting {
             },
         };
         self.state = if why.is_some() { State::Failed } else { State::Formed };
-        for (member, _) in self.members.drain(..).flatten() {
+        for (member, _) in self.members.iter_mut().flatten() {
             tell(member, &answer);
+        }
+        // Those who are told of a failure are done; the others' connections tell whether they live.
+        if self.has_failed() {
+            self.members.clear();
         }
         self.is_formed()
     }
@@ -192,12 +207,12 @@ impl Stranger {
     }
 }
 
-fn refuse(socket: TcpStream, why: &TeamFailure) {
-    tell(socket, &Answer::Refused(why.clone()));
+fn refuse(mut socket: TcpStream, why: &TeamFailure) {
+    tell(&mut socket, &Answer::Refused(why.clone()));
 }
 
 /// An answer fits into the empty send buffer of a connection.
-fn tell(mut socket: TcpStream, answer: &Answer) {
+fn tell(socket: &mut TcpStream, answer: &Answer) {
     if let Err(error) = socket.write_all(&encode_greeting(answer)) {
         tracing::debug!(%error, "one who wanted to join a team was not told");
     }

@@ -16,7 +16,7 @@ pub enum TeamError {
         /// What was tried.
         doing: String,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The team says so: all members get the same failure, or this one was refused.
     #[error(transparent)]
@@ -95,7 +95,8 @@ pub enum TeamFailure {
     #[error("two members have rank {rank}")]
     SameRank {
         /// Which.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
     },
     /// A member that there is not.
     #[error(
@@ -104,7 +105,8 @@ pub enum TeamFailure {
     )]
     NoSuchRank {
         /// Its rank.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
         /// The size of the team.
         size: u32,
     },
@@ -112,7 +114,8 @@ pub enum TeamFailure {
     #[error("member {rank} has {what} {its}, and member 0 has {ours}")]
     Unequal {
         /// The member that differs from member 0.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
         /// What: "size", "number of signals".
         what: String,
         /// Its value.
@@ -138,13 +141,15 @@ pub enum TeamFailure {
     #[error("member {rank} is on another machine than member 0: symmetric memory is for one machine")]
     OtherMachine {
         /// Which.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
     },
     /// A member cannot have what the others have to map.
     #[error("member {rank} cannot share memory with the others: {reason}")]
     CannotMap {
         /// Which.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
         /// Why.
         reason: String,
     },
@@ -152,11 +157,13 @@ pub enum TeamFailure {
     #[error("member {rank} {its}, while member {other} {others}")]
     Different {
         /// One.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
         /// What it does.
         its: Collective,
         /// The other.
-        other: u32,
+        #[serde(with = "rank_as_number")]
+        other: Rank,
         /// What the other does.
         others: Collective,
     },
@@ -171,19 +178,22 @@ pub enum TeamFailure {
     #[error("member {rank} has died")]
     Died {
         /// Which.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
     },
     /// A member has left in good order.
     #[error("member {rank} has left the team")]
     Left {
         /// Which.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
     },
     /// Something that cannot be was said.
     #[error("member {rank} does not follow the protocol")]
     Protocol {
         /// By whom.
-        rank: u32,
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
     },
 }
 
@@ -195,7 +205,21 @@ fn members(ranks: &[Rank], one: &str, many: &str) -> String {
     }
 }
 
-/// Ranks travel as numbers.
+/// A rank travels as a number.
+mod rank_as_number {
+    use super::Rank;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(rank: &Rank, to: S) -> Result<S::Ok, S::Error> {
+        rank.0.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Rank, D::Error> {
+        u32::deserialize(from).map(Rank)
+    }
+}
+
+/// And so do several.
 mod ranks_as_numbers {
     use super::Rank;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -221,7 +221,7 @@ impl Member {
         if bytes.len() == self.size as usize {
             Ok(bytes)
         } else {
-            Err(TeamFailure::Protocol { rank: 0 }.into())
+            Err(TeamFailure::Protocol { rank: Rank(0) }.into())
         }
     }
 
@@ -260,7 +260,7 @@ impl Member {
         self.send(&ToRoot::Mapped { number, result: mapped }, None)?;
         match self.next(&calls, number)? {
             Answered::Done { .. } => result.ok_or(TeamError::Memory(reason)),
-            _ => Err(TeamFailure::Protocol { rank: 0 }.into()),
+            _ => Err(TeamFailure::Protocol { rank: Rank(0) }.into()),
         }
     }
 
@@ -271,7 +271,7 @@ impl Member {
                 Answered::Part { part, .. } => parts.push(part),
                 Answered::Agreed { bytes, .. } => return Ok((parts, bytes)),
                 Answered::Done { .. } | Answered::Failed { .. } => {
-                    return Err(TeamFailure::Protocol { rank: 0 }.into());
+                    return Err(TeamFailure::Protocol { rank: Rank(0) }.into());
                 }
             }
         }
@@ -293,7 +293,7 @@ impl Member {
 
     /// Why there is no connection.
     fn end(&self) -> TeamError {
-        self.broken().unwrap_or(TeamFailure::Died { rank: 0 }).into()
+        self.broken().unwrap_or(TeamFailure::Died { rank: Rank(0) }).into()
     }
 
     fn send(&self, frame: &ToRoot, fd: Option<BorrowedFd<'_>>) -> Result<(), TeamError> {
@@ -347,7 +347,7 @@ impl Watch {
         while let Ok(true) = self.hear(&mut buffer) {}
         // The root has gone, and with it whoever could tell of a death; or this member leaves, and nobody looks any more.
         self.change(|fate| {
-            fate.broken.get_or_insert(TeamFailure::Died { rank: 0 });
+            fate.broken.get_or_insert(TeamFailure::Died { rank: Rank(0) });
         });
     }
 

@@ -11,7 +11,7 @@ use super::error::{TeamError, TeamFailure};
 use super::frames::{ToMember, ToRoot};
 use super::id::{TeamId, random};
 use crate::wire::{self, MAX_FRAME};
-use gpunet_abi::team::MAX_MEMBERS;
+use gpunet_abi::team::{MAX_MEMBERS, Rank};
 use meeting::Meeting;
 use operations::Operations;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -220,7 +220,7 @@ impl Root {
         self.accept();
         self.hear_unknown(buffer);
         if matches!(self.members[rank as usize], Member::Expected) {
-            self.lose(rank, TeamFailure::Died { rank });
+            self.lose(rank, TeamFailure::Died { rank: Rank(rank) });
         }
     }
 
@@ -252,11 +252,13 @@ impl Root {
         let packet = match wire::recv(socket.as_fd(), buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Ok(Some(packet)) => packet,
-            _ => return self.lose(rank, TeamFailure::Died { rank }),
+            _ => return self.lose(rank, TeamFailure::Died { rank: Rank(rank) }),
         };
         match wire::decode::<ToRoot>(packet) {
             Ok((ToRoot::Leave, _)) => self.part_with(rank),
-            Ok((ToRoot::Here { .. }, _)) | Err(_) => self.lose(rank, TeamFailure::Protocol { rank }),
+            Ok((ToRoot::Here { .. }, _)) | Err(_) => {
+                self.lose(rank, TeamFailure::Protocol { rank: Rank(rank) })
+            }
             Ok((said, fds)) => match self.operations.handle(rank, said, fds.into_iter().next()) {
                 Ok(()) => self.answer(),
                 Err(why) => self.lose(rank, why),
@@ -288,7 +290,7 @@ impl Root {
             let missing: Vec<u32> = (0..).zip(&self.members).filter_map(expected).collect();
             // One is enough: the team is broken, and who comes now is told.
             for rank in missing {
-                self.lose(rank, TeamFailure::Died { rank });
+                self.lose(rank, TeamFailure::Died { rank: Rank(rank) });
             }
         }
         self.operations.check_deadline(now);

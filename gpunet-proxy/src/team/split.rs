@@ -30,7 +30,7 @@ impl Team {
         let all = local.member.together(Collective::Exchange, &said)?;
         let mut members = Vec::new();
         for (rank, bytes) in (0..).zip(&all) {
-            let (its, key) = parse(bytes).ok_or(TeamFailure::Protocol { rank })?;
+            let (its, key) = parse(bytes).ok_or(TeamFailure::Protocol { rank: Rank(rank) })?;
             if its == colour {
                 members.push((key, rank));
             }
@@ -39,7 +39,7 @@ impl Team {
         let (first, size) = (members[0].1, members.len() as u32);
         let origins = members.iter().map(|&(_, rank)| Rank(rank)).collect();
         let own = members.iter().position(|&(_, rank)| rank == local.rank.0);
-        let rank = Rank(own.ok_or(TeamFailure::Protocol { rank: local.rank.0 })? as u32);
+        let rank = Rank(own.ok_or(TeamFailure::Protocol { rank: local.rank })? as u32);
         let listener = match rank {
             Rank(0) => TeamListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
             _ => Err(std::io::ErrorKind::Unsupported.into()),
@@ -56,8 +56,10 @@ impl Team {
             return form(device, id, (rank, size), options, origins);
         }
         let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
-        let id =
-            id.map_err(|_| TeamFailure::CannotMap { rank: first, reason: "it cannot listen".to_owned() })?;
+        let id = id.map_err(|_| TeamFailure::CannotMap {
+            rank: Rank(first),
+            reason: "it cannot listen".to_owned(),
+        })?;
         form(device, id, (rank, size), options, origins)
     }
 
@@ -70,7 +72,7 @@ impl Team {
         let last = u64::from(start.0) + u64::from(stride) * u64::from(size.saturating_sub(1));
         if size == 0 || (stride == 0 && size > 1) || last >= u64::from(self.size()) {
             let rank = u32::try_from(last).unwrap_or(u32::MAX);
-            return Err(TeamFailure::NoSuchRank { rank, size: self.size() }.into());
+            return Err(TeamFailure::NoSuchRank { rank: Rank(rank), size: self.size() }.into());
         }
         let ahead = self.rank().0.checked_sub(start.0);
         let index = ahead.filter(|ahead| ahead % stride.max(1) == 0 && ahead / stride.max(1) < size);

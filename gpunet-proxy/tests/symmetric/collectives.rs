@@ -7,6 +7,7 @@ use gpunet_device::team::reduce::ONE_SHOT;
 use gpunet_device::team::{Bf16, Element, F16, Maximum, Minimum, Number, Operation, Rank, Reducible, Sum};
 use gpunet_device::{Error, Group};
 use gpunet_proxy::team::Symmetric;
+use proptest::prelude::*;
 use std::fmt::Debug;
 
 /// Elements of a member's source: all members can tell those of all.
@@ -61,6 +62,38 @@ fn elements_go_where_a_plain_loop_would_put_them() {
             members(size, |member| moves(member, &member.solo(), 7 + u64::from(size)));
         }
     });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn collectives_of_any_shape_come_to_what_a_plain_loop_comes_to(
+        size in 1u32..6,
+        lane_count in prop_oneof![Just(1u32), 2u32..6],
+        lens in proptest::collection::vec(0usize..3000, 1..4),
+        seed in 0u64..1 << 40,
+    ) {
+        members(size, |member| {
+            let team = member.handle();
+            for &len in &lens {
+                let draw = |rng: &mut Rng| rng.next() as u32;
+                let all = (0..size).map(|rank| source(Rank(rank), seed, len, &draw));
+                let all: Vec<u32> = all.flatten().collect();
+                let own = team.rank().0 as usize * len;
+                let mut x = member.team.alloc::<u32>(len).expect("memory");
+                let y = member.team.alloc::<u32>(len * size as usize + 3).expect("memory");
+                x.write(0, &all[own..own + len]).expect("written");
+                // SAFETY: the group ends first.
+                let (from, to) = unsafe { (x.ptr(), y.ptr()) };
+                lanes(lane_count, |g| team.all_gather(g, to.at(3), from.buffer(team)?)).expect("gathered");
+                assert_eq!(read(&y, all.len() + 3)[3..], all, "not aligned as the source is");
+                lanes(lane_count, |g| team.reduce(g, Maximum, from, from)).expect("reduced");
+                let largest = |at: usize| (0..size as usize).map(|rank| all[rank * len + at]).max();
+                assert_eq!(read(&x, len), (0..len).filter_map(largest).collect::<Vec<_>>());
+            }
+        });
+    }
 }
 
 /// Reduces by the team and by a plain loop.

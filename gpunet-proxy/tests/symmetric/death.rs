@@ -1,13 +1,15 @@
 //! Members that are programs, and one of them is killed: kill -9 at every stage.
 
 use crate::support::process::{Program, say, wait};
+use crate::support::rng::Rng;
 use crate::support::{SOLO, bounded, small};
 use crate::world::{anywhere, failure, options};
 use gpunet_device::Error;
-use gpunet_device::team::{Rank, Signal};
-use gpunet_proxy::team::{Team, TeamFailure, TeamId};
+use gpunet_device::team::{Rank, Signal, Sum, SymmetricPtr, TeamHandle};
+use gpunet_proxy::team::{Team, TeamError, TeamFailure, TeamId};
 use gpunet_proxy::{Attachment, embed};
 use std::process::Command;
+use std::time::Duration;
 
 /// What tells the program of this suite who it is.
 const TEAM: &str = "GPUNET_TEST_TEAM";
@@ -49,12 +51,87 @@ fn program() {
     handle.all_gather(&SOLO, x.at(100), x.slice(0, 10).buffer(handle).expect("own part")).expect("gathered");
     die("gathered");
     say("done");
+    while stage == "working" {
+        // Until it is killed.
+        turn(&team, handle, x).expect("all live");
+    }
     if stage == "waiting" {
         // Until it is killed.
         let never = handle.wait_until(&SOLO, Signal(2), right, 1);
         unreachable!("{never:?}");
     }
     wait();
+}
+
+/// A bit of everything: an allocation, puts and signals, a collective.
+fn turn(team: &Team, handle: TeamHandle, x: SymmetricPtr<u64>) -> Result<(), Ended> {
+    let y = team.alloc::<u64>(200).map_err(Ended::Host)?;
+    // SAFETY: the group ends before the memory.
+    let y = unsafe { y.ptr() };
+    let (right, left) = (handle.rank().right_of(SIZE), handle.rank().left_of(SIZE));
+    handle.signal_add(&SOLO, Signal(3), 1, right).map_err(Ended::Kernel)?;
+    handle.wait_until(&SOLO, Signal(3), left, 1).map_err(Ended::Kernel)?;
+    let own = x.slice(0, 10).buffer(handle).map_err(Ended::Kernel)?;
+    handle.all_gather(&SOLO, y, own).map_err(Ended::Kernel)?;
+    handle.reduce(&SOLO, Sum, x.slice(500, 100), x.slice(0, 100)).map_err(Ended::Kernel)?;
+    team.barrier().map_err(Ended::Host)
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+enum Ended {
+    Host(TeamError),
+    Kernel(Error),
+}
+
+#[test]
+fn a_death_at_any_time_ends_whatever_the_others_do() {
+    bounded(|| {
+        let mut rng = Rng::new(18);
+        for _ in 0..8 {
+            let proxy = embed(small()).expect("a proxy");
+            let attachments = [proxy.attach_cpu(), proxy.attach_cpu()].map(|made| made.expect("attached"));
+            let listener = anywhere();
+            let id = listener.id();
+            let mut killed = start(id, 2, "working");
+            let pause = Duration::from_micros(rng.below(20_000));
+            let live = |team: Team, attachment: &Attachment| {
+                let x = team.alloc::<u64>(1000).expect("memory");
+                let token = attachment.token().expect("a number");
+                // SAFETY: the group ends before the team.
+                let (handle, x) = unsafe { (team.handle(token.net()), x.ptr()) };
+                // What the program does before it says that it is done.
+                let right = handle.rank().right_of(SIZE);
+                handle.signal(&SOLO, Signal(1), 1, right).expect("a signal");
+                handle.barrier(&SOLO).expect("all are there");
+                let own = x.slice(0, 10).buffer(handle).expect("own part");
+                handle.all_gather(&SOLO, x.at(100), own).expect("gathered");
+                let end = loop {
+                    if let Err(end) = turn(&team, handle, x) {
+                        break end;
+                    }
+                };
+                match end {
+                    Ended::Host(error) => {
+                        assert_eq!(error.failure(), Some(&TeamFailure::Died { rank: Rank(2) }))
+                    }
+                    Ended::Kernel(error) => assert_eq!(error, Error::ConnectionReset),
+                }
+            };
+            let [first, second] = &attachments;
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    live(Team::join_with(second, id, Rank(1), SIZE, &options()).expect("a team"), second)
+                });
+                scope.spawn(|| {
+                    live(Team::lead_with(first, listener, SIZE, &options()).expect("a team"), first)
+                });
+                assert_eq!(killed.hear(), "done");
+                std::thread::sleep(pause);
+                drop(killed);
+            });
+        }
+    });
 }
 
 fn start(id: TeamId, rank: u32, stage: &str) -> Program {
@@ -70,7 +147,7 @@ fn start(id: TeamId, rank: u32, stage: &str) -> Program {
 
 /// What the member in this program gets to see: everything up to a stage, and then the death of member 2.
 fn survive(team: &Team, attachment: &Attachment, stage: &str) {
-    let died = TeamFailure::Died { rank: 2 };
+    let died = TeamFailure::Died { rank: Rank(2) };
     let x = match team.alloc::<u64>(1000) {
         Err(error) => {
             assert_eq!((stage, error.failure()), ("joined", Some(&died)));
@@ -167,7 +244,7 @@ fn members_in_three_programs_share_memory_and_one_learns_of_the_death_of_member_
         assert_eq!((first.hear(), second.hear()), ("done".to_owned(), "done".to_owned()));
         drop(first);
         assert_eq!(handle.wait_until(&SOLO, Signal(9), Rank(1), 1), Err(Error::ConnectionReset));
-        assert_eq!(team.broken(), Some(TeamFailure::Died { rank: 0 }));
-        assert_eq!(failure(team.barrier()), TeamFailure::Died { rank: 0 });
+        assert_eq!(team.broken(), Some(TeamFailure::Died { rank: Rank(0) }));
+        assert_eq!(failure(team.barrier()), TeamFailure::Died { rank: Rank(0) });
     });
 }

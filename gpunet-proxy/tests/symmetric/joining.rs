@@ -43,7 +43,7 @@ fn all_get_the_same_failure_when_two_have_one_rank() {
     bounded(|| {
         let member = |rank| (Rank(rank), 3, options());
         for result in join(vec![member(0), member(1), member(1)]) {
-            assert_eq!(failure(result), TeamFailure::SameRank { rank: 1 });
+            assert_eq!(failure(result), TeamFailure::SameRank { rank: Rank(1) });
         }
     });
 }
@@ -53,12 +53,12 @@ fn all_get_the_same_failure_when_sizes_or_signals_differ() {
     bounded(|| {
         for result in join(vec![(Rank(0), 2, options()), (Rank(1), 3, options())]) {
             let what = "size".to_owned();
-            assert_eq!(failure(result), TeamFailure::Unequal { rank: 1, what, its: 3, ours: 2 });
+            assert_eq!(failure(result), TeamFailure::Unequal { rank: Rank(1), what, its: 3, ours: 2 });
         }
         let more = TeamOptions { signals: 17, ..options() };
         for result in join(vec![(Rank(0), 2, options()), (Rank(1), 2, more)]) {
             let what = "number of signals".to_owned();
-            assert_eq!(failure(result), TeamFailure::Unequal { rank: 1, what, its: 17, ours: 16 });
+            assert_eq!(failure(result), TeamFailure::Unequal { rank: Rank(1), what, its: 17, ours: 16 });
         }
     });
 }
@@ -117,7 +117,7 @@ fn nobody_joins_where_nobody_listens() {
             "{refused:?}"
         );
         let none = Team::join(&attach(&proxy), id, Rank(2), 2);
-        assert_eq!(failure(none), TeamFailure::NoSuchRank { rank: 2, size: 2 });
+        assert_eq!(failure(none), TeamFailure::NoSuchRank { rank: Rank(2), size: 2 });
         let any = TeamListener::bind("0.0.0.0:0".parse().expect("an address"));
         assert_eq!(any.expect_err("not an address to connect to").kind(), std::io::ErrorKind::InvalidInput);
     });
@@ -232,7 +232,7 @@ fn a_wait_for_one_who_has_left_ends_and_that_for_another_does_not() {
                                 Ok(1),
                                 "it is still there"
                             );
-                            assert_eq!(failure(team.barrier()), TeamFailure::Left { rank: 2 });
+                            assert_eq!(failure(team.barrier()), TeamFailure::Left { rank: Rank(2) });
                             assert_eq!(team.broken(), None);
                         }
                         Rank(1) => {
@@ -274,7 +274,7 @@ fn a_team_is_split_by_colour_and_by_stride() {
                 [Some(Rank(0)), None, None, Some(Rank(1))][rank.0 as usize]
             );
             let beyond = member.team.split_strided(Rank(2), 2, 2);
-            assert_eq!(failure(beyond), TeamFailure::NoSuchRank { rank: 4, size: 4 });
+            assert_eq!(failure(beyond), TeamFailure::NoSuchRank { rank: Rank(4), size: 4 });
         });
     });
 }

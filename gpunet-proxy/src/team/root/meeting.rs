@@ -123,12 +123,16 @@ impl Meeting {
         let rank = hello.rank;
         let unequal = |what: &str, its: u32, ours: u32| {
             let (its, ours) = (u64::from(its), u64::from(ours));
-            (its != ours).then(|| TeamFailure::Unequal { rank, what: what.to_owned(), its, ours })
+            (its != ours).then(|| TeamFailure::Unequal { rank: Rank(rank), what: what.to_owned(), its, ours })
         };
         unequal("size", hello.size, self.size)
             .or_else(|| unequal("number of signals", hello.signals, self.signals))
-            .or_else(|| (rank >= self.size).then_some(TeamFailure::NoSuchRank { rank, size: self.size }))
-            .or_else(|| self.members[rank as usize].is_some().then_some(TeamFailure::SameRank { rank }))
+            .or_else(|| {
+                (rank >= self.size).then_some(TeamFailure::NoSuchRank { rank: Rank(rank), size: self.size })
+            })
+            .or_else(|| {
+                self.members[rank as usize].is_some().then_some(TeamFailure::SameRank { rank: Rank(rank) })
+            })
     }
 
     fn hellos(&self) -> impl Iterator<Item = &Hello> {
@@ -139,7 +143,7 @@ impl Meeting {
     fn obstacle(&self) -> Option<TeamFailure> {
         let machine = self.hellos().map(|hello| &hello.machine).next();
         let other = self.hellos().find(|hello| Some(&hello.machine) != machine);
-        other.map(|hello| TeamFailure::OtherMachine { rank: hello.rank })
+        other.map(|hello| TeamFailure::OtherMachine { rank: Rank(hello.rank) })
     }
 
     fn placement(&self) -> Placement {

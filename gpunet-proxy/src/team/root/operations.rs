@@ -95,11 +95,11 @@ impl Operations {
                 }
                 let begun = Begun { what: Collective::Barrier, bytes: Vec::new(), memory: None };
                 self.open(number).begun[rank as usize] = Some(begun);
-                self.fail(number, &TeamFailure::CannotMap { rank, reason });
+                self.fail(number, &TeamFailure::CannotMap { rank: Rank(rank), reason });
                 Ok(())
             }
             ToRoot::Mapped { number, result } => self.mapped(rank, number, result),
-            ToRoot::Here { .. } | ToRoot::Leave => Err(TeamFailure::Protocol { rank }),
+            ToRoot::Here { .. } | ToRoot::Leave => Err(TeamFailure::Protocol { rank: Rank(rank) }),
         }
     }
 
@@ -119,7 +119,7 @@ impl Operations {
         let fits = self.open.as_ref().is_none_or(|open| {
             open.number == number && open.mapped.is_none() && open.begun[rank as usize].is_none()
         });
-        if fits { Ok(None) } else { Err(TeamFailure::Protocol { rank }) }
+        if fits { Ok(None) } else { Err(TeamFailure::Protocol { rank: Rank(rank) }) }
     }
 
     fn open(&mut self, number: u64) -> &mut Open {
@@ -134,7 +134,7 @@ impl Operations {
 
     fn begin(&mut self, rank: u32, number: u64, begun: Begun) -> Result<(), TeamFailure> {
         if begun.bytes.len() > MAX_BYTES {
-            return Err(TeamFailure::Protocol { rank });
+            return Err(TeamFailure::Protocol { rank: Rank(rank) });
         }
         if let Some(why) = self.may_begin(rank, number)? {
             self.say(rank, ToMember::Failed { number, why });
@@ -143,9 +143,13 @@ impl Operations {
         let what = begun.what.clone();
         let open = self.open(number);
         let other = (0..).zip(&open.begun).find_map(|(other, begun)| Some((other, &begun.as_ref()?.what)));
-        let different = other.filter(|(_, others)| **others != what).map(|(other, others)| {
-            TeamFailure::Different { rank, its: what.clone(), other, others: others.clone() }
-        });
+        let different =
+            other.filter(|(_, others)| **others != what).map(|(other, others)| TeamFailure::Different {
+                rank: Rank(rank),
+                its: what.clone(),
+                other: Rank(other),
+                others: others.clone(),
+            });
         open.begun[rank as usize] = Some(begun);
         let count = open.begun.iter().flatten().count();
         if let Some(why) = different {
@@ -187,9 +191,9 @@ impl Operations {
             // It has failed meanwhile, and this member has been told, or will be.
             return Ok(());
         };
-        let Some(mapped) = &mut open.mapped else { return Err(TeamFailure::Protocol { rank }) };
+        let Some(mapped) = &mut open.mapped else { return Err(TeamFailure::Protocol { rank: Rank(rank) }) };
         if let Err(reason) = result {
-            self.fail(number, &TeamFailure::CannotMap { rank, reason });
+            self.fail(number, &TeamFailure::CannotMap { rank: Rank(rank), reason });
             return Ok(());
         }
         mapped[rank as usize] = true;
@@ -217,7 +221,7 @@ impl Operations {
 
     /// A member has left: what needs all of them is over.
     pub(super) fn leave(&mut self, rank: u32) {
-        let why = TeamFailure::Left { rank };
+        let why = TeamFailure::Left { rank: Rank(rank) };
         self.end(&why);
     }
 

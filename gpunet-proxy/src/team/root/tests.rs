@@ -1,8 +1,8 @@
 //! Members that do not come from the meeting to the root's socket, and strangers there.
 
 use super::*;
+use crate::team::form;
 use crate::team::frames::{Answer, DeviceKind, Hello, decode_greeting, encode_greeting};
-use crate::team::{Rank, form};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -52,7 +52,7 @@ fn one_who_dies_between_the_meeting_and_its_socket_is_dead_for_all() {
         let team = form(None, id, (Rank(0), 2), options(), Vec::new());
         other.join().expect("no panic");
         let why = team.expect_err("no team").failure().cloned();
-        assert_eq!(why, Some(TeamFailure::Died { rank: 1 }));
+        assert_eq!(why, Some(TeamFailure::Died { rank: Rank(1) }));
     }
 }
 
@@ -82,5 +82,5 @@ fn one_who_has_no_key_is_nobody() {
     // The member itself is dead then, and only this ends the team.
     drop(socket);
     let team = first.join().expect("no panic");
-    assert_eq!(team.expect_err("no team").failure(), Some(&TeamFailure::Died { rank: 1 }));
+    assert_eq!(team.expect_err("no team").failure(), Some(&TeamFailure::Died { rank: Rank(1) }));
 }

@@ -25,6 +25,8 @@ pub(super) struct Meeting {
     strangers: Vec<Stranger>,
     members: Vec<Option<(TcpStream, Hello)>>,
     state: State,
+    /// Members that were told of a failure.
+    told: u32,
 }
 
 #[derive(Debug)]
@@ -33,7 +35,8 @@ enum State {
     /// All are there, or one of them makes a team impossible.
     Decided(Option<TeamFailure>),
     Formed,
-    Failed,
+    /// Those who come later are told the same, until all have been, or the time is over.
+    Failed(TeamFailure),
 }
 
 /// A connection that has not said hello yet.
@@ -55,6 +58,7 @@ impl Meeting {
             strangers: Vec::new(),
             members: (0..size).map(|_| None).collect(),
             state: State::Gathering,
+            told: 0,
         }
     }
 
@@ -70,8 +74,10 @@ impl Meeting {
         matches!(self.state, State::Formed)
     }
 
-    pub(super) const fn has_failed(&self) -> bool {
-        matches!(self.state, State::Failed)
+    /// There will be no team, and all know.
+    pub(super) fn has_failed(&self) -> bool {
+        let is_over = self.told >= self.size || Instant::now() >= self.deadline;
+        matches!(self.state, State::Failed(_)) && is_over
     }
 
     /// Takes a new connection.
@@ -104,13 +110,19 @@ impl Meeting {
         if hello.nonce != self.nonce {
             return refuse(socket, &TeamFailure::WrongId);
         }
-        if !matches!(self.state, State::Gathering) {
-            return refuse(socket, &TeamFailure::Complete);
-        }
         // From here on a mistake is one of this team: all are told.
-        if let Some(why) = self.mistake(&hello) {
-            self.state = State::Decided(Some(why.clone()));
-            return refuse(socket, &why);
+        let why = match &self.state {
+            State::Gathering => self.mistake(&hello),
+            State::Decided(Some(why)) | State::Failed(why) => Some(why.clone()),
+            State::Decided(None) | State::Formed => return refuse(socket, &TeamFailure::Complete),
+        };
+        if let Some(why) = why {
+            self.told += 1;
+            refuse(socket, &why);
+            if matches!(self.state, State::Gathering) {
+                self.state = State::Decided(Some(why));
+            }
+            return;
         }
         let rank = hello.rank as usize;
         self.members[rank] = Some((socket, hello));
@@ -181,15 +193,18 @@ impl Meeting {
                 is_polled: self.hellos().any(|hello| hello.device != DeviceKind::Cpu),
             },
         };
-        self.state = if why.is_some() { State::Failed } else { State::Formed };
+        let why = why.clone();
         for (member, _) in self.members.iter_mut().flatten() {
             tell(member, &answer);
         }
-        // Those who are told of a failure are done; the others' connections tell whether they live.
-        if self.has_failed() {
-            self.members.clear();
-        }
-        self.is_formed()
+        let Some(why) = why else {
+            // Their connections tell whether they live.
+            self.state = State::Formed;
+            return true;
+        };
+        self.state = State::Failed(why);
+        self.told += self.members.drain(..).flatten().count() as u32;
+        false
     }
 }
 

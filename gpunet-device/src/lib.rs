@@ -6,7 +6,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`], [`trigger`] (what the host prepares) |
+//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`], [`trigger`] (what the host prepares), [`team`] (memory that several devices share) |
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
 //! | below | `half` (what sending and receiving share), `close`, `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (for the other end's word), `guard` and `timeout` (what ends a wait), `platform` (what differs between GPU and CPU), `panic` (the record of a GPU's panic) |
@@ -47,6 +47,7 @@ pub mod send;
 mod slots;
 pub mod stream;
 mod table;
+pub mod team;
 #[cfg(test)]
 mod test_device;
 mod timeout;
@@ -68,6 +69,7 @@ pub use poll::{PollFd, PollSet, poll};
 pub use recv::RecvHalf;
 pub use send::SendHalf;
 pub use stream::{Shutdown, Stream};
+pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
 
 /// Nanoseconds of the device's monotonic clock, for measuring within one device.
 ///

@@ -5,11 +5,12 @@
 
 use crate::control_queue::ControlSender;
 use crate::device_memory::DeviceMemory;
+use crate::mapped::MappedMemory;
 use crate::model::agent::{AgentLink, FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
 use crossbeam_channel::Sender;
-use gpu_usermap::cuda::{Device, ImportedBuffer, Registration, ShareableBuffer};
-use gpu_usermap::{PinnedRegion, Vacated};
+use gpu_usermap::Vacated;
+use gpu_usermap::cuda::{Device, ShareableBuffer};
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::region::Region;
 use gpunet_core::ids::AttachmentId;
@@ -109,32 +110,13 @@ pub(crate) struct Agent {
 /// One arena as this attachment has it.
 #[derive(Debug)]
 struct Mapped {
-    own: (u8, Memory),
-    peer: (u8, Memory),
+    own: (u8, MappedMemory),
+    peer: (u8, MappedMemory),
 }
 
-/// Memory in the device's address space.
-#[derive(Debug)]
-enum Memory {
-    /// Of the CPU device.
-    Cpu(Arc<PinnedRegion>),
-    /// Pinned memory as a GPU has it. Its drop waits until no kernel runs.
-    Registered(Registration, usize),
-    /// This GPU's own memory, which others map. Its drop waits, too.
-    Provided(ShareableBuffer),
-    /// Another GPU's memory. Its drop waits, too.
-    Imported(ImportedBuffer),
-}
-
-impl Memory {
-    fn region(&self, flags: u64) -> Region {
-        match self {
-            Self::Cpu(region) => Region::new(region.base().as_ptr() as u64, region.len() as u64, flags),
-            Self::Registered(registration, len) => Region::new(registration.device_ptr(), *len as u64, flags),
-            Self::Provided(buffer) => Region::new(buffer.ptr(), buffer.len() as u64, flags),
-            Self::Imported(buffer) => Region::new(buffer.ptr(), buffer.len() as u64, flags),
-        }
-    }
+/// The entry of a part in the device's table.
+fn region(memory: &MappedMemory, flags: u64) -> Region {
+    Region::new(memory.address(), memory.len() as u64, flags)
 }
 
 impl Agent {
@@ -203,34 +185,29 @@ impl Agent {
     fn map(&mut self, map: MapArena) -> Result<(), String> {
         let (own, peer) = (self.memory(map.arena, map.own.1)?, self.memory(map.arena, map.peer.1)?);
         let peer_polls = if map.peer_polls { Region::POLLED } else { 0 };
-        self.enter(map.own.0, &own.region(Region::VALID | Region::OWN | peer_polls))?;
-        self.enter(map.peer.0, &peer.region(Region::VALID))?;
+        self.enter(map.own.0, &region(&own, Region::VALID | Region::OWN | peer_polls))?;
+        self.enter(map.peer.0, &region(&peer, Region::VALID))?;
         self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
         // A block that sleeps until something changes must wake for the new part, too.
         self.shared.bump_epoch(None);
         Ok(())
     }
 
-    fn memory(&self, arena: u32, part: Part) -> Result<Memory, String> {
+    fn memory(&self, arena: u32, part: Part) -> Result<MappedMemory, String> {
+        let device = self.device.as_ref();
         match part {
             Part::Pinned(region) => {
                 // A separate mapping with its own lifetime.
                 let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-                let region = PinnedRegion::from_fd(fd).map_err(|error| error.to_string())?;
-                let Some(device) = &self.device else { return Ok(Memory::Cpu(region)) };
-                let len = region.len();
-                let registration = device.register(region).map_err(|error| error.to_string())?;
-                Ok(Memory::Registered(registration, len))
+                MappedMemory::pinned(device, fd)
             }
             Part::Own => {
                 let provided = self.provided.get(&arena).ok_or("nothing was provided for that arena")?;
-                Ok(Memory::Provided(provided.clone()))
+                Ok(MappedMemory::Provided(provided.clone()))
             }
             Part::Gpu { fd, len } => {
-                let device = self.device.as_ref().ok_or("the CPU device maps no GPU memory")?;
                 let fd = fd.try_clone().map_err(|error| error.to_string())?;
-                let buffer = device.import(fd, len as usize).map_err(|error| error.to_string())?;
-                Ok(Memory::Imported(buffer))
+                MappedMemory::imported(device, fd, len)
             }
         }
     }
@@ -247,7 +224,7 @@ impl Agent {
             if let Err(reason) = self.enter(number, &Region::default()) {
                 tracing::warn!(reason, "cannot take a region out of the device's table");
             }
-            if let Memory::Cpu(region) = memory
+            if let MappedMemory::Cpu(region) = memory
                 && let Some(region) = Arc::into_inner(region)
             {
                 match region.vacate() {

@@ -87,6 +87,14 @@ impl DeviceMemory {
         device.alloc(len).map(Arc::new).map_err(|source| AllocError::Cuda { len, source })
     }
 
+    /// Zeroed memory of the device: `None` is the CPU.
+    pub(crate) fn of(device: Option<&Device>, len: usize) -> Result<Self, AllocError> {
+        Ok(match device {
+            Some(device) => Self::Gpu(Self::gpu(device, len)?),
+            None => Self::heap(len)?,
+        })
+    }
+
     /// The address in the device's address space.
     pub(crate) fn address(&self) -> u64 {
         match self {
@@ -261,11 +269,7 @@ pub struct DeviceBuffer {
 
 impl DeviceBuffer {
     pub(crate) fn new(device: Option<&Device>, len: usize) -> Result<Self, AllocError> {
-        let memory = match device {
-            Some(device) => DeviceMemory::Gpu(DeviceMemory::gpu(device, len)?),
-            None => DeviceMemory::heap(len)?,
-        };
-        Ok(Self { memory })
+        Ok(Self { memory: DeviceMemory::of(device, len)? })
     }
 
     /// Returns the length in bytes.

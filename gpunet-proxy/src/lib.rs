@@ -7,8 +7,8 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `program` ([`Program`]), `launch` ([`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`daemon`]: sessions of attached programs |
-//! | runtime | `runtime`: the threads, how they start and stop; `session` and `wire`: a program's connection to a daemon, and the frames on it; `link`: what both ask of a proxy; `agent`: what maps memory for an attachment; [`places`]: where a daemon listens |
+//! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `program` ([`Program`]), `launch` ([`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`team`]: symmetric memory; [`daemon`]: sessions of attached programs |
+//! | runtime | `runtime`: the threads, how they start and stop; `session` and `wire`: a program's connection to a daemon, and the frames on it; `link`: what both ask of a proxy; `agent`: what maps memory for an attachment; `mapped`: memory as a device has it; [`places`]: where a daemon listens |
 //! | planes | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes; `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime; `pulse`: the heartbeat that devices watch |
 //! | model | `model`: what they say to each other and keep, [`config`] and [`snapshot`] among it; [`access`]: who may use a daemon, and how much |
 //!
@@ -36,6 +36,8 @@ mod launch;
 mod launches;
 mod link;
 mod log_limiter;
+#[allow(unsafe_code)]
+mod mapped;
 mod model;
 mod placement;
 pub mod places;
@@ -53,6 +55,7 @@ mod session;
 mod shard;
 pub mod socket;
 mod socket_table;
+pub mod team;
 mod token;
 mod user_work;
 mod wire;
@@ -97,6 +100,11 @@ pub use gpunet_core::verbs::rdma;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/host.md")]
 pub struct HostDocument;
+
+/// So is that of docs/symmetric.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/symmetric.md")]
+pub struct SymmetricDocument;
 
 /// So is that of docs/queues.md.
 #[cfg(doctest)]

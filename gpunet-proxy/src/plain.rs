@@ -1,6 +1,7 @@
 //! Plain structures as bytes, and back.
 
 use gpunet_abi::control::{Reply, Request};
+use gpunet_device::team::Element;
 
 /// A structure of plain integers.
 ///
@@ -28,6 +29,18 @@ pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
 pub(crate) fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
     // SAFETY: as many readable bytes as the value has (checked), and any bytes are one (`Plain`).
     (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The bytes of elements.
+pub(crate) fn bytes_of_slice<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: the bytes of live values without padding (`Element`).
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// The bytes of elements, to be written.
+pub(crate) fn bytes_of_slice_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; any bytes are values (`Element`).
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use gpunet_proxy::config::BadConfig;
 use gpunet_proxy::daemon::StartError;
 use gpunet_proxy::device::cpu::{self, BlockPanicked};
 use gpunet_proxy::device::{Group, Kernel};
+use gpunet_proxy::team::TeamError;
 use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, KernelError, LaunchError, OpenError};
 use std::error::Error;
 use std::io;
@@ -65,6 +66,7 @@ fn panicked() -> BlockPanicked {
 fn errors() -> Vec<Box<dyn Error>> {
     vec![
         Box::new(symbol()),
+        Box::new(TeamError::Io { doing: "cannot reach member 0".to_owned(), source: io() }),
         Box::new(region()),
         Box::new(RegionError::DescriptorLimit { source: io() }),
         Box::new(RegionError::Memfd { call: "fstat", source: io() }),

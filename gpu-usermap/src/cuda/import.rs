@@ -16,9 +16,6 @@ use super::physical_memory::PhysicalMemory;
 use super::raw::{AllocationProperties, CUdeviceptr, MemoryHandle};
 use super::release::Release;
 
-/// The device that the driver opens for every descriptor it exports. The tests' driver has none and exports another.
-const EXPORTED: &CStr = if cfg!(test) { c"/dev/null" } else { c"/dev/nvidiactl" };
-
 /// The largest length that an import accepts, in bytes: more than any GPU has.
 const LONGEST: usize = 1 << 40;
 
@@ -103,7 +100,7 @@ impl Device {
     /// # Errors
     /// [`ImportError`] says which of the two is wrong, or what the driver refused. Nothing of it stays mapped.
     pub fn import(&self, fd: OwnedFd, len: usize) -> Result<ImportedBuffer, ImportError> {
-        check_descriptor(fd.as_fd())?;
+        check_descriptor(fd.as_fd(), self.cuda().driver().exported())?;
         // The descriptor comes back, to be closed here: that takes 40 ms while a kernel that fills the owner's GPU polls the host, and
         // the agent has other things to do.
         let (_fd, imported) = self.agent().run(move |context| {
@@ -159,13 +156,13 @@ fn check_len(len: usize, granularity: usize) -> Result<(), ImportError> {
 }
 
 /// Checks that the descriptor is one that the driver exports: an open file of its control device.
-fn check_descriptor(fd: BorrowedFd<'_>) -> Result<(), ImportError> {
+fn check_descriptor(fd: BorrowedFd<'_>, exported: &CStr) -> Result<(), ImportError> {
     let describe =
         |error: io::Error| ImportError::NotExported { found: format!("not to be examined ({error})") };
     let found = identify(fd, c"").map_err(describe)?;
     // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory forever.
     let here = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
-    let exported = identify(here, EXPORTED).map_err(describe)?;
+    let exported = identify(here, exported).map_err(describe)?;
     if found == exported {
         return Ok(());
     }

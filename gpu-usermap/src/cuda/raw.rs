@@ -10,7 +10,7 @@ mod memory_operation;
 mod types;
 mod virtual_memory;
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::mem::ManuallyDrop;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -36,6 +36,8 @@ macro_rules! api {
             $(pub(super) $late: Option<unsafe extern "C" fn($($late_argument),*) -> CUresult>,)*
             /// All of them, or the name of the first that the driver lacks.
             pub(super) streams: Result<StreamCalls, &'static str>,
+            /// The device that the driver opens for every descriptor it exports.
+            pub(super) exported: &'static CStr,
         }
 
         /// The functions for streams, of which none is used unless all are there.
@@ -67,6 +69,7 @@ macro_rules! api {
                     // SAFETY: as above.
                     $($late: unsafe { library.get($late_symbol) }.ok().and_then(|found| *found),)*
                     streams: StreamCalls::resolve(library),
+                    exported: c"/dev/nvidiactl",
                 })
             }
 
@@ -82,6 +85,7 @@ macro_rules! api {
                     },)*
                     $($late: None,)*
                     streams: Err("(any)"),
+                    exported: c"/dev/nvidiactl",
                 }
             }
         }

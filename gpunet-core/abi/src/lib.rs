@@ -10,6 +10,7 @@
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
 //! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
 //! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table), [`opened`] (where an open stream lies) |
+//! | teams | [`team`] (the words by which members meet) |
 //! | failures | [`panic_record`] (where a GPU records why it panicked) |
 //! | tests | [`hand_off`] (where threads can be made to pause) |
 //!
@@ -42,6 +43,7 @@ pub mod region;
 pub mod ring;
 pub mod span;
 pub mod status;
+pub mod team;
 pub mod trigger;
 pub mod word;
 

@@ -83,26 +83,36 @@ const NAP_OF_POLLS: Duration = Duration::from_micros(20);
 /// First and longest nap of a waiter whose word's writer wakes nobody.
 const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
 
+/// Rounds in which a waiter spins.
+fn spins() -> u32 {
+    if are_cores_few() { SPINS_OF_FEW } else { SPINS }
+}
+
+/// Lets another thread have the core where cores are few; returns whether it did. After the rounds of spinning.
+fn may_yield(round: u32) -> bool {
+    are_cores_few() && round < spins() + TURNS_OF_FEW && SPIN_YIELD.with_borrow_mut(SpinYield::try_yield)
+}
+
+/// How long a waiter sleeps that nobody wakes. After the rounds of spinning.
+fn nap_ns(round: u32) -> u64 {
+    let doublings = (round.saturating_sub(spins()) / 32).min(5);
+    (NAPS_NS.start() << doublings).min(*NAPS_NS.end())
+}
+
 /// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the flag
 /// back, or others sleep on it, too, so sleep for a short time only.
 pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, changed: impl FnOnce() -> bool) {
-    let spins = if are_cores_few() { SPINS_OF_FEW } else { SPINS };
-    if round < spins {
+    if round < spins() {
         std::hint::spin_loop();
         return;
     }
     if !may_sleep() {
         return nap();
     }
-    if are_cores_few() && round < spins + TURNS_OF_FEW && SPIN_YIELD.with_borrow_mut(SpinYield::try_yield) {
+    if may_yield(round) {
         return;
     }
-    let limit_ns = if naps {
-        let doublings = ((round - spins) / 32).min(5);
-        limit_ns.min((NAPS_NS.start() << doublings).min(*NAPS_NS.end()))
-    } else {
-        limit_ns
-    };
+    let limit_ns = if naps { limit_ns.min(nap_ns(round)) } else { limit_ns };
     // SAFETY: callers pass a park flag of their attachment's shared region, which stays mapped for
     // as long as kernels may use it.
     let flag = unsafe { SharedFlag::from_ptr(flag) };
@@ -156,6 +166,44 @@ pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
         // SAFETY: as in `pause`.
         futex_wake(unsafe { SharedFlag::from_ptr(bell) });
     }
+}
+
+/// Waits a little; after enough rounds sleeps on the bell of the block at `own` unless `changed`. `naps`: some writer rings
+/// no bell, so sleep for a short time only.
+pub(crate) fn pause_for_bell(
+    round: u32,
+    own: *mut PartHeader,
+    limit_ns: u64,
+    naps: bool,
+    changed: impl FnOnce() -> bool,
+) {
+    if round < spins() {
+        std::hint::spin_loop();
+        return;
+    }
+    if !may_sleep() {
+        return nap();
+    }
+    if may_yield(round) {
+        return;
+    }
+    let limit = Duration::from_nanos(if naps { limit_ns.min(nap_ns(round)) } else { limit_ns });
+    // SAFETY: the caller's block, which stays mapped while its handle is used.
+    let (pollers, bell) = unsafe { (&raw mut (*own).pollers, &raw mut (*own).bell) };
+    // SAFETY: as above; CPUs alone touch the two, atomically.
+    let (count, rung) = unsafe { (AtomicU32::from_ptr(pollers), AtomicU32::from_ptr(bell)) };
+    // Ordering: SeqCst, with a fence before the words are looked at; pairs with the fence in `ring_bell`: either the
+    // writer sees this sleeper, or the sleeper sees the word.
+    count.fetch_add(1, Ordering::SeqCst);
+    SharedFlag::fence();
+    // Ordering: Acquire, pairs with the Release in `ring_bell`.
+    let seen = rung.load(Ordering::Acquire);
+    if !changed() {
+        // SAFETY: as above.
+        futex_wait(unsafe { SharedFlag::from_ptr(bell) }, seen, limit.min(longest_sleep()));
+    }
+    // Ordering: SeqCst, as above.
+    count.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Rings a data thread's eventfd if it sleeps, after a word was published.

@@ -63,6 +63,17 @@ pub(crate) fn pause(
 ) {
 }
 
+/// A GPU waiter never sleeps.
+#[inline(always)]
+pub(crate) fn pause_for_bell(
+    _round: u32,
+    _own: *mut gpunet_abi::arena::PartHeader,
+    _limit_ns: u64,
+    _naps: bool,
+    _changed: impl FnOnce() -> bool,
+) {
+}
+
 /// A GPU publisher wakes nobody.
 #[inline(always)]
 pub(crate) fn wake(_flag: *mut u32) {}

@@ -34,6 +34,11 @@ pub const SHIPPED: &[Shipped] = &[
         features: &[],
     },
     Shipped {
+        package: "apps/symmetric/kernel",
+        output: "apps/symmetric/ptx/gpunet_symmetric_kernel.ptx",
+        features: &[],
+    },
+    Shipped {
         package: "utils/diagnose/kernel",
         output: "utils/diagnose/ptx/gpunet_diagnose_kernel.ptx",
         features: &[],

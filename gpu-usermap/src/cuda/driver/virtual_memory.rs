@@ -1,6 +1,6 @@
 //! Driver calls about memory whose physical part and whose addresses are separate, and which can be shared.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -30,6 +30,11 @@ impl Driver {
         ]
         .into_iter()
         .find_map(|(call, there)| (!there).then_some(call))
+    }
+
+    /// The device that every exported descriptor is open on.
+    pub(in crate::cuda) const fn exported(&self) -> &'static CStr {
+        self.api.exported
     }
 
     fn have<F>(&self, call: &'static str, function: Option<F>) -> Result<F, CudaError> {

@@ -199,6 +199,7 @@ impl Drop for Fake {
 
 fn api() -> Api {
     Api {
+        exported: sharing::EXPORTED,
         device_get,
         device_get_name,
         device_get_attribute,

@@ -1,6 +1,6 @@
 //! The stand-in's functions for memory that is shared: each is an event, and can be made to fail.
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_ulonglong, c_void};
 use std::fs::File;
 use std::os::fd::IntoRawFd;
 use std::sync::Mutex;
@@ -10,6 +10,9 @@ use crate::cuda::raw::constants::{ERROR_INVALID_VALUE, SUCCESS};
 use crate::cuda::raw::{
     AccessDescriptor, AllocationProperties, Api, CUdevice, CUdeviceptr, CUresult, MemoryHandle,
 };
+
+/// What exported descriptors are open on, in place of the driver's control device.
+pub(super) const EXPORTED: &CStr = c"/dev/null";
 
 /// What sizes are a multiple of here.
 pub(in crate::cuda::fake) const GRANULARITY: usize = 2 << 20;

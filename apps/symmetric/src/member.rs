@@ -1,0 +1,98 @@
+//! A member, and how it runs a kernel.
+//!
+//! All unsafe code of this program is here: a launch hands out addresses, and `run` keeps what they point to until the
+//! kernel has ended.
+#![allow(unsafe_code)]
+
+use crate::args::Args;
+use crate::error::Error;
+use gpunet_app::kernel::errno_text;
+use gpunet_proxy::device::{Kernel, SymmetricPtr, TeamHandle};
+use gpunet_proxy::team::{Symmetric, Team};
+use gpunet_proxy::{Attachment, FinishPolicy, Program};
+
+/// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
+const PTX: &str = include_str!("../ptx/gpunet_symmetric_kernel.ptx");
+
+/// Threads of a block on a GPU.
+const GPU_THREADS: u32 = 256;
+/// How long a kernel waits for another member.
+const TIMEOUT_NS: u64 = 20_000_000_000;
+/// An element of `results` that no block has written.
+const NOT_RUN: i32 = -1;
+
+/// A member of the team with its device.
+pub struct Member {
+    attachment: Attachment,
+    program: Program,
+    threads: u32,
+    /// The team.
+    pub team: Team,
+    /// Thread blocks of the examples that have several.
+    pub blocks: u32,
+}
+
+impl Member {
+    /// A member on that device.
+    ///
+    /// # Errors
+    /// The kernels cannot be loaded.
+    pub fn new(attachment: Attachment, team: Team, args: &Args) -> Result<Self, Error> {
+        let threads = if attachment.cuda().is_some() { GPU_THREADS } else { 1 };
+        let program = attachment.load(PTX, threads).map_err(|error| Error::Load(error.to_string()))?;
+        Ok(Self { attachment, program, threads, team, blocks: args.blocks })
+    }
+
+    /// Runs the kernel that `make` makes of the team's handle and the memory for its results; waits for its end.
+    ///
+    /// `memory` is all symmetric memory whose pointers `make` puts into the kernel: it is kept until then.
+    ///
+    /// # Errors
+    /// It cannot be started, or a block has failed.
+    pub fn run<K: Kernel, M>(
+        &self,
+        blocks: u32,
+        memory: &M,
+        make: impl FnOnce(TeamHandle, SymmetricPtr<i32>, &M) -> K,
+    ) -> Result<(), Error> {
+        let mut results = self.team.alloc::<i32>(blocks as usize)?;
+        results.write(0, &vec![NOT_RUN; blocks as usize])?;
+        // SAFETY: the kernel ends in `finish` below, before `results`, `memory` and the team are dropped; what members store
+        // where is ordered by the kernels' signals and barriers.
+        let launch = unsafe {
+            let pointer = results.ptr();
+            self.attachment.launch(&self.program, blocks, self.threads, |net| {
+                make(self.team.handle(net).timeout(TIMEOUT_NS), pointer, memory)
+            })
+        };
+        launch.map_err(|error| Error::Launch(error.to_string()))?.finish(FinishPolicy::Close)?;
+        let mut errors = vec![0; blocks as usize];
+        results.read(0, &mut errors)?;
+        let failed = errors.iter().position(|&error| error != 0);
+        // Nobody takes its memory away while others' kernels still store there.
+        self.team.barrier()?;
+        match failed {
+            None => Ok(()),
+            Some(block) => Err(Error::Block { block, reason: errno_text(errors[block]) }),
+        }
+    }
+
+    /// The pointer for a kernel of [`Member::run`], to whose `memory` it belongs.
+    #[must_use]
+    pub fn ptr<T: gpunet_proxy::device::team::Element>(&self, memory: &Symmetric<'_, T>) -> SymmetricPtr<T> {
+        // SAFETY: `run` keeps it; its callers make pointers of what they give it only.
+        unsafe { memory.ptr() }
+    }
+
+    /// Leaves the team together with all others, and closes the device's sockets.
+    ///
+    /// # Errors
+    /// Some did not leave.
+    pub fn leave(self) -> Result<(), Error> {
+        let Self { attachment, team, program, .. } = self;
+        team.leave()?;
+        drop(program);
+        let _ = attachment.close();
+        Ok(())
+    }
+}

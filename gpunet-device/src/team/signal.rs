@@ -1,0 +1,118 @@
+//! Telling a member how far this one is.
+
+use super::{Element, SymmetricPtr, TeamHandle};
+use crate::{Group, Source, platform};
+use core::mem::offset_of;
+use gpunet_abi::team::{MAX_VALUE, Rank, Signal, TeamState};
+use gpunet_abi::{Error, Result, Word};
+
+impl TeamHandle {
+    /// Sets this member's word of a signal at `member` to `value`: what the group has stored before is there when the
+    /// member sees it.
+    ///
+    /// Values only grow: waiters wait for "at least". One group at a time sets a signal; several groups
+    /// [add](TeamHandle::signal_add).
+    ///
+    /// # Cooperation
+    /// All lanes call it together.
+    ///
+    /// # Errors
+    /// InvalidArgument: no such member or signal, or a value above [`MAX_VALUE`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Result, team::{Rank, Signal, TeamHandle}};
+    /// # fn example<G: Group>(g: &G, team: TeamHandle) -> Result<()> {
+    /// let right = team.rank().right_of(team.size());
+    /// let left = team.rank().left_of(team.size());
+    /// for round in 1..=10 {
+    ///     team.signal(g, Signal(0), round, right)?;
+    ///     team.wait_until(g, Signal(0), left, round)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn signal<G: Group>(self, g: &G, signal: Signal, value: u64, member: Rank) -> Result<()> {
+        self.check_signal_to(signal, value, member)?;
+        g.sync();
+        if g.is_leader() {
+            self.sent(signal, member).set(value);
+            self.publish(self.signal_word(signal, member, self.rank()), value, member);
+        }
+        Ok(())
+    }
+
+    /// Adds `value` to this member's word of a signal at `member`, as [`TeamHandle::signal`] sets it. Any number of groups of
+    /// this device may do so at a time.
+    ///
+    /// # Cooperation
+    /// All lanes call it together.
+    ///
+    /// # Errors
+    /// InvalidArgument: no such member or signal, or a sum above [`MAX_VALUE`], which is not stored.
+    #[inline(always)]
+    pub fn signal_add<G: Group>(self, g: &G, signal: Signal, value: u64, member: Rank) -> Result<()> {
+        self.check_signal_to(signal, value, member)?;
+        g.sync();
+        crate::outcome::by_leader(g, || self.add(signal, value, member))?;
+        Ok(())
+    }
+
+    /// Puts `source` ([`TeamHandle::put`]) and then signals ([`TeamHandle::signal`]): who sees the value sees the elements.
+    ///
+    /// # Cooperation
+    /// All lanes call it together. When it returns, the source may be reused.
+    ///
+    /// # Errors
+    /// Those of both.
+    #[inline(always)]
+    pub fn put_signal<G: Group, T: Element>(
+        self,
+        g: &G,
+        to: SymmetricPtr<T>,
+        source: impl Into<Source>,
+        signal: Signal,
+        value: u64,
+        member: Rank,
+    ) -> Result<()> {
+        self.check_signal_to(signal, value, member)?;
+        self.put_nbi(g, to, source, member)?;
+        self.signal(g, signal, value, member)
+    }
+
+    #[inline(always)]
+    fn check_signal_to(self, signal: Signal, value: u64, member: Rank) -> Result<()> {
+        self.check_signal(signal)?;
+        self.check_rank(member)?;
+        if value <= MAX_VALUE { Ok(()) } else { Err(Error::InvalidArgument) }
+    }
+
+    /// By one lane.
+    fn add(self, signal: Signal, value: u64, member: Rank) -> Result<u64> {
+        let lock = (self.state + offset_of!(TeamState, signal_lock) as u64) as *mut u32;
+        // SAFETY: a lock of the state, among this device's threads.
+        while !unsafe { platform::lock(lock, 0, 1) } {
+            platform::back_off();
+        }
+        let sent = self.sent(signal, member);
+        // Under the lock: no smaller value may be stored after a larger one.
+        let sum = sent.peek() + value;
+        let is_possible = sum <= MAX_VALUE;
+        if is_possible {
+            sent.set(sum);
+            self.publish(self.signal_word(signal, member, self.rank()), sum, member);
+        }
+        // SAFETY: taken above.
+        unsafe { platform::unlock(lock, 0) };
+        if is_possible { Ok(sum) } else { Err(Error::InvalidArgument) }
+    }
+
+    /// Publishes a word of a block and wakes its owner's CPU blocks. By one lane, after a barrier of its group.
+    #[inline(always)]
+    pub(super) fn publish(self, word: Word, value: u64, member: Rank) {
+        word.publish(value);
+        platform::ring_bell(self.header(member));
+    }
+}

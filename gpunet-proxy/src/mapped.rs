@@ -1,0 +1,150 @@
+//! Memory that several devices of a host share, as one of them has it mapped.
+
+use gpu_usermap::PinnedRegion;
+use gpu_usermap::cuda::{CopyError, Device, ImportedBuffer, Registration, ShareableBuffer};
+use gpunet_abi::Word;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Memory in the device's address space.
+#[derive(Debug)]
+pub(crate) enum MappedMemory {
+    /// Of the CPU device.
+    Cpu(Arc<PinnedRegion>),
+    /// Pinned memory as a GPU has it. Its drop waits until no kernel runs.
+    Registered(Registration, usize),
+    /// This GPU's own memory, which others map. Its drop waits, too.
+    Provided(ShareableBuffer),
+    /// Another GPU's memory. Its drop waits, too.
+    Imported(ImportedBuffer),
+}
+
+impl MappedMemory {
+    /// Maps pinned memory: a sealed memfd, once more and with its own lifetime.
+    ///
+    /// # Errors
+    /// What the system or CUDA says.
+    pub(crate) fn pinned(device: Option<&Device>, fd: OwnedFd) -> Result<Self, String> {
+        let region = PinnedRegion::from_fd(fd).map_err(|error| error.to_string())?;
+        Self::of_region(device, region)
+    }
+
+    /// As [`MappedMemory::pinned`], of a mapping that is there already.
+    ///
+    /// # Errors
+    /// What CUDA says.
+    pub(crate) fn of_region(device: Option<&Device>, region: Arc<PinnedRegion>) -> Result<Self, String> {
+        let Some(device) = device else { return Ok(Self::Cpu(region)) };
+        let len = region.len();
+        let registration = device.register(region).map_err(|error| error.to_string())?;
+        Ok(Self::Registered(registration, len))
+    }
+
+    /// Maps another GPU's memory, which its owner has exported.
+    ///
+    /// # Errors
+    /// What CUDA says.
+    pub(crate) fn imported(device: Option<&Device>, fd: OwnedFd, len: u64) -> Result<Self, String> {
+        let device = device.ok_or("the CPU device maps no GPU memory")?;
+        let buffer = device.import(fd, len as usize).map_err(|error| error.to_string())?;
+        Ok(Self::Imported(buffer))
+    }
+
+    /// The address in the device's address space.
+    pub(crate) fn address(&self) -> u64 {
+        match self {
+            Self::Cpu(region) => region.base().as_ptr() as u64,
+            Self::Registered(registration, _) => registration.device_ptr(),
+            Self::Provided(buffer) => buffer.ptr(),
+            Self::Imported(buffer) => buffer.ptr(),
+        }
+    }
+
+    /// The length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Cpu(region) => region.len(),
+            Self::Registered(_, len) => *len,
+            Self::Provided(buffer) => buffer.len(),
+            Self::Imported(buffer) => buffer.len(),
+        }
+    }
+
+    /// Where this process has pinned memory; `None` for a GPU's.
+    fn host(&self) -> Option<*mut u8> {
+        match self {
+            Self::Cpu(region) => Some(region.base().as_ptr()),
+            Self::Registered(registration, _) => Some(registration.region().base().as_ptr()),
+            Self::Provided(_) | Self::Imported(_) => None,
+        }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// Panics if the range is not inside the memory.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
+        self.check(offset, bytes.len());
+        match self {
+            Self::Provided(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
+            Self::Imported(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
+            Self::Cpu(_) | Self::Registered(..) => {
+                if let Some(base) = self.host() {
+                    // SAFETY: inside the mapping (checked), which lives as long as `self`; `bytes` is the caller's memory
+                    // and does not overlap it. Others may write there at the same time: bytes are numbers, whatever comes out.
+                    unsafe {
+                        base.wrapping_add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                    };
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies from `offset` into `bytes`.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// Panics if the range is not inside the memory.
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
+        self.check(offset, bytes.len());
+        match self {
+            Self::Provided(buffer) => buffer.device().read(buffer.buffer(), offset, bytes),
+            Self::Imported(buffer) => buffer.device().read(buffer.buffer(), offset, bytes),
+            Self::Cpu(_) | Self::Registered(..) => {
+                if let Some(base) = self.host() {
+                    let from = base.wrapping_add(offset).cast_const();
+                    // SAFETY: as in `write`.
+                    unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Publishes a word at `offset`, which this process alone writes. Kernels may be polling it.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// Panics if the word is not inside the memory, or not aligned.
+    pub(crate) fn publish(&self, offset: u64, value: u64) -> Result<(), CopyError> {
+        let at = offset as usize;
+        self.check(at, 8);
+        assert!(at.is_multiple_of(8), "an unaligned word");
+        let Some(base) = self.host() else { return self.write(at, &value.to_le_bytes()) };
+        // SAFETY: inside the mapping and aligned (checked); everybody accesses the word atomically.
+        unsafe { Word::from_ptr(base.wrapping_add(at).cast()) }.publish(value);
+        Ok(())
+    }
+
+    fn check(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len()), "outside the memory");
+    }
+}

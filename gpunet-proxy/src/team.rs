@@ -1,0 +1,403 @@
+//! Symmetric memory: devices that store into each other's memory, in this program or in several.
+//!
+//! Members join a [`Team`] by its [`TeamId`], wherever they were started from. Together they allocate [`Symmetric`] memory:
+//! each has a part, and the kernels of each can load from and store into every part ([`gpunet_device::team`] has the calls of
+//! kernels). docs/symmetric.md has a complete program.
+//!
+//! All members are on one machine: CPU devices, whose parts are memfds; GPUs, each of which maps the memory of the others;
+//! or both, in pinned memory. The members may be attachments of embedded proxies or of a daemon: a team needs no proxy,
+//! since nothing of it passes through one.
+//!
+//! # Failures
+//! Whatever makes a team, or one thing that its members do together, impossible is the same [`TeamFailure`] for all of them.
+//! When a member's program dies, the waits of all kernels end with ConnectionReset. A member that is stopped, or does not
+//! call, makes the others' calls fail when [`TeamOptions::timeout`] is over.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `team` | [`Team`], what members do |
+//! | `id`, `environment` | [`TeamId`]; who a program is by its launcher's environment |
+//! | `root` | the thread in member 0's program where all meet: `meeting` (hellos), `operations` (what is done together) |
+//! | `member` | a member's connection, and the thread that watches it |
+//! | `memory`, `symmetric` | memory of a member, exported and mapped; [`Symmetric`] |
+//! | `frames`, `error` | what is said; [`TeamFailure`] |
+
+mod environment;
+mod error;
+mod frames;
+mod id;
+mod member;
+mod memory;
+mod root;
+mod split;
+mod symmetric;
+
+use crate::attachment::Attachment;
+use crate::device_memory::{DeviceMemory, bytes_of};
+use frames::{DeviceKind, Placement};
+use gpu_usermap::cuda::Device;
+use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, MAX_SIGNALS, TeamState};
+use gpunet_abi::{MAGIC, VERSION};
+use gpunet_device::Net;
+use gpunet_device::team::{Element, Rank, TeamHandle};
+use member::{Joining, Member};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use environment::{EnvironmentError, Launched};
+pub use error::{Collective, TeamError, TeamFailure};
+pub use id::{InvalidTeamId, TeamId};
+pub use root::TeamListener;
+use symmetric::SharedMemory;
+pub use symmetric::Symmetric;
+
+/// How a team is. Equal on all members.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::team::TeamOptions;
+/// use std::time::Duration;
+///
+/// let options = TeamOptions { signals: 1024, timeout: Duration::from_secs(5), ..TeamOptions::default() };
+/// # assert_eq!(options.signals, 1024);
+/// ```
+#[derive(Clone, Debug)]
+pub struct TeamOptions {
+    /// Signals of kernels; 256 by default. Each takes eight bytes of each member's memory for each member.
+    pub signals: u32,
+    /// How long members wait for each other when they join, and in each thing that they do together on the host; 30 seconds
+    /// by default. That of member 0 counts.
+    pub timeout: Duration,
+}
+
+impl Default for TeamOptions {
+    fn default() -> Self {
+        Self { signals: 256, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// A member's place in a team.
+///
+/// Dropping it leaves the team: waits of the others' kernels for this member then end with NotConnected, and what they do
+/// together with it on the host fails. [`Team::leave`] waits until all others leave, too. The program of member 0 stays until
+/// all have left: without it nobody would learn of a death, so the team is broken.
+///
+/// # Examples
+/// Two members in one program:
+///
+/// ```
+/// use gpunet_proxy::device::Rank;
+/// use gpunet_proxy::team::{Team, TeamListener};
+/// use gpunet_proxy::{Config, embed};
+///
+/// let proxy = embed(Config::small())?;
+/// let (first, second) = (proxy.attach_cpu()?, proxy.attach_cpu()?);
+/// let listener = TeamListener::bind("127.0.0.1:0".parse()?)?;
+/// let id = listener.id(); // for the other members
+/// let other = std::thread::spawn(move || {
+///     let team = Team::join(&second, id, Rank(1), 2)?;
+///     team.barrier()?;
+///     team.leave()
+/// });
+/// let team = Team::lead(&first, listener, 2)?;
+/// assert_eq!((team.rank(), team.size()), (Rank(0), 2));
+/// team.barrier()?;
+/// team.leave()?;
+/// other.join().expect("no panic")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Team {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    local: Local,
+    // Dropped after the connection, whose thread writes into its own.
+    _blocks: Arc<SharedMemory>,
+    state: DeviceMemory,
+    /// The members' ranks in the team that this one was split from.
+    origins: Vec<Rank>,
+}
+
+/// What a member is by itself.
+#[derive(Debug)]
+struct Local {
+    member: Member,
+    device: Option<Device>,
+    placement: Placement,
+    rank: Rank,
+    size: u32,
+    options: TeamOptions,
+}
+
+impl Team {
+    /// Joins as one of `size` members, by the id that all have. Blocks until all have joined.
+    ///
+    /// Member 0 listens at the id's address; the others may start before it.
+    ///
+    /// # Errors
+    /// [`TeamError`]; the same [`TeamFailure`] for all members.
+    pub fn join(attachment: &Attachment, id: TeamId, rank: Rank, size: u32) -> Result<Self, TeamError> {
+        Self::join_with(attachment, id, rank, size, &TeamOptions::default())
+    }
+
+    /// As [`Team::join`], with options.
+    ///
+    /// # Errors
+    /// As [`Team::join`].
+    pub fn join_with(
+        attachment: &Attachment,
+        id: TeamId,
+        rank: Rank,
+        size: u32,
+        options: &TeamOptions,
+    ) -> Result<Self, TeamError> {
+        join(attachment.cuda().cloned(), id, rank, size, options.clone())
+    }
+
+    /// Joins as member 0, where the others find a listener already.
+    ///
+    /// # Errors
+    /// As [`Team::join`].
+    pub fn lead(attachment: &Attachment, listener: TeamListener, size: u32) -> Result<Self, TeamError> {
+        Self::lead_with(attachment, listener, size, &TeamOptions::default())
+    }
+
+    /// As [`Team::lead`], with options.
+    ///
+    /// # Errors
+    /// As [`Team::join`].
+    pub fn lead_with(
+        attachment: &Attachment,
+        listener: TeamListener,
+        size: u32,
+        options: &TeamOptions,
+    ) -> Result<Self, TeamError> {
+        lead(attachment.cuda().cloned(), listener, size, options.clone())
+    }
+
+    /// As [`Team::join_with`], without blocking. If the future is dropped, this member joins and leaves.
+    ///
+    /// # Errors
+    /// As [`Team::join`].
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::device::Rank;
+    /// use gpunet_proxy::team::{Team, TeamId, TeamOptions};
+    ///
+    /// # async fn example(attachment: &gpunet_proxy::Attachment, id: TeamId) -> Result<(), gpunet_proxy::team::TeamError> {
+    /// let team = Team::join_async(attachment, id, Rank(0), 4, &TeamOptions::default()).await?;
+    /// let x = team.alloc_async::<f32>(1000).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn join_async(
+        attachment: &Attachment,
+        id: TeamId,
+        rank: Rank,
+        size: u32,
+        options: &TeamOptions,
+    ) -> Result<Self, TeamError> {
+        let (device, options) = (attachment.cuda().cloned(), options.clone());
+        on_thread(move || join(device, id, rank, size, options)).await
+    }
+
+    /// Returns this member's rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.inner.local.rank
+    }
+
+    /// Returns the number of members.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.inner.local.size
+    }
+
+    /// Returns why the team is broken, if it is.
+    #[must_use]
+    pub fn broken(&self) -> Option<TeamFailure> {
+        self.inner.local.member.broken()
+    }
+
+    /// Allocates `len` elements for each member, all zero. All members call it, with the same length and type, in the same
+    /// order among what they do together. Blocks until all have the memory mapped.
+    ///
+    /// # Errors
+    /// [`TeamError`]; the same [`TeamFailure`] for all members, and the team goes on.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<Symmetric<'_, T>, TeamError> {
+        let memory = alloc::<T>(&self.inner.local, len)?;
+        Ok(Symmetric::new(self, memory, len))
+    }
+
+    /// As [`Team::alloc`], without blocking. If the future is dropped, this member takes part all the same, and has no memory
+    /// in the end.
+    ///
+    /// # Errors
+    /// As [`Team::alloc`].
+    pub async fn alloc_async<T: Element>(&self, len: usize) -> Result<Symmetric<'_, T>, TeamError> {
+        let inner = self.inner.clone();
+        let memory = on_thread(move || alloc::<T>(&inner.local, len)).await?;
+        Ok(Symmetric::new(self, memory, len))
+    }
+
+    /// Waits until all members have called it. It does not wait for kernels.
+    ///
+    /// # Errors
+    /// [`TeamError`]; the same [`TeamFailure`] for all members.
+    pub fn barrier(&self) -> Result<(), TeamError> {
+        self.inner.local.member.together(Collective::Barrier, &[]).map(drop)
+    }
+
+    /// As [`Team::barrier`], without blocking. If the future is dropped, this member takes part all the same.
+    ///
+    /// # Errors
+    /// As [`Team::barrier`].
+    pub async fn barrier_async(&self) -> Result<(), TeamError> {
+        let inner = self.inner.clone();
+        on_thread(move || inner.local.member.together(Collective::Barrier, &[]).map(drop)).await
+    }
+
+    /// Leaves the team when all members do.
+    ///
+    /// # Errors
+    /// [`TeamError`]: some did not. This member has left all the same.
+    pub fn leave(self) -> Result<(), TeamError> {
+        self.inner.local.member.together(Collective::Leave, &[]).map(drop)
+    }
+
+    /// Returns what kernels of a launch are given to act as this member.
+    ///
+    /// # Safety
+    /// `net` is of a launch on the attachment that has joined. Its kernels end before this team is dropped.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn handle(&self, net: Net) -> TeamHandle {
+        let (state, local) = (self.inner.state.address(), &self.inner.local);
+        // SAFETY: `form` has written the state, in the memory of this device, and the blocks are mapped; both live as long as
+        // `self`, by the caller's promise longer than the kernels.
+        unsafe { TeamHandle::from_raw(net, state, local.rank.0, local.size) }
+    }
+}
+
+fn alloc<T: Element>(local: &Local, len: usize) -> Result<SharedMemory, TeamError> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
+    let bytes =
+        bytes.ok_or_else(|| TeamError::Memory(format!("{len} elements are more than there can be")))?;
+    SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32)
+}
+
+fn join(
+    device: Option<Device>,
+    id: TeamId,
+    rank: Rank,
+    size: u32,
+    options: TeamOptions,
+) -> Result<Team, TeamError> {
+    check(rank, size, &options)?;
+    if rank == Rank(0) {
+        let listen = TeamListener::with_id(id);
+        let listener =
+            listen.map_err(TeamError::io(format!("member 0 cannot listen at {}", id.address())))?;
+        return lead(device, listener, size, options);
+    }
+    form(device, id, (rank, size), options, Vec::new())
+}
+
+fn lead(
+    device: Option<Device>,
+    listener: TeamListener,
+    size: u32,
+    options: TeamOptions,
+) -> Result<Team, TeamError> {
+    check(Rank(0), size, &options)?;
+    let id = listener.id();
+    listener.start(size, &options)?;
+    form(device, id, (Rank(0), size), options, Vec::new())
+}
+
+fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> {
+    if rank.0 >= size || size > MAX_MEMBERS {
+        return Err(TeamFailure::NoSuchRank { rank: rank, size }.into());
+    }
+    if options.signals > MAX_SIGNALS {
+        let (what, its, ours) = ("number of signals".to_owned(), options.signals.into(), MAX_SIGNALS.into());
+        return Err(TeamFailure::Unequal { rank: rank, what, its, ours }.into());
+    }
+    Ok(())
+}
+
+/// Meets the others, and allocates the blocks together with them.
+fn form(
+    device: Option<Device>,
+    id: TeamId,
+    (rank, size): (Rank, u32),
+    options: TeamOptions,
+    origins: Vec<Rank>,
+) -> Result<Team, TeamError> {
+    let kind = match &device {
+        None => DeviceKind::Cpu,
+        Some(device) => DeviceKind::Gpu(device.can_share().map_err(|why| why.to_string())),
+    };
+    let formed = member::meet(&Joining { id, rank, size, device: kind }, &options)?;
+    let (placement, is_polled) = (formed.placement, formed.is_polled);
+    let member = Member::connect(formed, (rank, size), &options)?;
+    let signals = options.signals;
+    let local = Local { member, device, placement, rank, size, options };
+    let layout = BlockLayout::new(size, signals);
+    let blocks = Arc::new(SharedMemory::alloc(&local, layout.len, 8)?);
+    let state = state(&local, &blocks, layout, is_polled)?;
+    local.member.show_in(blocks.clone(), rank, layout);
+    let team = Team { inner: Arc::new(Inner { local, _blocks: blocks, state, origins }) };
+    // Nobody's kernels signal before everybody has a place to be told of a death.
+    team.barrier()?;
+    Ok(team)
+}
+
+/// Writes what kernels know of the team into the device's own memory.
+fn state(
+    local: &Local,
+    blocks: &SharedMemory,
+    layout: BlockLayout,
+    is_polled: bool,
+) -> Result<DeviceMemory, TeamError> {
+    let (size, signals) = (local.size, local.options.signals);
+    let head = TeamState {
+        magic: MAGIC,
+        version: VERSION,
+        rank: local.rank.0,
+        members: size,
+        signals,
+        is_polled: u32::from(is_polled),
+        layout,
+        collective_lock: 0,
+        signal_lock: 0,
+        passed: 0,
+        out_of_step: 0,
+        reserved: [0; 4],
+    };
+    let addresses: Vec<u8> = blocks.parts.iter().flat_map(|part| part.address().to_le_bytes()).collect();
+    let memory = |error: &dyn std::fmt::Display| TeamError::Memory(error.to_string());
+    let state = DeviceMemory::of(local.device.as_ref(), TeamState::len(size, signals) as usize);
+    let state = state.map_err(|error| memory(&error))?;
+    for (offset, bytes) in [(0, bytes_of(&head)), (TeamState::BLOCKS as usize, &addresses)] {
+        state.write(offset, bytes).map_err(|error| memory(&error))?;
+    }
+    Ok(state)
+}
+
+/// Runs what blocks on a thread of its own. A panic there is one here.
+async fn on_thread<R: Send + 'static>(
+    body: impl FnOnce() -> Result<R, TeamError> + Send + 'static,
+) -> Result<R, TeamError> {
+    let (done, result) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("gpunet-team-call".to_owned());
+    let spawned = thread.spawn(move || {
+        let _ = done.send(body());
+    });
+    spawned.map_err(TeamError::io("cannot start a thread for the team"))?;
+    result.await.unwrap_or_else(|_| Err(TeamError::Memory("the call's thread has panicked".to_owned())))
+}

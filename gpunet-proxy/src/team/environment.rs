@@ -1,0 +1,257 @@
+//! Who a program is in its team, by the environment in which its launcher has started it.
+
+use super::{Team, TeamError, TeamId, TeamOptions};
+use crate::attachment::Attachment;
+use gpunet_device::team::Rank;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// The variable that names the team itself, and goes before what launchers say of it.
+const TEAM: &str = "GPUNET_TEAM";
+
+/// A program's place among those that a launcher has started together.
+///
+/// | launcher | rank and size | where they meet |
+/// |---|---|---|
+/// | torchrun, and whoever sets the same | `RANK`, `WORLD_SIZE` | `MASTER_ADDR`, and the port after `MASTER_PORT`, which torchrun uses itself |
+/// | Open MPI (`mpirun`) | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | this machine, at a port that follows from the job's name |
+/// | Slurm (`srun`) | `SLURM_PROCID`, `SLURM_NTASKS` | this machine, likewise |
+///
+/// `GPUNET_TEAM`, a [`TeamId`], says where they meet instead; it is needed where two teams of one job are to meet, or where
+/// the port is taken.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::device::Rank;
+/// use gpunet_proxy::team::Launched;
+///
+/// let variables = [("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500")];
+/// let variable = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
+/// let launched = Launched::by(&variable)?;
+/// assert_eq!((launched.rank, launched.size, launched.id.address().port()), (Rank(1), 4, 29501));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// Where all meet.
+    pub id: TeamId,
+    /// Which of them this program is.
+    pub rank: Rank,
+    /// How many there are.
+    pub size: u32,
+}
+
+/// Why the environment names no team.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    /// No launcher that is known.
+    #[error(
+        "no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set"
+    )]
+    NotLaunched,
+    /// A variable is missing that the launcher sets.
+    #[error("{0} is not set")]
+    Missing(&'static str),
+    /// A variable has a value that cannot be.
+    #[error("{variable} is `{value}`: {problem}")]
+    Invalid {
+        /// Its name.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The launcher names no address.
+    #[error("the members run on several machines, and symmetric memory is for one")]
+    SeveralMachines,
+}
+
+/// The variables of one launcher.
+struct Launcher {
+    rank: &'static str,
+    size: &'static str,
+    /// How many of the members are on this machine, or machines there are: by what name, and what it must be equal to.
+    one_machine: (&'static str, Option<&'static str>),
+    /// What tells one job from another.
+    job: [&'static str; 2],
+}
+
+const OPEN_MPI: Launcher = Launcher {
+    rank: "OMPI_COMM_WORLD_RANK",
+    size: "OMPI_COMM_WORLD_SIZE",
+    one_machine: ("OMPI_COMM_WORLD_LOCAL_SIZE", None),
+    job: ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
+};
+const SLURM: Launcher = Launcher {
+    rank: "SLURM_PROCID",
+    size: "SLURM_NTASKS",
+    one_machine: ("SLURM_NNODES", Some("1")),
+    job: ["SLURM_JOB_ID", "SLURM_STEP_ID"],
+};
+
+/// Reads a variable.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Launched {
+    /// Reads the environment of this program.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub fn from_environment() -> Result<Self, EnvironmentError> {
+        Self::by(&|name| std::env::var(name).ok())
+    }
+
+    /// Reads variables from elsewhere.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub fn by(variable: Variable<'_>) -> Result<Self, EnvironmentError> {
+        // mpirun inside a Slurm job sets its own beside Slurm's.
+        let launcher = [&OPEN_MPI, &SLURM].into_iter().find(|launcher| variable(launcher.rank).is_some());
+        let (rank, size) = match (variable("RANK"), launcher) {
+            (Some(_), _) => ("RANK", "WORLD_SIZE"),
+            (None, Some(launcher)) => (launcher.rank, launcher.size),
+            (None, None) => return Err(EnvironmentError::NotLaunched),
+        };
+        let (rank, size) = (Rank(number(variable, rank)?), number(variable, size)?);
+        let id = match (variable(TEAM), variable("RANK"), launcher) {
+            (Some(text), ..) => {
+                text.parse().map_err(|error: super::InvalidTeamId| invalid(TEAM, &text, error))?
+            }
+            (None, None, Some(launcher)) => launcher.id(variable)?,
+            (None, ..) => torchrun(variable)?,
+        };
+        Ok(Self { id, rank, size })
+    }
+}
+
+fn invalid(variable: &'static str, value: &str, problem: impl ToString) -> EnvironmentError {
+    EnvironmentError::Invalid { variable, value: value.to_owned(), problem: problem.to_string() }
+}
+
+fn required(variable: Variable<'_>, name: &'static str) -> Result<String, EnvironmentError> {
+    variable(name).ok_or(EnvironmentError::Missing(name))
+}
+
+fn number(variable: Variable<'_>, name: &'static str) -> Result<u32, EnvironmentError> {
+    let text = required(variable, name)?;
+    text.parse().map_err(|error| invalid(name, &text, error))
+}
+
+/// The team of what torchrun has started.
+fn torchrun(variable: Variable<'_>) -> Result<TeamId, EnvironmentError> {
+    let (host, port) = (required(variable, "MASTER_ADDR")?, required(variable, "MASTER_PORT")?);
+    let number: u16 = port.parse().map_err(|error| invalid("MASTER_PORT", &port, error))?;
+    let next =
+        number.checked_add(1).ok_or_else(|| invalid("MASTER_PORT", &port, "there is no port after it"))?;
+    let mut found = (&*host, next).to_socket_addrs().map_err(|error| invalid("MASTER_ADDR", &host, error))?;
+    let address = found.next().ok_or_else(|| invalid("MASTER_ADDR", &host, "it has no address"))?;
+    // Restarts of a job are teams of their own.
+    let run = variable("TORCHELASTIC_RUN_ID").unwrap_or_default();
+    let restart = variable("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
+    Ok(TeamId::named(address, &format!("torchrun/{host}/{port}/{run}/{restart}")))
+}
+
+impl Launcher {
+    fn id(&self, variable: Variable<'_>) -> Result<TeamId, EnvironmentError> {
+        let (name, expected) = self.one_machine;
+        let expected = expected.map(str::to_owned).or_else(|| variable(self.size));
+        if variable(name).is_some_and(|value| Some(value) != expected) {
+            return Err(EnvironmentError::SeveralMachines);
+        }
+        let job: Vec<_> = self.job.iter().filter_map(|name| variable(name)).collect();
+        if job.is_empty() {
+            return Err(EnvironmentError::Missing(self.job[0]));
+        }
+        let job = format!("{}/{}", self.rank, job.join("/"));
+        // A port that the system gives to nobody who asks for any (those begin at 32768).
+        let nonce = TeamId::named(SocketAddr::from(([127, 0, 0, 1], 1)), &job).nonce();
+        let port = 20_000 + (nonce % 10_000) as u16;
+        Ok(TeamId::named(SocketAddr::from(([127, 0, 0, 1], port)), &job))
+    }
+}
+
+impl Team {
+    /// Joins as what a launcher has started this program as: [`Launched`] says which are known.
+    ///
+    /// # Errors
+    /// As [`Team::join`]; what is wrong with the environment is [`TeamError::Io`] with the kind NotFound.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cpu()?;
+    /// use gpunet_proxy::team::{Team, TeamOptions};
+    ///
+    /// let team = Team::launched(&attachment, &TeamOptions::default())?; // under torchrun, mpirun or srun
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn launched(attachment: &Attachment, options: &TeamOptions) -> Result<Self, TeamError> {
+        let launched = Launched::from_environment().map_err(|error| {
+            let error = std::io::Error::new(std::io::ErrorKind::NotFound, error);
+            TeamError::io("cannot find this program's team")(error)
+        })?;
+        Self::join_with(attachment, launched.id, launched.rank, launched.size, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launched(variables: &[(&str, &str)]) -> Result<Launched, EnvironmentError> {
+        let find = |name: &str| variables.iter().find(|(key, _)| *key == name);
+        Launched::by(&|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn members_of_one_job_find_the_same_team_and_those_of_another_do_not() {
+        let slurm = |job, rank| {
+            launched(&[
+                ("SLURM_PROCID", rank),
+                ("SLURM_NTASKS", "2"),
+                ("SLURM_NNODES", "1"),
+                ("SLURM_JOB_ID", job),
+            ])
+        };
+        let (first, second) = (slurm("7", "0").expect("a team"), slurm("7", "1").expect("a team"));
+        assert_eq!((first.id, first.rank, second.rank, second.size), (second.id, Rank(0), Rank(1), 2));
+        assert_ne!(slurm("8", "0").expect("a team").id, first.id);
+        let mpi = |rank| {
+            launched(&[
+                ("OMPI_COMM_WORLD_RANK", rank),
+                ("OMPI_COMM_WORLD_SIZE", "4"),
+                ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+                ("PMIX_NAMESPACE", "prterun-7@1"),
+                ("SLURM_PROCID", "9"),
+            ])
+        };
+        let third = mpi("3").expect("a team");
+        assert_eq!((third.rank, third.size, third.id), (Rank(3), 4, mpi("0").expect("a team").id));
+        assert!((20_000..30_000).contains(&third.id.address().port()));
+    }
+
+    #[test]
+    fn a_team_that_is_named_goes_before_the_launchers() {
+        let id = TeamId::new(SocketAddr::from(([127, 0, 0, 1], 9))).expect("random numbers");
+        let text = id.to_string();
+        let found = launched(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("GPUNET_TEAM", &text)]);
+        assert_eq!(found, Ok(Launched { id, rank: Rank(0), size: 1 }));
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        use EnvironmentError::{Invalid, Missing, NotLaunched, SeveralMachines};
+        assert_eq!(launched(&[]), Err(NotLaunched));
+        assert_eq!(launched(&[("RANK", "0")]), Err(Missing("WORLD_SIZE")));
+        assert_eq!(launched(&[("RANK", "0"), ("WORLD_SIZE", "1")]), Err(Missing("MASTER_ADDR")));
+        let wrong = launched(&[("RANK", "-1"), ("WORLD_SIZE", "1")]);
+        assert!(matches!(wrong, Err(Invalid { variable: "RANK", .. })), "{wrong:?}");
+        let port =
+            [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "65535")];
+        assert!(matches!(launched(&port), Err(Invalid { variable: "MASTER_PORT", .. })));
+        let spread =
+            [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "1")];
+        assert_eq!(launched(&spread), Err(SeveralMachines));
+    }
+}

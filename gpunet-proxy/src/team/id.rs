@@ -1,0 +1,139 @@
+//! Where the members of a team meet.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+/// What the members of one team have in common: the address where they meet, and a number that no other team has.
+///
+/// It can be printed and parsed, to be handed to the other members by whatever means there are. Whoever knows it can join.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::team::TeamId;
+///
+/// let id = TeamId::new("10.1.0.2:7000".parse()?)?;
+/// assert_eq!(id.to_string().parse::<TeamId>()?, id);
+/// assert_ne!(TeamId::new(id.address())?, id, "another team at the same address");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TeamId {
+    address: SocketAddr,
+    nonce: u128,
+}
+
+impl TeamId {
+    /// Makes the id of a new team that meets at `address`, where member 0 will listen.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { address, nonce: random()? })
+    }
+
+    /// The id of the team that all who say the same `name` mean.
+    pub(super) fn named(address: SocketAddr, name: &str) -> Self {
+        // FNV-1a with 128 bits: names differ, and nobody guesses what is no secret either.
+        let mix =
+            |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+        Self { address, nonce: name.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix) }
+    }
+
+    /// Returns where member 0 listens.
+    #[must_use]
+    pub const fn address(self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) const fn nonce(self) -> u128 {
+        self.nonce
+    }
+}
+
+/// A number that nobody guesses.
+pub(super) fn random() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+impl fmt::Display for TeamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:032x}", self.address, self.nonce)
+    }
+}
+
+/// Without the nonce, which is for members only.
+impl fmt::Debug for TeamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TeamId({})", self.address)
+    }
+}
+
+/// A text that is no [`TeamId`].
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::team::TeamId;
+///
+/// let error = "10.1.0.2:7000".parse::<TeamId>().unwrap_err();
+/// assert_eq!(error.to_string(), "`10.1.0.2:7000` is no team id: it looks like 127.0.0.1:7000/ and 32 hexadecimal digits");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no team id: it looks like 127.0.0.1:7000/ and 32 hexadecimal digits")]
+pub struct InvalidTeamId {
+    text: String,
+}
+
+impl FromStr for TeamId {
+    type Err = InvalidTeamId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTeamId> {
+        let parse = || {
+            let (address, nonce) = text.rsplit_once('/')?;
+            let is_hex = nonce.len() == 32 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let nonce = is_hex.then(|| u128::from_str_radix(nonce, 16).ok()).flatten()?;
+            Some(Self { address: address.parse().ok()?, nonce })
+        };
+        parse().ok_or_else(|| InvalidTeamId { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_printed_and_parsed() {
+        for address in ["127.0.0.1:1", "[::1]:65535"] {
+            let id = TeamId::new(address.parse().expect("an address")).expect("random numbers");
+            assert_eq!(id.to_string().parse(), Ok(id));
+            assert!(!format!("{id:?}").contains(&format!("{:032x}", id.nonce)), "a log does not tell it");
+        }
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        let nonce = "0".repeat(32);
+        for text in [
+            String::new(),
+            "/".to_owned(),
+            nonce.clone(),
+            format!("host:1/{nonce}"),
+            format!("1.2.3.4/{nonce}"),
+            format!("1.2.3.4:5/{nonce}0"),
+            format!("1.2.3.4:5/+{}", &nonce[1..]),
+        ] {
+            assert!(text.parse::<TeamId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_name_is_one_team() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert_eq!(TeamId::named(address, "a"), TeamId::named(address, "a"));
+        assert_ne!(TeamId::named(address, "a"), TeamId::named(address, "b"));
+    }
+}

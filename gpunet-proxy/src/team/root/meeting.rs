@@ -1,0 +1,238 @@
+//! The hellos of all members, over TCP.
+
+use crate::team::TeamOptions;
+use crate::team::error::TeamFailure;
+use crate::team::frames::{Answer, DeviceKind, Hello, PROTOCOL, Placement, decode_greeting, encode_greeting};
+use gpunet_abi::team::{MAX_MEMBERS, Rank};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Connections that may say nothing yet. Further ones take the place of the oldest.
+const MAX_STRANGERS: usize = 2 * MAX_MEMBERS as usize;
+/// How long a stranger may take to say hello.
+const SPEAK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Where members say hello, and later ones are sent away.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    listener: TcpListener,
+    nonce: u128,
+    size: u32,
+    signals: u32,
+    deadline: Instant,
+    strangers: Vec<Stranger>,
+    members: Vec<Option<(TcpStream, Hello)>>,
+    state: State,
+    /// Members that were told of a failure.
+    told: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    Gathering,
+    /// All are there, or one of them makes a team impossible.
+    Decided(Option<TeamFailure>),
+    Formed,
+    /// Those who come later are told the same, until all have been, or the time is over.
+    Failed(TeamFailure),
+}
+
+/// A connection that has not said hello yet.
+#[derive(Debug)]
+struct Stranger {
+    socket: TcpStream,
+    bytes: Vec<u8>,
+    since: Instant,
+}
+
+impl Meeting {
+    pub(super) fn new(listener: TcpListener, nonce: u128, size: u32, options: &TeamOptions) -> Self {
+        Self {
+            listener,
+            nonce,
+            size,
+            signals: options.signals,
+            deadline: Instant::now() + options.timeout,
+            strangers: Vec::new(),
+            members: (0..size).map(|_| None).collect(),
+            state: State::Gathering,
+            told: 0,
+        }
+    }
+
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    pub(super) fn strangers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.strangers.iter().map(|stranger| stranger.socket.as_fd())
+    }
+
+    pub(super) const fn is_formed(&self) -> bool {
+        matches!(self.state, State::Formed)
+    }
+
+    /// There will be no team, and all know.
+    pub(super) fn has_failed(&self) -> bool {
+        let is_over = self.told >= self.size || Instant::now() >= self.deadline;
+        matches!(self.state, State::Failed(_)) && is_over
+    }
+
+    /// Takes a new connection.
+    pub(super) fn accept(&mut self) {
+        let Ok((socket, _)) = self.listener.accept() else { return };
+        if socket.set_nonblocking(true).is_ok() {
+            if self.strangers.len() == MAX_STRANGERS {
+                self.strangers.remove(0);
+            }
+            self.strangers.push(Stranger { socket, bytes: Vec::new(), since: Instant::now() });
+        }
+    }
+
+    /// Hears what strangers say.
+    pub(super) fn hear(&mut self) {
+        for mut stranger in std::mem::take(&mut self.strangers) {
+            match stranger.hear() {
+                Ok(None) => self.strangers.push(stranger),
+                Ok(Some(hello)) => self.consider(stranger.socket, hello),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    let its = error.to_string().parse().unwrap_or(0);
+                    refuse(stranger.socket, &TeamFailure::WrongVersion { its, ours: PROTOCOL });
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn consider(&mut self, socket: TcpStream, hello: Hello) {
+        if hello.nonce != self.nonce {
+            return refuse(socket, &TeamFailure::WrongId);
+        }
+        // From here on a mistake is one of this team: all are told.
+        let why = match &self.state {
+            State::Gathering => self.mistake(&hello),
+            State::Decided(Some(why)) | State::Failed(why) => Some(why.clone()),
+            State::Decided(None) | State::Formed => return refuse(socket, &TeamFailure::Complete),
+        };
+        if let Some(why) = why {
+            self.told += 1;
+            refuse(socket, &why);
+            if matches!(self.state, State::Gathering) {
+                self.state = State::Decided(Some(why));
+            }
+            return;
+        }
+        let rank = hello.rank as usize;
+        self.members[rank] = Some((socket, hello));
+        if self.members.iter().all(Option::is_some) {
+            self.state = State::Decided(self.obstacle());
+        }
+    }
+
+    fn mistake(&self, hello: &Hello) -> Option<TeamFailure> {
+        let rank = hello.rank;
+        let unequal = |what: &str, its: u32, ours: u32| {
+            let (its, ours) = (u64::from(its), u64::from(ours));
+            (its != ours).then(|| TeamFailure::Unequal { rank: Rank(rank), what: what.to_owned(), its, ours })
+        };
+        unequal("size", hello.size, self.size)
+            .or_else(|| unequal("number of signals", hello.signals, self.signals))
+            .or_else(|| {
+                (rank >= self.size).then_some(TeamFailure::NoSuchRank { rank: Rank(rank), size: self.size })
+            })
+            .or_else(|| {
+                self.members[rank as usize].is_some().then_some(TeamFailure::SameRank { rank: Rank(rank) })
+            })
+    }
+
+    fn hellos(&self) -> impl Iterator<Item = &Hello> {
+        self.members.iter().flatten().map(|(_, hello)| hello)
+    }
+
+    /// Why those who are all there cannot map each other's memory.
+    fn obstacle(&self) -> Option<TeamFailure> {
+        let machine = self.hellos().map(|hello| &hello.machine).next();
+        let other = self.hellos().find(|hello| Some(&hello.machine) != machine);
+        other.map(|hello| TeamFailure::OtherMachine { rank: Rank(hello.rank) })
+    }
+
+    fn placement(&self) -> Placement {
+        let all_share = self.hellos().all(|hello| hello.device == DeviceKind::Gpu(Ok(())));
+        if all_share { Placement::Gpu } else { Placement::Pinned }
+    }
+
+    /// The connections of members that have not come to the root's other socket yet.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        let leaving = (0..).zip(&self.members).filter(|_| self.is_formed());
+        leaving.filter_map(|(rank, member)| Some((rank, member.as_ref()?.0.as_fd())))
+    }
+
+    /// A member is at the other socket, or gone.
+    pub(super) fn forget(&mut self, rank: u32) {
+        self.members[rank as usize] = None;
+    }
+
+    /// Tells all members what was decided, or that the time is over. Returns whether the team has formed just now.
+    pub(super) fn conclude(&mut self, socket: &str, key: u128) -> bool {
+        let now = Instant::now();
+        self.strangers.retain(|stranger| now < stranger.since + SPEAK_WITHIN);
+        if matches!(self.state, State::Gathering) && now >= self.deadline {
+            let missing = (0..).map(Rank).zip(&self.members).filter(|(_, member)| member.is_none());
+            let ranks = missing.map(|(rank, _)| rank).collect();
+            self.state = State::Decided(Some(TeamFailure::Missing { ranks }));
+        }
+        let State::Decided(why) = &self.state else { return false };
+        let answer = match why {
+            Some(why) => Answer::Refused(why.clone()),
+            None => Answer::Formed {
+                socket: socket.to_owned(),
+                key,
+                placement: self.placement(),
+                is_polled: self.hellos().any(|hello| hello.device != DeviceKind::Cpu),
+            },
+        };
+        let why = why.clone();
+        for (member, _) in self.members.iter_mut().flatten() {
+            tell(member, &answer);
+        }
+        let Some(why) = why else {
+            // Their connections tell whether they live.
+            self.state = State::Formed;
+            return true;
+        };
+        self.state = State::Failed(why);
+        self.told += self.members.drain(..).flatten().count() as u32;
+        false
+    }
+}
+
+impl Stranger {
+    fn hear(&mut self) -> io::Result<Option<Hello>> {
+        let mut bytes = [0; 1024];
+        loop {
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.bytes.extend(&bytes[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if let Some(hello) = decode_greeting(&self.bytes)? {
+                return Ok(Some(hello));
+            }
+        }
+    }
+}
+
+fn refuse(mut socket: TcpStream, why: &TeamFailure) {
+    tell(&mut socket, &Answer::Refused(why.clone()));
+}
+
+/// An answer fits into the empty send buffer of a connection.
+fn tell(socket: &mut TcpStream, answer: &Answer) {
+    if let Err(error) = socket.write_all(&encode_greeting(answer)) {
+        tracing::debug!(%error, "one who wanted to join a team was not told");
+    }
+}

@@ -1,0 +1,257 @@
+//! What the members of a team do together: a state machine without sockets or clock.
+//!
+//! Each member numbers what it does. An operation is complete when all have begun it, and for an allocation, when all have
+//! mapped what they were sent; or it fails, for all.
+
+use crate::team::error::{Collective, TeamFailure};
+use crate::team::frames::{ToMember, ToRoot};
+use gpunet_abi::team::Rank;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes that a member gives for an operation, at most: those of all fit into a frame.
+pub(in crate::team) const MAX_BYTES: usize = 256;
+
+/// What is to be sent, and to whom.
+pub(super) type Output = (u32, ToMember, Option<Arc<OwnedFd>>);
+
+/// One member's beginning of an operation.
+#[derive(Debug)]
+struct Begun {
+    what: Collective,
+    bytes: Vec<u8>,
+    memory: Option<Arc<OwnedFd>>,
+}
+
+/// The operation that is under way.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    deadline: Instant,
+    begun: Vec<Option<Begun>>,
+    /// All have begun; of an allocation, these have mapped it.
+    mapped: Option<Vec<bool>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Operations {
+    size: usize,
+    timeout: Duration,
+    open: Option<Open>,
+    /// Failed operations that not all members have begun, and how many have.
+    failed: BTreeMap<u64, (TeamFailure, usize)>,
+    /// Whatever comes now fails so.
+    over: Option<TeamFailure>,
+    broken: Option<TeamFailure>,
+    outputs: VecDeque<Output>,
+}
+
+impl Operations {
+    pub(super) fn new(size: u32, timeout: Duration) -> Self {
+        Self {
+            size: size as usize,
+            timeout,
+            open: None,
+            failed: BTreeMap::new(),
+            over: None,
+            broken: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Why the team is broken, if it is.
+    pub(super) fn broken(&self) -> Option<TeamFailure> {
+        self.broken.clone()
+    }
+
+    pub(super) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// What a member says of an operation.
+    ///
+    /// # Errors
+    /// It says what cannot be.
+    pub(super) fn handle(
+        &mut self,
+        rank: u32,
+        said: ToRoot,
+        memory: Option<OwnedFd>,
+    ) -> Result<(), TeamFailure> {
+        match said {
+            ToRoot::Begin { number, what, bytes } => {
+                self.begin(rank, number, Begun { what, bytes, memory: memory.map(Arc::new) })
+            }
+            ToRoot::Unable { number, reason } => {
+                if let Some(why) = self.may_begin(rank, number)? {
+                    self.say(rank, ToMember::Failed { number, why });
+                    return Ok(());
+                }
+                let begun = Begun { what: Collective::Barrier, bytes: Vec::new(), memory: None };
+                self.open(number).begun[rank as usize] = Some(begun);
+                self.fail(number, &TeamFailure::CannotMap { rank: Rank(rank), reason });
+                Ok(())
+            }
+            ToRoot::Mapped { number, result } => self.mapped(rank, number, result),
+            ToRoot::Here { .. } | ToRoot::Leave => Err(TeamFailure::Protocol { rank: Rank(rank) }),
+        }
+    }
+
+    /// Returns why the operation has failed already, if it has.
+    fn may_begin(&mut self, rank: u32, number: u64) -> Result<Option<TeamFailure>, TeamFailure> {
+        if let Some((why, begun)) = self.failed.get_mut(&number) {
+            *begun += 1;
+            let why = why.clone();
+            if self.failed.get(&number).is_some_and(|(_, begun)| *begun >= self.size) {
+                self.failed.remove(&number);
+            }
+            return Ok(Some(why));
+        }
+        if let Some(why) = &self.over {
+            return Ok(Some(why.clone()));
+        }
+        let fits = self.open.as_ref().is_none_or(|open| {
+            open.number == number && open.mapped.is_none() && open.begun[rank as usize].is_none()
+        });
+        if fits { Ok(None) } else { Err(TeamFailure::Protocol { rank: Rank(rank) }) }
+    }
+
+    fn open(&mut self, number: u64) -> &mut Open {
+        let (size, deadline) = (self.size, Instant::now() + self.timeout);
+        self.open.get_or_insert_with(|| Open {
+            number,
+            deadline,
+            begun: (0..size).map(|_| None).collect(),
+            mapped: None,
+        })
+    }
+
+    fn begin(&mut self, rank: u32, number: u64, begun: Begun) -> Result<(), TeamFailure> {
+        if begun.bytes.len() > MAX_BYTES {
+            return Err(TeamFailure::Protocol { rank: Rank(rank) });
+        }
+        if let Some(why) = self.may_begin(rank, number)? {
+            self.say(rank, ToMember::Failed { number, why });
+            return Ok(());
+        }
+        let what = begun.what.clone();
+        let open = self.open(number);
+        let other = (0..).zip(&open.begun).find_map(|(other, begun)| Some((other, &begun.as_ref()?.what)));
+        let different =
+            other.filter(|(_, others)| **others != what).map(|(other, others)| TeamFailure::Different {
+                rank: Rank(rank),
+                its: what.clone(),
+                other: Rank(other),
+                others: others.clone(),
+            });
+        open.begun[rank as usize] = Some(begun);
+        let count = open.begun.iter().flatten().count();
+        if let Some(why) = different {
+            self.fail(number, &why);
+        } else if count == self.size {
+            self.agree(&what);
+        }
+        Ok(())
+    }
+
+    /// All have begun.
+    fn agree(&mut self, what: &Collective) {
+        let Some(open) = &mut self.open else { return };
+        let number = open.number;
+        let begun: Vec<_> = open.begun.iter().flatten().collect();
+        let bytes: Vec<_> = begun.iter().map(|begun| begun.bytes.clone()).collect();
+        if let &Collective::Alloc { .. } = what {
+            for to in 0..self.size as u32 {
+                for (rank, begun) in (0..).zip(&begun).filter(|(rank, _)| *rank != to) {
+                    let len = begun.bytes.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+                    let part = ToMember::Part { number, rank, len };
+                    self.outputs.push_back((to, part, begun.memory.clone()));
+                }
+            }
+        }
+        if let &Collective::Alloc { .. } = what {
+            open.begun.iter_mut().flatten().for_each(|begun| begun.memory = None);
+            open.mapped = Some(vec![false; self.size]);
+        } else {
+            self.open = None;
+        }
+        for to in 0..self.size as u32 {
+            self.say(to, ToMember::Agreed { number, bytes: bytes.clone() });
+        }
+    }
+
+    fn mapped(&mut self, rank: u32, number: u64, result: Result<(), String>) -> Result<(), TeamFailure> {
+        let Some(open) = self.open.as_mut().filter(|open| open.number == number) else {
+            // It has failed meanwhile, and this member has been told, or will be.
+            return Ok(());
+        };
+        let Some(mapped) = &mut open.mapped else { return Err(TeamFailure::Protocol { rank: Rank(rank) }) };
+        if let Err(reason) = result {
+            self.fail(number, &TeamFailure::CannotMap { rank: Rank(rank), reason });
+            return Ok(());
+        }
+        mapped[rank as usize] = true;
+        if mapped.iter().all(|&mapped| mapped) {
+            self.open = None;
+            for to in 0..self.size as u32 {
+                self.say(to, ToMember::Done { number });
+            }
+        }
+        Ok(())
+    }
+
+    /// The operation fails: who has begun it is told now, the others when they begin it.
+    fn fail(&mut self, number: u64, why: &TeamFailure) {
+        let Some(open) = self.open.take() else { return };
+        let begun = (0..).zip(&open.begun).filter(|(_, begun)| begun.is_some());
+        let told: Vec<u32> = begun.map(|(rank, _)| rank).collect();
+        if told.len() < self.size {
+            self.failed.insert(number, (why.clone(), told.len()));
+        }
+        for rank in told {
+            self.say(rank, ToMember::Failed { number, why: why.clone() });
+        }
+    }
+
+    /// A member has left: what needs all of them is over.
+    pub(super) fn leave(&mut self, rank: u32) {
+        let why = TeamFailure::Left { rank: Rank(rank) };
+        self.end(&why);
+    }
+
+    /// The team is broken.
+    pub(super) fn break_up(&mut self, why: &TeamFailure) {
+        self.broken.get_or_insert_with(|| why.clone());
+        self.end(why);
+    }
+
+    fn end(&mut self, why: &TeamFailure) {
+        if let Some(number) = self.open.as_ref().map(|open| open.number) {
+            self.fail(number, why);
+        }
+        self.over.get_or_insert_with(|| why.clone());
+        self.failed.clear();
+    }
+
+    /// Fails what has been under way for too long.
+    pub(super) fn check_deadline(&mut self, now: Instant) {
+        let Some(open) = self.open.as_ref().filter(|open| now >= open.deadline) else { return };
+        let is_absent = |rank: usize| match &open.mapped {
+            Some(mapped) => !mapped[rank],
+            None => open.begun[rank].is_none(),
+        };
+        let ranks = (0..self.size).filter(|&rank| is_absent(rank)).map(|rank| Rank(rank as u32)).collect();
+        let number = open.number;
+        self.fail(number, &TeamFailure::TimedOut { ranks });
+    }
+
+    fn say(&mut self, rank: u32, frame: ToMember) {
+        self.outputs.push_back((rank, frame, None));
+    }
+}

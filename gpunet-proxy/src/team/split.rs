@@ -1,0 +1,97 @@
+//! Teams of some members of a team.
+
+use super::{Collective, Team, TeamError, TeamFailure, TeamId, TeamListener, form};
+use gpunet_device::team::Rank;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// What a member says in the first exchange: colour and key.
+fn parse(bytes: &[u8]) -> Option<(u32, i64)> {
+    let (colour, key) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*colour), i64::from_le_bytes(*key.first_chunk::<8>()?)))
+}
+
+impl Team {
+    /// Makes teams of those members that give the same `colour`. In them, members are ranked by `key`, and those with equal
+    /// keys as in this team. All members call it; this team goes on.
+    ///
+    /// # Errors
+    /// As [`Team::join`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(team: &gpunet_proxy::team::Team) -> Result<(), gpunet_proxy::team::TeamError> {
+    /// let half = team.split(team.rank().0 % 2, 0)?; // the even ones, and the odd ones
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(&self, colour: u32, key: i64) -> Result<Self, TeamError> {
+        let local = &self.inner.local;
+        let said = [&colour.to_le_bytes()[..], &key.to_le_bytes()[..]].concat();
+        let all = local.member.together(Collective::Exchange, &said)?;
+        let mut members = Vec::new();
+        for (rank, bytes) in (0..).zip(&all) {
+            let (its, key) = parse(bytes).ok_or(TeamFailure::Protocol { rank: Rank(rank) })?;
+            if its == colour {
+                members.push((key, rank));
+            }
+        }
+        members.sort_unstable();
+        let (first, size) = (members[0].1, members.len() as u32);
+        let origins = members.iter().map(|&(_, rank)| Rank(rank)).collect();
+        let own = members.iter().position(|&(_, rank)| rank == local.rank.0);
+        let rank = Rank(own.ok_or(TeamFailure::Protocol { rank: local.rank })? as u32);
+        let listener = match rank {
+            Rank(0) => TeamListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
+            _ => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        // Who cannot listen says nothing, and all of its team know.
+        let id = listener.as_ref().map_or_else(|_| String::new(), |listener| listener.id().to_string());
+        let ids = local.member.together(Collective::Exchange, id.as_bytes())?;
+        let (device, options) = (local.device.clone(), local.options.clone());
+        if rank == Rank(0) {
+            let listener =
+                listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
+            let id = listener.id();
+            listener.start(size, &options)?;
+            return form(device, id, (rank, size), options, origins);
+        }
+        let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
+        let id = id.map_err(|_| TeamFailure::CannotMap {
+            rank: Rank(first),
+            reason: "it cannot listen".to_owned(),
+        })?;
+        form(device, id, (rank, size), options, origins)
+    }
+
+    /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this order. All members of this team
+    /// call it, those that will be in no team, too: they get `None`.
+    ///
+    /// # Errors
+    /// As [`Team::join`]; NoSuchRank, for a member that there is not.
+    pub fn split_strided(&self, start: Rank, stride: u32, size: u32) -> Result<Option<Self>, TeamError> {
+        let last = u64::from(start.0) + u64::from(stride) * u64::from(size.saturating_sub(1));
+        if size == 0 || (stride == 0 && size > 1) || last >= u64::from(self.size()) {
+            let rank = u32::try_from(last).unwrap_or(u32::MAX);
+            return Err(TeamFailure::NoSuchRank { rank: Rank(rank), size: self.size() }.into());
+        }
+        let ahead = self.rank().0.checked_sub(start.0);
+        let index = ahead.filter(|ahead| ahead % stride.max(1) == 0 && ahead / stride.max(1) < size);
+        let team = self.split(u32::from(index.is_none()), 0)?;
+        Ok(index.map(|_| team))
+    }
+
+    /// Returns the rank that a member of this team has in the team that this one was split from; `None`, if there is no such
+    /// member, or this team was joined.
+    #[must_use]
+    pub fn origin(&self, rank: Rank) -> Option<Rank> {
+        self.inner.origins.get(rank.0 as usize).copied()
+    }
+
+    /// Returns the rank in this team of a member of the team that this one was split from; `None`, if it is no member of this
+    /// one.
+    #[must_use]
+    pub fn translate(&self, origin: Rank) -> Option<Rank> {
+        let index = self.inner.origins.iter().position(|&rank| rank == origin)?;
+        Some(Rank(index as u32))
+    }
+}

@@ -1,0 +1,147 @@
+//! Symmetric memory, as the host sees it.
+
+use super::error::TeamError;
+use super::{Local, Team, memory};
+use crate::device_memory::DeviceMemory;
+use crate::mapped::MappedMemory;
+use gpu_usermap::cuda::CopyError;
+use gpunet_device::team::{Element, SymmetricPtr};
+use std::marker::PhantomData;
+
+/// The same number of elements in the memory of every member, all of which every member can load and store.
+///
+/// It borrows the team, so it cannot outlive it. Its drop takes this member's mappings away and waits for nobody: the
+/// memory itself lives until the last member has dropped its own.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// # let listener = gpunet_proxy::team::TeamListener::bind("127.0.0.1:0".parse()?)?;
+/// # let team = gpunet_proxy::team::Team::lead(&attachment, listener, 1)?;
+/// let mut x = team.alloc::<f32>(1000)?;
+/// x.write(10, &[1.5, 2.5])?;
+/// let mut two = [0.0; 2];
+/// x.read(10, &mut two)?;
+/// assert_eq!(two, [1.5, 2.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// ```compile_fail,E0505
+/// # fn example(team: gpunet_proxy::team::Team) -> Result<(), Box<dyn std::error::Error>> {
+/// let x = team.alloc::<f32>(1000)?;
+/// drop(team);
+/// x.read(0, &mut [0.0])?; // its team has gone
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Symmetric<'team, T> {
+    team: &'team Team,
+    memory: SharedMemory,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// The parts of all members, and the table of their addresses in the device's own memory.
+#[derive(Debug)]
+pub(super) struct SharedMemory {
+    pub(super) parts: Vec<MappedMemory>,
+    pub(super) table: DeviceMemory,
+}
+
+impl SharedMemory {
+    /// Allocates together with all other members.
+    ///
+    /// # Errors
+    /// [`TeamError`]: nobody has the memory then.
+    pub(super) fn alloc(local: &Local, bytes: u64, element: u32) -> Result<Self, TeamError> {
+        let (device, placement) = (local.device.as_ref(), local.placement);
+        local.member.share(
+            (bytes, element),
+            || {
+                let table =
+                    DeviceMemory::of(device, local.size as usize * 8).map_err(|error| error.to_string())?;
+                let (own, fd, len) = memory::make(device, placement, bytes)?;
+                Ok(((own, table), fd, len))
+            },
+            |(own, table), parts| {
+                let parts = memory::map(device, placement, bytes, (local.rank.0, own), parts)?;
+                let addresses: Vec<u8> = parts.iter().flat_map(|part| part.address().to_le_bytes()).collect();
+                table.write(0, &addresses).map_err(|error| error.to_string())?;
+                Ok(Self { parts, table })
+            },
+        )
+    }
+}
+
+impl<'team, T: Element> Symmetric<'team, T> {
+    pub(super) const fn new(team: &'team Team, memory: SharedMemory, len: usize) -> Self {
+        Self { team, memory, len, element: PhantomData }
+    }
+
+    /// Returns the number of elements in each part.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the team.
+    #[must_use]
+    pub const fn team(&self) -> &'team Team {
+        self.team
+    }
+
+    /// Returns the pointer as kernels take it.
+    ///
+    /// # Safety
+    /// The kernels that are given it, on this member's device, end before this value is dropped. What kernels of all members
+    /// store and load, and when, is settled by signals and barriers, so that nobody uses elements that another writes.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn ptr(&self) -> SymmetricPtr<T> {
+        let (state, table) = (self.team.inner.state.address(), self.memory.table.address());
+        // SAFETY: the table has the addresses of all parts, each of so many elements and page-aligned; both live as long as
+        // `self`, by the caller's promise longer than the kernels.
+        unsafe { SymmetricPtr::from_raw_parts(state, table, self.len as u64) }
+    }
+
+    /// Copies `elements` into this member's own part, from element `start` on. Nobody may be using them.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// Panics if the range is not inside the part.
+    pub fn write(&mut self, start: usize, elements: &[T]) -> Result<(), CopyError> {
+        let offset = self.offset(start, elements.len());
+        self.own().write(offset, crate::plain::bytes_of_slice(elements))
+    }
+
+    /// Copies elements of this member's own part, from element `start` on. Nobody may be writing them.
+    ///
+    /// # Errors
+    /// [`CopyError`], when CUDA fails.
+    ///
+    /// # Panics
+    /// Panics if the range is not inside the part.
+    pub fn read(&self, start: usize, elements: &mut [T]) -> Result<(), CopyError> {
+        let offset = self.offset(start, elements.len());
+        self.own().read(offset, crate::plain::bytes_of_slice_mut(elements))
+    }
+
+    fn own(&self) -> &MappedMemory {
+        &self.memory.parts[self.team.rank().0 as usize]
+    }
+
+    fn offset(&self, start: usize, count: usize) -> usize {
+        let is_inside = start.checked_add(count).is_some_and(|end| end <= self.len);
+        assert!(is_inside, "elements {start} to {start} + {count} of {}", self.len);
+        start * size_of::<T>()
+    }
+}

@@ -89,11 +89,11 @@ enum { SHUT_RD = 0, SHUT_WR = 1, SHUT_RDWR = 2 };
 enum { POLLIN = 1, POLLOUT = 4, POLLERR = 8, POLLHUP = 16, POLLNVAL = 32 };
 enum {
     SOL_SOCKET = 1, SO_REUSEADDR = 2, SO_TYPE = 3, SO_ERROR = 4, SO_SNDBUF = 7, SO_RCVBUF = 8, SO_KEEPALIVE = 9,
-    SO_LINGER = 13, SO_RCVTIMEO = 20, SO_SNDTIMEO = 21, SO_ACCEPTCONN = 30, TCP_NODELAY = 1, IPV6_V6ONLY = 26
+    SO_LINGER = 13, SO_RCVLOWAT = 18, SO_SNDLOWAT = 19, SO_RCVTIMEO = 20, SO_SNDTIMEO = 21, SO_ACCEPTCONN = 30, TCP_NODELAY = 1, IPV6_V6ONLY = 26
 };
 enum { FIONREAD = 0x541b, TIOCOUTQ = 0x5411, FIONBIO = 0x5421 };
 enum {
-    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, ENODATA = 61, EPROTO = 71, EADDRINUSE = 98,
+    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, ENODATA = 61, EPROTO = 71, EMSGSIZE = 90, EADDRINUSE = 98,
     ENETDOWN = 100, ECONNRESET = 104, ENOBUFS = 105, ENOTCONN = 107, ETIMEDOUT = 110, ECONNREFUSED = 111,
     EALREADY = 114, ECANCELED = 125
 };
@@ -108,6 +108,8 @@ enum {
 #define GPUNET_NONBLOCK 1
 #define GPUNET_TRANSPORT 2
 #define GPUNET_LINES 3
+/* gpunet's own request of gioctl: bytes that can be sent without waiting. */
+#define GPUNET_SPACE 0x67700001u
 
 /* Host to network byte order, on the device. */
 #define gpunet_htons(x) ((unsigned short)((((x) & 0xff) << 8) | (((x) >> 8) & 0xff)))
@@ -286,7 +288,9 @@ GPUNET_CALL(long long, gpunet_recv_timeout_thread, grecv_timeout_thread, int soc
  * commit sends the first `len` of them, each thread after its own writes. peek shows up to `len` received bytes (at
  * least one; 0: the end of the stream), and release gives the first `len` of them back. Each thread that calls gets
  * the span, so it may be a local variable. A span is void after the commit or release, and after another send or
- * receive on the socket. More than there is: -EINVAL. */
+ * receive on the socket. More than there is: -EINVAL. peek_more waits until more than `have` bytes are there, for a request
+ * of which `have` bytes were seen and that is not complete; at the end of the stream it shows what there is. A ring that
+ * holds no more than `have` bytes: -EMSGSIZE. */
 GPUNET_CALL(long long, gpunet_reserve, greserve, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_reserve_warp, greserve_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_reserve_thread, greserve_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
@@ -296,6 +300,9 @@ GPUNET_CALL(int, gpunet_commit_thread, gcommit_thread, int socket, unsigned long
 GPUNET_CALL(long long, gpunet_peek, gpeek, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_peek_warp, gpeek_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_peek_thread, gpeek_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_more, gpeek_more, int socket, unsigned long long have, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_more_warp, gpeek_more_warp, int socket, unsigned long long have, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_more_thread, gpeek_more_thread, int socket, unsigned long long have, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(int, gpunet_release, grelease, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_warp, grelease_warp, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_thread, grelease_thread, int socket, unsigned long long len);
@@ -330,13 +337,13 @@ GPUNET_CALL(int, gpunet_getsockname_thread, ggetsockname_thread, int socket, str
 GPUNET_CALL(int, gpunet_getpeername, ggetpeername, int socket, struct sockaddr *addr, socklen_t *len);
 GPUNET_CALL(int, gpunet_getpeername_thread, ggetpeername_thread, int socket, struct sockaddr *addr, socklen_t *len);
 /* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before connect, or before listen),
- * SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
+ * SO_RCVLOWAT and SO_SNDLOWAT (for poll and poll groups; SO_SNDLOWAT before listen), SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
  * SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
 GPUNET_CALL(int, gpunet_setsockopt, gsetsockopt, int socket, int level, int name, const void *value, socklen_t len);
 GPUNET_CALL(int, gpunet_setsockopt_thread, gsetsockopt_thread, int socket, int level, int name, const void *value, socklen_t len);
 GPUNET_CALL(int, gpunet_getsockopt, ggetsockopt, int socket, int level, int name, void *value, socklen_t *len);
 GPUNET_CALL(int, gpunet_getsockopt_thread, ggetsockopt_thread, int socket, int level, int name, void *value, socklen_t *len);
-/* FIONREAD, TIOCOUTQ (SIOCOUTQ), FIONBIO. */
+/* FIONREAD, TIOCOUTQ (SIOCOUTQ), FIONBIO, GPUNET_SPACE. */
 GPUNET_CALL(int, gpunet_ioctl, gioctl, int socket, unsigned int request, int *value);
 GPUNET_CALL(int, gpunet_ioctl_thread, gioctl_thread, int socket, unsigned int request, int *value);
 GPUNET_CALL(int, gpunet_setnonblock, gsetnonblock, int socket, int on);

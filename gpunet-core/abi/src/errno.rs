@@ -92,6 +92,8 @@ errors! {
     Protocol = 71, "shared memory was overwritten: protocol error";
     /// EDESTADDRREQ
     DestinationRequired = 89, "destination address required";
+    /// EMSGSIZE: more bytes than the ring holds.
+    MessageTooLong = 90, "longer than the ring";
     /// EOPNOTSUPP
     NotSupported = 95, "operation not supported on this socket";
     /// EAFNOSUPPORT

@@ -85,6 +85,7 @@ impl Shard {
         {
             tracing::debug!(slot, %error, "socket options not applied");
         }
+        self.enqueue(attachment, slot);
     }
 
     pub(super) fn open(&mut self, attachment_id: AttachmentId, slot: u32, opened: OpenStream) {

@@ -7,6 +7,7 @@ use gpunet_abi::context::Context;
 use gpunet_abi::control::{ControlSlot, Descriptor};
 use gpunet_abi::entry::{Entry, OwnWords};
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
+use gpunet_abi::poll_group::{GroupWords, PollEntry};
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 #[cfg(not(target_arch = "nvptx64"))]
 use gpunet_abi::region::{FIRST_ARENA, REGIONS};
@@ -187,6 +188,24 @@ impl Net {
     #[inline(always)]
     pub(crate) fn taker(self, slot: u32) -> Word {
         self.shared_word(self.context().shared_layout.takers + slot as u64 * 8)
+    }
+
+    /// Which poll group is to be told of a socket's changes, which this device writes.
+    #[inline(always)]
+    pub(crate) fn watch(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.watches + slot as u64 * 8)
+    }
+
+    /// What its poll group knows of a socket.
+    #[inline(always)]
+    pub(crate) fn poll_entry(self, slot: u32) -> *mut PollEntry {
+        self.device(self.context().device_layout.polls + slot as u64 * size_of::<PollEntry>() as u64).cast()
+    }
+
+    /// The poll group in a slot.
+    #[inline(always)]
+    pub(crate) fn group_words(self, slot: u32) -> *mut GroupWords {
+        self.device(self.context().device_layout.groups + slot as u64 * size_of::<GroupWords>() as u64).cast()
     }
 
     /// The status of a socket, unless the word belongs to another generation.

@@ -93,7 +93,9 @@ pub(crate) fn low_water(entry: *const Entry) -> (u32, u32) {
     // SAFETY: field address inside the table's entry.
     let options = unsafe { &raw const (*entry).options }.cast::<u8>();
     // SAFETY: the last eight bytes of the options, aligned; written word by word.
-    options::low_water_of(unsafe { options.wrapping_add(options::LOW_WATER_AT).cast::<u64>().read_volatile() })
+    options::low_water_of(unsafe {
+        options.wrapping_add(options::LOW_WATER_AT).cast::<u64>().read_volatile()
+    })
 }
 
 /// The word that keeps what was last announced of the receiving half.

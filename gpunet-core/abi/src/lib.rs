@@ -9,6 +9,7 @@
 //! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
 //! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
+//! | poll groups | [`poll_group`] (what the device and the proxy tell each other), [`ready_list`] (which sockets have changed) |
 //! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table), [`opened`] (where an open stream lies) |
 //! | failures | [`panic_record`] (where a GPU records why it panicked) |
 //! | tests | [`hand_off`] (where threads can be made to pause) |
@@ -36,7 +37,9 @@ pub mod opened;
 pub mod options;
 pub mod panic_record;
 pub mod park;
+pub mod poll_group;
 pub mod position;
+pub mod ready_list;
 pub mod recycle;
 pub mod region;
 pub mod ring;

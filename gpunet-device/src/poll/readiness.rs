@@ -9,15 +9,15 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
 
 /// What is true of one entry of a set.
-pub(super) struct Readiness {
+pub(crate) struct Readiness {
     /// The entry's `revents`.
-    pub(super) revents: i16,
+    pub(crate) revents: i16,
     /// A stream whose words lie in device memory.
-    pub(super) is_direct: bool,
+    pub(crate) is_direct: bool,
     /// Some of what was received is not announced, or some of what was sent not published.
-    pub(super) is_unannounced: bool,
+    pub(crate) is_unannounced: bool,
     /// A listener at which another group has the turn to accept.
-    pub(super) is_deferred: bool,
+    pub(crate) is_deferred: bool,
 }
 
 impl Readiness {
@@ -27,7 +27,7 @@ impl Readiness {
 }
 
 /// Examines one entry; `None`: nothing has changed of it that the epoch would not have told.
-pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readiness> {
+pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readiness> {
     let found = |revents| Some(Readiness::of(revents));
     if fd.handle < 0 {
         return found(0);

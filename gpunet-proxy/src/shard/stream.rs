@@ -56,11 +56,13 @@ pub(super) struct DrivenStream {
     /// The device has shut a direction down, and pollers have not been told yet.
     was_shut: bool,
     rings: Rings,
+    /// The data thread that drives it.
+    thread: usize,
     span: tracing::Span,
 }
 
 impl DrivenStream {
-    pub(super) fn new(opened: OpenStream) -> Self {
+    pub(super) fn new(opened: OpenStream, thread: usize) -> Self {
         Self {
             connection: Connection::new(opened.rings.send.capacity(), opened.rings.recv.capacity()),
             io: Some(opened.io),
@@ -76,6 +78,7 @@ impl DrivenStream {
             became_writable: false,
             was_shut: false,
             rings: opened.rings,
+            thread,
             span: opened.span,
         }
     }
@@ -206,7 +209,7 @@ impl DrivenStream {
         let (writable, shut) =
             (std::mem::take(&mut self.became_writable), std::mem::take(&mut self.was_shut));
         if landed || writable || shut {
-            memory.bump_epoch(Some(slot));
+            memory.tell_pollers(slot, Some(self.thread));
         }
         result
     }

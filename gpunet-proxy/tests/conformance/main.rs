@@ -15,6 +15,7 @@ mod addresses;
 mod echo;
 mod handles;
 mod poll;
+mod poll_group;
 mod prepared;
 mod queues;
 mod shutdown;
@@ -100,6 +101,10 @@ conformance! {
     poll::a_poll_for_space_waits_for_the_low_water_mark
     poll::stale_and_negative_handles_are_told_apart
     poll::a_sleeping_poller_is_woken
+    poll_group::a_group_delivers_a_listener_while_a_connection_waits
+    poll_group::a_group_delivers_a_stream_until_nothing_is_left
+    poll_group::a_sleeping_group_is_woken
+    poll_group::a_group_that_is_closed_ends_its_waits
     split::both_directions_run_at_full_size_at_the_same_time
     handles::a_stream_is_found_again_by_its_handle
     handles::a_later_launch_goes_on_with_a_kept_stream

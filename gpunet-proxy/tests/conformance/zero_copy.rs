@@ -95,7 +95,13 @@ pub fn an_incomplete_request_waits_for_more_than_is_there(case: &Case) {
     let client = |g: &Team, mut stream: Stream| {
         for request in 0..requests {
             for at in [0, LEN / 2, LEN - 1] {
-                let end = if at == 0 { LEN / 2 } else if at == LEN / 2 { LEN - 1 } else { LEN };
+                let end = if at == 0 {
+                    LEN / 2
+                } else if at == LEN / 2 {
+                    LEN - 1
+                } else {
+                    LEN
+                };
                 stream.send_all(g, sent.buffer().slice(request * LEN + at, end - at))?;
             }
             assert_eq!(stream.recv_exact(g, answer.buffer())?, 1);

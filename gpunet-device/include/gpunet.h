@@ -93,7 +93,7 @@ enum {
 };
 enum { FIONREAD = 0x541b, TIOCOUTQ = 0x5411, FIONBIO = 0x5421 };
 enum {
-    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, ENODATA = 61, EPROTO = 71, EMSGSIZE = 90, EADDRINUSE = 98,
+    ENOENT = 2, EBADF = 9, EAGAIN = 11, EEXIST = 17, EINVAL = 22, ENFILE = 23, EMFILE = 24, ENOSPC = 28, EPIPE = 32, ENODATA = 61, EPROTO = 71, EMSGSIZE = 90, EADDRINUSE = 98,
     ENETDOWN = 100, ECONNRESET = 104, ENOBUFS = 105, ENOTCONN = 107, ETIMEDOUT = 110, ECONNREFUSED = 111,
     EALREADY = 114, ECANCELED = 125
 };
@@ -155,6 +155,22 @@ struct gpunet_options {
 #define GPUNET_NO_WAIT 16u /* a non-blocking socket */
 #define GPUNET_LINGER 32u
 #define GPUNET_NO_LINES 64u /* small messages travel without lines, which they have where that is faster */
+#endif
+
+/* What gepoll_wait has found. */
+#ifndef GPUNET_EVENT
+#define GPUNET_EVENT
+struct gpunet_event {
+    unsigned long long token; /* the caller's own number for the socket */
+    int socket;
+    short revents;       /* POLLIN, POLLOUT, POLLERR, POLLHUP, GPUNET_POLLRDHUP */
+    unsigned short turn; /* which delivery it is: leave it as it is for the next wait */
+};
+#define GPUNET_POLLRDHUP 0x2000
+#define GPUNET_EPOLL_ADD 1
+#define GPUNET_EPOLL_DEL 2
+#define GPUNET_EPOLL_MOD 3
+#define GPUNET_EPOLL_REARM 4
 #endif
 
 /* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
@@ -331,6 +347,26 @@ GPUNET_CALL(long long, gpunet_prepared_span_thread, gprepared_span_thread, gpune
 GPUNET_CALL(int, gpunet_poll, gpoll, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 GPUNET_CALL(int, gpunet_poll_warp, gpoll_warp, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 GPUNET_CALL(int, gpunet_poll_thread, gpoll_thread, struct pollfd *fds, unsigned long long count, long long timeout_ns);
+
+/* Poll groups: epoll for blocks. Where poll examines every socket of its set, a wait costs the same for ten sockets as for ten
+ * thousand, and any number of blocks may wait. A group has up to `capacity` sockets (0: as many as there are), streams
+ * and listeners; a socket is in one group at most, and leaves it when it is closed.
+ * ctl: GPUNET_EPOLL_ADD, _DEL, _MOD (which also arms), _REARM. `token` comes back with each event. -EEXIST: the socket is in a group;
+ * -ENOENT: it is not in this one; -ENOSPC: the group is full.
+ * wait: writes up to `max` events and returns how many. Level-triggered, and each event is one block's: its socket is delivered
+ * to nobody else before that block waits again. The first `last` of `events` are those of the caller's last wait, unchanged (0
+ * in its first): their sockets are armed again. The timeout is in NANOseconds, as for poll. -EBADF: the group is closed.
+ * Calls on delivered sockets should not wait: an event may be out of date. close leaves the sockets open; gclose does the same. */
+GPUNET_CALL(int, gpunet_epoll_create, gepoll_create, unsigned int capacity = 0);
+GPUNET_CALL(int, gpunet_epoll_create_thread, gepoll_create_thread, unsigned int capacity = 0);
+GPUNET_CALL(int, gpunet_epoll_ctl, gepoll_ctl, int group, int op, int socket, int events, unsigned long long token);
+GPUNET_CALL(int, gpunet_epoll_ctl_warp, gepoll_ctl_warp, int group, int op, int socket, int events, unsigned long long token);
+GPUNET_CALL(int, gpunet_epoll_ctl_thread, gepoll_ctl_thread, int group, int op, int socket, int events, unsigned long long token);
+GPUNET_CALL(int, gpunet_epoll_wait, gepoll_wait, int group, struct gpunet_event *events, unsigned int max, unsigned int last, long long timeout_ns);
+GPUNET_CALL(int, gpunet_epoll_wait_warp, gepoll_wait_warp, int group, struct gpunet_event *events, unsigned int max, unsigned int last, long long timeout_ns);
+GPUNET_CALL(int, gpunet_epoll_wait_thread, gepoll_wait_thread, int group, struct gpunet_event *events, unsigned int max, unsigned int last, long long timeout_ns);
+GPUNET_CALL(int, gpunet_epoll_close, gepoll_close, int group);
+GPUNET_CALL(int, gpunet_epoll_close_thread, gepoll_close_thread, int group);
 
 GPUNET_CALL(int, gpunet_getsockname, ggetsockname, int socket, struct sockaddr *addr, socklen_t *len);
 GPUNET_CALL(int, gpunet_getsockname_thread, ggetsockname_thread, int socket, struct sockaddr *addr, socklen_t *len);

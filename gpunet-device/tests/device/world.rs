@@ -122,6 +122,11 @@ impl World {
         unsafe { Net::from_raw(self.device.as_ptr() as u64 + self.own.contexts) }
     }
 
+    /// Where the device region begins.
+    pub fn net_device(&self) -> u64 {
+        self.device.as_ptr() as u64
+    }
+
     /// A word of the shared region.
     pub fn word(&self, offset: u64) -> Word {
         // SAFETY: an aligned word of the region.

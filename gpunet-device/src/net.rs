@@ -326,6 +326,22 @@ impl Net {
         self.device(offset_of!(DeviceHeader, taken) as u64).cast()
     }
 
+    /// How often launches of eight numbers have ended, a byte each; the host writes it.
+    #[inline(always)]
+    pub(crate) fn ended(self, launch: u32) -> u8 {
+        let at = offset_of!(DeviceHeader, ended) as u64 + u64::from(launch & 0x3f) / 8 * 8;
+        // SAFETY: an aligned word of the device region.
+        let eight = unsafe { Word::from_ptr(self.device(at).cast()) }.peek();
+        (eight >> (launch % 8 * 8)) as u8
+    }
+
+    /// How many launches of this device have ended; the host writes it.
+    #[inline(always)]
+    pub(crate) fn finished(self) -> Word {
+        // SAFETY: an aligned word of the device region.
+        unsafe { Word::from_ptr(self.device(offset_of!(DeviceHeader, finished) as u64).cast()) }
+    }
+
     /// The copy of the epoch in this device's memory.
     #[inline(always)]
     pub(crate) fn relayed_epoch(self) -> Word {

@@ -202,6 +202,7 @@ fn create(net: Net, caller: Caller, capacity: u32) -> Result<u64> {
         (&raw mut (*words).direct_below).write_volatile(0);
         (&raw mut (*words).relayed).write_volatile(0);
         (&raw mut (*words).relay_turn).write_volatile(0);
+        (&raw mut (*words).swept).write_volatile(net.finished().peek() as u32);
     }
     for index in 0..LISTS {
         List::of(net, handle, index).begin();

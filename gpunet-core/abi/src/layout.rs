@@ -259,7 +259,11 @@ impl SharedLayout {
 pub struct DeviceHeader {
     /// Slots taken from the recycling ring so far (compare-exchange among the device's threads).
     pub taken: u64,
-    reserved: [u64; 15],
+    /// By launch number, a byte each: how often a launch of that number has ended. Written by the host.
+    pub ended: [u64; LAUNCHES as usize / 8],
+    /// How many launches have ended. Written by the host, after `ended`.
+    pub finished: u64,
+    reserved: [u64; 6],
     /// Of a GPU: the [`Epoch`](crate::epoch::Epoch) that the relay read last in host memory.
     pub relayed_epoch: u64,
     /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by compare-exchange.

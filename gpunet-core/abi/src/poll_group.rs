@@ -147,12 +147,30 @@ pub enum Phase {
     Held = 4,
 }
 
+/// A launch, and how often one of its number has ended. What a launch held when it ended is some other block's to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holder(u16);
+
+impl Holder {
+    /// The launch of that number, 0 to 63, before whose end launches of that number have ended so often (modulo 64).
+    #[must_use]
+    pub const fn new(launch: u32, ended: u8) -> Self {
+        Self((launch as u16 & 0x3f) | (ended as u16 & 0x3f) << 6)
+    }
+
+    /// The launch's number.
+    #[must_use]
+    pub const fn launch(self) -> u32 {
+        self.0 as u32 & 0x3f
+    }
+}
+
 /// What a group knows of one socket, in device memory; changed by compare-exchange.
 ///
 /// ```text
-///  63    52 51     42 41          27 26     9 8      6   5       4       3     2     0
+///  63    54 53     42 41          27 26     9 8      6   5       4       3     2     0
 /// +--------+---------+--------------+--------+--------+-------+-------+-------+-------+
-/// |  turn  |    0    |  generation  |  arm   | events |stacked|direct |pending| phase |
+/// |  turn  | holder  |  generation  |  arm   | events |stacked|direct |pending| phase |
 /// +--------+---------+--------------+--------+--------+-------+-------+-------+-------+
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,14 +184,15 @@ impl PollState {
     const EVENTS: u32 = 6;
     const ARM: u32 = 9;
     const GENERATION: u32 = 27;
-    const TURN: u32 = 52;
+    const HOLDER: u32 = 42;
+    const TURN: u32 = 54;
 
     /// A socket that a block adds. The arm goes on from the slot's last one, so that late entries are known as such.
     #[must_use]
     pub const fn added(self, generation: u32, events: u32, direct: bool) -> Self {
         let arm = self.arm().wrapping_add(1) as u64 & ARM;
         Self(
-            self.0 & (Self::STACKED | 0xfff << Self::TURN)
+            self.0 & (Self::STACKED | 0x3ff << Self::TURN)
                 | (generation as u64 & 0x7fff) << Self::GENERATION
                 | arm << Self::ARM
                 | (events as u64 & 7) << Self::EVENTS
@@ -207,11 +226,18 @@ impl PollState {
         Self(self.0 & !7 | phase as u64)
     }
 
-    /// Held by one more block: a turn that no block has had shortly before.
+    /// Held by one more block, of a launch: a turn that no block has had shortly before.
     #[must_use]
-    pub const fn held(self) -> Self {
-        let turn = (self.turn() as u64).wrapping_add(1) & 0xfff;
-        Self(self.0 & !(0xfff << Self::TURN) | turn << Self::TURN).with_phase(Phase::Held)
+    pub const fn held(self, holder: Holder) -> Self {
+        let turn = (self.turn() as u64).wrapping_add(1) & 0x3ff;
+        let rest = self.0 & ((1 << Self::HOLDER) - 1);
+        Self(rest | turn << Self::TURN | (holder.0 as u64) << Self::HOLDER).with_phase(Phase::Held)
+    }
+
+    /// The launch whose block held it last.
+    #[must_use]
+    pub const fn holder(self) -> Holder {
+        Holder((self.0 >> Self::HOLDER) as u16 & 0xfff)
     }
 
     /// Armed: for the present arm if its entry is still to come, else for the next.
@@ -278,7 +304,7 @@ impl PollState {
         (self.0 >> Self::ARM & ARM) as u32
     }
 
-    /// How often it was held, modulo 2^12.
+    /// How often it was held, modulo 2^10.
     #[must_use]
     pub const fn turn(self) -> u32 {
         (self.0 >> Self::TURN) as u32
@@ -377,7 +403,8 @@ pub struct GroupWords {
     pub lists: u32,
     /// Sockets at most.
     pub capacity: u32,
-    reserved: u32,
+    /// The [`crate::layout::DeviceHeader::finished`] for which somebody has looked at who holds what. Changed by compare-exchange.
+    pub swept: u32,
 }
 
 const _: () = assert!(size_of::<GroupWords>() == 128);
@@ -410,9 +437,9 @@ mod tests {
         let armed = added.armed();
         assert_eq!((armed.phase(), armed.arm(), armed.is_pending()), (Phase::Armed, added.arm() + 1, true));
         // Found ready without its entry, and armed again: the entry is still to come.
-        let again = armed.held().armed();
+        let again = armed.held(Holder::new(3, 1)).armed();
         assert_eq!((again.arm(), again.turn()), (armed.arm(), armed.turn() + 1));
-        let next = again.claimed().held().armed();
+        let next = again.claimed().held(Holder::default()).armed();
         assert_eq!((next.arm(), next.is_pending()), (armed.arm() + 1, true));
         // Another socket in the slot has other arms.
         let removed = next.removed();
@@ -428,10 +455,11 @@ mod tests {
     fn counts_wrap_within_their_fields() {
         let last = PollState(u64::MAX).with_phase(Phase::Held).claimed();
         let last = PollState(last.0 & !PollState::DIRECT);
-        let next = last.held();
+        let next = last.held(Holder::new(63, 65));
         assert_eq!((next.turn(), next.arm(), next.generation(), next.events()), (0, 0x3_ffff, 0x7fff, 7));
+        assert_eq!((next.holder(), next.holder().launch()), (Holder::new(63, 1), 63));
         let next = last.armed();
-        assert_eq!((next.arm(), next.turn(), next.events(), next.generation()), (0, 0xfff, 7, 0x7fff));
+        assert_eq!((next.arm(), next.turn(), next.events(), next.generation()), (0, 0x3ff, 7, 0x7fff));
     }
 
     #[test]

@@ -234,7 +234,7 @@ pub(super) fn claimed(net: Net, group: Handle, entry: ReadyEntry) -> Result<Opti
             return None;
         }
         let state = state.claimed();
-        Some(if state.phase() == Phase::Armed { state.held() } else { state })
+        Some(if state.phase() == Phase::Armed { state.held(member.caller()) } else { state })
     };
     Ok(match member.change(change) {
         Some((old, new)) if old.phase() == Phase::Armed => Some((member, new)),

@@ -5,8 +5,13 @@ use crate::timeout::Deadline;
 use crate::{Net, platform};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_abi::poll_group::{Phase, PollState, StackTop};
+use gpunet_abi::poll_group::{Holder, Phase, PollState, StackTop};
 use gpunet_abi::{Handle, Result};
+
+/// The present launch of that number as a holder.
+pub(super) fn holder(net: Net, launch: u32) -> Holder {
+    Holder::new(launch, net.ended(launch))
+}
 
 /// The socket in a slot, as its poll group knows it.
 #[derive(Clone, Copy)]
@@ -86,6 +91,11 @@ impl Member {
             }
             platform::back_off();
         }
+    }
+
+    /// The calling launch as a holder.
+    pub(super) fn caller(self) -> Holder {
+        holder(self.net, self.net.context().launch)
     }
 
     /// The caller's number for the socket.
@@ -201,7 +211,7 @@ impl Stack {
             let popped = member.change(|state| {
                 let state = state.with_stacked(false);
                 let is_queued = state.phase() == Phase::Queued && is_ours();
-                Some(if is_queued { state.held() } else { state })
+                Some(if is_queued { state.held(member.caller()) } else { state })
             });
             match popped {
                 Some((_, new)) if new.phase() == Phase::Held && is_ours() => return Some((member, new)),

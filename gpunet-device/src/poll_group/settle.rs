@@ -102,7 +102,7 @@ pub(super) fn settle(
         Found::Ready(revents) => {
             let is_armed = |state: PollState| {
                 let same = state.generation() == held.generation() && state.turn() == held.turn();
-                if same && state.phase() == Phase::Armed { Some(state.held()) } else { None }
+                if same && state.phase() == Phase::Armed { Some(state.held(member.caller())) } else { None }
             };
             // Another block may have been faster, by the entry.
             member.change(is_armed).map(|(_, held)| (revents, held))

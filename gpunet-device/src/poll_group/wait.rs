@@ -2,7 +2,7 @@
 
 use super::change::claimed;
 use super::list::{self, List};
-use super::member::{Member, Stack, queue};
+use super::member::{Member, Stack, holder, queue};
 use super::settle::{is_ready, settle};
 use super::{Event, Events, PollGroup};
 use crate::outcome::by_leader;
@@ -71,7 +71,10 @@ impl PollGroup {
         loop {
             // Everything that is counted there is found by the round that follows.
             let seen = now;
-            let gathered = by_leader(g, || self.gather(events, own))? as usize;
+            let gathered = by_leader(g, || {
+                self.sweep();
+                self.gather(events, own)
+            })? as usize;
             self.settle_all(g, events, gathered, caller);
             own = 0;
             let ready = by_leader(g, || Ok(compact(events, gathered) as u64))? as usize;
@@ -89,7 +92,7 @@ impl PollGroup {
                 // Blocks that look at direct streams are woken for any socket.
                 let watched =
                     if direct.members > 0 { u32::MAX } else { Epoch::wakes(Some(self.handle.slot())) };
-                let is_due = || direct.members > 0 || !stack.is_empty();
+                let is_due = || direct.members > 0 || !stack.is_empty() || self.must_sweep();
                 let word = pause.until_due(|| watched, seen, is_due, no_wait, false)?;
                 self.check().map(|()| word)
             });
@@ -105,10 +108,24 @@ impl PollGroup {
 
     /// Puts sockets to look at into `events`, held by this block, behind the `own` first ones; returns how many there are. By
     /// one lane.
+    ///
+    /// # Errors
+    /// Protocol, when a list was overwritten. Then the block holds nothing.
     #[inline(never)]
     fn gather(&self, events: &Events, own: usize) -> Result<u64> {
-        let (net, group) = (self.net, self.handle);
         let mut count = own;
+        let result = self.gather_behind(events, &mut count);
+        if result.is_err() {
+            for index in 0..count {
+                self.put_back(events.load(index));
+            }
+        }
+        result.map(|()| count as u64)
+    }
+
+    fn gather_behind(&self, events: &Events, gathered: &mut usize) -> Result<()> {
+        let (net, group) = (self.net, self.handle);
+        let (mut count, mut result) = (*gathered, Ok(()));
         for index in 0..list::count(net, group) {
             let list = List::of(net, group, index);
             while count < events.capacity() {
@@ -119,11 +136,17 @@ impl PollGroup {
                     break;
                 }
                 for entry in entries.iter().take(taken).map(|&entry| ReadyEntry(entry)) {
-                    if let Some((member, state)) = claimed(net, group, entry)? {
-                        events.store(count, held_event(member, state));
-                        count += 1;
+                    match claimed(net, group, entry) {
+                        Ok(Some((member, state))) => {
+                            events.store(count, held_event(member, state));
+                            count += 1;
+                        }
+                        Ok(None) => {}
+                        // The entries beside it are claimed, too, and looked at.
+                        Err(error) => result = Err(error),
                     }
                 }
+                *gathered = count;
             }
         }
         let stack = Stack::of(net, group);
@@ -133,7 +156,54 @@ impl PollGroup {
             events.store(count, held_event(member, state));
             count += 1;
         }
-        Ok(count as u64)
+        *gathered = count;
+        result
+    }
+
+    /// Has some block look at a socket that this one holds.
+    fn put_back(&self, event: Event) {
+        if let Some((member, held)) = self.holds(event) {
+            queue(member, |state| {
+                let same = state.phase() == Phase::Held && state.turn() == held.turn();
+                (same && state.generation() == held.generation()).then_some(state)
+            });
+        }
+    }
+
+    /// Returns whether a launch has ended since somebody looked at who holds sockets of the group.
+    fn must_sweep(&self) -> bool {
+        self.net.finished().peek() as u32 != self.swept().load(Ordering::Relaxed)
+    }
+
+    fn swept<'a>(&self) -> &'a AtomicU32 {
+        let words = self.net.group_words(self.handle.slot());
+        // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
+        unsafe { AtomicU32::from_ptr(&raw mut (*words).swept) }
+    }
+
+    /// Has blocks look at the sockets that launches held when they ended: nobody else arms them. By one lane.
+    #[inline(never)]
+    fn sweep(&self) {
+        // Pairs with the host's stores: what has ended is known before how many have.
+        let finished = self.net.finished().observe() as u32;
+        let swept = self.swept();
+        // Ordering: Relaxed; a turn, which brings no data.
+        let before = swept.load(Ordering::Relaxed);
+        if before == finished
+            || swept.compare_exchange(before, finished, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        for slot in 0..self.net.context().sockets {
+            let member = Member { net: self.net, slot };
+            if member.group() == self.handle.raw() {
+                queue(member, |state| {
+                    let held_by = state.holder();
+                    let has_ended = held_by != holder(self.net, held_by.launch());
+                    (state.phase() == Phase::Held && has_ended).then_some(state)
+                });
+            }
+        }
     }
 
     /// Looks at the sockets in `events`, lanes side by side: those that are not ready get no `revents`.
@@ -152,25 +222,25 @@ impl PollGroup {
     /// none.
     fn settled(&self, event: Event, caller: GroupId) -> Event {
         let none = Event { revents: 0, ..event };
-        let Some(handle) = Handle::from_raw(event.handle) else { return none };
-        if handle.slot() >= self.net.context().slots {
-            return none;
-        }
-        let member = Member { net: self.net, slot: handle.slot() };
-        let held = member.state();
-        let is_ours = held.phase() == Phase::Held
-            && held.turn() == u32::from(event.turn)
-            && held.generation() == handle.generation()
-            && member.group() == self.handle.raw();
-        if !is_ours {
-            return none;
-        }
+        let Some((member, held)) = self.holds(event) else { return none };
         match settle(member, self.handle, held, caller) {
             Some((revents, held)) => {
                 Event { token: member.token(), revents, turn: held.turn() as u16, ..event }
             }
             None => none,
         }
+    }
+
+    /// The socket of an event, if this block has it still.
+    fn holds(&self, event: Event) -> Option<(Member, PollState)> {
+        let handle = Handle::from_raw(event.handle).filter(|h| h.slot() < self.net.context().slots)?;
+        let member = Member { net: self.net, slot: handle.slot() };
+        let held = member.state();
+        let is_ours = held.phase() == Phase::Held
+            && held.turn() == u32::from(event.turn)
+            && held.generation() == handle.generation()
+            && member.group() == self.handle.raw();
+        is_ours.then_some((member, held))
     }
 
     /// Queues the direct streams that are armed and ready, lanes side by side. Nobody else tells of them.

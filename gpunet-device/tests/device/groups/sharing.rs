@@ -1,7 +1,7 @@
 //! Several blocks that wait for one group.
 
 use super::proxy::{G, Proxy, events, room};
-use crate::world::{World, buffer};
+use crate::world::{LAUNCH, World, buffer};
 use gpunet_device::group::Lanes;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::poll_group::Events;
@@ -110,4 +110,47 @@ fn lanes_of_a_block_get_the_same_events() {
     assert!(found.iter().all(|lane| *lane == found[0]));
     found[0].sort_unstable();
     assert_eq!(found[0], (10..40u32).step_by(3).map(u64::from).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_launch_held_when_it_ended_is_delivered_to_another() {
+    let world = World::new();
+    let mut proxy = Proxy::new(&world, 9, 8);
+    for slot in 0..2 {
+        proxy.group.add(&G, world.open_driven(slot), POLLIN, u64::from(slot)).unwrap();
+    }
+    let (mut a, mut b) = (room(2), room(2));
+    let (mut a, mut b) = (events(&mut a), events(&mut b));
+    assert_eq!(proxy.take(&mut a), []);
+    proxy.land(0, 1);
+    proxy.land(1, 1);
+    assert_eq!(proxy.take(&mut a), [0, 1]);
+    // Another launch has ended: this one still has its events.
+    world.end_launch(LAUNCH + 1);
+    assert_eq!(proxy.take(&mut b), []);
+    world.end_launch(LAUNCH);
+    assert_eq!(proxy.take(&mut b), [0, 1]);
+    // Whoever had them and goes on all the same arms nothing.
+    assert_eq!(proxy.take(&mut a), []);
+    assert_eq!(proxy.take(&mut b), [0, 1]);
+}
+
+#[test]
+fn what_a_block_had_claimed_beside_an_impossible_entry_is_not_lost() {
+    let world = World::new();
+    let mut proxy = Proxy::new(&world, 9, 8);
+    for slot in 0..3 {
+        proxy.group.add(&G, world.open_driven(slot), POLLIN, u64::from(slot)).unwrap();
+    }
+    let (mut a, mut b) = (room(8), room(8));
+    let (mut a, mut b) = (events(&mut a), events(&mut b));
+    assert_eq!(proxy.take(&mut a), []);
+    proxy.land(0, 1);
+    assert_eq!(proxy.take(&mut a), [0]);
+    // Into one list: the bad one comes first.
+    proxy.push(0, 64 << 48 | 1 << 18);
+    proxy.land(2, 1);
+    proxy.land(1, 1);
+    assert_eq!(proxy.group.wait(&G, &mut a, 0), Err(gpunet_device::Error::Protocol));
+    assert_eq!(proxy.take(&mut b), [0, 1, 2], "of the block that failed, too");
 }

@@ -4,8 +4,10 @@
 //! proxy's own copy of the layout, never from the region itself, and nothing is handed out as a
 //! reference.
 
+mod groups;
 mod part;
 
+pub use groups::GroupLists;
 pub use part::PartMemory;
 
 use crate::futex;
@@ -39,6 +41,8 @@ pub struct SharedMemory {
     host_reclaimed: AtomicU64,
     /// The heartbeat; the truth behind the shared word.
     beats: AtomicU64,
+    /// The lists of poll groups.
+    groups: groups::PollGroups,
 }
 
 impl SharedMemory {
@@ -92,14 +96,10 @@ impl SharedMemory {
         known.then(|| Self::new(region, geometry, layout, 0))
     }
 
-    const fn new(
-        region: Arc<PinnedRegion>,
-        geometry: Geometry,
-        layout: SharedLayout,
-        heartbeat: u64,
-    ) -> Self {
+    fn new(region: Arc<PinnedRegion>, geometry: Geometry, layout: SharedLayout, heartbeat: u64) -> Self {
         let (reclaimed, host_reclaimed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { region, geometry, layout, reclaimed, host_reclaimed, beats: AtomicU64::new(heartbeat) }
+        let (beats, groups) = (AtomicU64::new(heartbeat), groups::PollGroups::default());
+        Self { region, geometry, layout, reclaimed, host_reclaimed, beats, groups }
     }
 
     /// The attachment's sizes.
@@ -249,8 +249,24 @@ impl SharedMemory {
         self.taken_bit(slot, direction).is_some_and(|(word, bit)| self.taken_word(word).peek() & bit != 0)
     }
 
+    /// Tells pollers that the socket in `slot` changed, also the group that watches it; wakes those that sleep and may watch
+    /// it. `thread` is the data thread that calls, `None` another thread.
+    pub fn tell_pollers(&self, slot: u32, thread: Option<usize>) {
+        // Ordering: SeqCst, pairs with the fence of a block that arms the socket: it finds what was published before, or this
+        // thread finds that the socket is watched.
+        Self::publish_fence();
+        let group = self.push_change(slot, thread);
+        // The group's waiters sleep for the bit of the group.
+        let group = group.map_or(0, |group| Epoch::wakes(Some(group.slot())));
+        self.move_epoch(Some(slot), Epoch::wakes(Some(slot)) | group);
+    }
+
     /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep and may watch it.
     pub fn bump_epoch(&self, slot: Option<u32>) {
+        self.move_epoch(slot, Epoch::wakes(slot));
+    }
+
+    fn move_epoch(&self, slot: Option<u32>, wakes: u32) {
         let word = self.word(offset_of!(SharedHeader, epoch) as u64);
         // SAFETY: aligned and mapped as `word` says. CPUs alone change this word (the proxy's
         // threads, and CPU thread blocks for peer streams), so a read-modify-write is sound; a GPU
@@ -270,7 +286,7 @@ impl SharedMemory {
         }
         let pollers = self.flag(offset_of!(SharedHeader, pollers) as u64);
         if gpunet_abi::park::must_wake(&pollers) {
-            futex::wake_some(self.flag(offset_of!(SharedHeader, epoch) as u64), Epoch::wakes(slot));
+            futex::wake_some(self.flag(offset_of!(SharedHeader, epoch) as u64), wakes);
         }
     }
 
@@ -485,7 +501,7 @@ impl SharedMemory {
     pub fn wake_slot(&self, slot: u32) {
         futex::wake_if_parked(self.recv_park(slot));
         futex::wake_if_parked(self.send_park(slot));
-        self.bump_epoch(Some(slot));
+        self.tell_pollers(slot, None);
     }
 }
 

@@ -89,11 +89,11 @@ enum { SHUT_RD = 0, SHUT_WR = 1, SHUT_RDWR = 2 };
 enum { POLLIN = 1, POLLOUT = 4, POLLERR = 8, POLLHUP = 16, POLLNVAL = 32 };
 enum {
     SOL_SOCKET = 1, SO_REUSEADDR = 2, SO_TYPE = 3, SO_ERROR = 4, SO_SNDBUF = 7, SO_RCVBUF = 8, SO_KEEPALIVE = 9,
-    SO_LINGER = 13, SO_RCVTIMEO = 20, SO_SNDTIMEO = 21, SO_ACCEPTCONN = 30, TCP_NODELAY = 1, IPV6_V6ONLY = 26
+    SO_LINGER = 13, SO_RCVLOWAT = 18, SO_SNDLOWAT = 19, SO_RCVTIMEO = 20, SO_SNDTIMEO = 21, SO_ACCEPTCONN = 30, TCP_NODELAY = 1, IPV6_V6ONLY = 26
 };
 enum { FIONREAD = 0x541b, TIOCOUTQ = 0x5411, FIONBIO = 0x5421 };
 enum {
-    EBADF = 9, EAGAIN = 11, EINVAL = 22, ENFILE = 23, EMFILE = 24, EPIPE = 32, ENODATA = 61, EPROTO = 71, EADDRINUSE = 98,
+    ENOENT = 2, EBADF = 9, EAGAIN = 11, EEXIST = 17, EINVAL = 22, ENFILE = 23, EMFILE = 24, ENOSPC = 28, EPIPE = 32, ENODATA = 61, EPROTO = 71, EMSGSIZE = 90, EADDRINUSE = 98,
     ENETDOWN = 100, ECONNRESET = 104, ENOBUFS = 105, ENOTCONN = 107, ETIMEDOUT = 110, ECONNREFUSED = 111,
     EALREADY = 114, ECANCELED = 125
 };
@@ -108,6 +108,8 @@ enum {
 #define GPUNET_NONBLOCK 1
 #define GPUNET_TRANSPORT 2
 #define GPUNET_LINES 3
+/* gpunet's own request of gioctl: bytes that can be sent without waiting. */
+#define GPUNET_SPACE 0x67700001u
 
 /* Host to network byte order, on the device. */
 #define gpunet_htons(x) ((unsigned short)((((x) & 0xff) << 8) | (((x) >> 8) & 0xff)))
@@ -153,6 +155,22 @@ struct gpunet_options {
 #define GPUNET_NO_WAIT 16u /* a non-blocking socket */
 #define GPUNET_LINGER 32u
 #define GPUNET_NO_LINES 64u /* small messages travel without lines, which they have where that is faster */
+#endif
+
+/* What gepoll_wait has found. */
+#ifndef GPUNET_EVENT
+#define GPUNET_EVENT
+struct gpunet_event {
+    unsigned long long token; /* the caller's own number for the socket */
+    int socket;
+    short revents;       /* POLLIN, POLLOUT, POLLERR, POLLHUP, GPUNET_POLLRDHUP */
+    unsigned short turn; /* which delivery it is: leave it as it is for the next wait */
+};
+#define GPUNET_POLLRDHUP 0x2000
+#define GPUNET_EPOLL_ADD 1
+#define GPUNET_EPOLL_DEL 2
+#define GPUNET_EPOLL_MOD 3
+#define GPUNET_EPOLL_REARM 4
 #endif
 
 /* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
@@ -286,7 +304,9 @@ GPUNET_CALL(long long, gpunet_recv_timeout_thread, grecv_timeout_thread, int soc
  * commit sends the first `len` of them, each thread after its own writes. peek shows up to `len` received bytes (at
  * least one; 0: the end of the stream), and release gives the first `len` of them back. Each thread that calls gets
  * the span, so it may be a local variable. A span is void after the commit or release, and after another send or
- * receive on the socket. More than there is: -EINVAL. */
+ * receive on the socket. More than there is: -EINVAL. peek_more waits until more than `have` bytes are there, for a request
+ * of which `have` bytes were seen and that is not complete; at the end of the stream it shows what there is. A ring that
+ * holds no more than `have` bytes: -EMSGSIZE. */
 GPUNET_CALL(long long, gpunet_reserve, greserve, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_reserve_warp, greserve_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_reserve_thread, greserve_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
@@ -296,6 +316,9 @@ GPUNET_CALL(int, gpunet_commit_thread, gcommit_thread, int socket, unsigned long
 GPUNET_CALL(long long, gpunet_peek, gpeek, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_peek_warp, gpeek_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(long long, gpunet_peek_thread, gpeek_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_more, gpeek_more, int socket, unsigned long long have, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_more_warp, gpeek_more_warp, int socket, unsigned long long have, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
+GPUNET_CALL(long long, gpunet_peek_more_thread, gpeek_more_thread, int socket, unsigned long long have, unsigned long long len, struct gpunet_span *span, long long timeout_ns = GPUNET_SOCKET_TIMEOUT);
 GPUNET_CALL(int, gpunet_release, grelease, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_warp, grelease_warp, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_thread, grelease_thread, int socket, unsigned long long len);
@@ -325,18 +348,38 @@ GPUNET_CALL(int, gpunet_poll, gpoll, struct pollfd *fds, unsigned long long coun
 GPUNET_CALL(int, gpunet_poll_warp, gpoll_warp, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 GPUNET_CALL(int, gpunet_poll_thread, gpoll_thread, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 
+/* Poll groups: epoll for blocks. Where poll examines every socket of its set, a wait costs the same for ten sockets as for ten
+ * thousand, and any number of blocks may wait. A group has up to `capacity` sockets (0: as many as there are), streams
+ * and listeners; a socket is in one group at most, and leaves it when it is closed.
+ * ctl: GPUNET_EPOLL_ADD, _DEL, _MOD (which also arms), _REARM. `token` comes back with each event. -EEXIST: the socket is in a group;
+ * -ENOENT: it is not in this one; -ENOSPC: the group is full.
+ * wait: writes up to `max` events and returns how many. Level-triggered, and each event is one block's: its socket is delivered
+ * to nobody else before that block waits again. The first `last` of `events` are those of the caller's last wait, unchanged (0
+ * in its first): their sockets are armed again. The timeout is in NANOseconds, as for poll. -EBADF: the group is closed.
+ * Calls on delivered sockets should not wait: an event may be out of date. close leaves the sockets open; gclose does the same. */
+GPUNET_CALL(int, gpunet_epoll_create, gepoll_create, unsigned int capacity = 0);
+GPUNET_CALL(int, gpunet_epoll_create_thread, gepoll_create_thread, unsigned int capacity = 0);
+GPUNET_CALL(int, gpunet_epoll_ctl, gepoll_ctl, int group, int op, int socket, int events, unsigned long long token);
+GPUNET_CALL(int, gpunet_epoll_ctl_warp, gepoll_ctl_warp, int group, int op, int socket, int events, unsigned long long token);
+GPUNET_CALL(int, gpunet_epoll_ctl_thread, gepoll_ctl_thread, int group, int op, int socket, int events, unsigned long long token);
+GPUNET_CALL(int, gpunet_epoll_wait, gepoll_wait, int group, struct gpunet_event *events, unsigned int max, unsigned int last, long long timeout_ns);
+GPUNET_CALL(int, gpunet_epoll_wait_warp, gepoll_wait_warp, int group, struct gpunet_event *events, unsigned int max, unsigned int last, long long timeout_ns);
+GPUNET_CALL(int, gpunet_epoll_wait_thread, gepoll_wait_thread, int group, struct gpunet_event *events, unsigned int max, unsigned int last, long long timeout_ns);
+GPUNET_CALL(int, gpunet_epoll_close, gepoll_close, int group);
+GPUNET_CALL(int, gpunet_epoll_close_thread, gepoll_close_thread, int group);
+
 GPUNET_CALL(int, gpunet_getsockname, ggetsockname, int socket, struct sockaddr *addr, socklen_t *len);
 GPUNET_CALL(int, gpunet_getsockname_thread, ggetsockname_thread, int socket, struct sockaddr *addr, socklen_t *len);
 GPUNET_CALL(int, gpunet_getpeername, ggetpeername, int socket, struct sockaddr *addr, socklen_t *len);
 GPUNET_CALL(int, gpunet_getpeername_thread, ggetpeername_thread, int socket, struct sockaddr *addr, socklen_t *len);
 /* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before connect, or before listen),
- * SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
+ * SO_RCVLOWAT and SO_SNDLOWAT (for poll and poll groups; SO_SNDLOWAT before listen), SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
  * SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
 GPUNET_CALL(int, gpunet_setsockopt, gsetsockopt, int socket, int level, int name, const void *value, socklen_t len);
 GPUNET_CALL(int, gpunet_setsockopt_thread, gsetsockopt_thread, int socket, int level, int name, const void *value, socklen_t len);
 GPUNET_CALL(int, gpunet_getsockopt, ggetsockopt, int socket, int level, int name, void *value, socklen_t *len);
 GPUNET_CALL(int, gpunet_getsockopt_thread, ggetsockopt_thread, int socket, int level, int name, void *value, socklen_t *len);
-/* FIONREAD, TIOCOUTQ (SIOCOUTQ), FIONBIO. */
+/* FIONREAD, TIOCOUTQ (SIOCOUTQ), FIONBIO, GPUNET_SPACE. */
 GPUNET_CALL(int, gpunet_ioctl, gioctl, int socket, unsigned int request, int *value);
 GPUNET_CALL(int, gpunet_ioctl_thread, gioctl_thread, int socket, unsigned int request, int *value);
 GPUNET_CALL(int, gpunet_setnonblock, gsetnonblock, int socket, int on);

@@ -11,6 +11,7 @@ mod exports;
 mod callers;
 mod control;
 mod data;
+mod groups;
 mod names;
 mod prepared;
 

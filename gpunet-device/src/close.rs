@@ -6,7 +6,7 @@ use crate::recv::RecvHalf;
 use crate::request::{self, Claim};
 use crate::send::SendHalf;
 use crate::slots::{self, Half};
-use crate::{Group, Net, accept_queue, table};
+use crate::{Group, Net, accept_queue, poll_group, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result};
@@ -42,6 +42,10 @@ impl Closing {
         if !slots::retire(net, handle, kind) {
             claim.release();
             return Err(Error::BadHandle);
+        }
+        poll_group::forget(net, handle);
+        if kind == Kind::Group {
+            poll_group::close_lists(net, handle);
         }
         wake_waiters(net, handle, kind);
         // The close of a stream leaves nothing to report. The port of another socket is free when its close is answered.

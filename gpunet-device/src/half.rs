@@ -4,7 +4,7 @@ use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
 use crate::slots::{self, Caller, Half};
 use crate::timeout::Deadline;
-use crate::{Group, Net, platform, table};
+use crate::{Group, Net, platform, poll_group, table};
 use core::mem::offset_of;
 use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind, lock};
 use gpunet_abi::layout::SocketLine;
@@ -53,6 +53,7 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
 /// Wakes the groups that poll the socket in `slot`, after another group has changed what they find. By one lane.
 #[inline(always)]
 pub(crate) fn wake_own_pollers(net: Net, slot: u32) {
+    poll_group::touch(net, slot);
     platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), slot);
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`], [`trigger`] (what the host prepares), [`team`] (memory that several devices share) |
+//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`], [`PollGroup`], [`trigger`] (what the host prepares), [`team`] (memory that several devices share) |
 //! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
 //! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
 //! | below | `half` (what sending and receiving share), `close`, `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (for the other end's word), `guard` and `timeout` (what ends a wait), `platform` (what differs between GPU and CPU), `panic` (the record of a GPU's panic) |
@@ -40,6 +40,7 @@ mod panic;
 mod plain;
 mod platform;
 pub mod poll;
+pub mod poll_group;
 pub mod posix;
 pub mod recv;
 mod request;
@@ -66,6 +67,7 @@ pub use kernel::Kernel;
 pub use listener::Listener;
 pub use net::Net;
 pub use poll::{PollFd, PollSet, poll};
+pub use poll_group::PollGroup;
 pub use recv::RecvHalf;
 pub use send::SendHalf;
 pub use stream::{Shutdown, Stream};

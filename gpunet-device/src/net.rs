@@ -7,6 +7,7 @@ use gpunet_abi::context::Context;
 use gpunet_abi::control::{ControlSlot, Descriptor};
 use gpunet_abi::entry::{Entry, OwnWords};
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
+use gpunet_abi::poll_group::{GroupWords, PollEntry};
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 #[cfg(not(target_arch = "nvptx64"))]
 use gpunet_abi::region::{FIRST_ARENA, REGIONS};
@@ -189,6 +190,24 @@ impl Net {
         self.shared_word(self.context().shared_layout.takers + slot as u64 * 8)
     }
 
+    /// Which poll group is to be told of a socket's changes, which this device writes.
+    #[inline(always)]
+    pub(crate) fn watch(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.watches + slot as u64 * 8)
+    }
+
+    /// What its poll group knows of a socket.
+    #[inline(always)]
+    pub(crate) fn poll_entry(self, slot: u32) -> *mut PollEntry {
+        self.device(self.context().device_layout.polls + slot as u64 * size_of::<PollEntry>() as u64).cast()
+    }
+
+    /// The poll group in a slot.
+    #[inline(always)]
+    pub(crate) fn group_words(self, slot: u32) -> *mut GroupWords {
+        self.device(self.context().device_layout.groups + slot as u64 * size_of::<GroupWords>() as u64).cast()
+    }
+
     /// The status of a socket, unless the word belongs to another generation.
     #[inline(always)]
     pub(crate) fn status(self, slot: u32, generation: u32) -> Option<Status> {
@@ -305,6 +324,22 @@ impl Net {
     #[inline(always)]
     pub(crate) fn taken(self) -> *mut u64 {
         self.device(offset_of!(DeviceHeader, taken) as u64).cast()
+    }
+
+    /// How often launches of eight numbers have ended, a byte each; the host writes it.
+    #[inline(always)]
+    pub(crate) fn ended(self, launch: u32) -> u8 {
+        let at = offset_of!(DeviceHeader, ended) as u64 + u64::from(launch & 0x3f) / 8 * 8;
+        // SAFETY: an aligned word of the device region.
+        let eight = unsafe { Word::from_ptr(self.device(at).cast()) }.peek();
+        (eight >> (launch % 8 * 8)) as u8
+    }
+
+    /// How many launches of this device have ended; the host writes it.
+    #[inline(always)]
+    pub(crate) fn finished(self) -> Word {
+        // SAFETY: an aligned word of the device region.
+        unsafe { Word::from_ptr(self.device(offset_of!(DeviceHeader, finished) as u64).cast()) }
     }
 
     /// The copy of the epoch in this device's memory.

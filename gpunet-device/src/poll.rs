@@ -1,7 +1,7 @@
 //! Waiting for one of many sockets.
 
-mod readiness;
-mod relay;
+pub(crate) mod readiness;
+pub(crate) mod relay;
 mod set;
 
 use crate::group::Lane;
@@ -53,7 +53,7 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<
         return Err(Error::NetworkDown);
     }
     g.sync();
-    let mut pause = PollWait::new(net, timeout_ns);
+    let mut pause = PollWait::new(net, timeout_ns, Relay::of_epoch(net));
     let result = wait(g, net, set, timeout_ns == 0, &mut pause);
     if g.is_leader() {
         pause.end();
@@ -98,8 +98,9 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut Poll
         }
         // One lane waits for all; its result is broadcast.
         let announces = !announced && !may_announce;
-        let woke =
-            by_leader_once::<G, 1>(g, lane, || pause.until_due(set, seen, direct > 0, no_wait, announces));
+        let woke = by_leader_once::<G, 1>(g, lane, || {
+            pause.until_due(|| watched(set), seen, || direct > 0, no_wait, announces)
+        });
         match woke {
             Ok(word) => {
                 may_announce |= word & MAY_ANNOUNCE != 0;
@@ -114,7 +115,7 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut Poll
 }
 
 /// In a leader's answer: the wait is long enough to announce something. Epochs use 56 bits.
-const MAY_ANNOUNCE: u64 = 1 << 62;
+pub(crate) const MAY_ANNOUNCE: u64 = 1 << 62;
 
 /// What a scan of a set found.
 struct Scan {
@@ -181,7 +182,7 @@ fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
 }
 
 /// How the leader waits between two scans.
-struct PollWait {
+pub(crate) struct PollWait {
     net: Net,
     guard: WaitGuard,
     registration: platform::PollerRegistration,
@@ -198,29 +199,24 @@ const ROUNDS_BEFORE_ANNOUNCING: u32 = 8;
 const ROUNDS_BEFORE_NAPS: u32 = 64;
 
 impl PollWait {
-    fn new(net: Net, timeout_ns: i64) -> Self {
+    pub(crate) fn new(net: Net, timeout_ns: i64, relay: Relay) -> Self {
         let deadline = if timeout_ns > 0 { Deadline::after(timeout_ns as u64) } else { Deadline::NEVER };
         let guard = WaitGuard::new(net, deadline);
-        Self {
-            net,
-            guard,
-            registration: platform::PollerRegistration::new(net),
-            counts: None,
-            relay: Relay::new(net),
-        }
+        Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None, relay }
     }
 
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has waited long enough.
-    /// `set` is what is polled; `epoch` is its value before the last scan, `None` if the next one is due soon whatever it tells; `direct`: sockets
-    /// are watched whose changes do not move the epoch (on a GPU); `announces`: the caller has something to announce.
+    /// `watched` says which changes wake a CPU block; `epoch` is its value before the last scan, `None` if the next one is due
+    /// soon whatever it tells; `direct`: sockets are watched whose changes do not move the epoch (on a GPU); `announces`: the
+    /// caller has something to announce.
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
-    fn until_due(
+    pub(crate) fn until_due(
         &mut self,
-        set: PollSet,
+        watched: impl Fn() -> u32,
         epoch: Option<Epoch>,
-        direct: bool,
+        direct: impl Fn() -> bool,
         no_wait: bool,
         announces: bool,
     ) -> Result<u64> {
@@ -237,7 +233,7 @@ impl PollWait {
             if platform::may_sleep() {
                 if let Some(counts) = &self.counts {
                     // The scan that has just ended began after this thread registered.
-                    counts.sleep(self.guard.remaining_ns(), watched(set));
+                    counts.sleep(self.guard.remaining_ns(), watched());
                 } else if rounds <= SCANS_BEFORE_SLEEP {
                     return Ok(MAY_ANNOUNCE);
                 }
@@ -252,7 +248,7 @@ impl PollWait {
             let now = self.relay.poll();
             let may_announce = announces && rounds >= ROUNDS_BEFORE_ANNOUNCING;
             // The epoch does not move when another group closes a handle: the states are read now and then.
-            if direct || due || may_announce || epoch.is_none_or(|epoch| now.is_after(epoch)) {
+            if direct() || due || may_announce || epoch.is_none_or(|epoch| now.is_after(epoch)) {
                 return Ok(now.0 | if may_announce { MAY_ANNOUNCE } else { 0 });
             }
             if rounds > ROUNDS_BEFORE_NAPS && self.relay.is_ours() {
@@ -263,7 +259,7 @@ impl PollWait {
         }
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.relay.end();
         self.registration.leave();
     }

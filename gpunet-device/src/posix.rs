@@ -30,6 +30,7 @@ pub mod bind;
 pub mod close;
 pub mod connect;
 mod direction;
+pub mod epoll;
 pub mod in_place;
 pub mod ioctl;
 pub mod name;

@@ -493,6 +493,87 @@ impl RecvHalf {
         self.peek_with(g, len, Timeout::SOCKET)
     }
 
+    /// As [`RecvHalf::peek`], without waiting.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::recv`]; WouldBlock when nothing has come.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, recv: &mut RecvHalf) -> Result<()> {
+    /// match recv.try_peek(g, 4096) {
+    ///     Ok(span) => recv.release(g, span.len()),
+    ///     Err(Error::WouldBlock) => {} // nothing has come yet
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.peek_with(g, len, Timeout::NON_BLOCKING)
+    }
+
+    /// Shows up to `len` received bytes in place once more than `have` are there: for a request of which `have` bytes were
+    /// seen and that is not complete. At the end of the stream it shows what there is, which may be `have` bytes or fewer.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same arguments and get the same span.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::recv`], also if some bytes are there; MessageTooLong when the ring holds no more than `have` bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, RecvHalf, Result, RingSpan};
+    /// # fn example<G: Group>(g: &G, recv: &mut RecvHalf, is_complete: fn(RingSpan) -> bool) -> Result<()> {
+    /// let mut request = recv.peek(g, usize::MAX)?;
+    /// while !is_complete(request) {
+    ///     let seen = request.len();
+    ///     request = recv.peek_more(g, seen, usize::MAX)?;
+    ///     if request.len() <= seen {
+    ///         return Ok(()); // the stream ended within a request
+    ///     }
+    /// }
+    /// recv.release(g, request.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn peek_more<G: Group>(&mut self, g: &G, have: usize, len: usize) -> Result<RingSpan> {
+        self.peek_more_with(g, have, len, Timeout::SOCKET)
+    }
+
+    /// Inline nowhere: it is called where a kernel waits anyway.
+    pub(crate) fn peek_more_with<G: Group>(
+        &mut self,
+        g: &G,
+        have: usize,
+        len: usize,
+        timeout: Timeout,
+    ) -> Result<RingSpan> {
+        if have as u64 >= self.consumer.capacity() {
+            return Err(Error::MessageTooLong);
+        }
+        // How long this call may wait, however often something comes.
+        let deadline = timeout.resolve(self.entry, Half::Recv).deadline();
+        while self.consumer.available() <= have as u64 && self.consumer.is_open() {
+            let lane = Lane::of(g);
+            let found = if lane.is_leader() { self.await_landed(timeout.until(deadline)) } else { 0 };
+            match awaited(g.broadcast_once::<0>(lane, found)).inspect_err(|_| g.sync())? {
+                Some(word) => self.accept(g, lane, word)?,
+                None => self.consumer.end_here(),
+            }
+            g.sync();
+        }
+        g.sync();
+        if self.consumer.available() == 0 {
+            self.ended()?;
+        }
+        Ok(self.consumer.span(len as u64))
+    }
+
     #[inline(always)]
     pub(crate) fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         self.poll_more(g, len as u64)?;

@@ -577,6 +577,58 @@ impl SendHalf {
         self.reserve_with(g, len, Timeout::SOCKET)
     }
 
+    /// As [`SendHalf::reserve`], without waiting.
+    ///
+    /// # Errors
+    /// As [`SendHalf::reserve`]; WouldBlock when no byte is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Error, Group, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, send: &mut SendHalf) -> Result<()> {
+    /// match send.try_reserve(g, 4096) {
+    ///     Ok(span) => send.commit(g, span.len().min(100)), // after all lanes have written
+    ///     Err(Error::WouldBlock) => {} // the peer is behind
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.reserve_with(g, len, Timeout::NON_BLOCKING)
+    }
+
+    /// Bytes that can be sent without waiting, by a fresh poll.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
+    ///
+    /// # Errors
+    /// As [`SendHalf::send`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Result, SendHalf};
+    /// # fn example<G: Group>(g: &G, send: &mut SendHalf, answer: Buffer) -> Result<()> {
+    /// // The whole answer or nothing.
+    /// if send.free_space(g)? >= answer.len() {
+    ///     send.send_all(g, answer)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn free_space<G: Group>(&mut self, g: &G) -> Result<usize> {
+        self.check()?;
+        match self.await_space(g, Lane::of(g), self.producer.capacity(), Timeout::NON_BLOCKING) {
+            Ok(()) | Err(Error::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+        g.sync();
+        Ok(self.producer.free() as usize)
+    }
+
     #[inline(always)]
     pub(crate) fn reserve_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         if len == 0 {

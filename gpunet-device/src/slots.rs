@@ -3,7 +3,7 @@
 //! A slot's state, its users and its entry lie in device memory (`gpunet_abi::entry`). What each call
 //! finds there by a handle is in `table`.
 
-use crate::{Group, Net, accept_queue, plain, platform};
+use crate::{Group, Net, accept_queue, plain, platform, poll_group};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use gpunet_abi::accept::PREPARED;
 use gpunet_abi::entry::{Entry, GroupId, Kind, OwnWords, SlotState, lock};
@@ -109,6 +109,7 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     // SAFETY: inside the table; the slot is this thread's now.
     unsafe { plain::store(net.entry(slot), &fresh) };
     accept_queue::reset(net, handle);
+    poll_group::reset(net, slot);
     // The words this device writes start at 0 before any request names the slot.
     net.published(slot).set(0);
     net.consumed(slot).set(0);

@@ -411,6 +411,22 @@ impl Stream {
         self.send.reserve(g, len)
     }
 
+    /// As [`Stream::reserve`], without waiting. See [`SendHalf::try_reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.send.try_reserve(g, len)
+    }
+
+    /// Bytes that can be sent without waiting. See [`SendHalf::free_space`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn free_space<G: Group>(&mut self, g: &G) -> Result<usize> {
+        self.send.free_space(g)
+    }
+
     /// Publishes the first `len` bytes of the reserved span. See [`SendHalf::commit`].
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
         self.send.commit(g, len);
@@ -439,6 +455,24 @@ impl Stream {
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.send.flush(g);
         self.recv.peek(g, len)
+    }
+
+    /// As [`Stream::peek`], without waiting. See [`RecvHalf::try_peek`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
+        self.send.flush(g);
+        self.recv.try_peek(g, len)
+    }
+
+    /// Shows received bytes in place once more than `have` are there. See [`RecvHalf::peek_more`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek_more<G: Group>(&mut self, g: &G, have: usize, len: usize) -> Result<RingSpan> {
+        self.send.flush(g);
+        self.recv.peek_more(g, have, len)
     }
 
     /// Gives the first `len` bytes of the peeked span back. See [`RecvHalf::release`].

@@ -7,7 +7,7 @@ use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word, line};
+use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word, line, options};
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
 /// The group `receiver` is the first to use it.
@@ -85,6 +85,17 @@ pub(crate) fn options(net: Net, handle: Handle) -> Options {
 pub(crate) fn options_at(entry: *const Entry) -> Options {
     // SAFETY: field address inside the table's entry; written word by word.
     unsafe { plain::load(&raw const (*entry).options) }
+}
+
+/// The low-water marks of a socket, for sending and for receiving: bytes, at least 1.
+#[inline(always)]
+pub(crate) fn low_water(entry: *const Entry) -> (u32, u32) {
+    // SAFETY: field address inside the table's entry.
+    let options = unsafe { &raw const (*entry).options }.cast::<u8>();
+    // SAFETY: the last eight bytes of the options, aligned; written word by word.
+    options::low_water_of(unsafe {
+        options.wrapping_add(options::LOW_WATER_AT).cast::<u64>().read_volatile()
+    })
 }
 
 /// The word that keeps what was last announced of the receiving half.

@@ -3,8 +3,10 @@
 //! nvcc is not needed: both files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
 
+use gpunet_device::poll::POLLRDHUP;
+use gpunet_device::poll_group::Event;
 use gpunet_device::posix::open::{self, CallOptions};
-use gpunet_device::posix::{SOCKET_TIMEOUT, options, socket};
+use gpunet_device::posix::{SOCKET_TIMEOUT, epoll, ioctl, options, socket};
 use gpunet_device::{Direction, Gate, Prepared, Trigger};
 use std::collections::BTreeMap;
 
@@ -184,6 +186,8 @@ fn the_headers_own_numbers_are_linuxs() {
         SO_RCVBUF,
         SO_KEEPALIVE,
         SO_LINGER,
+        SO_RCVLOWAT,
+        SO_SNDLOWAT,
         SO_RCVTIMEO,
         SO_SNDTIMEO,
         SO_ACCEPTCONN,
@@ -192,14 +196,18 @@ fn the_headers_own_numbers_are_linuxs() {
         FIONREAD,
         TIOCOUTQ,
         FIONBIO,
+        ENOENT,
         EBADF,
         EAGAIN,
+        EEXIST,
         EINVAL,
         ENFILE,
         EMFILE,
+        ENOSPC,
         EPIPE,
         ENODATA,
         EPROTO,
+        EMSGSIZE,
         EADDRINUSE,
         ENETDOWN,
         ECONNRESET,
@@ -221,6 +229,13 @@ fn the_headers_names_of_gpunets_own_are_the_librarys() {
         ("SOL_GPUNET", options::SOL_GPUNET),
         ("GPUNET_NONBLOCK", options::GPUNET_NONBLOCK),
         ("GPUNET_TRANSPORT", options::GPUNET_TRANSPORT),
+        ("GPUNET_LINES", options::GPUNET_LINES),
+        ("GPUNET_SPACE", ioctl::GPUNET_SPACE as i32),
+        ("GPUNET_POLLRDHUP", i32::from(POLLRDHUP)),
+        ("GPUNET_EPOLL_ADD", epoll::GPUNET_EPOLL_ADD),
+        ("GPUNET_EPOLL_DEL", epoll::GPUNET_EPOLL_DEL),
+        ("GPUNET_EPOLL_MOD", epoll::GPUNET_EPOLL_MOD),
+        ("GPUNET_EPOLL_REARM", epoll::GPUNET_EPOLL_REARM),
         ("GPUNET_DELAY", open::DELAY as i32),
         ("GPUNET_EXCLUSIVE", open::EXCLUSIVE as i32),
         ("GPUNET_KEEPALIVE", open::KEEPALIVE as i32),
@@ -251,7 +266,11 @@ fn layout(structure: &str) -> (Vec<(&str, usize)>, usize) {
             continue;
         };
         offsets.push((name, at));
-        at += if kind.contains("long long") { 8 } else { 4 };
+        at += match kind {
+            long if long.contains("long long") => 8,
+            short if short.contains("short") => 2,
+            _ => 4,
+        };
     }
     (offsets, at)
 }
@@ -285,4 +304,13 @@ fn the_headers_options_have_the_librarys_fields_in_their_order() {
         reserved,
     ];
     assert_eq!(layout("gpunet_options"), library);
+}
+
+#[test]
+fn the_headers_event_has_the_librarys_fields_in_their_order() {
+    let (fields, size) = layout("gpunet_event");
+    let of_c = |name| if name == "handle" { "socket" } else { name };
+    let (library, library_size) = library![Event: token, handle, revents, turn];
+    assert_eq!(fields, library.iter().map(|&(name, at)| (of_c(name), at)).collect::<Vec<_>>());
+    assert_eq!(size, library_size);
 }

@@ -25,6 +25,7 @@ mod pair;
 mod pending;
 #[cfg(test)]
 mod plane;
+mod poll_group;
 mod quota;
 mod reap;
 mod request;

@@ -14,7 +14,7 @@ use gpunet_abi::accept::{AcceptQueue, TakenWord};
 use gpunet_abi::entry::{Entry, Kind, OwnWords, SlotState};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::handle::next_generation;
-use gpunet_abi::layout::DeviceLayout;
+use gpunet_abi::layout::{DeviceHeader, DeviceLayout, LAUNCHES};
 use gpunet_abi::line;
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_abi::{Handle, Options, SockAddr};
@@ -32,6 +32,15 @@ pub(crate) struct SocketTable {
     shared: (u64, u64),
     /// Held while a slot of the host program changes its state.
     changing: Mutex<()>,
+    /// How often launches have ended: the truth behind the words of the device's header.
+    ended: Mutex<Ended>,
+}
+
+/// How often launches of each number have ended, a byte each, and all together.
+#[derive(Debug)]
+struct Ended {
+    launches: [u64; LAUNCHES as usize / 8],
+    finished: u64,
 }
 
 impl SocketTable {
@@ -41,7 +50,20 @@ impl SocketTable {
         slots: u32,
         shared: (u64, u64),
     ) -> Self {
-        Self { memory, layout, slots, shared, changing: Mutex::new(()) }
+        let ended = Mutex::new(Ended { launches: [0; LAUNCHES as usize / 8], finished: 0 });
+        Self { memory, layout, slots, shared, changing: Mutex::new(()), ended }
+    }
+
+    /// Notes that a launch has ended, before its number is another's: what its blocks held of poll groups is free.
+    pub(crate) fn note_ended(&self, launch: LaunchId) -> Result<(), CopyError> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let (index, shift) = (launch.0 as usize / 8, launch.0 % 8 * 8);
+        let eight = ended.launches[index];
+        let count = (eight >> shift) as u8;
+        let eight = eight & !(0xff << shift) | u64::from(count.wrapping_add(1)) << shift;
+        (ended.launches[index], ended.finished) = (eight, ended.finished + 1);
+        self.memory.store_words(offset_of!(DeviceHeader, ended) + index * size_of::<u64>(), &[eight])?;
+        self.memory.store_words(offset_of!(DeviceHeader, finished), &[ended.finished])
     }
 
     /// The sockets that were made and neither bound nor connected, and the launches that made them.

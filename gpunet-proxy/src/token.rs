@@ -62,6 +62,11 @@ impl Shared {
 
     /// A launch is over: gives its number back, and what only it knew.
     fn end_launch(&self, launch: LaunchId) {
+        match self.table.note_ended(launch) {
+            // Blocks that wait for a poll group look for what it held.
+            Ok(()) => self.memory.bump_epoch(None),
+            Err(error) => tracing::debug!(%error, "cannot reach the device's memory"),
+        }
         let ended = self.launches().end(launch);
         self.forget_users();
         self.release(&ended.free);

@@ -88,7 +88,7 @@ impl Posted {
     #[must_use]
     pub const fn new(sequence: u64, op: Op, socket: Handle) -> Self {
         let opens = match op {
-            Op::Bind | Op::Listen | Op::Connect | Op::Accept => socket.raw(),
+            Op::Bind | Op::Listen | Op::Connect | Op::Accept | Op::Group => socket.raw(),
             Op::Close | Op::SetOptions | Op::Query | Op::Prepare => 0,
         };
         Self { sequence, opens, reserved: 0 }

@@ -29,6 +29,8 @@ pub enum Op {
     Query = 7,
     /// Hold the fresh `slots` for connections of listener `slot`, from position `value` on ([`crate::accept`]).
     Prepare = 8,
+    /// Make the fresh `slot` a poll group of up to `value` sockets ([`crate::poll_group`]).
+    Group = 9,
 }
 
 impl Op {
@@ -44,6 +46,7 @@ impl Op {
             6 => Self::SetOptions,
             7 => Self::Query,
             8 => Self::Prepare,
+            9 => Self::Group,
             _ => return None,
         })
     }

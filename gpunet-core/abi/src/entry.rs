@@ -22,6 +22,8 @@ pub enum Kind {
     Stream = 4,
     /// No socket yet: prepared for a connection that a listener will accept, or has accepted and no group has taken.
     Prepared = 5,
+    /// A [poll group](crate::poll_group).
+    Group = 6,
 }
 
 impl Kind {
@@ -34,6 +36,7 @@ impl Kind {
             3 => Self::Listener,
             4 => Self::Stream,
             5 => Self::Prepared,
+            6 => Self::Group,
             _ => Self::Free,
         }
     }

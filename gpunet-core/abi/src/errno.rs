@@ -73,6 +73,12 @@ errors! {
     NotPermitted = 1, "operation not permitted";
     /// EBADF: not a socket, or one that was closed, by a group or by the proxy for a launch that has ended.
     BadHandle = 9, "bad or stale socket handle";
+    /// ENOENT: the socket is not in this poll group.
+    NotFound = 2, "not in this poll group";
+    /// EEXIST: the socket is in a poll group already.
+    AlreadyExists = 17, "in a poll group already";
+    /// ENOSPC: the poll group has as many sockets as it was made for.
+    NoSpace = 28, "the poll group is full";
     /// EAGAIN: a non-blocking call would have to wait.
     WouldBlock = 11, "operation would block";
     /// EACCES
@@ -92,6 +98,8 @@ errors! {
     Protocol = 71, "shared memory was overwritten: protocol error";
     /// EDESTADDRREQ
     DestinationRequired = 89, "destination address required";
+    /// EMSGSIZE: more bytes than the ring holds.
+    MessageTooLong = 90, "longer than the ring";
     /// EOPNOTSUPP
     NotSupported = 95, "operation not supported on this socket";
     /// EAFNOSUPPORT

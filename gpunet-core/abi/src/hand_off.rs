@@ -63,11 +63,21 @@ pub enum HandOff {
     TurnTaken,
     /// The group that relays has read a new epoch, and has not relayed it yet.
     EpochRead,
+    /// An entry of a poll group's list was read, and is not claimed yet.
+    EntryRead,
+    /// An entry was claimed, and the socket's state does not show it yet.
+    EntryClaimed,
+    /// The poll state of a socket has changed.
+    PollStateChanged,
+    /// A socket is armed, and was not looked at once more yet.
+    Armed,
+    /// The proxy has read which group watches a socket, and has not pushed the entry yet.
+    WatchRead,
 }
 
 /// How many hand-offs there are.
 #[cfg(feature = "pauses")]
-pub const HAND_OFFS: usize = HandOff::EpochRead as usize + 1;
+pub const HAND_OFFS: usize = HandOff::WatchRead as usize + 1;
 
 /// Notes that the calling thread is at a hand-off. Does nothing without the feature `pauses`.
 #[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]

@@ -10,6 +10,7 @@ use crate::control::{ControlSlot, Descriptor};
 use crate::entry::{Entry, OwnWords};
 use crate::line;
 use crate::panic_record::PanicRecord;
+use crate::poll_group::{GroupWords, PollEntry};
 use crate::region::{REGIONS, Region};
 
 /// Every part starts on such a boundary.
@@ -188,6 +189,9 @@ pub struct SharedLayout {
     /// `u64` per socket: 0, or the number + 1 of the launch that has taken the stream that was accepted ahead. Device
     /// writes, proxy reads.
     pub takers: u64,
+    /// A [`WatchWord`](crate::poll_group::WatchWord) per socket: the group that wants to know of changes. Device writes,
+    /// proxy reads.
+    pub watches: u64,
     /// `u64` per socket: how many [lines](mod@line) it has sent, as shown now and then. Device writes, proxy reads for operators.
     pub lines_sent: u64,
     /// A [`PanicRecord`]. A GPU writes, the host reads.
@@ -217,7 +221,8 @@ impl SharedLayout {
         let host_reclaim = reclaim + round_up(geometry.sockets as u64 * 4);
         let accepted = host_reclaim + round_up(geometry.host_sockets as u64 * 4);
         let takers = accepted + round_up(sockets * size_of::<Descriptor>() as u64);
-        let lines_sent = takers + round_up(sockets * 8);
+        let watches = takers + round_up(sockets * 8);
+        let lines_sent = watches + round_up(sockets * 8);
         let panic = lines_sent + round_up(sockets * 8);
         let ring_lines = panic + round_up(size_of::<PanicRecord>() as u64);
         let rings = ring_lines + round_up(line::room(geometry.shared_rings));
@@ -232,6 +237,7 @@ impl SharedLayout {
             host_reclaim,
             accepted,
             takers,
+            watches,
             lines_sent,
             panic,
             ring_lines,
@@ -253,7 +259,11 @@ impl SharedLayout {
 pub struct DeviceHeader {
     /// Slots taken from the recycling ring so far (compare-exchange among the device's threads).
     pub taken: u64,
-    reserved: [u64; 15],
+    /// By launch number, a byte each: how often a launch of that number has ended. Written by the host.
+    pub ended: [u64; LAUNCHES as usize / 8],
+    /// How many launches have ended. Written by the host, after `ended`.
+    pub finished: u64,
+    reserved: [u64; 6],
     /// Of a GPU: the [`Epoch`](crate::epoch::Epoch) that the relay read last in host memory.
     pub relayed_epoch: u64,
     /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by compare-exchange.
@@ -281,6 +291,10 @@ pub struct DeviceLayout {
     /// [`OwnWords`] per socket: its published and consumed words when the other end is a socket of
     /// the same device.
     pub words: u64,
+    /// [`PollEntry`] per socket: what its poll group knows of it.
+    pub polls: u64,
+    /// [`GroupWords`] per socket: of those that are poll groups.
+    pub groups: u64,
     /// [`Region`] per region number: where this device has the parts of arenas. Written by the
     /// attachment's agent.
     pub regions: u64,
@@ -305,11 +319,27 @@ impl DeviceLayout {
         let users = states + round_up(sockets * 4);
         let entries = users + round_up(sockets * 8);
         let words = entries + round_up(sockets * size_of::<Entry>() as u64);
-        let regions = words + round_up(sockets * size_of::<OwnWords>() as u64);
+        let polls = words + round_up(sockets * size_of::<OwnWords>() as u64);
+        let groups = polls + round_up(sockets * size_of::<PollEntry>() as u64);
+        let regions = groups + round_up(sockets * size_of::<GroupWords>() as u64);
         let ring_lines = regions + round_up((REGIONS * size_of::<Region>()) as u64);
         let rings = ring_lines + round_up(line::room(geometry.device_rings));
         let len = rings + geometry.device_rings;
-        Self { contexts, claims, posted, states, users, entries, words, regions, ring_lines, rings, len }
+        Self {
+            contexts,
+            claims,
+            posted,
+            states,
+            users,
+            entries,
+            words,
+            polls,
+            groups,
+            regions,
+            ring_lines,
+            rings,
+            len,
+        }
     }
 
     /// The line of messages of the ring at offset `ring`.
@@ -343,6 +373,7 @@ mod tests {
             s.host_reclaim,
             s.accepted,
             s.takers,
+            s.watches,
             s.lines_sent,
             s.panic,
             s.ring_lines,
@@ -361,6 +392,8 @@ mod tests {
             d.users,
             d.entries,
             d.words,
+            d.polls,
+            d.groups,
             d.regions,
             d.ring_lines,
             d.rings,

@@ -9,6 +9,7 @@
 //! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
 //! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
 //! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
+//! | poll groups | [`poll_group`] (what the device and the proxy tell each other), [`ready_list`] (which sockets have changed) |
 //! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table), [`opened`] (where an open stream lies) |
 //! | teams | [`team`] (the words by which members meet) |
 //! | failures | [`panic_record`] (where a GPU records why it panicked) |
@@ -37,7 +38,9 @@ pub mod opened;
 pub mod options;
 pub mod panic_record;
 pub mod park;
+pub mod poll_group;
 pub mod position;
+pub mod ready_list;
 pub mod recycle;
 pub mod region;
 pub mod ring;
@@ -61,6 +64,6 @@ pub use trigger::{Direction, Gate, Prepared, Trigger};
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

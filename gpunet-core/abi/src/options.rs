@@ -79,8 +79,16 @@ pub struct Options {
     pub recv_log2: u8,
     /// A [`TransportKind`] as a number.
     pub transport: u8,
-    reserved: [u8; 5],
+    /// SO_RCVLOWAT in bytes, little-endian; 0 stands for 1.
+    recv_low: [u8; 3],
+    /// SO_SNDLOWAT in steps of [`SEND_LOW_STEP`] bytes, little-endian; 0 stands for one byte.
+    send_low: [u8; 2],
 }
+
+/// SO_SNDLOWAT counts in steps of so many bytes.
+const SEND_LOW_STEP: u32 = 256;
+/// The largest low-water mark for receiving; that for sending has fewer digits.
+const MAX_RECV_LOW: u32 = (1 << 24) - 1;
 
 const _: () = assert!(size_of::<Options>() == 32);
 
@@ -108,7 +116,8 @@ impl Options {
         send_log2: AUTO_RING,
         recv_log2: AUTO_RING,
         transport: TransportKind::Auto as u8,
-        reserved: [0; 5],
+        recv_low: [0; 3],
+        send_low: [0; 2],
     };
 
     /// Returns whether a flag is set.
@@ -164,6 +173,37 @@ impl Options {
         self
     }
 
+    /// Sets the low-water marks, in bytes: poll and poll groups report POLLOUT when `send` bytes are free, and POLLIN when
+    /// `recv` bytes can be received. 1, the default, reports every byte.
+    ///
+    /// A mark above the ring's size counts as that size. `send` above 1 is rounded up to a multiple of 256.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gpunet_abi::Options;
+    ///
+    /// let options = Options::DEFAULT.with_low_water(1000, 4096);
+    /// assert_eq!(options.low_water(), (1024, 4096));
+    /// ```
+    #[must_use]
+    pub const fn with_low_water(mut self, send: u32, recv: u32) -> Self {
+        let recv = if recv > MAX_RECV_LOW { MAX_RECV_LOW } else { recv };
+        let [a, b, c, _] = if recv <= 1 { [0; 4] } else { recv.to_le_bytes() };
+        self.recv_low = [a, b, c];
+        let steps = if send <= 1 { 0 } else { send.div_ceil(SEND_LOW_STEP) };
+        let steps = if steps > u16::MAX as u32 { u16::MAX } else { steps as u16 };
+        self.send_low = steps.to_le_bytes();
+        self
+    }
+
+    /// The low-water marks for sending and for receiving, in bytes: at least 1.
+    #[must_use]
+    pub const fn low_water(self) -> (u32, u32) {
+        let [a, b, c] = self.recv_low;
+        low_water_of(u64::from_le_bytes([0, 0, 0, a, b, c, self.send_low[0], self.send_low[1]]))
+    }
+
     /// Returns whether a proxy supports every field.
     #[must_use]
     pub const fn is_valid(self) -> bool {
@@ -174,6 +214,20 @@ impl Options {
             && recv <= MAX_RING_LOG2
             && TransportKind::from_raw(self.transport).is_some()
     }
+}
+
+/// Offset of the last eight bytes of [`Options`], which hold the marks: a poll loads no more of them.
+pub const LOW_WATER_AT: usize = 24;
+
+const _: () = assert!(core::mem::offset_of!(Options, recv_low) == LOW_WATER_AT + 3);
+const _: () = assert!(core::mem::offset_of!(Options, send_low) == LOW_WATER_AT + 6);
+
+/// The low-water marks for sending and for receiving in the last eight bytes of [`Options`], in bytes: at least 1.
+#[inline(always)]
+#[must_use]
+pub const fn low_water_of(last: u64) -> (u32, u32) {
+    let (recv, steps) = ((last >> 24) as u32 & MAX_RECV_LOW, (last >> 48) as u32);
+    (if steps == 0 { 1 } else { steps * SEND_LOW_STEP }, if recv == 0 { 1 } else { recv })
 }
 
 impl Default for Options {
@@ -206,6 +260,24 @@ mod tests {
         assert_eq!(ring_log2(4097), 13);
         assert_eq!(ring_log2(1 << 18), 18);
         assert_eq!(ring_log2(u64::MAX), 24);
+    }
+
+    #[test]
+    fn low_water_marks_are_kept_and_bounded() {
+        assert_eq!(Options::DEFAULT.low_water(), (1, 1));
+        for (set, kept) in [
+            ((0, 0), (1, 1)),
+            ((1, 1), (1, 1)),
+            ((2, 2), (256, 2)),
+            ((256, 65_536), (256, 65_536)),
+            ((257, 0xab_cdef), (512, 0xab_cdef)),
+            ((u32::MAX, u32::MAX), (65_535 * 256, (1 << 24) - 1)),
+        ] {
+            let options = Options::DEFAULT.with_rings(1 << 20, 1 << 16).with_low_water(set.0, set.1);
+            assert_eq!(options.low_water(), kept, "{set:?}");
+            assert_eq!(options.rings(), (20, 16), "its neighbours stay");
+            assert_eq!(options.with_low_water(1, 1), Options::DEFAULT.with_rings(1 << 20, 1 << 16));
+        }
     }
 
     #[test]

@@ -52,6 +52,7 @@ macro_rules! data {
         $recv_timeout:ident | $grecv_timeout:ident, $recv:ident | $grecv:ident,
         $reserve:ident | $greserve:ident, $commit:ident | $gcommit:ident,
         $peek:ident | $gpeek:ident, $release:ident | $grelease:ident,
+        $peek_more:ident | $gpeek_more:ident,
         $poll:ident | $gpoll:ident;
     )*) => {
         exports! {$(
@@ -89,6 +90,15 @@ macro_rules! data {
                 unsafe { Span::tell(span, in_place::peek(g, net, socket, len as usize, timeout_ns)) }
             }
 
+            fn $peek_more | $gpeek_more(
+                g = $caller, net, socket: i32, have: u64, len: u64, span: *mut Span, timeout_ns: i64,
+            ) -> i64 {
+                posix::unless(!span.is_null(), posix::errno::FAULT)?;
+                let found = in_place::peek_more(g, net, socket, have as usize, len as usize, timeout_ns);
+                // SAFETY: `span` is writable, by the caller's contract.
+                unsafe { Span::tell(span, found) }
+            }
+
             fn $release | $grelease(g = $caller, net, socket: i32, len: u64) -> i32 {
                 in_place::release(g, net, socket, len as usize)
             }
@@ -116,6 +126,7 @@ data! {
     gpunet_recv_timeout | grecv_timeout, gpunet_recv | grecv,
     gpunet_reserve | greserve, gpunet_commit | gcommit,
     gpunet_peek | gpeek, gpunet_release | grelease,
+    gpunet_peek_more | gpeek_more,
     gpunet_poll | gpoll;
 
     by warp();
@@ -123,6 +134,7 @@ data! {
     gpunet_recv_timeout_warp | grecv_timeout_warp, gpunet_recv_warp | grecv_warp,
     gpunet_reserve_warp | greserve_warp, gpunet_commit_warp | gcommit_warp,
     gpunet_peek_warp | gpeek_warp, gpunet_release_warp | grelease_warp,
+    gpunet_peek_more_warp | gpeek_more_warp,
     gpunet_poll_warp | gpoll_warp;
 
     by thread();
@@ -130,6 +142,7 @@ data! {
     gpunet_recv_timeout_thread | grecv_timeout_thread, gpunet_recv_thread | grecv_thread,
     gpunet_reserve_thread | greserve_thread, gpunet_commit_thread | gcommit_thread,
     gpunet_peek_thread | gpeek_thread, gpunet_release_thread | grelease_thread,
+    gpunet_peek_more_thread | gpeek_more_thread,
     gpunet_poll_thread | gpoll_thread;
 }
 

@@ -9,15 +9,15 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Error, Handle, Status, Word};
 
 /// What is true of one entry of a set.
-pub(super) struct Readiness {
+pub(crate) struct Readiness {
     /// The entry's `revents`.
-    pub(super) revents: i16,
+    pub(crate) revents: i16,
     /// A stream whose words lie in device memory.
-    pub(super) is_direct: bool,
+    pub(crate) is_direct: bool,
     /// Some of what was received is not announced, or some of what was sent not published.
-    pub(super) is_unannounced: bool,
+    pub(crate) is_unannounced: bool,
     /// A listener at which another group has the turn to accept.
-    pub(super) is_deferred: bool,
+    pub(crate) is_deferred: bool,
 }
 
 impl Readiness {
@@ -27,7 +27,7 @@ impl Readiness {
 }
 
 /// Examines one entry; `None`: nothing has changed of it that the epoch would not have told.
-pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readiness> {
+pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readiness> {
     let found = |revents| Some(Readiness::of(revents));
     if fd.handle < 0 {
         return found(0);
@@ -78,6 +78,7 @@ pub(super) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         landed: StreamWord::read(landed),
         send_capacity: send.capacity as u64,
         recv_capacity: recv.capacity as u64,
+        low_water: table::low_water(net.entry(handle.slot())),
         status,
     };
     let revents = ends.revents(fd.events);
@@ -100,6 +101,8 @@ struct Ends {
     landed: StreamWord,
     send_capacity: u64,
     recv_capacity: u64,
+    /// How many bytes are to be free, and how many are to have come.
+    low_water: (u32, u32),
     status: Option<Status>,
 }
 
@@ -117,7 +120,10 @@ impl Ends {
         let flagged = |flag| self.status.is_some_and(|status| status.has(flag));
         let ended = self.landed.end() || self.received.end() || flagged(Status::EOF);
         let mut found = 0;
-        if self.landed.position() > self.received.position() || ended {
+        let (send_low, recv_low) = self.low_water;
+        let come = self.landed.position().saturating_sub(self.received.position());
+        // A ring never holds more than its size.
+        if come >= (recv_low as u64).min(self.recv_capacity) || ended {
             found |= POLLIN;
         }
         if ended {
@@ -125,12 +131,12 @@ impl Ends {
         }
         let unread = self.sent.position().saturating_sub(self.released.position());
         let reader_left = self.released.end() || self.sent.end() || flagged(Status::NO_SEND);
-        if unread < self.send_capacity || reader_left {
+        let free = self.send_capacity.saturating_sub(unread);
+        if free >= (send_low as u64).min(self.send_capacity) || reader_left {
             found |= POLLOUT;
         }
         found &= events;
-        let impossible = unread > self.send_capacity
-            || self.landed.position().saturating_sub(self.received.position()) > self.recv_capacity;
+        let impossible = unread > self.send_capacity || come > self.recv_capacity;
         let gave_up = [self.landed, self.released, self.sent, self.received].iter().any(|word| word.err());
         if impossible || gave_up || self.failure().is_some() {
             found |= POLLERR;
@@ -159,6 +165,7 @@ mod tests {
             landed: StreamWord::at(50),
             send_capacity: 4096,
             recv_capacity: 4096,
+            low_water: (1, 1),
             status: None,
         }
     }
@@ -183,6 +190,25 @@ mod tests {
         assert_eq!(full.revents(ALL), 0);
         let left = Ends { released: StreamWord::at(100).with_end(), ..full };
         assert_eq!(left.revents(ALL), POLLOUT);
+    }
+
+    #[test]
+    fn fewer_bytes_than_the_low_water_marks_are_not_reported() {
+        let marked = |landed: u64, released: u64| Ends {
+            low_water: (512, 100),
+            sent: StreamWord::at(100 + 4096),
+            landed: StreamWord::at(50 + landed),
+            released: StreamWord::at(100 + released),
+            ..idle()
+        };
+        assert_eq!(marked(99, 511).revents(ALL), 0);
+        assert_eq!(marked(100, 511).revents(ALL), POLLIN);
+        assert_eq!(marked(99, 512).revents(ALL), POLLOUT);
+        // An end is reported whatever has come, and marks above a ring's size count as that size.
+        assert_eq!(Ends { landed: StreamWord::at(51).with_end(), ..marked(1, 0) }.revents(ALL), POLLIN);
+        let large = |landed, released| Ends { low_water: (8192, 8192), ..marked(landed, released) };
+        assert_eq!(large(4095, 4095).revents(ALL), 0);
+        assert_eq!(large(4096, 4096).revents(ALL), ALL);
     }
 
     #[test]

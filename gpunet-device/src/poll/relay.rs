@@ -4,10 +4,11 @@
 //! the epoch, a send of 64 bytes took 6 to 25 us on an H100, by the place of its SM, and 2.5 us without them.
 
 use crate::Net;
+use crate::poll_group::relay_words;
 use crate::turn::Turn;
-use gpunet_abi::device_scope;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_abi::{Word, device_scope};
 
 /// How long the others wait for a relay that says nothing.
 const TURN_NS: u64 = 200_000;
@@ -15,15 +16,29 @@ const TURN_NS: u64 = 200_000;
 const RENEW_EVERY: u32 = 8;
 
 /// The relay as one polling group sees it. By its leader.
-pub(super) struct Relay {
-    net: Net,
+pub(crate) struct Relay {
+    /// The count in host memory, and its copy.
+    host: Word,
+    copy: Word,
+    /// Until when a group has the turn.
+    turn_word: *mut u64,
     turn: Option<Turn>,
     rounds: u32,
 }
 
 impl Relay {
-    pub(super) const fn new(net: Net) -> Self {
-        Self { net, turn: None, rounds: 0 }
+    /// The relay of the attachment's epoch.
+    pub(super) fn of_epoch(net: Net) -> Self {
+        let (host, copy) = (net.epoch(), net.relayed_epoch());
+        Self { host, copy, turn_word: net.relay_turn(), turn: None, rounds: 0 }
+    }
+
+    /// The relay of the poll group in a slot, whose count of changes is `host`.
+    pub(crate) fn of_group(net: Net, slot: u32, host: Word) -> Self {
+        let (copy, turn_word) = relay_words(net, slot);
+        // SAFETY: an aligned word of the device region.
+        let copy = unsafe { Word::from_ptr(copy) };
+        Self { host, copy, turn_word, turn: None, rounds: 0 }
     }
 
     /// Returns whether this group loads from host memory.
@@ -41,14 +56,14 @@ impl Relay {
         if is_lost {
             self.turn = None;
         } else if self.turn.is_none() {
-            self.turn = Turn::take(self.net.relay_turn(), TURN_NS);
+            self.turn = Turn::take(self.turn_word, TURN_NS);
         }
-        let relayed = self.net.relayed_epoch();
+        let relayed = self.copy;
         if self.turn.is_none() {
             // Ordering: Acquire, pairs with the relay's publish below, which comes after its own Acquire of the epoch.
             return Epoch(device_scope::observe(relayed));
         }
-        let now = Epoch(self.net.epoch().observe());
+        let now = Epoch(self.host.observe());
         if now.is_after(Epoch(relayed.peek())) {
             // One whose turn is over by now may set the copy back: the next poll of the new relay sets it right.
             hand_off::at(HandOff::EpochRead);
@@ -74,7 +89,7 @@ mod tests {
     #[test]
     fn one_group_reads_the_epoch_and_the_others_its_copy() {
         with_device(|net| {
-            let (mut first, mut second) = (Relay::new(net), Relay::new(net));
+            let (mut first, mut second) = (Relay::of_epoch(net), Relay::of_epoch(net));
             net.epoch().publish(5);
             assert_eq!((first.poll(), first.is_ours()), (Epoch(5), true));
             net.epoch().publish(6);
@@ -91,7 +106,7 @@ mod tests {
     #[test]
     fn a_relay_that_was_replaced_gives_up_and_turns_nothing_back() {
         with_device(|net| {
-            let (mut late, mut next) = (Relay::new(net), Relay::new(net));
+            let (mut late, mut next) = (Relay::of_epoch(net), Relay::of_epoch(net));
             net.epoch().publish(5);
             late.poll();
             // As if its turn had run out.

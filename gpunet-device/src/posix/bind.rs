@@ -73,7 +73,7 @@ pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i6
             (request.flags, request.backlog) = (Request::LISTEN, backlog);
             request.address = SockAddr::v4([0; 4], 0);
         }),
-        Kind::Free | Kind::Stream | Kind::Prepared => Err(Error::InvalidArgument),
+        Kind::Free | Kind::Stream | Kind::Prepared | Kind::Group => Err(Error::InvalidArgument),
     })?;
     Ok(0)
 }

@@ -5,11 +5,11 @@ use super::handle;
 use super::opening::{give, take};
 use crate::outcome::by_leader;
 use crate::slots::Half;
-use crate::{Group, Listener, Net, close, slots};
+use crate::{Group, Listener, Net, PollGroup, close, slots};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Result};
 
-/// Closes a socket of any kind; returns once the close is queued.
+/// Closes a socket of any kind, or a poll group; returns once the close is queued.
 ///
 /// # Cooperation
 /// All lanes call it.
@@ -55,6 +55,7 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
             })?;
         }
         Kind::Listener => Listener::from_handle(g, net, handle)?.close(g)?,
+        Kind::Group => PollGroup::from_handle(g, net, handle)?.close(g)?,
         kind => {
             by_leader(g, || {
                 take(net, handle, kind)?;

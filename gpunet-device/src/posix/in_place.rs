@@ -107,6 +107,47 @@ pub fn peek<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64)
     taken.finish(g, peeked)
 }
 
+/// As [`peek`], once more than `have` bytes are there: for a request of which `have` bytes were seen and that is not
+/// complete. At the end of the stream it shows what there is, which may be `have` bytes or fewer.
+///
+/// # Cooperation
+/// All lanes call it with the same arguments and get the same span.
+///
+/// # Errors
+/// As [`peek`]; MessageTooLong when the ring holds no more than `have` bytes.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Net, Result, posix::{SOCKET_TIMEOUT, in_place::{peek, peek_more}}};
+/// # fn example<G: Group>(g: &G, net: Net, socket: i32) -> Result<()> {
+/// let seen = peek(g, net, socket, 4096, SOCKET_TIMEOUT)?.len();
+/// // Incomplete: waits for what follows.
+/// let more = peek_more(g, net, socket, seen, 4096, SOCKET_TIMEOUT)?;
+/// # let _ = more;
+/// # Ok(())
+/// # }
+/// ```
+#[inline(always)]
+pub fn peek_more<G: Group>(
+    g: &G,
+    net: Net,
+    socket: i32,
+    have: usize,
+    len: usize,
+    timeout_ns: i64,
+) -> Result<RingSpan> {
+    unless(len > 0, Error::InvalidArgument)?;
+    let taken = Taken::take(g, net, socket, Half::Recv)?.with_timeout(timeout_ns);
+    let mut half = RecvHalf::load(net, taken.handle);
+    let peeked = half.peek_more_with(g, have, len, taken.timeout);
+    // As in `reserve`.
+    if peeked.is_ok_and(|span| !span.is_empty()) && g.is_leader() {
+        half.keep();
+    }
+    taken.finish(g, peeked)
+}
+
 /// Gives the first `len` bytes of what [`peek`] showed back to the sender.
 ///
 /// # Cooperation

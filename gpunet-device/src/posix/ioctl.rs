@@ -2,8 +2,10 @@
 
 use super::direction::Taken;
 use super::{errno, handle, unless};
+use crate::group::Lane;
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
+use crate::send::SendHalf;
 use crate::slots::Half;
 use crate::{Group, Net, Stream, slots, table};
 use gpunet_abi::{Error, Options, Result};
@@ -12,6 +14,8 @@ use gpunet_abi::{Error, Options, Result};
 pub const FIONREAD: u32 = 0x541b;
 /// Bytes sent that are not acknowledged (`SIOCOUTQ`).
 pub const TIOCOUTQ: u32 = 0x5411;
+/// gpunet's own: bytes that can be sent without waiting.
+pub const GPUNET_SPACE: u32 = 0x6770_0001;
 /// Sets (not 0) or clears non-blocking.
 pub const FIONBIO: u32 = 0x5421;
 
@@ -21,7 +25,7 @@ pub const FIONBIO: u32 = 0x5421;
 /// All lanes call it with the same arguments; after it every lane sees the value.
 ///
 /// # Errors
-/// BadHandle; NotConnected; Busy when another group receives (FIONREAD); ENOTTY; EFAULT.
+/// BadHandle; NotConnected; Busy when another group receives (FIONREAD) or sends (GPUNET_SPACE); ENOTTY; EFAULT.
 ///
 /// # Safety
 /// `value` is null, or readable and writable.
@@ -42,6 +46,14 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
         FIONREAD => {
             let taken = Taken::take(g, net, socket, Half::Recv)?;
             let found = RecvHalf::load(net, taken.handle).available(g);
+            taken.give(g);
+            found? as u64
+        }
+        GPUNET_SPACE => {
+            let taken = Taken::take(g, net, socket, Half::Send)?;
+            let mut half = SendHalf::load(net, taken.handle);
+            let found = half.free_space(g);
+            half.keep_deferred(Lane::of(g));
             taken.give(g);
             found? as u64
         }

@@ -6,6 +6,7 @@
 mod accepting;
 mod control;
 mod failures;
+mod groups;
 mod lanes;
 mod lines;
 mod opening;

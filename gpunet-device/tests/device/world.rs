@@ -5,7 +5,9 @@ use gpunet_device::abi::arena::{PartHeader, PartLayout};
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
 use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, LINE_STEP, OwnWords, SlotState, lock};
-use gpunet_device::abi::layout::{DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine};
+use gpunet_device::abi::layout::{
+    DeviceHeader, DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine,
+};
 use gpunet_device::abi::line::Line;
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
@@ -120,6 +122,23 @@ impl World {
     pub fn net(&self) -> Net {
         // SAFETY: the context lies there; tests drop the world after the last call.
         unsafe { Net::from_raw(self.device.as_ptr() as u64 + self.own.contexts) }
+    }
+
+    /// Where the device region begins.
+    pub fn net_device(&self) -> u64 {
+        self.device.as_ptr() as u64
+    }
+
+    /// Ends a launch, as the host does before its number is another's.
+    pub fn end_launch(&self, launch: u32) {
+        let word = |at: usize| {
+            // SAFETY: an aligned word of the device region, which everybody accesses atomically.
+            unsafe { Word::from_ptr((self.net_device() + at as u64) as *mut u64) }
+        };
+        let ended = word(offset_of!(DeviceHeader, ended) + launch as usize / 8 * 8);
+        ended.publish(ended.peek() + (1 << (launch % 8 * 8)));
+        let finished = word(offset_of!(DeviceHeader, finished));
+        finished.publish(finished.peek() + 1);
     }
 
     /// A word of the shared region.

@@ -21,6 +21,7 @@ impl Control {
             }
             Role::Listener(_) => self.close_listener(attachment_id, slot, Some(request.recv_position)),
             Role::Bound(_) => attachment.recycle(slot),
+            Role::Group(_) => self.close_group(attachment_id, slot),
             Role::Free => attachment.refuse_slot(slot, request.generation),
             Role::Opening | Role::Prepared | Role::Retired(_) => {}
         }

@@ -236,7 +236,8 @@ impl Control {
         attachment.state.totals.open();
         let descriptor = attachment.driven_descriptor(slot, thread, rings, &opened);
         let span = attachment.enter_span(slot, opened.kind, addrs);
-        let stream = OpenStream { generation, io: opened.io, rings, span };
+        let send_low = options.low_water().0;
+        let stream = OpenStream { generation, io: opened.io, rings, send_low, span };
         self.threads.link(thread).send(Command::Open { attachment: attachment_id, slot, stream });
         hand_off::at(HandOff::StreamGiven);
         Some(descriptor)

@@ -90,7 +90,7 @@ impl Control {
             let open = match &entry.role {
                 Role::Free | Role::Opening | Role::Prepared | Role::Retired(_) => false,
                 Role::Stream(stream) => !stream.closed,
-                Role::Bound(_) | Role::Listener(_) => true,
+                Role::Bound(_) | Role::Listener(_) | Role::Group(_) => true,
             };
             entry.launch == Some(launch) && (open || entry.retiring)
         });
@@ -154,6 +154,7 @@ impl Control {
             Role::Stream(_) => self.close_stream(attachment_id, slot, linger_ms),
             Role::Listener(_) => self.close_listener(attachment_id, slot, None),
             Role::Bound(_) => attachment.recycle(slot),
+            Role::Group(_) => self.close_group(attachment_id, slot),
             Role::Free | Role::Opening | Role::Prepared | Role::Retired(_) => {}
         }
     }

@@ -84,6 +84,7 @@ impl Control {
             Op::Connect => self.connect(attachment_id, id, request),
             Op::Accept => self.accept(attachment_id, id, request),
             Op::Prepare => self.hold_slots(attachment_id, id, request),
+            Op::Group => self.open_group(attachment_id, id, request),
             Op::Close => {
                 self.close(attachment_id, request);
                 if !is_answered {
@@ -192,7 +193,7 @@ fn check(attachment: &AttachmentEntry, request: &Request) -> Result<Op, Error> {
     let known = slot.generation == request.generation;
     let fresh = attachment.is_fresh(request.slot, request.generation);
     match (op, &slot.role) {
-        (Op::Bind | Op::Connect | Op::Close, Role::Free) if fresh => Ok(op),
+        (Op::Bind | Op::Connect | Op::Close | Op::Group, Role::Free) if fresh => Ok(op),
         (_, Role::Free | Role::Retired(_)) => Err(Error::BadHandle),
         _ if !known => Err(Error::BadHandle),
         (Op::Listen | Op::Connect, Role::Bound(_)) => Ok(op),
@@ -236,7 +237,7 @@ fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result
             attachment.count_socket(slot)?;
             attachment.count_descriptors(slot, 1)?;
         }
-        Op::Connect => attachment.count_socket(slot)?,
+        Op::Connect | Op::Group => attachment.count_socket(slot)?,
         Op::Accept => attachment.count_socket(request.target)?,
         Op::Prepare if !attachment.may_hold(request) => return Err(Error::TooManySockets),
         _ => {}
@@ -256,7 +257,7 @@ fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
         slot.is_some_and(|slot| matches!(slot.role, Role::Bound(_)) && slot.generation == request.generation);
     match Op::from_raw(request.op) {
         Some(Op::Connect | Op::Listen) if bound => attachment.recycle(request.slot),
-        Some(Op::Bind | Op::Connect) => attachment.refuse_slot(request.slot, request.generation),
+        Some(Op::Bind | Op::Connect | Op::Group) => attachment.refuse_slot(request.slot, request.generation),
         Some(Op::Accept) => attachment.refuse_slot(request.target, request.target_generation),
         Some(Op::Prepare) => {
             let slots = slots_of(request).flatten();

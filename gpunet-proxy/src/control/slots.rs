@@ -1,6 +1,7 @@
 //! The socket slots of an attachment: what they are used for, how they are taken and given back.
 
 use super::tables::{AttachmentEntry, ListenerEntry, Partner, StreamEntry};
+use crate::model::message::Ring;
 use gpunet_abi::Handle;
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::options::TransportKind;
@@ -52,6 +53,8 @@ pub(super) enum Role {
     Prepared,
     /// A stream.
     Stream(StreamEntry),
+    /// A poll group, and the memory of its lists.
+    Group(Ring),
     /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
     /// the host releases them.
     Retired(Option<StreamEntry>),

@@ -99,7 +99,8 @@ impl Control {
             totals.closed += stats.closed;
             totals.undelivered += stats.undelivered;
             let used = attachment.slots.iter();
-            let used = used.filter(|(_, entry)| !matches!(entry.role, Role::Free | Role::Prepared));
+            let used =
+                used.filter(|(_, entry)| !matches!(entry.role, Role::Free | Role::Prepared | Role::Group(_)));
             sockets.extend(used.map(|(slot, entry)| self.socket(attachment, slot, entry)));
         }
         Snapshot {
@@ -139,7 +140,7 @@ impl Control {
             recv_taken: false,
         };
         match &entry.role {
-            Role::Free | Role::Opening | Role::Prepared => {}
+            Role::Free | Role::Opening | Role::Prepared | Role::Group(_) => {}
             Role::Retired(_) => socket.state = State::Closing,
             Role::Bound(bound) => (socket.state, socket.local) = (State::Bound, Some(bound.addr)),
             Role::Listener(listener) => {

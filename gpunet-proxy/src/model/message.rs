@@ -72,6 +72,8 @@ pub(crate) struct OpenStream {
     pub(crate) generation: u32,
     pub(crate) io: Box<dyn StreamIo>,
     pub(crate) rings: Rings,
+    /// SO_SNDLOWAT, bytes.
+    pub(crate) send_low: u32,
     /// Its span, for the log.
     pub(crate) span: tracing::Span,
 }

@@ -85,12 +85,13 @@ impl Shard {
         {
             tracing::debug!(slot, %error, "socket options not applied");
         }
+        self.enqueue(attachment, slot);
     }
 
     pub(super) fn open(&mut self, attachment_id: AttachmentId, slot: u32, opened: OpenStream) {
         let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
         let added = self.events.add_stream(attachment_id, slot, opened.io.readiness());
-        let mut stream = Box::new(DrivenStream::new(opened));
+        let mut stream = Box::new(DrivenStream::new(opened, self.setup.index));
         if let Err(error) = added {
             tracing::warn!(slot, %error, "cannot watch a connection");
             stream.fail(&attachment.state, slot, Error::NoBuffers);

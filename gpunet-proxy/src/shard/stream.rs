@@ -49,16 +49,20 @@ pub(super) struct DrivenStream {
     lost_in_flight: u64,
     /// The status says that nothing more can be sent.
     no_send_published: bool,
-    /// The send ring was full, or its reader has left, and pollers have not been told yet that this has changed.
+    /// Bytes that must be free before pollers are told: SO_SNDLOWAT, at most the ring's size.
+    send_low: u64,
+    /// The send ring had less room, or its reader has left, and pollers have not been told yet that this has changed.
     became_writable: bool,
     /// The device has shut a direction down, and pollers have not been told yet.
     was_shut: bool,
     rings: Rings,
+    /// The data thread that drives it.
+    thread: usize,
     span: tracing::Span,
 }
 
 impl DrivenStream {
-    pub(super) fn new(opened: OpenStream) -> Self {
+    pub(super) fn new(opened: OpenStream, thread: usize) -> Self {
         Self {
             connection: Connection::new(opened.rings.send.capacity(), opened.rings.recv.capacity()),
             io: Some(opened.io),
@@ -70,9 +74,11 @@ impl DrivenStream {
             timer: None,
             lost_in_flight: 0,
             no_send_published: false,
+            send_low: u64::from(opened.send_low).min(opened.rings.send.capacity()),
             became_writable: false,
             was_shut: false,
             rings: opened.rings,
+            thread,
             span: opened.span,
         }
     }
@@ -120,6 +126,11 @@ impl DrivenStream {
     }
 
     pub(super) fn set_options(&mut self, options: &Options) -> io::Result<()> {
+        let send_low = u64::from(options.low_water().0).min(self.rings.send.capacity());
+        if std::mem::replace(&mut self.send_low, send_low) != send_low {
+            // What was released meanwhile may be what a poller waits for by the new mark.
+            self.became_writable = true;
+        }
         self.io()?.set_options(options)
     }
 
@@ -198,7 +209,7 @@ impl DrivenStream {
         let (writable, shut) =
             (std::mem::take(&mut self.became_writable), std::mem::take(&mut self.was_shut));
         if landed || writable || shut {
-            memory.bump_epoch(Some(slot));
+            memory.tell_pollers(slot, Some(self.thread));
         }
         result
     }
@@ -220,7 +231,7 @@ impl DrivenStream {
             n => {
                 let word = self.connection.handle_released(n);
                 state.memory.released(slot).publish(word.0);
-                // Pollers are told only of a ring that was full: to look at a socket in vain costs a GPU a bus round
+                // Pollers are told only of a ring that had too little room: to look at a socket in vain costs a GPU a bus round
                 // trip.
                 // Ordering: SeqCst, pairs with the fence of a poller that registers after it has filled the ring:
                 // either it sees the new word, or its `published` is seen here.
@@ -228,7 +239,7 @@ impl DrivenStream {
                 let published = observe(state.memory.published_words(), slot);
                 let released_before = word.position().saturating_sub(n);
                 let unread = published.position().saturating_sub(released_before);
-                self.became_writable |= word.end() || unread >= self.rings.send.capacity();
+                self.became_writable |= word.end() || unread + self.send_low > self.rings.send.capacity();
                 true
             }
         }

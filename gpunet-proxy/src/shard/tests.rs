@@ -128,7 +128,8 @@ fn open(shard: &mut Shard, state: &AttachmentState, slot: u32, log2: u8, io: Tes
     let region = gpunet_abi::region::SHARED;
     let rings = Rings { region, send: ring, recv: ring, registered: false, driven: true };
     let span = tracing::Span::none();
-    let stream = crate::model::message::OpenStream { generation: 1, io: Box::new(io), rings, span };
+    let stream =
+        crate::model::message::OpenStream { generation: 1, io: Box::new(io), rings, send_low: 1, span };
     shard.open(state.id, slot, stream);
 }
 

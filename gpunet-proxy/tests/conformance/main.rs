@@ -15,6 +15,7 @@ mod addresses;
 mod echo;
 mod handles;
 mod poll;
+mod poll_group;
 mod prepared;
 mod queues;
 mod shutdown;
@@ -85,6 +86,7 @@ conformance! {
     waiting::recv_exact_fills_the_buffer_or_meets_the_end
     zero_copy::reserved_space_is_sent_once_committed
     zero_copy::peeked_bytes_stay_until_released
+    zero_copy::an_incomplete_request_waits_for_more_than_is_there
     prepared::prepared_sends_arrive_whole_and_in_order
     prepared::prepared_receives_are_read_in_the_ring_up_to_the_end
     prepared::kernels_of_queues_move_messages_and_tell_how_far_they_came
@@ -95,8 +97,14 @@ conformance! {
     poll::a_stream_is_readable_when_data_or_the_end_came
     poll::a_stream_is_writable_while_the_ring_has_space
     poll::only_what_was_asked_for_ends_a_poll
+    poll::low_water_marks_hold_a_poll_back
+    poll::a_poll_for_space_waits_for_the_low_water_mark
     poll::stale_and_negative_handles_are_told_apart
     poll::a_sleeping_poller_is_woken
+    poll_group::a_group_delivers_a_listener_while_a_connection_waits
+    poll_group::a_group_delivers_a_stream_until_nothing_is_left
+    poll_group::a_sleeping_group_is_woken
+    poll_group::a_group_that_is_closed_ends_its_waits
     split::both_directions_run_at_full_size_at_the_same_time
     handles::a_stream_is_found_again_by_its_handle
     handles::a_later_launch_goes_on_with_a_kept_stream

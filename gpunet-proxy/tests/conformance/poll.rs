@@ -157,6 +157,84 @@ pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
     world.end();
 }
 
+pub fn low_water_marks_hold_a_poll_back(case: &Case) {
+    const MARK: usize = 1000;
+    let world = World::of(case);
+    let net = world.net();
+    let memory = Memory::new(2 * MARK);
+    let entry = PollMemory::new(&[(0, 0)]);
+    let server = |g: &Team, mut stream: Stream| {
+        let options = stream.options();
+        stream.set_options(g, options.with_low_water(1, MARK as u32))?;
+        if g.is_leader() {
+            let handle = stream.handle().raw();
+            entry.set().set(0, gpunet_device::PollFd { handle, events: POLLIN, revents: 0 });
+        }
+        g.sync();
+        // All but one byte of a request have come, and are not reported.
+        while stream.available(g)? < MARK - 1 {}
+        assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
+        stream.send_all(g, b"x")?;
+        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert!(stream.available(g)? >= MARK);
+        assert_eq!(stream.recv_exact(g, memory.buffer().first(MARK))?, MARK);
+        stream.send_all(g, b"y")?;
+        // The end is reported whatever has come.
+        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert_eq!((stream.recv(g, memory.buffer())?, stream.recv(g, memory.buffer())?), (1, 0));
+        stream.close(g)
+    };
+    let client = |g: &Team, mut stream: Stream| {
+        let answer = memory.buffer().slice(MARK, 1);
+        stream.send_all(g, memory.buffer().first(MARK - 1))?;
+        assert_eq!(stream.recv_exact(g, answer)?, 1);
+        stream.send_all(g, b"1")?;
+        assert_eq!(stream.recv_exact(g, answer)?, 1);
+        stream.send_all(g, b"2")?;
+        stream.shutdown(g, Shutdown::Write);
+        assert_eq!(stream.recv(g, answer)?, 0);
+        stream.close(g)
+    };
+    case.pair(&world, case.options(), server, client);
+    world.end();
+}
+
+pub fn a_poll_for_space_waits_for_the_low_water_mark(case: &Case) {
+    const RING: usize = 1 << 14;
+    let world = World::of(case);
+    let there = world.there();
+    let memory = Memory::new(2 * RING);
+    let entry = PollMemory::new(&[(0, 0)]);
+    let server = |g: &Team, mut stream: Stream| {
+        while stream.recv(g, memory.buffer().first(RING))? > 0 {}
+        stream.close(g)
+    };
+    let client = |g: &Team, mut stream: Stream| {
+        let options = stream.options();
+        stream.set_options(g, options.with_low_water((RING / 2) as u32, 1))?;
+        if g.is_leader() {
+            let handle = stream.handle().raw();
+            entry.set().set(0, gpunet_device::PollFd { handle, events: POLLOUT, revents: 0 });
+        }
+        g.sync();
+        for _ in 0..case.scaled(40) {
+            assert_eq!(poll(g, there, entry.set(), -1)?, 1);
+            let free = stream.free_space(g)?;
+            assert!(free >= RING / 2, "{free} bytes are free");
+            // What is free, and what has become free since.
+            for _ in 0..2 {
+                match stream.try_send(g, memory.buffer().slice(RING, RING)) {
+                    Ok(_) | Err(Error::WouldBlock) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        stream.close(g)
+    };
+    case.pair(&world, case.rings(RING as u64), server, client);
+    world.end();
+}
+
 pub fn stale_and_negative_handles_are_told_apart(case: &Case) {
     let world = World::of(case);
     let net = world.net();

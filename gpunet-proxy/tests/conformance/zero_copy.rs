@@ -86,3 +86,50 @@ pub fn peeked_bytes_stay_until_released(case: &Case) {
     assert_eq!(n, total);
     world.end();
 }
+
+pub fn an_incomplete_request_waits_for_more_than_is_there(case: &Case) {
+    const LEN: usize = 1000;
+    let world = World::of(case);
+    let requests = case.scaled(20);
+    let (sent, answer) = (Memory::filled(3, 0, requests * LEN), Memory::new(1));
+    let client = |g: &Team, mut stream: Stream| {
+        for request in 0..requests {
+            for at in [0, LEN / 2, LEN - 1] {
+                let end = if at == 0 {
+                    LEN / 2
+                } else if at == LEN / 2 {
+                    LEN - 1
+                } else {
+                    LEN
+                };
+                stream.send_all(g, sent.buffer().slice(request * LEN + at, end - at))?;
+            }
+            assert_eq!(stream.recv_exact(g, answer.buffer())?, 1);
+        }
+        stream.close(g)
+    };
+    let server = |g: &Team, mut stream: Stream| {
+        assert_eq!(stream.peek_more(g, 4096, 1).map(|span| span.len()), Err(Error::MessageTooLong));
+        for request in 0..requests {
+            let mut seen = stream.peek(g, usize::MAX)?;
+            while seen.len() < LEN {
+                let more = stream.peek_more(g, seen.len(), usize::MAX)?;
+                assert!(more.len() > seen.len());
+                seen = more;
+            }
+            assert!(seen.len() == LEN && holds(seen, 3, request * LEN));
+            assert_eq!(stream.try_peek(g, usize::MAX)?.len(), LEN);
+            g.sync();
+            stream.release(g, LEN);
+            assert_eq!(stream.try_peek(g, 1).map(|span| span.len()), Err(Error::WouldBlock));
+            let space = stream.try_reserve(g, 1)?;
+            write(g, space, 4, 0);
+            stream.commit(g, 1);
+        }
+        // At the end it shows what there is.
+        assert_eq!(stream.peek_more(g, 0, 1)?.len(), 0);
+        stream.close(g)
+    };
+    case.pair(&world, case.rings(4096), server, client);
+    world.end();
+}

@@ -2,8 +2,8 @@
 
 use super::names::{
     GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE,
-    SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_GPUNET, SOL_IPV6,
-    SOL_SOCKET, SOL_TCP, TCP_NODELAY,
+    SO_LINGER, SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDLOWAT, SO_SNDTIMEO,
+    SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Wanted;
 use crate::outcome::by_leader;
@@ -71,6 +71,8 @@ fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<
         (SOL_SOCKET, SO_ERROR) => value.int(error(net, handle, kind)),
         (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, slots::Half::Send, send_ring)),
         (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, slots::Half::Recv, recv_ring)),
+        (SOL_SOCKET, SO_SNDLOWAT) => value.int(options.low_water().0 as i32),
+        (SOL_SOCKET, SO_RCVLOWAT) => value.int(options.low_water().1 as i32),
         (SOL_SOCKET, SO_SNDTIMEO) => value.timeval(options.send_timeout_ns),
         (SOL_SOCKET, SO_RCVTIMEO) => value.timeval(options.recv_timeout_ns),
         (SOL_SOCKET, SO_LINGER) => value.linger(options.linger_ms),

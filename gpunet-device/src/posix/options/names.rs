@@ -23,6 +23,10 @@ pub const SO_RCVBUF: i32 = 8;
 pub const SO_KEEPALIVE: i32 = 9;
 /// `SO_LINGER` (`struct linger`).
 pub const SO_LINGER: i32 = 13;
+/// `SO_RCVLOWAT` (int): bytes that must have come before poll reports POLLIN.
+pub const SO_RCVLOWAT: i32 = 18;
+/// `SO_SNDLOWAT` (int): bytes that must be free before poll reports POLLOUT; above 1 rounded up to a multiple of 256.
+pub const SO_SNDLOWAT: i32 = 19;
 /// `SO_RCVTIMEO` (`struct timeval`).
 pub const SO_RCVTIMEO: i32 = 20;
 /// `SO_SNDTIMEO` (`struct timeval`).

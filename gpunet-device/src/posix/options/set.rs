@@ -2,8 +2,8 @@
 
 use super::names::{
     GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF,
-    SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP,
-    TCP_NODELAY,
+    SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDLOWAT, SO_SNDTIMEO, SOL_GPUNET, SOL_IPV6,
+    SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Given;
 use crate::outcome::by_leader;
@@ -60,7 +60,8 @@ fn change(net: Net, handle: Handle, option: (i32, i32), value: Given) -> Result<
     let after = changed(before, option, value)?;
     let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport, o.has(Options::LINES));
     unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
-    let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms);
+    // Who moves the bytes says when so many are free.
+    let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms, o.low_water().0);
     // Accepted streams have what the proxy got at gbind and glisten.
     let same = fixed(&before) == fixed(&after) && sent(&before) == sent(&after);
     unless(kind != Kind::Listener || same, Error::InvalidArgument)?;
@@ -85,6 +86,12 @@ fn changed(mut options: Options, option: (i32, i32), value: Given) -> Result<Opt
         (SOL_GPUNET, GPUNET_LINES) => return flag(Options::LINES),
         (SOL_SOCKET, SO_SNDBUF) => options.send_log2 = ring_log2(value.int()?.max(0) as u64),
         (SOL_SOCKET, SO_RCVBUF) => options.recv_log2 = ring_log2(value.int()?.max(0) as u64),
+        (SOL_SOCKET, SO_SNDLOWAT) => {
+            return Ok(options.with_low_water(value.count()?, options.low_water().1));
+        }
+        (SOL_SOCKET, SO_RCVLOWAT) => {
+            return Ok(options.with_low_water(options.low_water().0, value.count()?));
+        }
         (SOL_SOCKET, SO_SNDTIMEO) => options.send_timeout_ns = value.timeval_ns()?,
         (SOL_SOCKET, SO_RCVTIMEO) => options.recv_timeout_ns = value.timeval_ns()?,
         (SOL_SOCKET, SO_LINGER) => options.linger_ms = value.linger_ms()?,

@@ -32,6 +32,11 @@ impl Given {
         self.bytes(0).map(i32::from_le_bytes)
     }
 
+    /// An `int` that counts bytes: not negative.
+    pub(super) fn count(self) -> Result<u32> {
+        u32::try_from(self.int()?).map_err(|_| Error::InvalidArgument)
+    }
+
     /// A `struct timeval`, in nanoseconds.
     pub(super) fn timeval_ns(self) -> Result<u64> {
         let seconds = i64::from_le_bytes(self.bytes(0)?);

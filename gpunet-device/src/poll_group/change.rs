@@ -1,0 +1,301 @@
+//! What changes the sockets of a poll group: add, modify, remove, rearm; and what closing a socket or a group does.
+
+use super::PollGroup;
+use super::list::{self, List};
+use super::member::{Member, queue};
+use super::settle::packed;
+use crate::half::wake_own_pollers;
+use crate::outcome::by_leader;
+use crate::{Group, Net, platform, slots, table};
+use core::sync::atomic::{AtomicU32, Ordering};
+use gpunet_abi::entry::Kind;
+use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry, WatchWord};
+use gpunet_abi::ready_list::{self, CLAIMS};
+use gpunet_abi::{Error, Handle, Result};
+
+impl PollGroup {
+    /// Adds a socket: an open stream or a listener. `events` are bits of [`crate::poll::POLLIN`],
+    /// [`POLLOUT`](crate::poll::POLLOUT) and [`POLLRDHUP`](crate::poll::POLLRDHUP); errors and hang-ups are delivered
+    /// unasked. `token` comes back with each event.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same arguments.
+    ///
+    /// # Errors
+    /// BadHandle; NotConnected for a socket that is neither a stream nor a listener; AlreadyExists when it is in a poll group;
+    /// NoSpace when the group is full; Canceled; NetworkDown; Protocol.
+    ///
+    /// # Examples
+    ///
+    /// See [`PollGroup`].
+    pub fn add<G: Group>(&self, g: &G, socket: Handle, events: i16, token: u64) -> Result<()> {
+        g.sync();
+        by_leader(g, || add(self, socket, events, token))?;
+        Ok(())
+    }
+
+    /// Changes what is asked for of a socket of the group, and its token; and arms the socket, whoever has its event.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same arguments.
+    ///
+    /// # Errors
+    /// BadHandle; NotFound when it is not in this group; Canceled; NetworkDown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, PollGroup, Result, Stream, poll::{POLLIN, POLLOUT}};
+    /// # fn example<G: Group>(g: &G, group: PollGroup, stream: &Stream) -> Result<()> {
+    /// // Not all could be sent: waits for space, too.
+    /// group.modify(g, stream.handle(), POLLIN | POLLOUT, 7)
+    /// # }
+    /// ```
+    pub fn modify<G: Group>(&self, g: &G, socket: Handle, events: i16, token: u64) -> Result<()> {
+        g.sync();
+        by_leader(g, || {
+            self.find(socket)?.set_token(token);
+            self.queue_again(socket, |state| state.with_events(packed(events)))
+        })?;
+        Ok(())
+    }
+
+    /// Arms a socket whose event was delivered, before its group of threads waits again: for example when it has passed the
+    /// socket on.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same handle.
+    ///
+    /// # Errors
+    /// As [`PollGroup::modify`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, PollGroup, Result, Stream};
+    /// # fn example<G: Group>(g: &G, group: PollGroup, stream: &Stream) -> Result<()> {
+    /// // This block goes on with something else for a while.
+    /// group.rearm(g, stream.handle())
+    /// # }
+    /// ```
+    pub fn rearm<G: Group>(&self, g: &G, socket: Handle) -> Result<()> {
+        g.sync();
+        by_leader(g, || self.find(socket).and_then(|_| self.queue_again(socket, |state| state)))?;
+        Ok(())
+    }
+
+    /// Takes a socket out of the group. Closing it does the same.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same handle.
+    ///
+    /// # Errors
+    /// As [`PollGroup::modify`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, PollGroup, Result, Stream};
+    /// # fn example<G: Group>(g: &G, group: PollGroup, stream: &Stream) -> Result<()> {
+    /// group.remove(g, stream.handle())
+    /// # }
+    /// ```
+    pub fn remove<G: Group>(&self, g: &G, socket: Handle) -> Result<()> {
+        g.sync();
+        by_leader(g, || {
+            self.find(socket)?;
+            forget(self.net, socket);
+            Ok(0)
+        })?;
+        Ok(())
+    }
+
+    /// The socket, if it is in this group. By one lane.
+    fn find(&self, socket: Handle) -> Result<Member> {
+        self.check()?;
+        if socket.slot() >= self.net.context().slots {
+            return Err(Error::BadHandle);
+        }
+        let member = Member { net: self.net, slot: socket.slot() };
+        let state = member.state();
+        let is_here = state.phase() != Phase::None && state.generation() == socket.generation();
+        if is_here && member.group() == self.handle.raw() { Ok(member) } else { Err(Error::NotFound) }
+    }
+
+    /// Has some block look at a socket, with a changed state.
+    fn queue_again(&self, socket: Handle, change: impl Fn(PollState) -> PollState) -> Result<u64> {
+        let member = Member { net: self.net, slot: socket.slot() };
+        let is_same =
+            |state: PollState| state.phase() != Phase::None && state.generation() == socket.generation();
+        // Whoever stores the watch word just now goes on in some instructions.
+        member.change_settled(|state| is_same(state).then_some(state))?.ok_or(Error::NotFound)?;
+        let changed = queue(member, |state| {
+            (is_same(state) && state.phase() != Phase::Changing).then(|| change(state))
+        });
+        if !changed {
+            return self.find(socket).and_then(|_| self.queue_again(socket, change));
+        }
+        wake_own_pollers(self.net, self.handle.slot());
+        Ok(0)
+    }
+}
+
+/// The leader's part of [`PollGroup::add`].
+#[inline(never)]
+fn add(group: &PollGroup, socket: Handle, events: i16, token: u64) -> Result<u64> {
+    group.check()?;
+    let net = group.net;
+    let is_stream = match slots::use_handle(net, socket)? {
+        Kind::Stream => true,
+        Kind::Listener => false,
+        _ => return Err(Error::NotConnected),
+    };
+    make_room(group)?;
+    let member = Member { net, slot: socket.slot() };
+    let is_direct = is_stream && table::link_of(net.entry(socket.slot())).is_direct();
+    let adding = |state: PollState| {
+        let is_free = state.phase() == Phase::None;
+        is_free.then(|| state.added(socket.generation(), packed(events), is_direct))
+    };
+    if member.change(adding).is_none() {
+        return Err(Error::AlreadyExists);
+    }
+    let words = net.group_words(group.handle.slot());
+    // SAFETY: field addresses in the device region.
+    let (members, below) = unsafe { (&raw mut (*words).members, &raw mut (*words).direct_below) };
+    let capacity = list::capacity(net, group.handle);
+    if !raise(members, |count| (count < capacity).then_some(count + 1)) {
+        member.change(|state| Some(state.removed()));
+        return Err(Error::NoSpace);
+    }
+    member.set_token(token);
+    member.set_group(group.handle.raw());
+    if is_direct {
+        raise(below, |below| (below <= socket.slot()).then_some(socket.slot() + 1));
+    }
+    queue(member, Some);
+    // A close of the socket or of the group may have come too early to find it.
+    if let Err(closed) = slots::kind_of(net, socket).and_then(|_| slots::kind_of(net, group.handle)) {
+        forget(net, socket);
+        return Err(closed);
+    }
+    wake_own_pollers(net, group.handle.slot());
+    Ok(0)
+}
+
+/// Changes a count of a group if `change` gives a new one; returns whether it did.
+fn raise(count: *mut u32, change: impl Fn(u32) -> Option<u32>) -> bool {
+    // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
+    let count = unsafe { AtomicU32::from_ptr(count) };
+    // Ordering: Relaxed; a count, which brings no data. What follows orders it.
+    let mut old = count.load(Ordering::Relaxed);
+    while let Some(new) = change(old) {
+        match count.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => old = now,
+        }
+    }
+    false
+}
+
+/// Takes entries out of lists that are filled with those of sockets that have left the group, because nobody waits.
+fn make_room(group: &PollGroup) -> Result<()> {
+    let (net, handle) = (group.net, group.handle);
+    for index in 0..list::count(net, handle) {
+        let list = List::of(net, handle, index);
+        while list.unclaimed() > u64::from(list::capacity(net, handle)) {
+            let mut entries = [0; CLAIMS];
+            let count = ready_list::claim(&list, CLAIMS, &mut entries).map_err(|_| Error::Protocol)?;
+            if count == 0 {
+                break;
+            }
+            for entry in entries.iter().take(count).map(|&entry| ReadyEntry(entry)) {
+                if let Some((member, _)) = claimed(net, handle, entry)? {
+                    queue(member, |state| (state.phase() == Phase::Held).then_some(state));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What an entry that the caller has claimed is about: a socket of the group that is armed, now held by the caller.
+///
+/// # Errors
+/// Protocol, when it names a slot that does not exist.
+pub(super) fn claimed(net: Net, group: Handle, entry: ReadyEntry) -> Result<Option<(Member, PollState)>> {
+    if entry.slot() >= net.context().slots {
+        return Err(Error::Protocol);
+    }
+    let member = Member { net, slot: entry.slot() };
+    let change = |state: PollState| {
+        // Another socket, or one that was armed anew: late.
+        if !state.is_pending() || !entry.is_about(state) || member.group() != group.raw() {
+            return None;
+        }
+        let state = state.claimed();
+        Some(if state.phase() == Phase::Armed { state.held(member.caller()) } else { state })
+    };
+    Ok(match member.change(change) {
+        Some((old, new)) if old.phase() == Phase::Armed => Some((member, new)),
+        _ => None,
+    })
+}
+
+/// Takes a socket out of its group, if it is in one: it is closed, or removed. By one lane.
+#[inline(never)]
+pub(crate) fn forget(net: Net, socket: Handle) {
+    let member = Member { net, slot: socket.slot() };
+    take_out(member, |state| state.generation() == socket.generation());
+}
+
+/// Takes a socket out of its group if `which` says so.
+fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
+    let leaving = |state: PollState| {
+        let is_it = state.phase() != Phase::None && which(state);
+        is_it.then(|| state.with_phase(Phase::Changing))
+    };
+    // A launch that was cancelled while another block stores the watch word: that block goes on, and finds the socket closed.
+    let Ok(Some(_)) = member.change_settled(leaving) else { return };
+    member.net.watch(member.slot).set(WatchWord::NONE.0);
+    let group = Handle::from_raw(member.group());
+    member.change(|state| Some(state.removed()));
+    let Some(group) = group.filter(|group| slots::kind_of(member.net, *group) == Ok(Kind::Group)) else {
+        return;
+    };
+    let words = member.net.group_words(group.slot());
+    // SAFETY: a field address in the device region.
+    let members = unsafe { &raw mut (*words).members };
+    raise(members, |count| count.checked_sub(1));
+}
+
+/// Has a block look again at a socket of which this device has changed what a poll finds. By one lane.
+#[inline(never)]
+pub(crate) fn touch(net: Net, slot: u32) {
+    let member = Member { net, slot };
+    if member.state().phase() == Phase::Armed
+        && queue(member, |state| (state.phase() == Phase::Armed).then_some(state))
+        && let Some(group) = Handle::from_raw(member.group())
+    {
+        platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), group.slot());
+    }
+}
+
+/// Takes all sockets out of a group that was closed.
+pub(super) fn let_all_go(net: Net, group: Handle) {
+    for slot in 0..net.context().sockets {
+        let member = Member { net, slot };
+        if member.group() == group.raw() {
+            take_out(member, |_| member.group() == group.raw());
+        }
+    }
+}
+
+/// Takes whatever stood in a slot that was just taken anew out of its group: the proxy has closed it. By who took it.
+pub(crate) fn reset(net: Net, slot: u32) {
+    let member = Member { net, slot };
+    if member.state().phase() != Phase::None {
+        take_out(member, |_| true);
+    }
+    net.watch(slot).set(WatchWord::NONE.0);
+}

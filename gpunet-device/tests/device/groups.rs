@@ -1,0 +1,7 @@
+//! Poll groups: what the device does with what the proxy says, whatever it says.
+
+mod changes;
+mod hostile;
+mod model;
+mod proxy;
+mod sharing;

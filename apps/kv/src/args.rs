@@ -118,7 +118,9 @@ mod tests {
             (&["--connections", "0"], "1..=16384"),
         ] {
             match parse(std::iter::once("gpunet-kv").chain(args.iter().copied())) {
-                Err(UsageError::Invalid(line)) => assert!(line.contains(word) && !line.contains('\n'), "{line}"),
+                Err(UsageError::Invalid(line)) => {
+                    assert!(line.contains(word) && !line.contains('\n'), "{line}")
+                }
                 other => panic!("{args:?}: {other:?}"),
             }
         }

@@ -101,7 +101,8 @@ impl Client {
         if found == *expected {
             return Ok(());
         }
-        let words: Vec<_> = arguments.iter().map(|word| String::from_utf8_lossy(&word[..word.len().min(40)])).collect();
+        let words: Vec<_> =
+            arguments.iter().map(|word| String::from_utf8_lossy(&word[..word.len().min(40)])).collect();
         Err(ClientError::Wrong {
             command: words.join(" "),
             found: Box::new(found),

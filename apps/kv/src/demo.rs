@@ -59,7 +59,13 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
     for row in &report.rows {
         print(&format_args!(
             "{:10}  {:7}  {:8}  {:10}  {:10}  {:7.1}  {:7.1}\n",
-            row.load, row.clients, row.pipeline, row.requests, row.requests_per_second, row.p50_us, row.p99_us
+            row.load,
+            row.clients,
+            row.pipeline,
+            row.requests,
+            row.requests_per_second,
+            row.p50_us,
+            row.p99_us
         ));
     }
     print(&format_args!(
@@ -86,7 +92,10 @@ fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
         (vec![b"APPEND", b"key", b" and more"], Answer::Integer(14)),
         (vec![b"STRLEN", b"key"], Answer::Integer(14)),
         (vec![b"MSET", b"a", b"1", b"b\0\r\n", b"2"], ok.clone()),
-        (vec![b"MGET", b"a", b"no", b"b\0\r\n"], Answer::Array(vec![Answer::bulk("1"), none.clone(), Answer::bulk("2")])),
+        (
+            vec![b"MGET", b"a", b"no", b"b\0\r\n"],
+            Answer::Array(vec![Answer::bulk("1"), none.clone(), Answer::bulk("2")]),
+        ),
         (vec![b"INCR", b"a"], Answer::Integer(2)),
         (vec![b"DECR", b"a"], Answer::Integer(1)),
         (vec![b"INCR", b"key"], error("ERR value is not an integer or out of range")),
@@ -130,14 +139,20 @@ fn drive(
     }
     let elapsed = started.elapsed();
     times.sort_unstable();
-    let at = |share: f64| times.get((times.len() as f64 * share) as usize).map_or(0.0, |ns| *ns as f64 / 1000.0);
+    let at =
+        |share: f64| times.get((times.len() as f64 * share) as usize).map_or(0.0, |ns| *ns as f64 / 1000.0);
     let requests = times.len() as u64 * u64::from(pipeline);
     let requests_per_second = (requests as f64 / elapsed.as_secs_f64()) as u64;
     Ok(Row { load, clients, pipeline, requests, requests_per_second, p50_us: at(0.5), p99_us: at(0.99) })
 }
 
 /// Drives some connections; returns the round-trip times of their batches in nanoseconds.
-fn drive_some(addr: SocketAddr, clients: &[u32], is_set: bool, pipeline: u32) -> Result<Vec<u64>, ClientError> {
+fn drive_some(
+    addr: SocketAddr,
+    clients: &[u32],
+    is_set: bool,
+    pipeline: u32,
+) -> Result<Vec<u64>, ClientError> {
     let mut connections = clients.iter().map(|_| Client::connect(addr)).collect::<Result<Vec<_>, _>>()?;
     let key = |client: u32, number: u64| format!("key:{client}:{}", number % KEYS).into_bytes();
     // What a key was set to tells client and number, so that a mixed-up answer is found.

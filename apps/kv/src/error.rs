@@ -1,12 +1,12 @@
 //! Why the program cannot go on.
 
 use crate::client::ClientError;
+use gpu_usermap::cuda::LoadModuleError;
 use gpunet_app::cli::ResolveError;
 use gpunet_app::device::DeviceError;
 use gpunet_app::proxy::ProxyError;
-use gpunet_proxy::descriptors::hint;
-use gpu_usermap::cuda::LoadModuleError;
 use gpunet_proxy::LaunchError;
+use gpunet_proxy::descriptors::hint;
 use std::io;
 
 /// Everything that ends the program early.

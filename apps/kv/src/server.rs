@@ -64,8 +64,7 @@ impl Serving {
         let is_gpu = attachment.cuda().is_some();
         let threads = args.threads.unwrap_or(if is_gpu { GPU_THREADS } else { 1 });
         let blocks = args.blocks.unwrap_or(if is_gpu { GPU_BLOCKS } else { 1 }).min(connections);
-        let program =
-            attachment.load_entries(PTX, &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
+        let program = attachment.load_entries(PTX, &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
         attachment.check_co_resident(&program, &[(Server::<Kv>::ENTRY, blocks, threads)])?;
         let service = Kv { memory: args.memory, buckets: args.memory / BYTES_PER_BUCKET };
         let ns = |seconds: u32| u64::from(seconds) * 1_000_000_000;
@@ -108,8 +107,11 @@ impl Serving {
     /// Ends the server; returns what it did.
     pub fn stop(mut self) -> Result<Totals, Error> {
         self.print_log();
-        let mut totals =
-            Totals { device: self.attachment.device_name().to_owned(), blocks: self.blocks, ..Totals::default() };
+        let mut totals = Totals {
+            device: self.attachment.device_name().to_owned(),
+            blocks: self.blocks,
+            ..Totals::default()
+        };
         for block in self.running.stop()? {
             totals.add(&block);
         }
@@ -136,7 +138,11 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
     let mut serving = Serving::start(args, &args.addr.resolve()?)?;
     let greeting = format!("listening on {}", serving.running.addr());
     // Stdout is for the JSON object alone.
-    if args.json { eprintln!("{greeting}") } else { print(&format_args!("{greeting}\n")) }
+    if args.json {
+        eprintln!("{greeting}")
+    } else {
+        print(&format_args!("{greeting}\n"))
+    }
     while !interrupt.asked() {
         if serving.running.is_finished()? {
             // The totals tell why.
@@ -152,7 +158,12 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
     } else {
         print(&format_args!(
             "served {} connections, {} commands, {} bytes received, {} bytes sent; {} protocol errors, {} closed by limits\n",
-            totals.connections, totals.commands, totals.received, totals.sent, totals.protocol_errors, totals.limited,
+            totals.connections,
+            totals.commands,
+            totals.received,
+            totals.sent,
+            totals.protocol_errors,
+            totals.limited,
         ));
     }
     Ok(())

@@ -72,7 +72,9 @@ impl Counters {
         ]
     }
 
-    fn of([accepted, open, received, sent, turns, failed, limited, ended, own @ ..]: [u64; COUNTERS]) -> Self {
+    fn of(
+        [accepted, open, received, sent, turns, failed, limited, ended, own @ ..]: [u64; COUNTERS],
+    ) -> Self {
         Self { accepted, open, received, sent, turns, failed, limited, ended, own }
     }
 }
@@ -297,6 +299,7 @@ impl Line {
 
     /// Appends a number.
     #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn number(self, number: i64) -> Self {
         let digits = crate::Digits::of(number);
         let (mut line, bytes, mut at) = (self, digits.bytes(), 0);
@@ -353,7 +356,9 @@ mod tests {
     use gpunet_device::group::Solo;
 
     fn text(board: Board, block: usize, number: u64) -> Option<std::string::String> {
-        board.line(block, number).map(|(_, text, len)| std::string::String::from_utf8_lossy(&text[..len]).into())
+        board
+            .line(block, number)
+            .map(|(_, text, len)| std::string::String::from_utf8_lossy(&text[..len]).into())
     }
 
     #[test]
@@ -384,7 +389,10 @@ mod tests {
             while seen < 20_000 {
                 seen = board.lines(0);
                 if let Some(line) = seen.checked_sub(1).and_then(|last| text(board, 0, last)) {
-                    assert!(line.len() == LOG_TEXT && line.bytes().all(|byte| byte == line.as_bytes()[0]), "{line}");
+                    assert!(
+                        line.len() == LOG_TEXT && line.bytes().all(|byte| byte == line.as_bytes()[0]),
+                        "{line}"
+                    );
                 }
             }
         });

@@ -266,7 +266,13 @@ mod tests {
 
     fn in_two<'t>(whole: &'t [u8], cut: usize) -> Bytes<'t> {
         let (a, b) = whole.split_at(cut.min(whole.len()));
-        Bytes { first: a.as_ptr(), first_len: a.len(), second: b.as_ptr(), second_len: b.len(), life: PhantomData }
+        Bytes {
+            first: a.as_ptr(),
+            first_len: a.len(),
+            second: b.as_ptr(),
+            second_len: b.len(),
+            life: PhantomData,
+        }
     }
 
     proptest! {
@@ -293,7 +299,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_none() {
-        for text in ["", "-", "+1", "1 ", " 1", "01", "-0", "1.5", "9223372036854775808", "99999999999999999999"] {
+        for text in
+            ["", "-", "+1", "1 ", " 1", "01", "-0", "1.5", "9223372036854775808", "99999999999999999999"]
+        {
             assert_eq!(Bytes::from(text.as_bytes()).number(), None, "{text}");
         }
     }

@@ -29,7 +29,9 @@ mod shared;
 mod spill;
 mod writer;
 
-pub use board::{Board, COUNTERS, Connections, Counters, LOG_LINES, LOG_TEXT, Line, Listening, Log, OWN_COUNTERS};
+pub use board::{
+    Board, COUNTERS, Connections, Counters, LOG_LINES, LOG_TEXT, Line, Listening, Log, OWN_COUNTERS,
+};
 pub use bytes::Bytes;
 pub use heap::{Chunk, Heap, MAX_CHUNK};
 pub use lock::Lock;

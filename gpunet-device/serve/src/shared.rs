@@ -1,8 +1,8 @@
 //! A value that the blocks of a device share.
 
+use crate::Context;
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
-use crate::Context;
 use gpunet_device::{Group, Result};
 
 /// `N` numbers that blocks read and change together, under a lock: a cell for small shared state. Zeros at first.
@@ -82,7 +82,8 @@ mod tests {
             for index in 0..3 {
                 scope.spawn(move || {
                     for _ in 0..5000 {
-                        let [a, b] = cell.update(&Solo::new(index, 3), &context, |[a, b]| [a + 1, b + 2]).unwrap();
+                        let [a, b] =
+                            cell.update(&Solo::new(index, 3), &context, |[a, b]| [a + 1, b + 2]).unwrap();
                         assert_eq!(2 * a, b);
                     }
                 });

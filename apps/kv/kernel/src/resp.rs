@@ -104,7 +104,8 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
         if count > MAX_ARGUMENTS {
             return Parsed::Invalid(Invalid::MultibulkLength);
         }
-        *progress = Progress { at: end as u32, left: if count < 0 { 0 } else { count as u32 }, counted: true };
+        *progress =
+            Progress { at: end as u32, left: if count < 0 { 0 } else { count as u32 }, counted: true };
     }
     while progress.left > 0 {
         let at = progress.at as usize;
@@ -229,7 +230,10 @@ impl<'t> Arguments<'t> {
     }
 
     /// Takes the next one.
-    #[allow(clippy::should_implement_trait, reason = "an iterator of core brings code that the kernel does not need")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator of core brings code that the kernel does not need"
+    )]
     pub fn next(&mut self) -> Option<Bytes<'t>> {
         if self.left == 0 {
             return None;

@@ -61,7 +61,8 @@ pub fn start<S: Service>(
             service,
         })
     }?;
-    let mut running = Running::new(launch, Kept { registration, board, memory }, Board::new(here), blocks, addr);
+    let mut running =
+        Running::new(launch, Kept { registration, board, memory }, Board::new(here), blocks, addr);
     let started = Instant::now();
     loop {
         match Board::new(here).listening() {

@@ -85,7 +85,11 @@ impl<S: Service> Block<S> {
                 } else if !self.accepting.is_short {
                     self.accepting.is_short = true;
                     let errno = error.errno() as i64;
-                    self.log.line(g, self.now, &Line::new().text(b"cannot accept for now: errno ").number(errno));
+                    self.log.line(
+                        g,
+                        self.now,
+                        &Line::new().text(b"cannot accept for now: errno ").number(errno),
+                    );
                 }
                 self.accepting.hold_until = self.now + EXHAUSTED_NS;
                 Ok(())

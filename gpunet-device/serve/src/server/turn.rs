@@ -113,7 +113,8 @@ impl<S: Service> Block<S> {
             turn.output.flush(g)?;
         }
         let (used, left) = (turn.input.used(), turn.input.rest().len());
-        let (pending, is_pending, sent) = (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
+        let (pending, is_pending, sent) =
+            (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
         if used > 0 {
             stream.receiver().release(g, used);
         }

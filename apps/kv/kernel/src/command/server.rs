@@ -27,7 +27,8 @@ pub(super) fn echo<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     loop {
         let rest = text.skip(cx.resume.step - 1);
         let (g, out) = (cx.reply.g, &mut cx.reply.out);
-        let piece = if rest.len() + 2 <= out.room() { rest } else { rest.first(out.room().saturating_sub(2)) };
+        let piece =
+            if rest.len() + 2 <= out.room() { rest } else { rest.first(out.room().saturating_sub(2)) };
         out.put(g, piece);
         cx.resume.step += piece.len();
         if piece.len() == rest.len() {
@@ -178,6 +179,7 @@ struct Text {
 }
 
 impl Text {
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn text(&mut self, text: &[u8]) -> &mut Self {
         for &byte in text {
             if let Some(place) = self.bytes.get_mut(self.len) {
@@ -188,6 +190,7 @@ impl Text {
         self
     }
 
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn number(&mut self, value: u64) -> &mut Self {
         let digits = Digits::of(value as i64);
         let mut at = 0;

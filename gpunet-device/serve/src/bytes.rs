@@ -157,7 +157,7 @@ impl<'t> Bytes<'t> {
     /// Returns whether they are equal to `other`.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn eq(&self, other: Bytes<'_>) -> bool {
+    pub fn equals(&self, other: Bytes<'_>) -> bool {
         if self.len() != other.len() {
             return false;
         }
@@ -282,7 +282,7 @@ mod tests {
             prop_assert_eq!(all(two), whole.clone());
             prop_assert_eq!(all(two.slice(start, len)), all(one.slice(start, len)));
             prop_assert_eq!(two.find(byte, start), one.find(byte, start));
-            prop_assert!(two.eq(one) && two.hash() == one.hash());
+            prop_assert!(two.equals(one) && two.hash() == one.hash());
             prop_assert_eq!(two.number(), one.number());
             let mut copy = std::vec![0; whole.len()];
             // SAFETY: as long as the bytes.

@@ -139,7 +139,7 @@ impl<'t> Writer<'t> {
 /// use gpunet_serve::{Bytes, Digits};
 ///
 /// let digits = Digits::of(-17);
-/// assert!(digits.bytes().eq(Bytes::from(b"-17")));
+/// assert!(digits.bytes().equals(Bytes::from(b"-17")));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Digits {
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn numbers_are_spelt_as_people_do() {
         for number in [0, 7, -1, 10, i64::MAX, i64::MIN] {
-            assert!(Digits::of(number).bytes().eq(std::format!("{number}").as_bytes().into()));
+            assert!(Digits::of(number).bytes().equals(std::format!("{number}").as_bytes().into()));
         }
     }
 }

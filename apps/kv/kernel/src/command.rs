@@ -86,7 +86,7 @@ names! {
     GET = b"get"; SET = b"set"; MGET = b"mget"; MSET = b"mset"; APPEND = b"append"; STRLEN = b"strlen";
     INCR = b"incr"; DECR = b"decr"; INCRBY = b"incrby"; DECRBY = b"decrby";
     DEL = b"del"; UNLINK = b"unlink"; EXISTS = b"exists"; EXPIRE = b"expire"; PEXPIRE = b"pexpire"; TTL = b"ttl";
-    PTTL = b"pttl"; PERSIST = b"persist";
+    HELLO = b"hello"; PTTL = b"pttl"; PERSIST = b"persist";
 }
 
 /// Executes a request, or goes on with it.
@@ -100,7 +100,7 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) 
     let (least, most) = match command {
         PING => (0, 1),
         ECHO | SELECT | GET | STRLEN | INCR | DECR | TTL | PTTL | PERSIST => (1, 1),
-        QUIT | COMMAND | INFO => (0, usize::MAX),
+        QUIT | COMMAND | INFO | HELLO => (0, usize::MAX),
         CONFIG | CLIENT | MGET | DEL | UNLINK | EXISTS => (1, usize::MAX),
         DBSIZE => (0, 0),
         FLUSHALL | FLUSHDB => (0, usize::MAX),
@@ -124,6 +124,7 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) 
         CONFIG => server::config(cx, arguments),
         CLIENT => server::client(cx, arguments)?,
         INFO => server::info(cx),
+        HELLO => server::hello(cx, arguments),
         DBSIZE => server::dbsize(cx),
         FLUSHALL | FLUSHDB => server::flush(cx, arguments)?,
         GET => strings::get(cx, arguments)?,

@@ -131,7 +131,7 @@ impl Entry {
         }
         let memory = self.memory.part(at::KEY, key.len());
         // SAFETY: inside the chunk; a key never changes.
-        key.eq(unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) })
+        key.equals(unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) })
     }
 
     /// The value, which stays as it is as long as the caller holds the bucket or pins the entry.

@@ -109,7 +109,7 @@ fn a_pinned_value_outlives_its_key() {
     locked.unlock().unwrap();
     map.clear(&G, &at(0)).unwrap();
     assert!(set(&G, map, b"key", b"another", 0));
-    assert!(map.pinned(&pin).eq(b"value".into()));
+    assert!(map.pinned(&pin).equals(b"value".into()));
     map.unpin(&G, &at(0), pin).unwrap();
     map.clear(&G, &at(0)).unwrap();
     assert_eq!(map.heap.used(), 0);

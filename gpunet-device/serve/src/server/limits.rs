@@ -2,7 +2,7 @@
 
 use super::Block;
 use crate::{Line, Service};
-use gpunet_device::Group;
+use gpunet_device::{Group, Stream};
 
 impl<S: Service> Block<S> {
     /// Closes connections that have passed a limit; if the server ends, also those that are idle.
@@ -16,6 +16,13 @@ impl<S: Service> Block<S> {
                 if let Some(text) = limit {
                     self.counters.limited += 1;
                     self.log.line(g, self.now, &Line::new().text(b"a connection is closed: ").text(text));
+                }
+                if limit.is_some() {
+                    // Its answers are not waited for any more.
+                    if let Ok(mut stream) = Stream::from_handle(g, self.net, handle) {
+                        let options = stream.options().with_linger_ms(0);
+                        let _ = stream.set_options(g, options);
+                    }
                 }
                 if limit.is_some() || is_idle {
                     self.close(g, place, handle);
@@ -38,9 +45,9 @@ impl<S: Service> Block<S> {
     }
 
     fn limit_passed(&self, place: usize) -> Option<&'static [u8]> {
-        let (has_pending, since, active) = self.times(place);
+        let (waits_for_space, since, active) = self.times(place);
         let has_passed = |start: u64, limit: u64| limit != 0 && self.now - start > limit;
-        if has_pending {
+        if waits_for_space {
             has_passed(active, self.settings.stall_ns).then_some(b"it takes none of its answers")
         } else if since != 0 {
             has_passed(since, self.settings.request_ns).then_some(b"its request does not end")
@@ -50,13 +57,13 @@ impl<S: Service> Block<S> {
     }
 
     fn is_idle(&self, place: usize) -> bool {
-        let (has_pending, since, _) = self.times(place);
-        !has_pending && since == 0
+        let (waits_for_space, since, _) = self.times(place);
+        !waits_for_space && since == 0
     }
 
     fn times(&self, place: usize) -> (bool, u64, u64) {
         // SAFETY: a place with a handle has a connection, and this copy of it is only looked at and forgotten.
         let connection = core::mem::ManuallyDrop::new(unsafe { self.connections.take(place) });
-        (connection.has_pending(), connection.since, connection.active)
+        (connection.waits_for_space, connection.since, connection.active)
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Connection<S: Service> {
     pending: (u32, u32),
     /// It is closed once nothing is left.
     closes: bool,
+    /// It waits for space to send: for what is left, or for what the service has still to send.
+    pub(super) waits_for_space: bool,
     /// When the first bytes of a request came that is not complete; 0: there is none.
     pub(super) since: u64,
     /// When it last received or sent something.
@@ -20,11 +22,14 @@ pub(super) struct Connection<S: Service> {
 
 impl<S: Service> Connection<S> {
     pub(super) fn new(now: u64) -> Self {
-        Self { state: S::State::default(), pending: (0, 0), closes: false, since: 0, active: now }
-    }
-
-    pub(super) fn has_pending(&self) -> bool {
-        self.pending.0 < self.pending.1
+        Self {
+            state: S::State::default(),
+            pending: (0, 0),
+            closes: false,
+            waits_for_space: false,
+            since: 0,
+            active: now,
+        }
     }
 
     pub(super) fn into_state(self) -> S::State {
@@ -120,6 +125,7 @@ impl<S: Service> Block<S> {
         }
         connection.pending = (pending.0 as u32, pending.1 as u32);
         connection.closes = next == Next::Close;
+        connection.waits_for_space = is_pending || next == Next::Output;
         self.counters.received += used as u64;
         self.counters.sent += sent;
         if used > 0 || sent > 0 {

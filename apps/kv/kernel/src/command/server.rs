@@ -47,6 +47,21 @@ pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     Outcome::Quit
 }
 
+/// RESP2 is the only protocol.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {
+    match arguments.next().map(|version| version.number()) {
+        Some(None) => cx.reply.error(b"Protocol version is not an integer or out of range"),
+        Some(Some(version)) if version != 2 => cx.reply.raw(b"-NOPROTO unsupported protocol version\r\n"),
+        _ if !arguments.is_empty() => cx.reply.syntax(),
+        _ => {
+            cx.reply.raw(b"*6\r\n$6\r\nserver\r\n$9\r\ngpunet-kv\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n");
+            cx.reply.raw(b"$5\r\nproto\r\n:2\r\n");
+        }
+    }
+    Outcome::Done
+}
+
 /// There is one database.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {

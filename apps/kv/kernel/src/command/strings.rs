@@ -120,11 +120,15 @@ fn set_options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -
     }
 }
 
-/// A time in nanoseconds, if Redis would take it: it computes with milliseconds in 63 bits. What nanoseconds cannot express is
-/// centuries away, and cut.
+/// A time in nanoseconds, if Redis would take it: it adds milliseconds to those since 1970, in 63 bits. What nanoseconds cannot express
+/// is centuries away, and cut.
 pub(super) fn time_ns(time: i64, unit: i64) -> Option<i64> {
     const MOST: i64 = 1 << 62;
-    let _ = time.checked_mul(unit / 1_000_000)?;
+    /// Milliseconds from 1970 to some day in 2039.
+    const SINCE_1970: i64 = 2_200_000_000_000;
+    if time.checked_mul(unit / 1_000_000)? > i64::MAX - SINCE_1970 {
+        return None;
+    }
     Some(time.saturating_mul(unit).clamp(-MOST, MOST))
 }
 

@@ -132,7 +132,7 @@ impl Commands {
         }
         match self.number(20) {
             0 => command.truncate(1 + self.number(2)),
-            1 => command.push(self.value()),
+            1 => command.push(self.one_of(&["x", "17", "two words", ""])),
             _ => {}
         }
         command

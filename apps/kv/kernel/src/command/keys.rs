@@ -39,7 +39,7 @@ pub(super) fn expire<G: Group>(
     let time = arguments.next().unwrap_or(Bytes::EMPTY).number();
     if let Some(option) = arguments.next() {
         cx.reply.raw(b"-ERR Unsupported option ");
-        cx.reply.quoted(option, 64, false);
+        cx.reply.quoted(option, 1024, false);
         cx.reply.raw(b"\r\n");
         return Ok(Outcome::Done);
     }

@@ -90,14 +90,20 @@ pub(super) fn set<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>
 fn set_options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Option<SetOptions> {
     let (mut options, mut expiry) = (SetOptions::default(), None);
     while let Some(word) = arguments.next() {
+        let unit = if word.eq_ignore_case(b"ex") {
+            1_000_000_000
+        } else if word.eq_ignore_case(b"px") {
+            1_000_000
+        } else {
+            0
+        };
         if word.eq_ignore_case(b"nx") && !options.xx {
             options.nx = true;
         } else if word.eq_ignore_case(b"xx") && !options.nx {
             options.xx = true;
-        } else if expiry.is_none() && !arguments.is_empty() && word.eq_ignore_case(b"ex") {
-            expiry = arguments.next().map(|time| (time, 1_000_000_000));
-        } else if expiry.is_none() && !arguments.is_empty() && word.eq_ignore_case(b"px") {
-            expiry = arguments.next().map(|time| (time, 1_000_000));
+        } else if unit > 0 && !arguments.is_empty() && expiry.is_none_or(|(_, other)| other == unit) {
+            // The same option again takes the place of the first one, as in Redis.
+            expiry = arguments.next().map(|time| (time, unit));
         } else {
             cx.reply.syntax();
             return None;

@@ -23,6 +23,7 @@ pub const SHIPPED: &[Shipped] = &[
         features: &[],
     },
     Shipped { package: "apps/echo/kernel", output: "apps/echo/ptx/gpunet_echo_kernel.ptx", features: &[] },
+    Shipped { package: "apps/kv/kernel", output: "apps/kv/ptx/gpunet_kv_kernel.ptx", features: &[] },
     Shipped {
         package: "apps/rstream/kernel",
         output: "apps/rstream/ptx/gpunet_rstream_kernel.ptx",

@@ -1,0 +1,31 @@
+//! The kernel of `gpunet-kv`: a key-value server that speaks RESP2, written once for GPU and CPU thread blocks.
+//!
+//! | part | module |
+//! |---|---|
+//! | requests | `resp`: the parser, a pure function of bytes |
+//! | answers | `reply` |
+//! | what is kept | `store`: the map that all blocks share |
+//! | commands | `command`, a file for each family |
+//! | a connection's turn | `service` ([`Kv`]) |
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
+#![deny(unsafe_code)]
+
+mod command;
+mod reply;
+pub mod resp;
+mod service;
+mod store;
+
+pub use service::{Kv, own};
+pub use store::{MAX_KEY, MAX_VALUE};
+
+#[cfg(target_arch = "nvptx64")]
+#[allow(unsafe_code)]
+mod entries {
+    use super::Kv;
+    use gpunet_device::kernel_entry;
+    use gpunet_serve::Server;
+
+    kernel_entry!(kv, "gpunet_kv", Server<Kv>);
+}

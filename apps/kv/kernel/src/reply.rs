@@ -1,0 +1,103 @@
+//! Answers, as RESP2 writes them.
+
+use gpunet_device::Group;
+use gpunet_serve::{Bytes, Writer};
+
+/// Room in the writer that every command has before it starts: for any answer without a value in it.
+pub(crate) const ROOM: usize = 2048;
+
+/// Answers of one connection. Who calls has made room for them.
+pub(crate) struct Reply<'a, 't, G: Group> {
+    pub(crate) g: &'a G,
+    pub(crate) out: &'a mut Writer<'t>,
+}
+
+impl<G: Group> Reply<'_, '_, G> {
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn raw<'b>(&mut self, bytes: impl Into<Bytes<'b>>) {
+        let fits = self.out.put(self.g, bytes);
+        debug_assert!(fits, "a command made too little room");
+    }
+
+    pub(crate) fn ok(&mut self) {
+        self.raw(b"+OK\r\n");
+    }
+
+    pub(crate) fn nil(&mut self) {
+        self.raw(b"$-1\r\n");
+    }
+
+    /// `-ERR `, a text, and the line's end.
+    pub(crate) fn error(&mut self, text: &'static [u8]) {
+        self.raw(b"-ERR ");
+        self.raw(text);
+        self.raw(b"\r\n");
+    }
+
+    pub(crate) fn no_memory(&mut self) {
+        self.raw(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n");
+    }
+
+    pub(crate) fn no_integer(&mut self) {
+        self.error(b"value is not an integer or out of range");
+    }
+
+    pub(crate) fn syntax(&mut self) {
+        self.error(b"syntax error");
+    }
+
+    pub(crate) fn integer(&mut self, number: i64) {
+        self.head(b":", number);
+    }
+
+    pub(crate) fn array(&mut self, len: usize) {
+        self.head(b"*", len as i64);
+    }
+
+    /// A bulk string that is known to fit.
+    pub(crate) fn bulk(&mut self, bytes: Bytes<'_>) {
+        self.bulk_head(bytes.len());
+        self.raw(bytes);
+        self.raw(b"\r\n");
+    }
+
+    pub(crate) fn bulk_head(&mut self, len: usize) {
+        self.head(b"$", len as i64);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn head(&mut self, sign: &'static [u8; 1], number: i64) {
+        self.raw(sign);
+        let fits = self.out.put_number(self.g, number);
+        debug_assert!(fits, "a command made too little room");
+        self.raw(b"\r\n");
+    }
+
+    /// Text of a client's, quoted in an error: line ends would end the error, so they become spaces, as Redis has it.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn quoted(&mut self, text: Bytes<'_>, most: usize, lower: bool) {
+        let text = text.first(most);
+        let mut at = 0;
+        while at < text.len() {
+            let byte = match text.get(at) {
+                b'\r' | b'\n' => b' ',
+                byte if lower => byte.to_ascii_lowercase(),
+                byte => byte,
+            };
+            self.raw(&[byte]);
+            at += 1;
+        }
+    }
+
+    /// The wrong number of arguments for a command, named as its client named it.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn wrong_count(&mut self, name: Bytes<'_>, sub: Option<Bytes<'_>>) {
+        self.raw(b"-ERR wrong number of arguments for '");
+        self.quoted(name, 64, true);
+        if let Some(sub) = sub {
+            self.raw(b"|");
+            self.quoted(sub, 64, true);
+        }
+        self.raw(b"' command\r\n");
+    }
+}

@@ -1,0 +1,294 @@
+//! The parser of RESP2 requests: arrays of bulk strings, and inline commands. It has no state but [`Progress`] and touches nothing but the
+//! bytes that it is given, so that all lanes of a block can run it over the same bytes.
+
+use gpunet_serve::Bytes;
+
+/// The longest argument, and so the longest value: 1 MiB.
+pub const MAX_BULK: usize = 1 << 20;
+/// The most arguments of a request, as Redis has it.
+pub const MAX_ARGUMENTS: i64 = 1 << 20;
+/// The longest request.
+pub const MAX_REQUEST: usize = 4 << 20;
+/// The longest inline command, and the longest line with a length, as Redis has them.
+pub const MAX_INLINE: usize = 64 << 10;
+
+/// How far a request has been parsed. The next call goes on from there, so bytes that arrive one by one are looked at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that need no second look.
+    at: u32,
+    /// Arguments that are still to come.
+    left: u32,
+    /// The number of arguments is known.
+    counted: bool,
+}
+
+/// What a look at the bytes of a request has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The request is complete and has so many bytes.
+    Complete(usize),
+    /// It has at least so many bytes.
+    Incomplete(usize),
+    /// It is no request.
+    Invalid(Invalid),
+}
+
+/// Why bytes are no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// The number of arguments is no number, or too large.
+    MultibulkLength,
+    /// The line with it does not end.
+    MultibulkLine,
+    /// An argument does not begin with `$` but with that byte.
+    NoDollar(u8),
+    /// The length of an argument is no number, or too large.
+    BulkLength,
+    /// The line with it does not end.
+    BulkLine,
+    /// An inline command does not end.
+    InlineLine,
+    /// An inline command has quotes.
+    Quotes,
+    /// The request has more than [`MAX_REQUEST`] bytes.
+    TooLong,
+}
+
+impl Invalid {
+    /// Redis's words for it.
+    #[must_use]
+    pub const fn text(self) -> &'static [u8] {
+        match self {
+            Self::MultibulkLength => b"invalid multibulk length",
+            Self::MultibulkLine => b"too big mbulk count string",
+            Self::NoDollar(_) => b"expected '$', got '",
+            Self::BulkLength => b"invalid bulk length",
+            Self::BulkLine => b"too big bulk count string",
+            Self::InlineLine => b"too big inline request",
+            Self::Quotes => b"unbalanced quotes in request",
+            Self::TooLong => b"too big request",
+        }
+    }
+}
+
+/// Looks at the bytes of one request, of which more than it may be there.
+///
+/// `progress` is the default at the beginning of a request; it is changed only if the result is `Incomplete`.
+#[must_use]
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub fn parse(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
+    if bytes.is_empty() {
+        return Parsed::Incomplete(1);
+    }
+    let mut now = *progress;
+    let parsed = if bytes.get(0) == b'*' { array(bytes, &mut now) } else { inline(bytes, &mut now) };
+    match parsed {
+        Parsed::Incomplete(total) if total > MAX_REQUEST => Parsed::Invalid(Invalid::TooLong),
+        Parsed::Incomplete(_) => {
+            *progress = now;
+            parsed
+        }
+        _ => parsed,
+    }
+}
+
+fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
+    if !progress.counted {
+        let (end, count) = match number_line(bytes, 1, progress) {
+            Line::Number(end, count) => (end, count),
+            Line::Open => return Parsed::Incomplete(bytes.len() + 1),
+            Line::Endless => return Parsed::Invalid(Invalid::MultibulkLine),
+            Line::NoNumber => return Parsed::Invalid(Invalid::MultibulkLength),
+        };
+        if count > MAX_ARGUMENTS {
+            return Parsed::Invalid(Invalid::MultibulkLength);
+        }
+        *progress =
+            Progress { at: end as u32, left: if count < 0 { 0 } else { count as u32 }, counted: true };
+    }
+    while progress.left > 0 {
+        let at = progress.at as usize;
+        if at >= bytes.len() {
+            return Parsed::Incomplete(at + MIN_ARGUMENT * progress.left as usize);
+        }
+        // Redis looks for the line's end first.
+        let (end, len) = match number_line(bytes, at + 1, &mut Progress { at: progress.at, ..*progress }) {
+            Line::Open if bytes.get(at) == b'$' => return Parsed::Incomplete(bytes.len() + 1),
+            Line::Open if bytes.len() - at <= MAX_INLINE => return Parsed::Incomplete(bytes.len() + 1),
+            Line::Endless | Line::Open => return Parsed::Invalid(Invalid::BulkLine),
+            Line::Number(..) | Line::NoNumber if bytes.get(at) != b'$' => {
+                return Parsed::Invalid(Invalid::NoDollar(bytes.get(at)));
+            }
+            Line::NoNumber => return Parsed::Invalid(Invalid::BulkLength),
+            Line::Number(end, len) => (end, len),
+        };
+        if len < 0 || len > MAX_BULK as i64 {
+            return Parsed::Invalid(Invalid::BulkLength);
+        }
+        let next = end + len as usize + 2;
+        if next > bytes.len() {
+            return Parsed::Incomplete(next + MIN_ARGUMENT * (progress.left as usize - 1));
+        }
+        (progress.at, progress.left) = (next as u32, progress.left - 1);
+    }
+    Parsed::Complete(progress.at as usize)
+}
+
+/// `$0`, and two line ends.
+const MIN_ARGUMENT: usize = 6;
+
+/// A line with a number, from its second byte on.
+enum Line {
+    /// Where the next line begins, and the number.
+    Number(usize, i64),
+    /// There is a line, but no number.
+    NoNumber,
+    /// Its end has not come.
+    Open,
+    /// Its end is too far away.
+    Endless,
+}
+
+fn number_line(bytes: Bytes<'_>, start: usize, progress: &mut Progress) -> Line {
+    // No number has more than 20 characters, so a longer line is looked at no further than to find its end.
+    let from = if progress.at as usize > start { progress.at as usize } else { start };
+    match bytes.find(b'\r', from) {
+        Some(end) if end + 1 < bytes.len() => match bytes.slice(start, end - start).number() {
+            Some(number) => Line::Number(end + 2, number),
+            None => Line::NoNumber,
+        },
+        Some(end) => {
+            progress.at = end as u32;
+            Line::Open
+        }
+        None if bytes.len() - start > MAX_INLINE => Line::Endless,
+        None => {
+            progress.at = bytes.len() as u32;
+            Line::Open
+        }
+    }
+}
+
+fn inline(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
+    match bytes.find(b'\n', progress.at as usize) {
+        Some(end) if end > MAX_INLINE => Parsed::Invalid(Invalid::InlineLine),
+        Some(end) => {
+            let line = bytes.first(end);
+            if line.find(b'"', 0).is_some() || line.find(b'\'', 0).is_some() {
+                return Parsed::Invalid(Invalid::Quotes);
+            }
+            Parsed::Complete(end + 1)
+        }
+        None if bytes.len() > MAX_INLINE => Parsed::Invalid(Invalid::InlineLine),
+        None => {
+            progress.at = bytes.len() as u32;
+            Parsed::Incomplete(bytes.len() + 1)
+        }
+    }
+}
+
+/// The arguments of a complete request, the command's name first.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'t> {
+    rest: Bytes<'t>,
+    left: usize,
+    is_inline: bool,
+}
+
+impl<'t> Arguments<'t> {
+    /// The arguments of the bytes of a request that [`parse`] has found complete.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn of(request: Bytes<'t>) -> Self {
+        if request.get(0) != b'*' {
+            let mut arguments = Self { rest: request, left: usize::MAX, is_inline: true };
+            arguments.left = arguments.count_words();
+            return arguments;
+        }
+        let end = match request.find(b'\r', 1) {
+            Some(end) => end,
+            None => request.len(),
+        };
+        let left = match request.slice(1, end - 1).number() {
+            Some(count) if count > 0 => count as usize,
+            _ => 0,
+        };
+        Self { rest: request.skip(end + 2), left, is_inline: false }
+    }
+
+    /// How many are left.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.left
+    }
+
+    /// Returns whether none is left.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Takes the next one.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator of core brings code that the kernel does not need"
+    )]
+    pub fn next(&mut self) -> Option<Bytes<'t>> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        if self.is_inline { self.word() } else { self.bulk() }
+    }
+
+    /// Skips so many.
+    #[must_use]
+    pub fn after(mut self, count: usize) -> Self {
+        let mut at = 0;
+        while at < count {
+            let _ = self.next();
+            at += 1;
+        }
+        self
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn bulk(&mut self) -> Option<Bytes<'t>> {
+        let end = self.rest.find(b'\r', 1)?;
+        let len = self.rest.slice(1, end - 1).number()? as usize;
+        let found = self.rest.slice(end + 2, len);
+        self.rest = self.rest.skip(end + 2 + len + 2);
+        Some(found)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn word(&mut self) -> Option<Bytes<'t>> {
+        let mut start = 0;
+        while start < self.rest.len() && is_space(self.rest.get(start)) {
+            start += 1;
+        }
+        let mut end = start;
+        while end < self.rest.len() && !is_space(self.rest.get(end)) {
+            end += 1;
+        }
+        let found = self.rest.slice(start, end - start);
+        self.rest = self.rest.skip(end);
+        if found.is_empty() { None } else { Some(found) }
+    }
+
+    fn count_words(self) -> usize {
+        let (mut words, mut count) = (self, 0);
+        while words.word().is_some() {
+            count += 1;
+        }
+        count
+    }
+}
+
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
+}
+
+#[cfg(test)]
+mod tests;

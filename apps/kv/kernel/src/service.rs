@@ -1,0 +1,169 @@
+//! A connection's turn: requests one after another, long ones collected, long answers sent from where they lie.
+
+use crate::command::{self, Outcome};
+use crate::reply::{ROOM, Reply};
+use crate::resp::{self, Parsed, Progress};
+use crate::store::Store;
+use gpunet_device::{Error, Group, Result};
+use gpunet_serve::{Carve, Context, Line, Next, Pin, Service, Spill, SpillError, Turn, Writer};
+
+/// Requests from this length on are collected in the heap, so that they need not fit into a ring.
+const COLLECTED_FROM: usize = 16 << 10;
+/// Requests of one connection before the next one has its turn.
+const REQUESTS_OF_A_TURN: usize = 1024;
+
+/// The service's own counters: their places in [`gpunet_serve::Counters::own`].
+pub mod own {
+    /// Commands carried out.
+    pub const COMMANDS: usize = 0;
+    /// Reads of keys that were there.
+    pub const HITS: usize = 1;
+    /// Reads of keys that were not.
+    pub const MISSES: usize = 2;
+    /// Connections closed because of what they sent.
+    pub const PROTOCOL_ERRORS: usize = 3;
+}
+
+/// The key-value server.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Kv {
+    /// Bytes for keys and values, of all blocks.
+    pub memory: u64,
+    /// Buckets of the hash table.
+    pub buckets: u64,
+}
+
+/// What a connection keeps.
+#[derive(Debug, Default)]
+pub struct State {
+    progress: Progress,
+    spill: Spill,
+    pub(crate) resume: Resume,
+}
+
+/// How far the answer to the present request is.
+#[derive(Debug, Default)]
+pub(crate) struct Resume {
+    /// Parts of the answer that are in the writer, or sent.
+    pub(crate) step: usize,
+    /// A value that is being sent from where it lies, and how many bytes of it are sent.
+    pub(crate) sending: Option<(Pin, usize)>,
+    /// The connection's `CLIENT ID`; 0: it has none yet.
+    pub(crate) id: u64,
+}
+
+impl Service for Kv {
+    const ENTRY: &'static str = "gpunet_kv";
+    type State = State;
+    type Shared = Store;
+
+    fn shared(&self, carve: &mut Carve) -> Store {
+        Store::new(carve, self.memory as usize, self.buckets as usize)
+    }
+
+    fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
+        let (store, context) = (turn.shared, turn.context);
+        let mut requests = 0;
+        loop {
+            if !send_value(g, &context, store, &mut turn.state.resume, &mut turn.output)?
+                || !turn.output.make_room(g, ROOM)?
+                || requests == REQUESTS_OF_A_TURN
+            {
+                return Ok(Next::Output);
+            }
+            requests += 1;
+            let State { progress, spill, resume } = &mut *turn.state;
+            let is_collected = !spill.is_empty();
+            let bytes = if is_collected { spill.bytes(&store.map) } else { turn.input.rest() };
+            match resp::parse(bytes, progress) {
+                Parsed::Complete(len) => {
+                    let mut cx = command::Cx {
+                        reply: Reply { g, out: &mut turn.output },
+                        context,
+                        store,
+                        resume,
+                        counters: turn.counters,
+                        connections: turn.connections,
+                    };
+                    match command::execute(&mut cx, resp::Arguments::of(bytes.first(len)))? {
+                        // The same request again when there is room, from the next step on.
+                        Outcome::Unfinished => return Ok(Next::Output),
+                        Outcome::Done => {}
+                        Outcome::Quit => return Ok(Next::Close),
+                    }
+                    (*progress, resume.step) = (Progress::default(), 0);
+                    if is_collected {
+                        spill.clear(g, &context, store.map)?;
+                    } else {
+                        turn.input.consume(len);
+                    }
+                }
+                Parsed::Incomplete(total) if is_collected || total >= COLLECTED_FROM => {
+                    let before = turn.input.used();
+                    match spill.collect(g, &context, store.map, &mut turn.input, total) {
+                        Ok(()) if turn.input.used() > before => {}
+                        Ok(()) => return Ok(Next::Rest),
+                        Err(SpillError::NoMemory) => {
+                            Reply { g, out: &mut turn.output }.no_memory();
+                            return Ok(Next::Close);
+                        }
+                        Err(SpillError::Over(error)) => return Err(error),
+                    }
+                }
+                Parsed::Incomplete(_) => return Ok(Next::Input),
+                Parsed::Invalid(why) => {
+                    let mut reply = Reply { g, out: &mut turn.output };
+                    reply.raw(b"-ERR Protocol error: ");
+                    reply.raw(why.text());
+                    if let resp::Invalid::NoDollar(byte) = why {
+                        reply.raw(&[byte, b'\'']);
+                    }
+                    reply.raw(b"\r\n");
+                    turn.counters.own[own::PROTOCOL_ERRORS] += 1;
+                    turn.log.line(g, context.now, &Line::new().text(b"protocol error: ").text(why.text()));
+                    return Ok(Next::Close);
+                }
+            }
+        }
+    }
+
+    fn closed<G: Group>(&mut self, g: &G, mut state: State, store: Store, context: &Context) {
+        // Both fail only if the launch is over, and with it all memory.
+        let _ = state.spill.clear(g, context, store.map);
+        if let Some((pin, _)) = state.resume.sending {
+            let _ = store.map.unpin(g, context, pin);
+        }
+    }
+}
+
+/// Goes on with a value that is being sent. Returns whether none is left.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn send_value<G: Group>(
+    g: &G,
+    context: &Context,
+    store: Store,
+    resume: &mut Resume,
+    out: &mut Writer<'_>,
+) -> core::result::Result<bool, Error> {
+    let Some((pin, sent)) = &mut resume.sending else { return Ok(true) };
+    loop {
+        let rest = store.map.pinned(pin).skip(*sent);
+        if rest.is_empty() {
+            break;
+        }
+        match out.send_from(g, rest)? {
+            0 => return Ok(false),
+            more => *sent += more,
+        }
+    }
+    if !out.make_room(g, 2)? {
+        return Ok(false);
+    }
+    out.put(g, b"\r\n");
+    resume.step += 1;
+    if let Some((pin, _)) = resume.sending.take() {
+        store.map.unpin(g, context, pin)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,48 @@
+//! `gpunet-kv`: a key-value server for Redis's clients that runs as a kernel.
+//!
+//! | step | modules |
+//! |---|---|
+//! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
+//! | the server | `server` (starts the kernel by gpunet-serve-host, prints its log and its totals) |
+//! | the demonstration | `demo` (loads the server), `client` (a small RESP2 client that checks answers) |
+//!
+//! The kernel is in the package gpunet-kv-kernel; for a GPU its PTX is in `ptx/`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod client;
+mod demo;
+mod error;
+mod server;
+
+use args::Args;
+use error::Error;
+use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args_os()) {
+        Err(error) => error.report("gpunet-kv"),
+        Ok(args) => match run(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Error::Interrupted) => ExitCode::from(INTERRUPTED),
+            Err(error) => {
+                eprintln!("gpunet-kv: {error}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn run(args: &Args) -> Result<(), Error> {
+    // GPUNET_LOG=debug shows what the proxy does.
+    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Each connection takes a descriptor. A lower hard limit is respected: connections beyond it wait.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let interrupt = Interrupt::install().map_err(Error::Signals)?;
+    if args.demo { demo::run(args, &interrupt) } else { server::run(args, &interrupt) }
+}

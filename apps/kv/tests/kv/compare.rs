@@ -1,0 +1,208 @@
+//! Random sequences of commands, answered by gpunet-kv and by redis-server: every answer is the same.
+
+use crate::client::{Client, encode};
+use crate::program::serve;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A redis-server; killed with the test.
+pub struct Redis {
+    child: Child,
+    pub addr: SocketAddr,
+}
+
+impl Redis {
+    /// Starts one, if the machine has it.
+    pub fn start() -> Option<Self> {
+        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = addr.port().to_string();
+        let child = Command::new("redis-server")
+            .args(["--port", &port, "--save", "", "--appendonly", "no", "--proto-max-bulk-len", "1mb"])
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            eprintln!("NOT RUN: redis-server is not installed");
+            return None;
+        };
+        let redis = Self { child, addr };
+        let started = Instant::now();
+        while std::net::TcpStream::connect(addr).is_err() {
+            assert!(started.elapsed() < Duration::from_secs(60), "redis-server does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A generator of commands: few keys and values, so that they meet; a tenth of the words is wrong.
+struct Commands(u64);
+
+impl Commands {
+    fn number(&mut self, below: u64) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % below) as usize
+    }
+
+    fn one_of(&mut self, words: &[&str]) -> Vec<u8> {
+        words[self.number(words.len() as u64)].as_bytes().to_vec()
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        self.one_of(&["a", "b", "c", "a long key with spaces", "k\0\r\n", ""])
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.number(8) {
+            0 => vec![b'v'; self.number(3000)],
+            1 => vec![0xff; self.number(40_000)],
+            2 => self.one_of(&[
+                "",
+                "01",
+                "-0",
+                "+1",
+                " 1",
+                "1.5",
+                "9223372036854775807",
+                "-9223372036854775808",
+            ]),
+            3 => self.one_of(&["x", "word", "\r\n"]),
+            _ => format!("{}", self.number(2000) as i64 - 1000).into_bytes(),
+        }
+    }
+
+    fn time(&mut self) -> Vec<u8> {
+        self.one_of(&[
+            "100000",
+            "200000",
+            "1000000",
+            "0",
+            "-1",
+            "x",
+            "9223372036854775807",
+            "9223372036854775",
+        ])
+    }
+
+    /// Names and options in any case.
+    fn cased(&mut self, words: &[&str]) -> Vec<u8> {
+        let word = self.one_of(words);
+        if self.number(2) == 0 { word.to_ascii_lowercase() } else { word }
+    }
+
+    fn next(&mut self) -> Vec<Vec<u8>> {
+        let mut command = vec![self.cased(&[
+            "GET", "GET", "SET", "SET", "SET", "MGET", "MSET", "DEL", "EXISTS", "INCR", "DECR", "INCRBY",
+            "DECRBY", "APPEND", "STRLEN", "EXPIRE", "PEXPIRE", "TTL", "PERSIST", "DBSIZE", "FLUSHALL",
+            "PING", "ECHO", "SELECT", "NOSUCH", "UNLINK", "CONFIG",
+        ])];
+        let name = String::from_utf8(command[0].to_ascii_uppercase()).unwrap();
+        match name.as_str() {
+            "SET" => {
+                command.extend([self.key(), self.value()]);
+                for _ in 0..[0, 0, 1, 1, 2][self.number(5)] {
+                    match self.number(4) {
+                        0 => command.push(self.cased(&["NX", "XX"])),
+                        1 => command.push(self.cased(&["EX", "PX"])),
+                        _ => command.extend([self.cased(&["EX", "PX"]), self.time()]),
+                    }
+                }
+            }
+            "MSET" => (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()])),
+            "MGET" | "DEL" | "EXISTS" | "UNLINK" => {
+                (0..1 + self.number(4)).for_each(|_| command.push(self.key()))
+            }
+            "GET" | "INCR" | "DECR" | "STRLEN" | "TTL" | "PERSIST" => command.push(self.key()),
+            "APPEND" | "INCRBY" | "DECRBY" => command.extend([self.key(), self.value()]),
+            "EXPIRE" | "PEXPIRE" => command.extend([self.key(), self.time()]),
+            "ECHO" | "PING" => command.push(self.value()),
+            "SELECT" => command.push(self.one_of(&["0", "99", "x", "-1"])),
+            "CONFIG" => command.extend([b"GET".to_vec(), self.cased(&["save", "appendonly", "nothing"])]),
+            "NOSUCH" => (0..self.number(5)).for_each(|_| command.push(self.value())),
+            // Rarely, so that there is something to find.
+            "FLUSHALL" if self.number(10) > 0 => command[0] = b"DBSIZE".to_vec(),
+            _ => {}
+        }
+        match self.number(20) {
+            0 => command.truncate(1 + self.number(2)),
+            1 => command.push(self.one_of(&["x", "17", "two words", ""])),
+            _ => {}
+        }
+        command
+    }
+}
+
+fn shown(command: &[Vec<u8>]) -> String {
+    let words: Vec<_> =
+        command.iter().map(|word| String::from_utf8_lossy(&word[..word.len().min(60)])).collect();
+    words.join(" ")
+}
+
+/// One way in which answers may differ: the time that is left may have changed by a second between the two servers.
+fn is_same(command: &[Vec<u8>], ours: &str, theirs: &str) -> bool {
+    let seconds = |answer: &str| answer.strip_prefix(':').and_then(|rest| rest.trim().parse::<i64>().ok());
+    match (seconds(ours), seconds(theirs)) {
+        (Some(a), Some(b)) if command[0].eq_ignore_ascii_case(b"TTL") && a > 0 => (a - b).abs() <= 1,
+        _ => ours == theirs,
+    }
+}
+
+#[test]
+fn random_commands_are_answered_as_redis_server_answers_them() {
+    let Some(redis) = Redis::start() else { return };
+    let count = std::env::var("GPUNET_KV_COMMANDS").map_or(4000, |count| count.parse().expect("a number"));
+    let seed = std::env::var("GPUNET_KV_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let server = serve(&[]);
+    let (mut ours, mut theirs) = (Client::connect(server.addr), Client::connect(redis.addr));
+    let mut commands = Commands(seed);
+    let mut done = 0;
+    while done < count {
+        // Several at a time: pipelining changes nothing.
+        let batch: Vec<_> = (0..1 + commands.number(20)).map(|_| commands.next()).collect();
+        let bytes: Vec<u8> = batch
+            .iter()
+            .flat_map(|command| encode(&command.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+            .collect();
+        ours.send(&bytes);
+        theirs.send(&bytes);
+        for command in &batch {
+            let (a, b) = (ours.answer(), theirs.answer());
+            assert!(
+                is_same(command, &a, &b),
+                "seed {seed}, command {done}: {}\nours:   {a:?}\ntheirs: {b:?}",
+                shown(command)
+            );
+            done += 1;
+        }
+    }
+    println!("{done} commands, seed {seed}: every answer is the same");
+}
+
+#[test]
+fn malformed_requests_are_answered_as_redis_server_answers_them() {
+    let Some(redis) = Redis::start() else { return };
+    let server = serve(&[]);
+    for bytes in [
+        &b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$x\r\n"[..],
+        b"*1\r\n+PING\r\n",
+        b"*1\r\n$-1\r\n",
+        b"*2000000000000\r\n",
+        b"*1\r\n$1048577\r\n",
+        b"GET 'k\r\n",
+        b"*-1\r\n*0\r\n\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nQUIT\r\n",
+    ] {
+        let answers = [server.addr, redis.addr].map(|addr| {
+            let mut client = Client::connect(addr);
+            client.send(bytes);
+            client.rest()
+        });
+        assert_eq!(answers[0], answers[1], "{:?}", String::from_utf8_lossy(bytes));
+    }
+}

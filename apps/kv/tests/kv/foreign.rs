@@ -1,0 +1,84 @@
+//! Clients that are not gpunet's: redis-cli, redis-benchmark, redis-py.
+
+use crate::process::{Output, finish};
+use crate::program::{serve, stop};
+use std::process::{Command, Stdio};
+
+/// Runs a foreign client to its end, if the machine has it.
+fn foreign(program: &str, args: &[&str]) -> Option<Output> {
+    let child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    match child {
+        Ok(child) => Some(finish(child)),
+        Err(_) => {
+            eprintln!("NOT RUN: {program} is not installed");
+            None
+        }
+    }
+}
+
+#[test]
+fn redis_cli_sets_and_gets() {
+    let server = serve(&[]);
+    let port = server.addr.port().to_string();
+    let cli = |args: &[&str]| foreign("redis-cli", &[&["-p", &port], args].concat()).map(|output| output.out);
+    let Some(set) = cli(&["SET", "greeting", "hello world"]) else { return };
+    assert_eq!(set, "OK\n");
+    assert_eq!(cli(&["GET", "greeting"]).unwrap(), "hello world\n");
+    assert_eq!(cli(&["--no-raw", "MGET", "greeting", "no"]).unwrap(), "1) \"hello world\"\n2) (nil)\n");
+    assert!(cli(&["INFO"]).unwrap().contains("server_name:gpunet-kv"));
+}
+
+#[test]
+fn redis_benchmark_finds_no_error() {
+    let server = serve(&["--blocks", "2"]);
+    let port = server.addr.port().to_string();
+    let args = ["-p", &port, "-q", "-n", "3000", "-c", "50", "-P", "4", "-r", "500", "-d", "100"];
+    let tests = ["-t", "ping,set,get,incr,mset"];
+    let Some(output) = foreign("redis-benchmark", &[&args[..], &tests].concat()) else { return };
+    let text = output.out + &output.err;
+    assert!(output.status.success() && !text.contains("rror"), "{text}");
+    assert_eq!(text.matches("requests per second").count(), 6, "{text}");
+    stop(server);
+}
+
+const PYTHON: &str = r#"
+import sys
+try:
+    import redis
+except ImportError:
+    print("NOT RUN: the Python package redis is not installed")
+    sys.exit(0)
+r = redis.Redis(port=int(sys.argv[1]), protocol=2)
+assert r.ping()
+assert r.set("key", b"\x00\xff" * 1000, ex=100) and r.get("key") == b"\x00\xff" * 1000
+assert 98 <= r.ttl("key") <= 100
+assert r.mset({"a": 1, "b": 2}) and r.mget("a", "no", "b") == [b"1", None, b"2"]
+assert r.incr("a") == 2 and r.append("b", "xyz") == 4 and r.strlen("b") == 4
+assert r.set("a", 1, nx=True) is None and r.delete("a", "b") == 2 and r.exists("key") == 1
+with r.pipeline(transaction=False) as pipe:
+    for number in range(1000):
+        pipe.incr("count")
+    assert pipe.execute() == list(range(1, 1001))
+try:
+    r.execute_command("NOSUCH", "x")
+    raise SystemExit("an unknown command was taken")
+except redis.ResponseError as error:
+    assert "unknown command" in str(error), error
+assert r.info()["maxmemory"] == 16777216 and r.dbsize() == 2
+assert r.flushall() and r.dbsize() == 0
+print("redis-py", redis.__version__, "is content")
+"#;
+
+#[test]
+fn redis_py_is_content() {
+    let server = serve(&[]);
+    let Some(output) = foreign("python3", &["-c", PYTHON, &server.addr.port().to_string()]) else { return };
+    eprint!("{}", output.out);
+    assert!(output.status.success(), "{}{}", output.out, output.err);
+    assert!(output.out.contains("is content") || output.out.contains("NOT RUN"), "{}", output.out);
+}

@@ -1,0 +1,177 @@
+//! Clients that break the protocol, take their time, or come in crowds: each gets an error or a limit, and others are served.
+
+use crate::client::{Client, encode};
+use crate::process::Server;
+use crate::program::{serve, stop};
+
+/// Checks that another client is served.
+fn others_are_served(server: &Server) {
+    let mut client = Client::connect(server.addr);
+    assert_eq!(client.say("SET innocent 1"), "+OK\r\n");
+    assert_eq!(client.say("GET innocent"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn malformed_requests_get_an_error_and_the_end() {
+    let server = serve(&["--blocks", "1"]);
+    for (bytes, error) in [
+        (&b"*x\r\n"[..], "invalid multibulk length"),
+        (b"*1048577\r\n", "invalid multibulk length"),
+        (b"*1\r\nPING\r\n", "expected '$', got 'P'"),
+        (b"*1\r\n$-5\r\n", "invalid bulk length"),
+        (b"*2\r\n$3\r\nGET\r\n$99999999999\r\n", "invalid bulk length"),
+        (b"GET \"k\r\n", "unbalanced quotes in request"),
+    ] {
+        let mut client = Client::connect(server.addr);
+        client.send(&encode(&[b"PING"]));
+        client.send(bytes);
+        assert_eq!(client.rest(), format!("+PONG\r\n-ERR Protocol error: {error}\r\n"));
+        others_are_served(&server);
+    }
+    let output = stop(server);
+    assert!(output.out.contains("6 protocol errors"), "{}", output.out);
+    assert!(output.err.contains("protocol error: invalid bulk length"), "the kernel's log: {}", output.err);
+}
+
+#[test]
+fn lines_without_end_get_an_error_and_the_end() {
+    let server = serve(&["--blocks", "1"]);
+    for start in ["GET ", "*1", "*1\r\n$1"] {
+        let mut client = Client::connect(server.addr);
+        let endless = [start.as_bytes(), &vec![b'1'; 70_000]].concat();
+        client.send(&endless);
+        let answer = client.rest();
+        assert!(answer.starts_with("-ERR Protocol error: too big ") || answer.is_empty(), "{answer}");
+        others_are_served(&server);
+    }
+    assert!(stop(server).out.contains("3 protocol errors"));
+}
+
+#[test]
+fn a_request_of_many_mebibytes_is_refused() {
+    let server = serve(&["--blocks", "1"]);
+    let mut client = Client::connect(server.addr);
+    let value = vec![b'v'; 1 << 20];
+    client.send(&encode(&[b"MSET", b"a", &value, b"b", &value]));
+    assert_eq!(client.answer(), "+OK\r\n");
+    client.send(b"*1000000\r\n");
+    assert_eq!(client.rest(), "-ERR Protocol error: too big request\r\n");
+    others_are_served(&server);
+}
+
+#[test]
+fn half_a_request_and_silence_has_a_limit() {
+    let server = serve(&["--blocks", "1", "--request-timeout", "1"]);
+    let mut halves: Vec<_> = ["*2\r\n$3\r\nGE", "GET ke", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$900000\r\nxyz"]
+        .iter()
+        .map(|half| {
+            let mut client = Client::connect(server.addr);
+            client.send(half.as_bytes());
+            client
+        })
+        .collect();
+    let mut idle = Client::connect(server.addr);
+    assert_eq!(idle.say("PING"), "+PONG\r\n");
+    others_are_served(&server);
+    for client in &mut halves {
+        assert_eq!(client.rest(), "", "it is closed");
+    }
+    // Silence between requests is no offence.
+    assert_eq!(idle.say("PING"), "+PONG\r\n");
+    let output = stop(server);
+    assert!(output.out.contains("3 closed by limits"), "{}", output.out);
+    assert!(output.err.contains("its request does not end"), "{}", output.err);
+}
+
+#[test]
+fn a_slow_client_holds_up_no_other_and_has_a_limit() {
+    let server = serve(&["--blocks", "1", "--request-timeout", "1"]);
+    let addr = server.addr;
+    let slow = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut stream = std::net::TcpStream::connect(addr).unwrap();
+        // One byte at a time, for longer than the limit.
+        for byte in encode(&[b"SET", b"slow", &[b'x'; 2000]]) {
+            if stream.write_all(&[byte]).is_err() {
+                return true;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        false
+    });
+    let mut client = Client::connect(addr);
+    let mut served = 0;
+    while !slow.is_finished() {
+        assert_eq!(client.say("PING"), "+PONG\r\n");
+        served += 1;
+    }
+    assert!(slow.join().unwrap(), "it was cut off");
+    assert!(served > 10, "{served}");
+    assert_eq!(client.say("EXISTS slow"), ":0\r\n");
+}
+
+#[test]
+fn a_client_that_never_reads_holds_up_no_other_and_has_a_limit() {
+    let server = serve(&["--blocks", "1", "--request-timeout", "1"]);
+    let mut client = Client::connect(server.addr);
+    let value = vec![b'x'; 1 << 20];
+    assert_eq!(client.ask(&[b"SET", b"k", &value]), "+OK\r\n");
+    // More than all buffers on the way hold.
+    for _ in 0..64 {
+        client.send(&encode(&[b"GET", b"k"]));
+    }
+    others_are_served(&server);
+    let mut other = Client::connect(server.addr);
+    // Until it has been cut off: its end is bounded by the server's limit of a second.
+    while !other.say("INFO").contains("connected_clients:1\r\n") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(stop(server).err.contains("it takes none of its answers"));
+}
+
+#[test]
+fn two_thousand_clients_are_served() {
+    let server = serve(&["--connections", "2100"]);
+    let mut clients: Vec<_> = (0..2000).map(|_| Client::connect(server.addr)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(&encode(&[b"SET", format!("k{number}").as_bytes(), b"v"]));
+    }
+    for client in clients.iter_mut().rev() {
+        assert_eq!(client.answer(), "+OK\r\n");
+    }
+    assert_eq!(clients[7].say("DBSIZE"), ":2000\r\n");
+}
+
+#[test]
+fn more_clients_than_there_is_room_for_wait_for_their_turn() {
+    let server = serve(&["--connections", "4", "--blocks", "2"]);
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(server.addr)).collect();
+    for client in &mut clients {
+        assert_eq!(client.say("PING"), "+PONG\r\n");
+    }
+    let mut late = Client::connect(server.addr);
+    late.send(&encode(&[b"PING"]));
+    drop(clients);
+    assert_eq!(late.answer(), "+PONG\r\n");
+}
+
+#[test]
+fn clients_that_come_and_go_leave_nothing_behind() {
+    let server = serve(&["--connections", "8"]);
+    for number in 0..300u32 {
+        let mut client = Client::connect(server.addr);
+        match number % 3 {
+            0 => assert_eq!(client.say("PING"), "+PONG\r\n"),
+            // In the middle of a request, short or long.
+            1 => client.send(b"*2\r\n$3\r\nGET\r\n$2"),
+            _ => client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000\r\nbegun"),
+        }
+    }
+    let mut client = Client::connect(server.addr);
+    // Until the last of them is gone, with the memory that it held.
+    while !client.say("INFO").contains("connected_clients:1\r\n") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(client.say("INFO").contains("used_memory:0\r\n"));
+    assert!(stop(server).out.contains("301 connections"));
+}

@@ -1,0 +1,11 @@
+//! `gpunet-kv` as its users run it: the built program on the CPU device, with clients of this suite and foreign ones.
+
+mod client;
+mod commands;
+mod compare;
+mod foreign;
+mod hostile;
+mod program;
+
+#[path = "../../../common/tests/support/process.rs"]
+mod process;

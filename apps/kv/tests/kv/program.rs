@@ -1,0 +1,23 @@
+//! The program under test.
+
+use crate::process::{Output, Server, command, finish};
+
+const KV: &str = env!("CARGO_BIN_EXE_gpunet-kv");
+
+/// Starts a server on the CPU device, at a free port.
+pub fn serve(args: &[&str]) -> Server {
+    Server::start(command(KV, &[&["127.0.0.1:0", "--device", "cpu", "--memory", "16M"], args].concat()))
+}
+
+/// Interrupts a server and returns what it printed at its end.
+pub fn stop(server: Server) -> Output {
+    server.interrupt();
+    let output = server.finish();
+    assert!(output.status.success(), "{:?}\n{}\n{}", output.status, output.out, output.err);
+    output
+}
+
+/// Runs the program to its end.
+pub fn run(args: &[&str]) -> Output {
+    finish(command(KV, args).spawn().expect("the program starts"))
+}

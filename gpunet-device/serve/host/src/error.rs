@@ -1,0 +1,49 @@
+//! Why a server does not run.
+
+use gpu_usermap::RegionError;
+use gpu_usermap::cuda::RegisterError;
+use gpunet_proxy::{AllocError, KernelError, LaunchError};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Why a server cannot be started, or how it ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {error}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// The errno.
+        error: gpunet_device::Error,
+    },
+    /// It did not tell within this time whether it listens.
+    #[error("the server's kernel did not start within {0:?}")]
+    NotStarted(Duration),
+    /// It did not end within this time after it was cancelled.
+    #[error("the server's kernel did not end within {0:?} after it was cancelled")]
+    Stuck(Duration),
+    /// A block ended by itself.
+    #[error("block {block} of the server ended: {error}")]
+    Ended {
+        /// Which.
+        block: u32,
+        /// Why.
+        error: gpunet_device::Error,
+    },
+    /// Device memory.
+    #[error(transparent)]
+    Memory(#[from] AllocError),
+    /// The launch.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The kernel failed.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The memory for counters and log.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The same, on a GPU.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}

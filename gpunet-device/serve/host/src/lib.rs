@@ -1,0 +1,14 @@
+//! The host side of servers in kernels: starts them, reads their counters and their log while they run, ends them.
+//!
+//! The one module with unsafe code is `start`: a launch is given addresses, and [`Running`] keeps what they point to until the kernel
+//! has ended.
+#![deny(unsafe_code)]
+
+mod error;
+mod running;
+mod start;
+
+pub use error::Error;
+pub use gpunet_serve::{Counters, Settings};
+pub use running::{LogLine, Running};
+pub use start::start;

@@ -1,0 +1,152 @@
+//! A running server.
+
+use crate::{Counters, Error};
+use gpu_usermap::PinnedRegion;
+use gpu_usermap::cuda::Registration;
+use gpunet_proxy::{DeviceBuffer, FinishPolicy, Launch};
+use gpunet_serve::Board;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a server may take to end once it was asked, beside its own time of grace, and once it was cancelled.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+/// What the kernel's addresses point to.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    // Dropped in this order: the registration before its region.
+    #[expect(dead_code, reason = "kept for the kernel")]
+    pub(crate) registration: Option<Registration>,
+    #[expect(dead_code, reason = "kept for the kernel")]
+    pub(crate) board: Arc<PinnedRegion>,
+    #[expect(dead_code, reason = "kept for the kernel")]
+    pub(crate) memory: DeviceBuffer,
+}
+
+/// A line of the log of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// The block.
+    pub block: u32,
+    /// When it was written, in nanoseconds of the device's clock.
+    pub time_ns: u64,
+    /// What it says.
+    pub text: String,
+}
+
+impl fmt::Display for LogLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}: {}", self.block, self.text)
+    }
+}
+
+/// A server whose kernel runs. Dropped, it is cancelled.
+#[derive(Debug)]
+pub struct Running {
+    /// Present until `stop` or `drop` takes both.
+    parts: Option<(Launch, Kept)>,
+    board: Board,
+    blocks: u32,
+    addr: SocketAddr,
+    /// The number of the next line of each block's log.
+    next_lines: Vec<u64>,
+}
+
+impl Running {
+    pub(crate) fn new(launch: Launch, kept: Kept, board: Board, blocks: u32, addr: SocketAddr) -> Self {
+        Self { parts: Some((launch, kept)), board, blocks, addr, next_lines: vec![0; blocks as usize] }
+    }
+
+    pub(crate) const fn set_addr(&mut self, addr: SocketAddr) {
+        self.addr = addr;
+    }
+
+    /// Where it listens, with the port that it got.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Returns whether the kernel has ended by itself.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub fn is_finished(&self) -> Result<bool, Error> {
+        Ok(match &self.parts {
+            Some((launch, _)) => launch.is_finished()?,
+            None => true,
+        })
+    }
+
+    /// The counters of each block, as of now.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Counters> {
+        match self.parts {
+            Some(_) => (0..self.blocks as usize).map(|block| self.board.counters(block)).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The lines that blocks have written since the last call, of each block in order. If a block writes faster than this is called, the
+    /// oldest lines are lost.
+    pub fn log(&mut self) -> Vec<LogLine> {
+        let mut found = Vec::new();
+        if self.parts.is_none() {
+            return found;
+        }
+        for (block, next) in self.next_lines.iter_mut().enumerate() {
+            let end = self.board.lines(block);
+            for number in *next..end {
+                if let Some((time_ns, text, len)) = self.board.line(block, number) {
+                    let text = String::from_utf8_lossy(&text[..len]).into_owned();
+                    found.push(LogLine { block: block as u32, time_ns, text });
+                }
+            }
+            *next = end;
+        }
+        found
+    }
+
+    /// Ends the server in order: it accepts no more, answers the requests that have come, closes its connections. Returns the
+    /// counters of its blocks.
+    ///
+    /// # Errors
+    /// It failed, or a block had ended before.
+    pub fn stop(mut self) -> Result<Vec<Counters>, Error> {
+        self.board.stop();
+        let Some((launch, kept)) = self.parts.take() else { return Ok(Vec::new()) };
+        if !launch.wait_timeout(ENDS_WITHIN)? {
+            launch.cancel();
+            if !launch.wait_timeout(ENDS_WITHIN)? {
+                // The kernel may write there for as long as this process lives.
+                std::mem::forget((launch, kept));
+                return Err(Error::Stuck(ENDS_WITHIN));
+            }
+        }
+        let counters: Vec<_> = (0..self.blocks as usize).map(|block| self.board.counters(block)).collect();
+        launch.finish(FinishPolicy::Close)?;
+        drop(kept);
+        for (block, block_counters) in counters.iter().enumerate() {
+            if block_counters.ended != 0 {
+                let error = gpunet_device::Error::from_errno(block_counters.ended as i32);
+                return Err(Error::Ended { block: block as u32, error });
+            }
+        }
+        Ok(counters)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some((launch, kept)) = self.parts.take() else { return };
+        launch.cancel();
+        // An error means that the kernel has ended too.
+        if let Ok(false) = launch.wait_timeout(ENDS_WITHIN) {
+            // The kernel may write there for as long as this process lives.
+            return std::mem::forget((launch, kept));
+        }
+        let _ = launch.finish(FinishPolicy::Close);
+    }
+}

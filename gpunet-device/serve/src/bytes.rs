@@ -1,0 +1,308 @@
+//! Bytes that lie where they were received or stored, in one piece or two.
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use gpunet_device::{Group, RingSpan, copy};
+
+/// Bytes in place: in a receive ring (in two pieces, if they wrap around its end), in a [`crate::Heap`], or in the program.
+///
+/// The lifetime is that of the turn or of the lock during which they stay unchanged.
+///
+/// # Cooperation
+/// Every lane can call every method alone. If all lanes read the same bytes they get the same results, so a request can
+/// be parsed by all lanes at once, without a barrier.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_serve::Bytes;
+///
+/// let request = Bytes::from(b"GET key\r\n");
+/// let space = request.find(b' ', 0).unwrap();
+/// assert!(request.first(space).eq_ignore_case(b"get"));
+/// assert_eq!(request.slice(4, 3).get(0), b'k');
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'t> {
+    first: *const u8,
+    first_len: usize,
+    second: *const u8,
+    second_len: usize,
+    life: PhantomData<&'t [u8]>,
+}
+
+impl<'t> From<&'t [u8]> for Bytes<'t> {
+    #[inline(always)]
+    fn from(bytes: &'t [u8]) -> Self {
+        // SAFETY: borrowed for as long as the value lives.
+        unsafe { Self::from_raw_parts(bytes.as_ptr(), bytes.len()) }
+    }
+}
+
+impl<'t, const N: usize> From<&'t [u8; N]> for Bytes<'t> {
+    #[inline(always)]
+    fn from(bytes: &'t [u8; N]) -> Self {
+        Self::from(&bytes[..])
+    }
+}
+
+impl<'t> Bytes<'t> {
+    /// No bytes.
+    pub const EMPTY: Self = Self {
+        first: core::ptr::null(),
+        first_len: 0,
+        second: core::ptr::null(),
+        second_len: 0,
+        life: PhantomData,
+    };
+
+    /// Bytes in one piece.
+    ///
+    /// # Safety
+    /// They are readable and nobody writes them for as long as the value lives.
+    #[inline(always)]
+    pub(crate) const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
+        Self { first: ptr, first_len: len, ..Self::EMPTY }
+    }
+
+    /// Received bytes.
+    ///
+    /// # Safety
+    /// They are not released for as long as the value lives.
+    #[inline(always)]
+    pub(crate) const unsafe fn of_span(span: RingSpan) -> Self {
+        Self {
+            first: span.first.ptr,
+            first_len: span.first.len,
+            second: span.second.ptr,
+            second_len: span.second.len,
+            life: PhantomData,
+        }
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.first_len + self.second_len
+    }
+
+    /// Returns whether there are none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Byte `at`; 0 past the end.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, at: usize) -> u8 {
+        let ptr = if at < self.first_len {
+            self.first.wrapping_add(at)
+        } else if at < self.len() {
+            self.second.wrapping_add(at - self.first_len)
+        } else {
+            return 0;
+        };
+        // SAFETY: inside one of the pieces (checked), by the constructor's contract.
+        unsafe { ptr.read() }
+    }
+
+    /// What follows the first `len` bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn skip(&self, len: usize) -> Self {
+        if len < self.first_len {
+            Self { first: self.first.wrapping_add(len), first_len: self.first_len - len, ..*self }
+        } else {
+            let len = len - self.first_len;
+            let len = if len < self.second_len { len } else { self.second_len };
+            Self { first: self.second.wrapping_add(len), first_len: self.second_len - len, ..Self::EMPTY }
+        }
+    }
+
+    /// The first `len` bytes, or all if there are fewer.
+    #[inline(always)]
+    #[must_use]
+    pub const fn first(&self, len: usize) -> Self {
+        if len <= self.first_len {
+            return Self { first_len: len, second_len: 0, ..*self };
+        }
+        let rest = len - self.first_len;
+        Self { second_len: if rest < self.second_len { rest } else { self.second_len }, ..*self }
+    }
+
+    /// `len` bytes from `start`, cut to what is there.
+    #[inline(always)]
+    #[must_use]
+    pub const fn slice(&self, start: usize, len: usize) -> Self {
+        self.skip(start).first(len)
+    }
+
+    /// Where `byte` is for the first time at or after `from`.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn find(&self, byte: u8, from: usize) -> Option<usize> {
+        let mut at = from;
+        while at < self.len() {
+            if self.get(at) == byte {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Returns whether they are equal to `other`.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn equals(&self, other: Bytes<'_>) -> bool {
+        if self.len() != other.len() {
+            return false;
+        }
+        let mut at = 0;
+        while at < self.len() {
+            if self.get(at) != other.get(at) {
+                return false;
+            }
+            at += 1;
+        }
+        true
+    }
+
+    /// Returns whether they are equal to `lower`, a text in lower case, without regard to the case of ASCII letters.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn eq_ignore_case(&self, lower: &[u8]) -> bool {
+        if self.len() != lower.len() {
+            return false;
+        }
+        let mut at = 0;
+        while at < lower.len() {
+            if self.get(at).to_ascii_lowercase() != lower[at] {
+                return false;
+            }
+            at += 1;
+        }
+        true
+    }
+
+    /// The decimal number that they spell, with nothing before or behind it: `-?[0-9]+`, no leading zeros.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn number(&self) -> Option<i64> {
+        let negative = self.get(0) == b'-';
+        let mut at = usize::from(negative);
+        // 19 digits fit; one more is found by the checked multiplication.
+        if self.len() == at || self.len() > at + 19 {
+            return None;
+        }
+        if self.get(at) == b'0' {
+            return if self.len() == 1 { Some(0) } else { None };
+        }
+        let mut value: i64 = 0;
+        while at < self.len() {
+            let digit = self.get(at).wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            let digit = if negative { -(digit as i64) } else { digit as i64 };
+            value = value.checked_mul(10)?.checked_add(digit)?;
+            at += 1;
+        }
+        Some(value)
+    }
+
+    /// A number that depends on all bytes, for hash tables (FNV-1a, mixed).
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn hash(&self) -> u64 {
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        let mut at = 0;
+        while at < self.len() {
+            hash = (hash ^ self.get(at) as u64).wrapping_mul(0x0000_0100_0000_01b3);
+            at += 1;
+        }
+        hash ^= hash >> 32;
+        hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        hash ^ (hash >> 32)
+    }
+
+    /// The piece before the end of the ring, or all.
+    #[inline(always)]
+    pub(crate) const fn first_piece(&self) -> (*const u8, usize) {
+        if self.first_len > 0 { (self.first, self.first_len) } else { (self.second, self.second_len) }
+    }
+
+    /// Copies them to `to`, lanes side by side, without a barrier.
+    ///
+    /// # Safety
+    /// `to` is writable for `self.len()` bytes, which overlap none of them and which nobody else uses.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) unsafe fn copy_to<G: Group>(&self, g: &G, to: *mut u8) {
+        if self.first_len > 0 {
+            // SAFETY: the caller's contract, and the constructor's.
+            unsafe { copy::copy(g.rank(), g.size(), to, self.first, self.first_len) };
+        }
+        if self.second_len > 0 {
+            let to = to.wrapping_add(self.first_len);
+            // SAFETY: the caller's contract, and the constructor's.
+            unsafe { copy::copy(g.rank(), g.size(), to, self.second, self.second_len) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpunet_device::group::Solo;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn all(bytes: Bytes<'_>) -> Vec<u8> {
+        (0..bytes.len()).map(|at| bytes.get(at)).collect()
+    }
+
+    fn in_two<'t>(whole: &'t [u8], cut: usize) -> Bytes<'t> {
+        let (a, b) = whole.split_at(cut.min(whole.len()));
+        Bytes {
+            first: a.as_ptr(),
+            first_len: a.len(),
+            second: b.as_ptr(),
+            second_len: b.len(),
+            life: PhantomData,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn two_pieces_are_as_one(whole: Vec<u8>, cut in 0usize..40, start in 0usize..40, len in 0usize..40, byte: u8) {
+            let (one, two) = (Bytes::from(&whole[..]), in_two(&whole, cut));
+            prop_assert_eq!(all(two), whole.clone());
+            prop_assert_eq!(all(two.slice(start, len)), all(one.slice(start, len)));
+            prop_assert_eq!(two.find(byte, start), one.find(byte, start));
+            prop_assert!(two.equals(one) && two.hash() == one.hash());
+            prop_assert_eq!(two.number(), one.number());
+            let mut copy = std::vec![0; whole.len()];
+            // SAFETY: as long as the bytes.
+            unsafe { two.copy_to(&Solo::new(0, 1), copy.as_mut_ptr()) };
+            prop_assert_eq!(copy, whole);
+        }
+
+        #[test]
+        fn numbers_are_read_as_they_are_written(number: i64) {
+            let text = std::format!("{number}");
+            prop_assert_eq!(Bytes::from(text.as_bytes()).number(), Some(number));
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none() {
+        for text in
+            ["", "-", "+1", "1 ", " 1", "01", "-0", "1.5", "9223372036854775808", "99999999999999999999"]
+        {
+            assert_eq!(Bytes::from(text.as_bytes()).number(), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Servers in kernels, for GPU and CPU thread blocks.
+//!
+//! A server is a [`Service`]: a function that takes requests from the bytes of a connection and puts answers into its writer.
+//! [`Server`] is the kernel around it. Each block of it accepts connections from one listener and gives each its turn when it is ready.
+//!
+//! | part | modules |
+//! |---|---|
+//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]) |
+//! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
+//! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
+//!
+//! The host side is the crate `gpunet-serve-host`. Neither a service nor its host program needs unsafe code.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![deny(unsafe_code)]
+
+mod arena;
+mod board;
+mod bytes;
+mod heap;
+mod lock;
+mod map;
+mod memory;
+mod reader;
+mod readiness;
+mod server;
+mod service;
+mod shared;
+mod spill;
+mod writer;
+
+pub use board::{
+    Board, COUNTERS, Connections, Counters, LOG_LINES, LOG_TEXT, Line, Listening, Log, OWN_COUNTERS,
+};
+pub use bytes::Bytes;
+pub use heap::{Chunk, Heap, MAX_CHUNK};
+pub use lock::Lock;
+pub use map::{Fresh, Locked, Map, Pin};
+pub use memory::{Carve, Memory};
+pub use reader::{Reader, TooLong};
+pub use server::{Server, Settings};
+pub use service::{Context, Next, Service, Turn};
+pub use shared::Shared;
+pub use spill::{Spill, SpillError};
+pub use writer::{Digits, Writer};

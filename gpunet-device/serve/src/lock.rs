@@ -1,0 +1,123 @@
+//! A spin lock for the blocks of one device.
+
+use crate::memory::{Carve, Memory};
+use gpunet_device::{Error, Group, Net, Result};
+
+/// Rounds after which a waiting CPU thread gives its core away: the holder may wait for it.
+#[cfg(not(target_arch = "nvptx64"))]
+const ROUNDS_BEFORE_YIELD: u32 = 64;
+/// Rounds between two looks at whether the launch is over.
+#[cfg(not(target_arch = "nvptx64"))]
+const ROUNDS_BEFORE_CHECK: u32 = 1 << 14;
+
+/// A lock that one group of the launch holds at a time. Who holds it waits for nothing.
+///
+/// [`crate::Shared`] has the safe use of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lock {
+    word: crate::memory::Word32,
+}
+
+impl Lock {
+    /// A lock in memory that all blocks have carved alike.
+    #[must_use]
+    pub fn new(carve: &mut Carve) -> Self {
+        Self::at(carve.take(4), 0)
+    }
+
+    /// A lock in four bytes of `memory`.
+    pub(crate) fn at(memory: Memory, at: usize) -> Self {
+        Self { word: memory.u32(at) }
+    }
+
+    /// Takes it.
+    ///
+    /// # Cooperation
+    /// All lanes call it, and see on return what the last holder's lanes wrote.
+    ///
+    /// # Errors
+    /// Canceled, NetworkDown: the launch is over, and who holds the lock may have died.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn acquire<G: Group>(self, g: &G, net: Net) -> Result<()> {
+        let taken = if g.is_leader() { self.acquire_alone(g, net) } else { Ok(()) };
+        match g.broadcast(taken.err().map_or(0, |error| error.errno() as u64)) {
+            0 => Ok(()),
+            errno => Err(Error::from_errno(errno as i32)),
+        }
+    }
+
+    /// Gives it back.
+    ///
+    /// # Cooperation
+    /// All lanes call it, each after its own writes.
+    pub fn release<G: Group>(self, g: &G) {
+        g.sync();
+        if g.is_leader() {
+            self.release_alone();
+        }
+    }
+
+    /// As [`Lock::acquire`], by one lane for itself.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn acquire_alone<G: Group>(self, g: &G, net: Net) -> Result<()> {
+        let mut round = 0u32;
+        while !self.word.try_lock() {
+            round += 1;
+            wait_a_little(g, net, round)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Lock::release`], by one lane for itself.
+    pub(crate) fn release_alone(self) {
+        self.word.unlock();
+    }
+}
+
+/// A GPU's block that holds a lock runs, and if it fails, everything ends.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+fn wait_a_little<G: Group>(_g: &G, _net: Net, _round: u32) -> Result<()> {
+    core::hint::spin_loop();
+    Ok(())
+}
+
+/// A CPU thread that holds a lock may have been suspended, or have panicked.
+#[cfg(not(target_arch = "nvptx64"))]
+fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
+    if round < ROUNDS_BEFORE_YIELD {
+        core::hint::spin_loop();
+        return Ok(());
+    }
+    std::thread::yield_now();
+    if round.is_multiple_of(ROUNDS_BEFORE_CHECK) && net.is_attached() {
+        gpunet_device::poll(&g.thread(), net, crate::readiness::nothing(), 0)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::for_test;
+    use gpunet_device::group::Solo;
+
+    #[test]
+    fn one_group_at_a_time_has_it() {
+        let memory = for_test(64);
+        std::thread::scope(|scope| {
+            for index in 0..4 {
+                scope.spawn(move || {
+                    let (g, lock) = (Solo::new(index, 4), Lock::at(memory, 0));
+                    let count = memory.u64(8);
+                    for _ in 0..10_000 {
+                        lock.acquire(&g, crate::memory::no_net()).unwrap();
+                        count.set(count.get() + 1);
+                        lock.release(&g);
+                    }
+                });
+            }
+        });
+        assert_eq!(memory.u64(8).get(), 40_000);
+    }
+}

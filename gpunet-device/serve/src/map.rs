@@ -1,0 +1,237 @@
+//! A hash map of byte strings in the device's memory, shared by its blocks: a fixed number of buckets, bounded memory.
+
+mod entry;
+mod evict;
+mod locked;
+
+use crate::heap::{Chunk, Heap};
+use crate::lock::Lock;
+use crate::memory::{Carve, Memory};
+use crate::{Bytes, Context};
+use entry::Entry;
+use gpunet_device::{Group, Result};
+pub use locked::Locked;
+
+/// Bytes of a bucket: its lock, and its first entry.
+const BUCKET: usize = 8;
+
+/// A map from byte strings to byte strings, with times at which entries expire.
+///
+/// Each bucket has a lock. When the heap is full, entries are evicted that were not used since the hand of a clock passed
+/// them last (CLOCK, which approximates least recently used).
+#[derive(Clone, Copy, Debug)]
+pub struct Map {
+    heap: Heap,
+    buckets: Memory,
+    /// How many entries each block has added, less those that it has removed.
+    counts: Memory,
+    /// The clock's hand, and how many entries were evicted and have expired.
+    clock: Memory,
+    mask: usize,
+}
+
+/// An entry that is kept from being freed while its value is being sent, whatever happens to its key.
+#[derive(Debug)]
+pub struct Pin {
+    entry: Chunk,
+    len: usize,
+}
+
+impl Pin {
+    /// How long the value was when it was pinned; it may have become longer.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the value was empty.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A filled entry that no map has yet.
+#[derive(Debug)]
+pub struct Fresh {
+    entry: Chunk,
+}
+
+impl Map {
+    /// A map with `buckets` buckets, rounded up to a power of two, whose entries lie in `heap`.
+    #[must_use]
+    pub fn new(carve: &mut Carve, heap: Heap, buckets: usize) -> Self {
+        let buckets = buckets.next_power_of_two();
+        let (counts, clock) = (carve.blocks() * 64, 64);
+        Self {
+            heap,
+            buckets: carve.take(buckets * BUCKET),
+            counts: carve.take(counts),
+            clock: carve.take(clock),
+            mask: buckets - 1,
+        }
+    }
+
+    /// Entries of all blocks, those that have expired and were not touched since included.
+    #[must_use]
+    pub fn len(self) -> u64 {
+        let mut sum = 0u64;
+        let mut at = 0;
+        while at < self.counts.len() {
+            sum = sum.wrapping_add(self.counts.u64(at).get());
+            at += 64;
+        }
+        if sum > i64::MAX as u64 { 0 } else { sum }
+    }
+
+    /// Returns whether it has no entries.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Entries that were evicted.
+    #[must_use]
+    pub fn evicted(self) -> u64 {
+        self.clock.u64(8).get()
+    }
+
+    /// Takes the lock of a key's bucket and finds its entry, unless that has expired: it is removed then.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same key. While one holds a bucket, it must not lock another, nor allocate.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub fn lock<'a, G: Group>(self, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Locked<'a, G>> {
+        Locked::find(self, g, context, key)
+    }
+
+    /// Makes an entry that [`Locked::put`] puts into the map: with that key, and with room for `room` bytes of value, of which the
+    /// first are `value`. Entries are evicted if there is no memory. `None`: there is none even so.
+    ///
+    /// # Cooperation
+    /// All lanes call it, with no bucket locked.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn fresh<G: Group>(
+        self,
+        g: &G,
+        context: &Context,
+        key: Bytes<'_>,
+        value: Bytes<'_>,
+        room: usize,
+    ) -> Result<Option<Fresh>> {
+        let room = if room > value.len() { room } else { value.len() };
+        let Some(chunk) = self.room(g, context, Entry::bytes(key.len(), room))? else { return Ok(None) };
+        let entry = Entry::at(self.heap, chunk);
+        entry.fill(g, key, value);
+        Ok(Some(Fresh { entry: chunk }))
+    }
+
+    /// Takes a chunk of the heap, evicting entries if need be.
+    ///
+    /// # Cooperation
+    /// All lanes call it, with no bucket locked.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub fn room<G: Group>(self, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
+        evict::alloc(self, g, context, bytes)
+    }
+
+    /// Frees an entry that was not put into the map.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub fn discard<G: Group>(self, g: &G, context: &Context, fresh: Fresh) -> Result<()> {
+        self.heap.free(g, context.net, fresh.entry)
+    }
+
+    /// The value of a pinned entry, as it was when it was pinned.
+    ///
+    /// Only appending changes a pinned value, and that leaves the bytes that were there.
+    #[must_use]
+    pub fn pinned(&self, pin: &Pin) -> Bytes<'_> {
+        Entry::at(self.heap, pin.entry).value().first(pin.len)
+    }
+
+    /// Lets go of an entry; the last one frees it if its key has another value now.
+    ///
+    /// # Cooperation
+    /// All lanes call it, once for each pin.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn unpin<G: Group>(self, g: &G, context: &Context, pin: Pin) -> Result<()> {
+        let entry = Entry::at(self.heap, pin.entry);
+        let lock = self.bucket_lock(entry.hash() as usize & self.mask);
+        lock.acquire(g, context.net)?;
+        let last = entry.pins() == 1 && entry.is_dead();
+        // All lanes have read it.
+        g.sync();
+        if g.is_leader() {
+            entry.set_pins(entry.pins() - 1);
+        }
+        lock.release(g);
+        if last { self.heap.free(g, context.net, pin.entry) } else { Ok(()) }
+    }
+
+    /// Removes all entries.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn clear<G: Group>(self, g: &G, context: &Context) -> Result<()> {
+        let mut bucket = 0;
+        while bucket <= self.mask {
+            // Without the lock: an entry that comes in at this moment came after the clearing.
+            if g.broadcast(self.first(bucket).get() as u64) != 0 {
+                evict::sweep(self, g, context, bucket, evict::Which::All)?;
+            }
+            bucket += 1;
+        }
+        Ok(())
+    }
+
+    /// How many bytes a chunk of the map's heap has.
+    pub(crate) fn chunk_capacity(self, chunk: Chunk) -> usize {
+        self.heap.capacity(chunk)
+    }
+
+    /// The first bytes of a chunk that the caller has.
+    pub(crate) fn chunk_bytes<'a>(self, chunk: Chunk, len: usize) -> Bytes<'a> {
+        entry::chunk_bytes(self.heap, chunk, len)
+    }
+
+    /// Writes into a chunk that the caller has. All lanes, without a barrier.
+    pub(crate) fn write_chunk<G: Group>(self, g: &G, chunk: Chunk, at: usize, bytes: Bytes<'_>) {
+        entry::write_chunk(self.heap, g, chunk, at, bytes);
+    }
+
+    /// Gives a chunk back that the caller has.
+    pub(crate) fn free_chunk<G: Group>(self, g: &G, context: &Context, chunk: Chunk) -> Result<()> {
+        self.heap.free(g, context.net, chunk)
+    }
+
+    fn bucket_lock(self, bucket: usize) -> Lock {
+        Lock::at(self.buckets, bucket * BUCKET)
+    }
+
+    /// The first entry of a bucket.
+    fn first(self, bucket: usize) -> crate::memory::Word32 {
+        self.buckets.u32(bucket * BUCKET + 4)
+    }
+
+    /// Counts entries that this group has added, or removed. By one lane.
+    fn count<G: Group>(self, g: &G, more: i64) {
+        let word = self.counts.u64(g.index() as usize * 64);
+        word.set(word.get().wrapping_add(more as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! An entry of a map: a chunk of the heap with a header, the key and the value.
+#![allow(unsafe_code)]
+
+use crate::Bytes;
+use crate::heap::{Chunk, Heap};
+use crate::memory::Memory;
+use gpunet_device::Group;
+
+/// Where things are in an entry. Whoever holds the bucket's lock reads and writes them.
+mod at {
+    /// The next entry of the bucket: its chunk.
+    pub const NEXT: usize = 0;
+    pub const HASH: usize = 4;
+    pub const KEY_LEN: usize = 8;
+    pub const VALUE_LEN: usize = 12;
+    /// How many groups keep it from being freed.
+    pub const PINS: usize = 16;
+    /// [`super::USED`], [`super::DEAD`].
+    pub const FLAGS: usize = 20;
+    /// When it expires, in nanoseconds of the device's clock; 0: never.
+    pub const EXPIRES: usize = 24;
+    pub const KEY: usize = 32;
+}
+
+/// It was used since the clock's hand passed it.
+const USED: u32 = 1;
+/// It is in no bucket any more.
+const DEAD: u32 = 2;
+
+/// An entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    memory: Memory,
+    chunk: Chunk,
+}
+
+impl Entry {
+    pub(super) fn at(heap: Heap, chunk: Chunk) -> Self {
+        Self { memory: heap.memory(chunk), chunk }
+    }
+
+    /// Bytes of an entry with such a key and room for such a value.
+    pub(super) const fn bytes(key: usize, room: usize) -> usize {
+        value_at(key) + room
+    }
+
+    pub(super) const fn chunk(self) -> Chunk {
+        self.chunk
+    }
+
+    /// Fills a new entry. All lanes; ends with a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn fill<G: Group>(self, g: &G, key: Bytes<'_>, value: Bytes<'_>) {
+        if g.is_leader() {
+            self.memory.u32(at::HASH).set(key.hash() as u32);
+            self.memory.u32(at::KEY_LEN).set(key.len() as u32);
+            self.memory.u32(at::VALUE_LEN).set(value.len() as u32);
+            self.memory.u32(at::PINS).set(0);
+            self.memory.u32(at::FLAGS).set(USED);
+            self.memory.u64(at::EXPIRES).set(0);
+        }
+        let key_memory = self.memory.part(at::KEY, key.len());
+        // SAFETY: inside the chunk (checked by `part`), which is this group's alone until it is put into a map.
+        unsafe { key.copy_to(g, key_memory.as_ptr()) };
+        let value_memory = self.memory.part(value_at(key.len()), value.len());
+        // SAFETY: as above.
+        unsafe { value.copy_to(g, value_memory.as_ptr()) };
+        g.sync();
+    }
+
+    pub(super) fn next(self) -> u32 {
+        self.memory.u32(at::NEXT).get()
+    }
+
+    pub(super) fn set_next(self, next: u32) {
+        self.memory.u32(at::NEXT).set(next);
+    }
+
+    pub(super) fn hash(self) -> u32 {
+        self.memory.u32(at::HASH).get()
+    }
+
+    pub(super) fn pins(self) -> u32 {
+        self.memory.u32(at::PINS).get()
+    }
+
+    pub(super) fn set_pins(self, pins: u32) {
+        self.memory.u32(at::PINS).set(pins);
+    }
+
+    pub(super) fn is_used(self) -> bool {
+        self.memory.u32(at::FLAGS).get() & USED != 0
+    }
+
+    pub(super) fn set_used(self, used: bool) {
+        let flags = self.memory.u32(at::FLAGS);
+        if (flags.get() & USED != 0) != used {
+            flags.set(flags.get() ^ USED);
+        }
+    }
+
+    pub(super) fn is_dead(self) -> bool {
+        self.memory.u32(at::FLAGS).get() & DEAD != 0
+    }
+
+    pub(super) fn set_dead(self) {
+        let flags = self.memory.u32(at::FLAGS);
+        flags.set(flags.get() | DEAD);
+    }
+
+    pub(super) fn expires(self) -> u64 {
+        self.memory.u64(at::EXPIRES).get()
+    }
+
+    pub(super) fn set_expires(self, at: u64) {
+        self.memory.u64(at::EXPIRES).set(at);
+    }
+
+    fn key_len(self) -> usize {
+        self.memory.u32(at::KEY_LEN).get() as usize
+    }
+
+    fn value_len(self) -> usize {
+        self.memory.u32(at::VALUE_LEN).get() as usize
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn has_key(self, hash: u32, key: Bytes<'_>) -> bool {
+        if self.hash() != hash || self.key_len() != key.len() {
+            return false;
+        }
+        let memory = self.memory.part(at::KEY, key.len());
+        // SAFETY: inside the chunk; a key never changes.
+        key.equals(unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) })
+    }
+
+    /// The value, which stays as it is as long as the caller holds the bucket or pins the entry.
+    pub(super) fn value<'a>(self) -> Bytes<'a> {
+        let memory = self.memory.part(value_at(self.key_len()), self.value_len());
+        // SAFETY: inside the chunk (checked by `part`); a value of which others have a pin is not overwritten.
+        unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) }
+    }
+
+    /// Writes `bytes` behind the first `from` bytes of the value, where it ends then, if they fit. All lanes of the group that holds
+    /// the bucket; ends with a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn write<G: Group>(self, g: &G, from: usize, bytes: Bytes<'_>) -> bool {
+        let start = value_at(self.key_len()) + from;
+        if from > self.value_len() || self.memory.len() - start < bytes.len() {
+            return false;
+        }
+        // All lanes have read its length.
+        g.sync();
+        let memory = self.memory.part(start, bytes.len());
+        // SAFETY: inside the chunk (checked by `part`). The bytes come from a request, not from here, and this group holds the bucket;
+        // whoever has pinned the entry reads only what was there, and then `from` is not before its end (`Locked`).
+        unsafe { bytes.copy_to(g, memory.as_ptr()) };
+        if g.is_leader() {
+            self.memory.u32(at::VALUE_LEN).set((from + bytes.len()) as u32);
+        }
+        g.sync();
+        true
+    }
+}
+
+/// Where a value begins, 16-aligned, so that lanes copy it by whole chunks.
+const fn value_at(key_len: usize) -> usize {
+    (at::KEY + key_len).next_multiple_of(16)
+}
+
+/// The first bytes of a chunk that the caller has.
+pub(super) fn chunk_bytes<'a>(heap: Heap, chunk: Chunk, len: usize) -> Bytes<'a> {
+    let memory = heap.memory(chunk).part(0, len);
+    // SAFETY: inside the chunk (checked by `part`), which the caller has and does not write meanwhile.
+    unsafe { Bytes::from_raw_parts(memory.as_ptr(), len) }
+}
+
+/// Writes into a chunk that the caller has.
+pub(super) fn write_chunk<G: Group>(heap: Heap, g: &G, chunk: Chunk, at: usize, bytes: Bytes<'_>) {
+    let memory = heap.memory(chunk).part(at, bytes.len());
+    // SAFETY: inside the chunk (checked by `part`), which is the caller's alone; the bytes are a request's or another chunk's.
+    unsafe { bytes.copy_to(g, memory.as_ptr()) };
+}

@@ -1,0 +1,187 @@
+//! A bucket that a group has locked, and the entry of one key in it.
+
+use super::entry::Entry;
+use super::{Fresh, Map, Pin};
+use crate::heap::Chunk;
+use crate::lock::Lock;
+use crate::{Bytes, Context};
+use gpunet_device::{Group, Net, Result};
+
+/// A key's bucket, locked until the value is dropped or [`Locked::unlock`] consumes it.
+///
+/// # Cooperation
+/// All lanes call every method, and drop it together.
+#[derive(Debug)]
+pub struct Locked<'a, G: Group> {
+    map: Map,
+    g: &'a G,
+    net: Net,
+    lock: Lock,
+    bucket: usize,
+    /// The entry before it in the bucket.
+    previous: Option<Entry>,
+    entry: Option<Entry>,
+    /// What is to be freed once the bucket is unlocked.
+    garbage: Option<Chunk>,
+}
+
+impl<'a, G: Group> Locked<'a, G> {
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn find(map: Map, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Self> {
+        let hash = key.hash() as u32;
+        let bucket = hash as usize & map.mask;
+        let lock = map.bucket_lock(bucket);
+        lock.acquire(g, context.net)?;
+        let mut found =
+            Self { map, g, net: context.net, lock, bucket, previous: None, entry: None, garbage: None };
+        let mut at = map.first(bucket).get();
+        while let Some(chunk) = Chunk::from_raw(at) {
+            let entry = Entry::at(map.heap, chunk);
+            if entry.has_key(hash, key) {
+                found.entry = Some(entry);
+                break;
+            }
+            at = entry.next();
+            found.previous = Some(entry);
+        }
+        if let Some(entry) = found.entry
+            && entry.expires() != 0
+            && entry.expires() <= context.now
+        {
+            found.remove();
+        } else if let Some(entry) = found.entry
+            && g.is_leader()
+        {
+            entry.set_used(true);
+        }
+        Ok(found)
+    }
+
+    /// The value of the key, if it has one.
+    #[must_use]
+    pub fn value(&self) -> Option<Bytes<'_>> {
+        self.entry.map(Entry::value)
+    }
+
+    /// When the entry expires, in nanoseconds of the device's clock; 0: never, or there is none.
+    #[must_use]
+    pub fn expires(&self) -> u64 {
+        self.entry.map_or(0, Entry::expires)
+    }
+
+    /// Sets when the entry expires; 0: never.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn set_expires(&mut self, at: u64) {
+        // All lanes have read the old one.
+        self.g.sync();
+        if let Some(entry) = self.entry
+            && self.g.is_leader()
+        {
+            entry.set_expires(at);
+        }
+        self.g.sync();
+    }
+
+    /// Keeps the value from being freed, until [`Map::unpin`].
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn pin(&mut self) -> Option<Pin> {
+        let entry = self.entry?;
+        if self.g.is_leader() {
+            entry.set_pins(entry.pins() + 1);
+        }
+        self.g.sync();
+        Some(Pin { entry: entry.chunk(), len: entry.value().len() })
+    }
+
+    /// Replaces the value where it lies, if it fits and nobody has pinned it; the entry then never expires. Returns whether it did.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn overwrite(&mut self, value: Bytes<'_>) -> bool {
+        let Some(entry) = self.entry else { return false };
+        if entry.pins() > 0 || !entry.write(self.g, 0, value) {
+            return false;
+        }
+        self.set_expires(0);
+        true
+    }
+
+    /// Appends to the value where it lies, if there is room. Returns whether there was.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn append(&mut self, bytes: Bytes<'_>) -> bool {
+        match self.entry {
+            Some(entry) => entry.write(self.g, entry.value().len(), bytes),
+            None => false,
+        }
+    }
+
+    /// Puts a new entry in the place of the old one, if there is one. It has the key of this bucket's lock.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn put(&mut self, fresh: Fresh) {
+        self.remove();
+        let entry = Entry::at(self.map.heap, fresh.entry);
+        if self.g.is_leader() {
+            entry.set_next(self.map.first(self.bucket).get());
+            self.map.first(self.bucket).set(entry.chunk().raw());
+            self.map.count(self.g, 1);
+        }
+        self.g.sync();
+        (self.previous, self.entry) = (None, Some(entry));
+    }
+
+    /// As [`Locked::put`], of an entry that takes over the value of the old one, if there is one, with `more` behind it. The new
+    /// entry was made with room for both.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn put_longer(&mut self, fresh: Fresh, more: Bytes<'_>) {
+        let new = Entry::at(self.map.heap, fresh.entry);
+        // What has no room is cut; the callers have seen to it that nothing is.
+        let old = self.entry.map_or(Bytes::EMPTY, Entry::value);
+        let _ = new.write(self.g, 0, old) && new.write(self.g, old.len(), more);
+        self.put(fresh);
+    }
+
+    /// Removes the entry. Returns whether there was one.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn remove(&mut self) -> bool {
+        let Some(entry) = self.entry.take() else { return false };
+        let (next, is_pinned) = (entry.next(), entry.pins() > 0);
+        self.g.sync();
+        if self.g.is_leader() {
+            match self.previous {
+                Some(previous) => previous.set_next(next),
+                None => self.map.first(self.bucket).set(next),
+            }
+            entry.set_dead();
+            self.map.count(self.g, -1);
+        }
+        self.g.sync();
+        // Whoever has pinned it frees it. One removal is the most that a lock is held for.
+        if !is_pinned {
+            self.garbage = Some(entry.chunk());
+        }
+        true
+    }
+
+    /// Unlocks the bucket.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`]: memory could not be given back, because the launch is over.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn unlock(mut self) -> Result<()> {
+        let garbage = self.garbage.take();
+        let (map, g, net) = (self.map, self.g, self.net);
+        drop(self);
+        garbage.map_or(Ok(()), |chunk| map.heap.free(g, net, chunk))
+    }
+}
+
+impl<G: Group> Drop for Locked<'_, G> {
+    fn drop(&mut self) {
+        self.lock.release(self.g);
+        if let Some(chunk) = self.garbage.take() {
+            // It fails only if the launch is over, and then all memory is given back.
+            let _ = self.map.heap.free(self.g, self.net, chunk);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+use super::*;
+use crate::memory::{for_test, no_net};
+use gpunet_device::group::Solo;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::vec::Vec;
+
+const G: Solo = Solo::new(0, 1);
+
+fn map(bytes: usize, buckets: usize) -> Map {
+    let make = |carve: &mut Carve| {
+        let heap = Heap::new(carve, bytes);
+        Map::new(carve, heap, buckets)
+    };
+    let mut measure = Carve::measure_for(4);
+    let _ = make(&mut measure);
+    make(&mut Carve::new(for_test(measure.used()), 4))
+}
+
+fn at(now: u64) -> Context {
+    Context { net: no_net(), now }
+}
+
+fn get(map: Map, now: u64, key: &[u8]) -> Option<Vec<u8>> {
+    let locked = map.lock(&G, &at(now), key.into()).unwrap();
+    let value = locked.value().map(|value| (0..value.len()).map(|at| value.get(at)).collect());
+    locked.unlock().unwrap();
+    value
+}
+
+fn set<G: Group>(g: &G, map: Map, key: &[u8], value: &[u8], expires: u64) -> bool {
+    let Some(fresh) = map.fresh(g, &at(0), key.into(), value.into(), 0).unwrap() else { return false };
+    let mut locked = map.lock(g, &at(0), key.into()).unwrap();
+    locked.put(fresh);
+    locked.set_expires(expires);
+    locked.unlock().unwrap();
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn it_is_a_map(steps in prop::collection::vec((0u8..5, 0u8..20, prop::collection::vec(any::<u8>(), 0..300)), 0..200)) {
+        let map = map(4 << 20, 4);
+        let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+        for (step, key, value) in steps {
+            let key = std::vec![key; key as usize % 5];
+            match step {
+                0 | 1 => {
+                    prop_assert!(set(&G, map, &key, &value, 0));
+                    model.insert(key.clone(), value);
+                }
+                2 => {
+                    let mut locked = map.lock(&G, &at(0), key[..].into()).unwrap();
+                    prop_assert_eq!(locked.remove(), model.remove(&key).is_some());
+                    locked.unlock().unwrap();
+                }
+                3 => {
+                    let mut locked = map.lock(&G, &at(0), key[..].into()).unwrap();
+                    if locked.append(value[..].into()) {
+                        model.get_mut(&key).unwrap().extend(&value);
+                    }
+                    locked.unlock().unwrap();
+                }
+                _ => {
+                    let mut locked = map.lock(&G, &at(0), key[..].into()).unwrap();
+                    if locked.overwrite(value[..].into()) {
+                        *model.get_mut(&key).unwrap() = value;
+                    }
+                    locked.unlock().unwrap();
+                }
+            }
+            prop_assert_eq!(get(map, 0, &key), model.get(&key).cloned());
+            prop_assert_eq!(map.len(), model.len() as u64);
+        }
+        map.clear(&G, &at(0)).unwrap();
+        prop_assert_eq!((map.len(), map.heap.used()), (0, 0));
+    }
+}
+
+#[test]
+fn entries_expire() {
+    let map = map(4 << 20, 16);
+    assert!(set(&G, map, b"key", b"value", 100));
+    assert_eq!(get(map, 99, b"key").as_deref(), Some(&b"value"[..]));
+    assert_eq!(get(map, 100, b"key"), None);
+    assert_eq!((map.len(), map.heap.used()), (0, 0));
+}
+
+#[test]
+fn memory_is_bounded_and_the_used_entries_stay() {
+    let map = map(4 << 20, 1024);
+    for number in 0u32..20_000 {
+        assert!(set(&G, map, &number.to_le_bytes(), &[7; 1000], 0), "{number}");
+        assert!(get(map, 0, &0u32.to_le_bytes()).is_some(), "it is used all the time, and {number} is new");
+    }
+    assert!(map.evicted() > 10_000 && map.len() < 4100, "{} {}", map.evicted(), map.len());
+    assert!(set(&G, map, b"large", &std::vec![1; 1 << 20], 0), "small entries make room for a large one");
+    assert_eq!(get(map, 0, b"large").unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn a_pinned_value_outlives_its_key() {
+    let map = map(4 << 20, 16);
+    assert!(set(&G, map, b"key", b"value", 0));
+    let mut locked = map.lock(&G, &at(0), b"key".into()).unwrap();
+    let pin = locked.pin().unwrap();
+    assert!(!locked.overwrite(b"other".into()), "somebody reads it");
+    locked.unlock().unwrap();
+    map.clear(&G, &at(0)).unwrap();
+    assert!(set(&G, map, b"key", b"another", 0));
+    assert!(map.pinned(&pin).equals(b"value".into()));
+    map.unpin(&G, &at(0), pin).unwrap();
+    map.clear(&G, &at(0)).unwrap();
+    assert_eq!(map.heap.used(), 0);
+}
+
+#[test]
+fn blocks_share_it() {
+    let map = map(8 << 20, 64);
+    std::thread::scope(|scope| {
+        for index in 0..4u32 {
+            scope.spawn(move || {
+                let g = Solo::new(index, 4);
+                for round in 0..3000u32 {
+                    let key = (round % 100).to_le_bytes();
+                    assert!(set(&g, map, &key, &[index as u8; 100], 0));
+                    let locked = map.lock(&g, &at(0), key[..].into()).unwrap();
+                    let value = locked.value().unwrap();
+                    assert!((1..100).all(|at| value.get(at) == value.get(0)), "torn");
+                    locked.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(map.len(), 100);
+    map.clear(&G, &at(0)).unwrap();
+    assert_eq!(map.heap.used(), 0);
+}

@@ -1,0 +1,235 @@
+//! Memory of the device that a server divides among its parts.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use gpunet_device::Buffer;
+
+/// Memory that the blocks of one launch use together: zeros at its start.
+///
+/// A kernel gets it among its parameters; [`Carve`] divides it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Memory {
+    ptr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address and a length; `new`'s contract covers all groups of the launch.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Makes it of a buffer. The host calls it for a launch.
+    ///
+    /// # Safety
+    /// The buffer is filled with zeros and 64-aligned. It stays mapped while the launch runs, one launch uses it, and all groups
+    /// that use it are of one kind.
+    #[must_use]
+    pub const unsafe fn new(buffer: Buffer) -> Self {
+        Self { ptr: buffer.as_ptr(), len: buffer.len() }
+    }
+
+    /// `len` bytes from `start`.
+    ///
+    /// # Panics
+    /// There are fewer.
+    pub(crate) fn part(self, start: usize, len: usize) -> Self {
+        assert!(start <= self.len && len <= self.len - start, "a server's memory is too small");
+        Self { ptr: self.ptr.wrapping_add(start), len }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn as_ptr(self) -> *mut u8 {
+        self.ptr
+    }
+
+    #[inline(always)]
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Byte `at`. Only the holder of the lock that covers it reads or writes it, by one lane at a time or unchanged by all.
+    #[inline(always)]
+    pub(crate) fn byte(self, at: usize) -> u8 {
+        assert!(at < self.len, "outside a server's memory");
+        // SAFETY: inside the memory (checked), which is mapped while the launch runs.
+        unsafe { self.ptr.wrapping_add(at).read_volatile() }
+    }
+
+    /// Sets byte `at`, as [`Memory::byte`] reads it.
+    #[inline(always)]
+    pub(crate) fn set_byte(self, at: usize, value: u8) {
+        assert!(at < self.len, "outside a server's memory");
+        // SAFETY: as above.
+        unsafe { self.ptr.wrapping_add(at).write_volatile(value) };
+    }
+
+    /// The word of 32 bits at byte `at`, a multiple of 4. Groups and host access it atomically.
+    #[inline(always)]
+    pub(crate) fn u32(self, at: usize) -> Word32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
+        Word32(self.ptr.wrapping_add(at).cast())
+    }
+
+    /// The word of 64 bits at byte `at`, a multiple of 8. Groups and host access it atomically.
+    #[inline(always)]
+    pub(crate) fn u64(self, at: usize) -> Word64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.len, "outside a server's memory");
+        Word64(self.ptr.wrapping_add(at).cast())
+    }
+}
+
+/// A word that the blocks of a device share. All its accesses are atomic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word32(*mut u32);
+
+impl Word32 {
+    #[inline(always)]
+    fn atomic<'a>(self) -> &'a AtomicU32 {
+        // SAFETY: aligned and inside memory that stays mapped while the launch runs; the reference lives for one operation.
+        unsafe { AtomicU32::from_ptr(self.0) }
+    }
+
+    /// Reads it. Ordering: Relaxed; who needs order holds a lock.
+    #[inline(always)]
+    pub(crate) fn get(self) -> u32 {
+        self.atomic().load(Ordering::Relaxed)
+    }
+
+    /// Writes it. Ordering: Relaxed, ordered by the release of the lock under which it is written.
+    #[inline(always)]
+    pub(crate) fn set(self, value: u32) {
+        self.atomic().store(value, Ordering::Relaxed);
+    }
+
+    /// Takes a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the last holder; without it this holder
+    /// could read what was there before that one's writes.
+    #[inline(always)]
+    pub(crate) fn try_lock(self) -> bool {
+        self.get() == 0 && self.atomic().compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives a lock back. Ordering: Release, pairs with [`Word32::try_lock`] by the next holder.
+    #[inline(always)]
+    pub(crate) fn unlock(self) {
+        self.atomic().store(0, Ordering::Release);
+    }
+
+    /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; a count, nothing is ordered by it.
+    #[inline(always)]
+    pub(crate) fn replace(self, old: u32, new: u32) -> bool {
+        self.atomic().compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// As [`Word32`], of 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word64(*mut u64);
+
+impl Word64 {
+    #[inline(always)]
+    fn atomic<'a>(self) -> &'a AtomicU64 {
+        // SAFETY: as in `Word32::atomic`.
+        unsafe { AtomicU64::from_ptr(self.0) }
+    }
+
+    /// Reads it. Ordering: Relaxed; a figure, nothing is ordered by it.
+    #[inline(always)]
+    pub(crate) fn get(self) -> u64 {
+        self.atomic().load(Ordering::Relaxed)
+    }
+
+    /// Writes it. Ordering: Relaxed, as above.
+    #[inline(always)]
+    pub(crate) fn set(self, value: u64) {
+        self.atomic().store(value, Ordering::Relaxed);
+    }
+
+    /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with [`Word64::publish`].
+    #[inline(always)]
+    pub(crate) fn observe(self) -> u64 {
+        self.atomic().load(Ordering::Acquire)
+    }
+
+    /// Writes it after all that was written before. Ordering: Release, pairs with [`Word64::observe`].
+    #[inline(always)]
+    pub(crate) fn publish(self, value: u64) {
+        self.atomic().store(value, Ordering::Release);
+    }
+}
+
+/// Divides [`Memory`] into parts. Every block does it in the same order and gets the same parts.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_serve::{Carve, Heap};
+///
+/// let mut carve = Carve::measure();
+/// let heap = Heap::new(&mut carve, 1 << 20);
+/// assert!(carve.used() > 1 << 20); // what the host has to allocate
+/// # let _ = heap;
+/// ```
+#[derive(Debug)]
+pub struct Carve {
+    memory: Option<Memory>,
+    used: usize,
+    blocks: usize,
+}
+
+impl Carve {
+    /// Gives out parts of no memory, to learn how much is needed. What is made of them must not be used.
+    #[must_use]
+    pub const fn measure() -> Self {
+        Self { memory: None, used: 0, blocks: 1 }
+    }
+
+    /// As [`Carve::measure`], for a launch of `blocks` blocks.
+    #[must_use]
+    pub const fn measure_for(blocks: usize) -> Self {
+        Self { memory: None, used: 0, blocks }
+    }
+
+    pub(crate) const fn new(memory: Memory, blocks: usize) -> Self {
+        Self { memory: Some(memory), used: 0, blocks }
+    }
+
+    /// Blocks of the launch.
+    #[must_use]
+    pub const fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Bytes given out so far.
+    #[must_use]
+    pub const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Gives out `len` bytes, 64-aligned.
+    pub(crate) fn take(&mut self, len: usize) -> Memory {
+        let (start, len) = (self.used, len.next_multiple_of(64));
+        self.used += len;
+        match self.memory {
+            Some(memory) => memory.part(start, len),
+            None => Memory { ptr: core::ptr::without_provenance_mut(64), len },
+        }
+    }
+}
+
+/// Zeroed memory for a test.
+#[cfg(test)]
+pub(crate) fn for_test(len: usize) -> Memory {
+    let cells = std::vec![0u128; len.div_ceil(16) + 4].leak();
+    let ptr = cells.as_mut_ptr().cast::<u8>();
+    // SAFETY: leaked, so it lives for ever; each test has its own.
+    unsafe { Memory::new(Buffer::from_raw_parts(ptr.wrapping_add(ptr.align_offset(64)), len)) }
+}
+
+/// No attachment: calls that would look at it do not.
+#[cfg(test)]
+pub(crate) fn no_net() -> gpunet_device::Net {
+    // SAFETY: 0 is no attachment.
+    unsafe { gpunet_device::Net::from_raw(0) }
+}

@@ -1,0 +1,220 @@
+//! Which connections of a block have something to do: the only file that knows how that is found out.
+#![allow(unsafe_code)]
+
+use crate::memory::{Carve, Memory};
+use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll};
+use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result};
+
+/// The listener's entry; connections follow.
+const LISTENER: usize = 0;
+/// How soon a connection with half a request is looked at again, and how late at most. In between it is a quarter of the time that
+/// it has waited.
+const SOON_NS: u64 = 50_000;
+const LATE_NS: u64 = 20_000_000;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Any bytes, or the end of the stream.
+    Input,
+    /// More bytes than these, which have come already: half a request.
+    More { seen: usize },
+    /// Space to send.
+    Output,
+}
+
+/// What has become ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// Bytes have come, or the stream has ended: to look at it does not wait.
+    pub input: bool,
+    /// The peer has ended its stream, and everything that it sent has come.
+    pub ended: bool,
+}
+
+/// The connections of one block with what each waits for. Its entries are shared by the lanes, its fields equal on all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readiness {
+    set: Memory,
+    /// For each connection with half a request: what has come of it, since when it waits, when it is looked at.
+    partial: Memory,
+    room: usize,
+    /// Entries up to the last one in use.
+    high: usize,
+    /// Connections with half a request.
+    partials: usize,
+}
+
+/// Bytes of an entry of `partial`.
+const PARTIAL: usize = 24;
+
+impl Readiness {
+    /// Takes memory for `room` connections of each block.
+    pub(crate) fn carve(carve: &mut Carve, room: usize) -> (Memory, Memory) {
+        let blocks = carve.blocks();
+        (carve.take(blocks * (room + 2) / 2 * 16), carve.take(blocks * room * PARTIAL))
+    }
+
+    /// The connections of block `block`: none yet. All lanes; ends with a barrier.
+    pub(crate) fn new<G: Group>(g: &G, (set, partial): (Memory, Memory), room: usize) -> Self {
+        let (block, bytes) = (g.index() as usize, (room + 2) / 2 * 16);
+        let readiness = Self {
+            set: set.part(block * bytes, bytes),
+            partial: partial.part(block * room * PARTIAL, room * PARTIAL),
+            room,
+            high: 0,
+            partials: 0,
+        };
+        let mut index = g.rank() as usize;
+        while index <= room {
+            readiness.all(room + 1).set(index, PollFd { handle: -1, events: 0, revents: 0 });
+            index += g.size() as usize;
+        }
+        g.sync();
+        readiness
+    }
+
+    fn all(&self, len: usize) -> PollSet {
+        // SAFETY: this block's part of the server's memory, 16-aligned, with `room + 1` entries.
+        unsafe { PollSet::from_raw_parts(self.set.as_ptr().cast(), len) }
+    }
+
+    fn entry(&self, index: usize) -> PollFd {
+        self.all(self.room + 1).get(index)
+    }
+
+    /// Sets an entry. All lanes; begins and ends with a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn set<G: Group>(&self, g: &G, index: usize, handle: i32, events: i16) {
+        g.sync();
+        if g.is_leader() {
+            self.all(self.room + 1).set(index, PollFd { handle, events, revents: 0 });
+        }
+        g.sync();
+    }
+
+    /// Sets whether the listener is watched. All lanes.
+    pub(crate) fn watch_listener<G: Group>(&self, g: &G, listener: Option<Handle>) {
+        let handle = listener.map_or(-1, Handle::raw);
+        if self.entry(LISTENER).handle != handle {
+            self.set(g, LISTENER, handle, POLLIN);
+        }
+    }
+
+    /// Returns whether the last wait found a connection to accept.
+    pub(crate) fn listener_ready(&self) -> bool {
+        self.entry(LISTENER).revents != 0
+    }
+
+    /// A place for one more connection.
+    pub(crate) fn free(&self) -> Option<usize> {
+        (0..self.room).find(|place| self.entry(place + 1).handle < 0)
+    }
+
+    /// The connection in a place, if there is one.
+    pub(crate) fn handle(&self, place: usize) -> Option<Handle> {
+        Handle::from_raw(self.entry(place + 1).handle)
+    }
+
+    /// Places up to the last one that is taken.
+    pub(crate) fn places(&self) -> usize {
+        self.high
+    }
+
+    /// Sets what the connection in a place waits for. All lanes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn watch<G: Group>(
+        &mut self,
+        g: &G,
+        place: usize,
+        handle: Handle,
+        interest: Interest,
+        now: u64,
+    ) {
+        let events = match interest {
+            Interest::Input => POLLIN,
+            // The bytes that it has keep it ready for input: they are looked at when it is due.
+            Interest::More { .. } => POLLRDHUP,
+            Interest::Output => POLLOUT,
+        };
+        let before = self.entry(place + 1);
+        if before.events == POLLRDHUP && before.handle >= 0 {
+            self.partials -= 1;
+        }
+        if let Interest::More { seen } = interest {
+            self.partials += 1;
+            g.sync();
+            if g.is_leader() {
+                let row = place * PARTIAL;
+                self.partial.u64(row).set(seen as u64);
+                self.partial.u64(row + 8).set(now);
+                self.partial.u64(row + 16).set(now + SOON_NS);
+            }
+            g.sync();
+        }
+        if before.handle != handle.raw() || before.events != events {
+            self.set(g, place + 1, handle.raw(), events);
+        }
+        if self.high <= place {
+            self.high = place + 1;
+        }
+    }
+
+    /// Forgets the connection in a place. All lanes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn forget<G: Group>(&mut self, g: &G, place: usize) {
+        if self.entry(place + 1).events == POLLRDHUP {
+            self.partials -= 1;
+        }
+        self.set(g, place + 1, -1, 0);
+        while self.high > 0 && self.entry(self.high).handle < 0 {
+            self.high -= 1;
+        }
+    }
+
+    /// Waits until something is ready, at most `timeout_ns`; returns how many entries may be. All lanes.
+    pub(crate) fn wait<G: Group>(&self, g: &G, net: Net, timeout_ns: u64) -> Result<usize> {
+        let limit = if self.partials > 0 && timeout_ns > SOON_NS { SOON_NS } else { timeout_ns };
+        let ready = poll(g, net, self.all(self.high + 1), limit as i64)?;
+        Ok(ready + self.partials)
+    }
+
+    /// What is ready in a place, as the last wait found it. All lanes.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn ready<G: Group>(&self, g: &G, net: Net, place: usize, now: u64) -> Result<Option<Ready>> {
+        let entry = self.entry(place + 1);
+        let Some(handle) = Handle::from_raw(entry.handle) else { return Ok(None) };
+        let found = entry.revents;
+        if found != 0 {
+            let ended = found & POLLRDHUP != 0 && found & (POLLERR | POLLNVAL) == 0;
+            let input = found & (POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL) != 0;
+            return Ok(Some(Ready { input, ended }));
+        }
+        if entry.events != POLLRDHUP {
+            return Ok(None);
+        }
+        let row = place * PARTIAL;
+        if self.partial.u64(row + 16).get() > now {
+            return Ok(None);
+        }
+        let seen = self.partial.u64(row).get() as usize;
+        if RecvHalf::from_handle(g, net, handle)?.available(g)? > seen {
+            return Ok(Some(Ready { input: true, ended: false }));
+        }
+        if g.is_leader() {
+            let waited = now - self.partial.u64(row + 8).get();
+            self.partial.u64(row + 16).set(now + (waited / 4).clamp(SOON_NS, LATE_NS));
+        }
+        g.sync();
+        Ok(None)
+    }
+}
+
+/// A set without entries: to poll it notices that the launch is over.
+pub(crate) fn nothing() -> PollSet {
+    // SAFETY: no entries.
+    unsafe { PollSet::from_raw_parts(core::ptr::without_provenance_mut(16), 0) }
+}

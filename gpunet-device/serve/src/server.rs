@@ -1,0 +1,234 @@
+//! The kernel: each block accepts connections and gives them turns.
+#![allow(unsafe_code)]
+
+mod accept;
+mod limits;
+mod turn;
+
+use crate::arena::Arena;
+use crate::board::{Board, Connections, Counters, Log};
+use crate::memory::{Carve, Memory};
+use crate::readiness::{Readiness, nothing};
+use crate::{Context, Service};
+use accept::Accepting;
+use gpunet_device::{Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, now_ns, poll};
+use turn::Connection;
+
+/// How often a block checks limits and whether to stop.
+const CHECK_NS: u64 = 50_000_000;
+/// How long an accepted stream's calls wait at most. They are made when they need not wait; a peer that lies must not hold the block.
+const RECV_TIMEOUT_NS: u64 = 1_000_000;
+
+/// Limits of a server.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Settings {
+    /// Connections of each block at a time. Those beyond it wait in the backlog.
+    pub room: u32,
+    /// Bytes of answers that are kept for each connection: [`crate::Writer::capacity`].
+    pub out_bytes: u32,
+    /// After so much silence between requests a connection is closed, in nanoseconds; 0: never.
+    pub idle_ns: u64,
+    /// A request that is not complete so long after its first byte closes its connection, in nanoseconds; 0: never.
+    pub request_ns: u64,
+    /// A peer that takes nothing of its answers for so long loses its connection, in nanoseconds; 0: never.
+    pub stall_ns: u64,
+    /// How long connections that are not idle are served after the host has asked the server to end, in nanoseconds.
+    pub grace_ns: u64,
+    /// Connections that may wait to be accepted.
+    pub backlog: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+impl Settings {
+    /// 256 connections of each block, answers of up to 16 KiB, no limit of silence, 30 s for a request and for an answer, 2 s to end.
+    pub const DEFAULT: Self = Self {
+        room: 256,
+        out_bytes: 16 << 10,
+        idle_ns: 0,
+        request_ns: 30_000_000_000,
+        stall_ns: 30_000_000_000,
+        grace_ns: 2_000_000_000,
+        backlog: 1024,
+        reserved: 0,
+    };
+}
+
+/// The kernel of a service. `gpunet-serve-host` launches it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Server<S> {
+    /// The launch's sockets.
+    pub net: Net,
+    /// Memory of the host's that the device writes: [`Board::bytes`] for the blocks.
+    pub board: Memory,
+    /// Memory of the device: [`Server::bytes`].
+    pub memory: Memory,
+    /// Where to listen.
+    pub addr: SockAddr,
+    /// Options; accepted streams inherit them.
+    pub options: Options,
+    /// Limits.
+    pub settings: Settings,
+    /// What is done.
+    pub service: S,
+}
+
+/// The parts of a server's memory.
+struct Parts<S: Service> {
+    loads: Connections,
+    readiness: (Memory, Memory),
+    connections: Memory,
+    out: Memory,
+    shared: S::Shared,
+}
+
+impl<S: Service> Parts<S> {
+    fn carve(service: &S, settings: &Settings, carve: &mut Carve) -> Self {
+        let places = settings.room as usize * carve.blocks();
+        Self {
+            loads: Connections::carve(carve),
+            readiness: Readiness::carve(carve, settings.room as usize),
+            connections: carve.take(places * Arena::<Connection<S>>::STRIDE),
+            out: carve.take(places * settings.out_bytes as usize),
+            shared: service.shared(carve),
+        }
+    }
+}
+
+impl<S: Service> Server<S> {
+    /// Bytes of device memory that a launch of `blocks` blocks needs.
+    #[must_use]
+    pub fn bytes(service: &S, settings: &Settings, blocks: usize) -> usize {
+        let mut carve = Carve::measure_for(blocks);
+        let _ = Parts::carve(service, settings, &mut carve);
+        carve.used()
+    }
+}
+
+impl<S: Service> Kernel for Server<S> {
+    const ENTRY: &'static str = S::ENTRY;
+
+    fn run<G: Group>(self, g: &G) {
+        let board = Board::new(self.board);
+        let mut carve = Carve::new(self.memory, g.count() as usize);
+        let parts = Parts::carve(&self.service, &self.settings, &mut carve);
+        let (block, room) = (g.index() as usize, self.settings.room as usize);
+        let stride = Arena::<Connection<S>>::STRIDE;
+        let out_bytes = self.settings.out_bytes as usize;
+        let mut server = Block {
+            net: self.net,
+            settings: self.settings,
+            service: self.service,
+            shared: parts.shared,
+            board,
+            loads: parts.loads,
+            readiness: Readiness::new(g, parts.readiness, room),
+            connections: Arena::new(parts.connections.part(block * room * stride, room * stride)),
+            out: parts.out.part(block * room * out_bytes, room * out_bytes),
+            accepting: Accepting::default(),
+            counters: Counters::default(),
+            log: board.log(block),
+            now: g.broadcast(now_ns()),
+        };
+        let ended = server.start(g, self.addr, self.options).and_then(|listener| server.run(g, listener));
+        let before = server.counters;
+        if let Err(error) = ended {
+            server.counters.ended = error.errno() as u64;
+        }
+        board.publish(g, &before, &server.counters);
+    }
+}
+
+/// One block of the server. Equal on all lanes.
+struct Block<S: Service> {
+    net: Net,
+    settings: Settings,
+    service: S,
+    shared: S::Shared,
+    board: Board,
+    loads: Connections,
+    readiness: Readiness,
+    connections: Arena<Connection<S>>,
+    out: Memory,
+    accepting: Accepting,
+    counters: Counters,
+    log: Log,
+    now: u64,
+}
+
+impl<S: Service> Block<S> {
+    /// Block 0 binds the listener; all get it.
+    fn start<G: Group>(&mut self, g: &G, addr: SockAddr, options: Options) -> Result<Listener> {
+        if g.index() == 0 {
+            let options = options.with_timeouts(0, RECV_TIMEOUT_NS);
+            let bound = Listener::bind_with(g, self.net, addr, options, self.settings.backlog);
+            if g.is_leader() {
+                match bound {
+                    Ok(listener) => self.board.listens(listener.handle().raw(), listener.local_addr()),
+                    Err(error) => self.board.cannot_listen(error.errno()),
+                }
+            }
+        }
+        loop {
+            let found = if g.is_leader() { self.board.listener() } else { None };
+            // Handles and errnos are positive and have 31 bits.
+            let word = match found {
+                None => 0,
+                Some(Ok(handle)) => handle as u64,
+                Some(Err(errno)) => errno as u64 | 1 << 32,
+            };
+            match g.broadcast(word) {
+                // Also notices that the launch is over.
+                0 => drop(poll(g, self.net, nothing(), 1_000_000)?),
+                word if word >> 32 != 0 => return Err(Error::from_errno(word as u32 as i32)),
+                word => {
+                    let handle = Handle::from_raw(word as i32).ok_or(Error::BadHandle)?;
+                    return Listener::from_handle(g, self.net, handle);
+                }
+            }
+        }
+    }
+
+    /// Serves until the host asks the server to end, or a call fails because the launch is over.
+    fn run<G: Group>(&mut self, g: &G, listener: Listener) -> Result<()> {
+        let mut check_at = self.now + CHECK_NS;
+        let mut end_at = 0;
+        loop {
+            self.watch_listener(g, &listener, end_at != 0);
+            let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
+            let ready = self.readiness.wait(g, self.net, timeout)?;
+            self.now = g.broadcast(now_ns());
+            let before = self.counters;
+            if self.readiness.listener_ready() {
+                self.accept(g, &listener)?;
+            } else {
+                self.accepting.nobody_waits();
+            }
+            if ready > 0 {
+                self.serve(g);
+            }
+            if self.now >= check_at {
+                // A block that is never idle learns of a cancel here.
+                poll(g, self.net, nothing(), 0)?;
+                check_at = self.now + CHECK_NS;
+                let is_stopping = g.broadcast(u64::from(g.is_leader() && self.board.is_stopping())) != 0;
+                if is_stopping && end_at == 0 {
+                    end_at = self.now + self.settings.grace_ns;
+                }
+                self.check_limits(g, is_stopping);
+                if is_stopping && (self.counters.open == 0 || self.now >= end_at) {
+                    self.close_all(g);
+                    self.board.publish(g, &before, &self.counters);
+                    return Ok(());
+                }
+            }
+            self.board.publish(g, &before, &self.counters);
+        }
+    }
+
+    fn context(&self) -> Context {
+        Context { net: self.net, now: self.now }
+    }
+}

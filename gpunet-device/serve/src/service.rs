@@ -1,0 +1,121 @@
+//! What a server does for its connections.
+
+use crate::board::{Connections, Counters, Log};
+use crate::{Carve, Reader, Writer};
+use gpunet_device::{Group, Net, Result};
+
+/// What a connection waits for after its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// More input. If some is left in the reader, it is the beginning of a request.
+    Input,
+    /// The rest of a request, of which the service has consumed the beginning.
+    Rest,
+    /// Room in the writer: the service goes on when everything in the writer's buffer is sent.
+    Output,
+    /// Nothing: the connection is closed once what is in the writer is sent.
+    Close,
+}
+
+/// The launch's sockets and the time: what shared structures need.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The launch's sockets.
+    pub net: Net,
+    /// The time at the start of the turn, in nanoseconds of the device's clock; the same on all lanes.
+    pub now: u64,
+}
+
+/// One turn of one connection.
+#[derive(Debug)]
+pub struct Turn<'t, S: Service> {
+    /// What has come.
+    pub input: Reader<'t>,
+    /// Where answers go.
+    pub output: Writer<'t>,
+    /// The connection's state: the service's default at first.
+    pub state: &'t mut S::State,
+    /// What all blocks share.
+    pub shared: S::Shared,
+    /// Sockets and time.
+    pub context: Context,
+    /// The counters of this block.
+    pub counters: &'t mut Counters,
+    /// The log of this block.
+    pub log: &'t mut Log,
+    /// How many connections all blocks have.
+    pub connections: Connections,
+}
+
+/// A server: what is done with the bytes of a connection.
+///
+/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure without padding, for settings. Each block has a
+/// copy of its own.
+///
+/// # Examples
+///
+/// An echo server:
+///
+/// ```
+/// use gpunet_device::{Group, Result};
+/// use gpunet_serve::{Carve, Next, Service, Turn};
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Echo {
+///     longest: u64,
+/// }
+///
+/// impl Service for Echo {
+///     const ENTRY: &'static str = "echo";
+///     type State = ();
+///     type Shared = ();
+///
+///     fn shared(&self, _: &mut Carve) {}
+///
+///     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
+///         while turn.output.make_room(g, self.longest as usize + 1)? {
+///             match turn.input.line(self.longest as usize) {
+///                 Ok(Some(line)) => {
+///                     turn.output.put(g, line);
+///                     turn.output.put(g, b"\n");
+///                 }
+///                 Ok(None) => return Ok(Next::Input),
+///                 Err(_) => return Ok(Next::Close),
+///             }
+///         }
+///         Ok(Next::Output)
+///     }
+/// }
+/// ```
+pub trait Service: Copy + Send + 'static {
+    /// The name of the PTX entry.
+    const ENTRY: &'static str;
+    /// What a connection keeps from one turn to the next. Each lane has a copy, and all copies are equal; aligned to 16 bytes at
+    /// most.
+    type State: Default + 'static;
+    /// What all blocks share: [`crate::Map`], [`crate::Shared`] and so on.
+    type Shared: Copy;
+
+    /// Makes the shared structures. It depends on the service's settings only: each block calls it and gets the same.
+    fn shared(&self, carve: &mut Carve) -> Self::Shared;
+
+    /// Takes requests from the input and puts answers into the output, for one connection.
+    ///
+    /// It waits for nothing: what is not complete it leaves.
+    ///
+    /// # Cooperation
+    /// All lanes of the block call it and return the same.
+    ///
+    /// # Errors
+    /// The connection is closed at once.
+    fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next>;
+
+    /// Gives back what a connection's state holds, after the connection has ended.
+    ///
+    /// # Cooperation
+    /// As [`Service::serve`].
+    fn closed<G: Group>(&mut self, g: &G, state: Self::State, shared: Self::Shared, context: &Context) {
+        let _ = (g, state, shared, context);
+    }
+}

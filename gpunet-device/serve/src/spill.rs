@@ -1,0 +1,89 @@
+//! A request that is longer than what its ring should hold, collected in the heap.
+
+use crate::heap::Chunk;
+use crate::map::Map;
+use crate::{Bytes, Context, Reader};
+use gpunet_device::{Group, Result};
+
+/// A long request of one connection, as far as it has come. Part of the connection's state; [`Spill::clear`] gives its memory back.
+#[derive(Debug, Default)]
+pub struct Spill {
+    chunk: u32,
+    len: u32,
+}
+
+/// A request cannot be collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpillError {
+    /// There is no memory for it, even without the entries that could be evicted.
+    NoMemory,
+    /// The launch is over.
+    Over(gpunet_device::Error),
+}
+
+impl Spill {
+    /// Returns whether nothing was collected.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What was collected.
+    #[must_use]
+    pub fn bytes(&self, map: &Map) -> Bytes<'_> {
+        match Chunk::from_raw(self.chunk) {
+            Some(chunk) => map.chunk_bytes(chunk, self.len as usize),
+            None => Bytes::EMPTY,
+        }
+    }
+
+    /// Consumes input until `total` bytes are collected, or there is no more of it. Makes room for all of them at once.
+    ///
+    /// # Cooperation
+    /// All lanes call it. Ends with a barrier.
+    ///
+    /// # Errors
+    /// [`SpillError`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn collect<G: Group>(
+        &mut self,
+        g: &G,
+        context: &Context,
+        map: Map,
+        input: &mut Reader<'_>,
+        total: usize,
+    ) -> core::result::Result<(), SpillError> {
+        let old = Chunk::from_raw(self.chunk);
+        if old.is_none_or(|chunk| map.chunk_capacity(chunk) < total) {
+            let new = map.room(g, context, total).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
+            map.write_chunk(g, new, 0, self.bytes(&map));
+            // All lanes have copied before another group may take the old one.
+            g.sync();
+            self.chunk = new.raw();
+            if let Some(old) = old {
+                map.free_chunk(g, context, old).map_err(SpillError::Over)?;
+            }
+        }
+        if let Some(chunk) = Chunk::from_raw(self.chunk) {
+            let more = input.rest().first(total.saturating_sub(self.len as usize));
+            map.write_chunk(g, chunk, self.len as usize, more);
+            input.consume(more.len());
+            self.len += more.len() as u32;
+        }
+        g.sync();
+        Ok(())
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Errors
+    /// The launch is over.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn clear<G: Group>(&mut self, g: &G, context: &Context, map: Map) -> Result<()> {
+        self.len = 0;
+        match Chunk::from_raw(core::mem::take(&mut self.chunk)) {
+            Some(chunk) => map.free_chunk(g, context, chunk),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What a connection sends: collected in a turn, sent at its end, kept as far as it does not fit.
+#![allow(unsafe_code)]
+
+use crate::Bytes;
+use crate::memory::Memory;
+use gpunet_device::{Buffer, Error, Group, Result, SendHalf};
+
+/// The answers of a connection.
+///
+/// They are collected in a buffer of the connection and sent together when the turn ends. What does not fit into the connection's ring
+/// stays in the buffer: until it is gone the connection gets no further turn, so a peer that does not read is not served. A service
+/// that finds no [`Writer::room`] for an answer returns [`crate::Next::Output`] and leaves the request where it is.
+///
+/// # Cooperation
+/// All lanes call every method with the same arguments.
+#[derive(Debug)]
+pub struct Writer<'t> {
+    sender: &'t mut SendHalf,
+    buffer: Memory,
+    /// Bytes before it are sent.
+    start: usize,
+    end: usize,
+    sent: u64,
+}
+
+impl<'t> Writer<'t> {
+    pub(crate) fn new(sender: &'t mut SendHalf, buffer: Memory, (start, end): (usize, usize)) -> Self {
+        Self { sender, buffer, start, end, sent: 0 }
+    }
+
+    /// Bytes that can be put now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.buffer.len() - self.end
+    }
+
+    /// Bytes that can be put if nothing is in the buffer: a longer answer has to be divided, or sent by [`Writer::send_from`].
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Makes room for `len` bytes, by sending what is there if need be. Returns whether there is room.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    #[inline(always)]
+    pub fn make_room<G: Group>(&mut self, g: &G, len: usize) -> Result<bool> {
+        if self.room() < len {
+            self.flush(g)?;
+        }
+        Ok(self.room() >= len)
+    }
+
+    /// Appends bytes, all or none; returns whether there was room.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn put<'a, G: Group>(&mut self, g: &G, bytes: impl Into<Bytes<'a>>) -> bool {
+        let bytes = bytes.into();
+        if bytes.len() > self.room() {
+            return false;
+        }
+        // SAFETY: inside the buffer (checked), which is this connection's and which nothing is sent from until the lanes have met.
+        unsafe { bytes.copy_to(g, self.buffer.as_ptr().wrapping_add(self.end)) };
+        self.end += bytes.len();
+        true
+    }
+
+    /// Appends a decimal number; returns whether there was room.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn put_number<G: Group>(&mut self, g: &G, number: i64) -> bool {
+        self.put(g, Digits::of(number).bytes())
+    }
+
+    /// Sends bytes from where they lie, behind those in the buffer. Returns how many: none while the buffer is not empty, fewer
+    /// than there are when the ring is full.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn send_from<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<usize> {
+        self.flush(g)?;
+        if self.start < self.end {
+            return Ok(0);
+        }
+        let (ptr, len) = bytes.first_piece();
+        self.try_send(g, ptr, len)
+    }
+
+    /// Sends what is in the buffer, as far as it fits into the ring.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn flush<G: Group>(&mut self, g: &G) -> Result<()> {
+        if self.start < self.end {
+            let from = self.buffer.part(self.start, self.end - self.start);
+            self.start += self.try_send(g, from.as_ptr(), from.len())?;
+            if self.start == self.end {
+                (self.start, self.end) = (0, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The one place that sends: each place is a thousand lines of PTX.
+    #[inline(never)]
+    fn try_send<G: Group>(&mut self, g: &G, from: *const u8, len: usize) -> Result<usize> {
+        // SAFETY: bytes of the buffer, or of a `Bytes`, which stay readable and unchanged meanwhile.
+        let source = unsafe { Buffer::from_raw_parts(from.cast_mut(), len) };
+        let sent = match self.sender.try_send(g, source) {
+            Err(Error::WouldBlock) => 0,
+            sent => sent?,
+        };
+        self.sent += sent as u64;
+        Ok(sent)
+    }
+
+    /// Returns whether something is left in the buffer.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// What is left in the buffer.
+    pub(crate) const fn pending(&self) -> (usize, usize) {
+        (self.start, self.end)
+    }
+
+    /// Bytes sent in this turn.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.sent
+    }
+}
+
+/// The decimal digits of a number.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_serve::{Bytes, Digits};
+///
+/// let digits = Digits::of(-17);
+/// assert!(digits.bytes().equals(Bytes::from(b"-17")));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Digits {
+    /// The digits, at the end.
+    all: [u8; 20],
+    len: usize,
+}
+
+impl Digits {
+    /// Spells a number.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn of(number: i64) -> Self {
+        let (mut rest, mut all, mut len) = (number.unsigned_abs(), [0; 20], 0usize);
+        // No more than 20 places are needed. What is there for none is dropped, not checked: a check brings formatting into the kernel.
+        loop {
+            len += 1;
+            if let Some(place) = all.get_mut(20 - len) {
+                *place = b'0' + (rest % 10) as u8;
+            }
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            len += 1;
+            if let Some(place) = all.get_mut(20 - len) {
+                *place = b'-';
+            }
+        }
+        Self { all, len }
+    }
+
+    /// The digits, with the sign.
+    #[must_use]
+    // Out of line: inlined into a large kernel, LLVM 22 crashes in its pass of speculative execution (seen with rustc 1.95).
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn bytes(&self) -> Bytes<'_> {
+        Bytes::from(&self.all).skip(self.all.len() - self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_spelt_as_people_do() {
+        for number in [0, 7, -1, 10, i64::MAX, i64::MIN] {
+            assert!(Digits::of(number).bytes().equals(std::format!("{number}").as_bytes().into()));
+        }
+    }
+}

@@ -321,11 +321,11 @@ fn lead(
 
 fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> {
     if rank.0 >= size || size > MAX_MEMBERS {
-        return Err(TeamFailure::NoSuchRank { rank: rank, size }.into());
+        return Err(TeamFailure::NoSuchRank { rank, size }.into());
     }
     if options.signals > MAX_SIGNALS {
         let (what, its, ours) = ("number of signals".to_owned(), options.signals.into(), MAX_SIGNALS.into());
-        return Err(TeamFailure::Unequal { rank: rank, what, its, ours }.into());
+        return Err(TeamFailure::Unequal { rank, what, its, ours }.into());
     }
     Ok(())
 }

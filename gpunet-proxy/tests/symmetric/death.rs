@@ -51,9 +51,11 @@ fn program() {
     handle.all_gather(&SOLO, x.at(100), x.slice(0, 10).buffer(handle).expect("own part")).expect("gathered");
     die("gathered");
     say("done");
-    while stage == "working" {
+    if stage == "working" {
         // Until it is killed.
-        turn(&team, handle, x).expect("all live");
+        loop {
+            turn(&team, handle, x).expect("all live");
+        }
     }
     if stage == "waiting" {
         // Until it is killed.

@@ -62,17 +62,25 @@ impl Group {
     /// What `settle` does with a socket that the block holds, of which so much was read: returns the state in which the
     /// block delivers it.
     fn settle(&self, held: PollState, read: u64) -> Option<PollState> {
-        if self.landed.load(Ordering::Relaxed) > read {
-            return Some(held);
-        }
         let is_held = |state: PollState| state.phase() == Phase::Held && state.turn() == held.turn();
-        let arming =
-            self.change(|state| is_held(state).then(|| state.armed().with_phase(Phase::Changing)))?;
-        if arming.arm() != held.arm() {
-            let watch = WatchWord::new(Handle::new(9, 1), GENERATION, arming.arm());
-            self.watch.store(watch.0, Ordering::Relaxed);
+        loop {
+            if self.landed.load(Ordering::Relaxed) > read {
+                return Some(held);
+            }
+            let (before, arming) =
+                self.changed(|state| is_held(state).then(|| state.armed().with_phase(Phase::Changing)))?;
+            if arming.arm() != before.arm() {
+                let watch = WatchWord::new(Handle::new(9, 1), GENERATION, arming.arm());
+                self.watch.store(watch.0, Ordering::Release);
+            }
+            let armed = |state: PollState| {
+                let phase = if state.is_pending() { Phase::Armed } else { Phase::Held };
+                Some(state.with_phase(phase))
+            };
+            if self.change(armed)?.phase() == Phase::Armed {
+                break;
+            }
         }
-        self.change(|state| Some(state.with_phase(Phase::Armed)));
         fence(Ordering::SeqCst);
         if self.landed.load(Ordering::Relaxed) <= read {
             return None;
@@ -104,7 +112,7 @@ impl Group {
     fn land(&self, position: u64, last: &mut u64) {
         self.landed.store(position, Ordering::Release);
         fence(Ordering::SeqCst);
-        let watch = WatchWord(self.watch.load(Ordering::Relaxed));
+        let watch = WatchWord(self.watch.load(Ordering::Acquire));
         if watch.group().is_none() || std::mem::replace(last, watch.0) == watch.0 {
             return;
         }
@@ -219,5 +227,34 @@ fn an_entry_is_claimed_by_one_block() {
         let turns = blocks.map(|block| block.join().unwrap());
         assert_eq!(turns.iter().flatten().count(), 1);
         assert_eq!(group.claimed(), 1);
+    });
+}
+
+/// The proxy tells of something that is not waited for, just as the socket is armed, and another block claims the entry: what
+/// lands afterwards is delivered all the same.
+#[test]
+fn an_entry_in_vain_does_not_disarm() {
+    bounded().check(|| {
+        let group = Arc::new(Group::new());
+        let proxy = {
+            let group = group.clone();
+            thread::spawn(move || {
+                let mut last = 0;
+                group.land(0, &mut last);
+                group.land(1, &mut last);
+            })
+        };
+        let other = {
+            let group = group.clone();
+            thread::spawn(move || group.gather().and_then(|held| group.settle(held, 0)).is_some())
+        };
+        let mut delivered = u32::from(group.settle(group.state(), 0).is_some());
+        proxy.join().unwrap();
+        delivered += u32::from(other.join().unwrap());
+        // An entry in vain may be the first that is found.
+        for _ in 0..2 {
+            delivered += u32::from(group.gather().and_then(|held| group.settle(held, 0)).is_some());
+        }
+        assert_eq!(delivered, 1);
     });
 }

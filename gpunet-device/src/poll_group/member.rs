@@ -214,7 +214,9 @@ impl Stack {
                 Some(if is_queued { state.held(member.caller()) } else { state })
             });
             match popped {
-                Some((_, new)) if new.phase() == Phase::Held && is_ours() => return Some((member, new)),
+                Some((old, new)) if old.phase() == Phase::Queued && new.phase() == Phase::Held => {
+                    return Some((member, new));
+                }
                 // Added to another group while it was on this stack.
                 Some((_, new)) if new.phase() == Phase::Queued => requeue(member),
                 _ => {}

@@ -61,39 +61,31 @@ pub(super) fn settle(
     caller: GroupId,
 ) -> Option<(i16, PollState)> {
     let handle = Handle::new(member.slot, held.generation());
-    let is_unannounced = match look(member, held) {
-        Found::Ready(revents) => return Some((revents, held)),
-        Found::Gone => {
-            super::forget(member.net, handle);
-            return None;
+    let armed = loop {
+        let is_unannounced = match look(member, held) {
+            Found::Ready(revents) => return Some((revents, held)),
+            Found::Gone => {
+                super::forget(member.net, handle);
+                return None;
+            }
+            Found::Nothing { is_unannounced } => is_unannounced,
+        };
+        if is_unannounced {
+            // The sender may have no room for what the block waits for.
+            announce_consumed(member.net, handle, caller);
+            publish_deferred(member.net, handle);
         }
-        Found::Nothing { is_unannounced } => is_unannounced,
+        let armed = arm(member, group, held)?;
+        if armed.phase() == Phase::Armed {
+            break armed;
+        }
+        // Its entry has come and gone: it told of something else than what is waited for, and there will be no other.
     };
-    if is_unannounced {
-        // The sender may have no room for what the block waits for.
-        announce_consumed(member.net, handle, caller);
-        publish_deferred(member.net, handle);
-    }
-    let is_held = |state: PollState| {
-        let same = state.turn() == held.turn() && state.generation() == held.generation();
-        same && state.phase() == Phase::Held
-    };
-    // Nobody else changes the socket while the watch word is stored; but the entry may be claimed.
-    let arming = |state: PollState| {
-        if is_held(state) { Some(state.armed().with_phase(Phase::Changing)) } else { None }
-    };
-    let (before, arming) = member.change(arming)?;
-    if arming.arm() != before.arm() {
-        let watch = WatchWord::new(group, arming.generation(), arming.arm());
-        // Made visible by the fence: the proxy loads it after its own.
-        member.net.watch(member.slot).set(watch.0);
-    }
-    member.change(|state| Some(state.with_phase(Phase::Armed)));
     hand_off::at(HandOff::Armed);
     // Ordering: SeqCst, pairs with the fence in the proxy's `tell_pollers`: either the look below finds what it has
     // published, or it finds the watch word, and pushes an entry.
     fence(Ordering::SeqCst);
-    match look(member, arming) {
+    match look(member, armed) {
         Found::Nothing { .. } => None,
         Found::Gone => {
             super::forget(member.net, handle);
@@ -101,11 +93,42 @@ pub(super) fn settle(
         }
         Found::Ready(revents) => {
             let is_armed = |state: PollState| {
-                let same = state.generation() == held.generation() && state.turn() == held.turn();
-                if same && state.phase() == Phase::Armed { Some(state.held(member.caller())) } else { None }
+                if is_same(state, held) && state.phase() == Phase::Armed {
+                    Some(state.held(member.caller()))
+                } else {
+                    None
+                }
             };
             // Another block may have been faster, by the entry.
             member.change(is_armed).map(|(_, held)| (revents, held))
         }
     }
+}
+
+/// Arms a socket that this block holds, and returns its state: armed; or still held, if another block has claimed the entry of
+/// the new arm before the socket was armed. `None`: the block does not hold it any more.
+fn arm(member: Member, group: Handle, held: PollState) -> Option<PollState> {
+    // Nobody else changes the socket while the watch word is stored; but the entry may be claimed.
+    let arming = |state: PollState| {
+        let is_held = is_same(state, held) && state.phase() == Phase::Held;
+        if is_held { Some(state.armed().with_phase(Phase::Changing)) } else { None }
+    };
+    let (before, arming) = member.change(arming)?;
+    if arming.arm() != before.arm() {
+        let watch = WatchWord::new(group, arming.generation(), arming.arm());
+        // Pairs with the proxy's observe in `push_change`: who claims the entry then finds the state of this arm, or a later one. An
+        // older one would make the entry late.
+        member.net.watch(member.slot).publish(watch.0);
+        hand_off::at(HandOff::Armed);
+    }
+    let armed = |state: PollState| {
+        let waits = state.is_pending() || state.is_direct();
+        Some(state.with_phase(if waits { Phase::Armed } else { Phase::Held }))
+    };
+    member.change(armed).map(|(_, state)| state)
+}
+
+/// Returns whether the same block has the same socket in both states, as far as their phases say so.
+const fn is_same(state: PollState, held: PollState) -> bool {
+    state.turn() == held.turn() && state.generation() == held.generation()
 }

@@ -11,6 +11,7 @@ mod support;
 mod accepts;
 mod deaths;
 mod endings;
+mod groups;
 mod launches;
 mod proxies;
 mod servers;
@@ -41,6 +42,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "threads", plan: |plan| plan, play: threads::play },
     Scenario { name: "watched threads", plan: threads::polled, play: threads::play },
     Scenario { name: "servers", plan: servers::plan, play: servers::play },
+    Scenario { name: "groups", plan: either, play: groups::play },
     Scenario { name: "space", plan: either, play: space::play },
     Scenario { name: "endings", plan: endings::plan, play: endings::play },
     Scenario { name: "proxies", plan: |plan| plan, play: proxies::play },

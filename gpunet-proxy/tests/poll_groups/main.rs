@@ -176,7 +176,8 @@ fn watch_words_that_a_kernel_overwrites_harm_no_other_attachment() {
         for _ in 0..500 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // Any group, and the right one with any arm.
-            let own = (u64::from(group.handle().slot()) << 48) | (u64::from(group.handle().generation()) << 33);
+            let own =
+                (u64::from(group.handle().slot()) << 48) | (u64::from(group.handle().generation()) << 33);
             let word = watch(world.net(), socket.slot());
             word.publish(if random >> 63 == 0 { random } else { own | random >> 31 });
             ours.write_all(b"x").expect("sent");

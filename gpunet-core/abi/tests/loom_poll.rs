@@ -71,7 +71,7 @@ impl Group {
                 self.changed(|state| is_held(state).then(|| state.armed().with_phase(Phase::Changing)))?;
             if arming.arm() != before.arm() {
                 let watch = WatchWord::new(Handle::new(9, 1), GENERATION, arming.arm());
-                self.watch.store(watch.0, Ordering::Relaxed);
+                self.watch.store(watch.0, Ordering::Release);
             }
             let armed = |state: PollState| {
                 let phase = if state.is_pending() { Phase::Armed } else { Phase::Held };
@@ -112,7 +112,7 @@ impl Group {
     fn land(&self, position: u64, last: &mut u64) {
         self.landed.store(position, Ordering::Release);
         fence(Ordering::SeqCst);
-        let watch = WatchWord(self.watch.load(Ordering::Relaxed));
+        let watch = WatchWord(self.watch.load(Ordering::Acquire));
         if watch.group().is_none() || std::mem::replace(last, watch.0) == watch.0 {
             return;
         }

@@ -105,7 +105,8 @@ impl SharedMemory {
         if !groups.any.load(Ordering::Acquire) || slot >= self.geometry.sockets {
             return None;
         }
-        let watch = WatchWord(self.watch(slot).peek());
+        // Pairs with the device's publish in `arm`: the socket's state, for whoever claims the entry.
+        let watch = WatchWord(self.watch(slot).observe());
         let group = watch.group()?;
         hand_off::at(HandOff::WatchRead);
         // One thread pushes for each arm, whichever has changed something first.

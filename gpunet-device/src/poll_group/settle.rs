@@ -116,8 +116,9 @@ fn arm(member: Member, group: Handle, held: PollState) -> Option<PollState> {
     let (before, arming) = member.change(arming)?;
     if arming.arm() != before.arm() {
         let watch = WatchWord::new(group, arming.generation(), arming.arm());
-        // Made visible by the fence that follows: the proxy loads it after its own.
-        member.net.watch(member.slot).set(watch.0);
+        // Pairs with the proxy's observe in `push_change`: who claims the entry then finds the state of this arm, or a later one. An
+        // older one would make the entry late.
+        member.net.watch(member.slot).publish(watch.0);
         hand_off::at(HandOff::Armed);
     }
     let armed = |state: PollState| {

@@ -78,7 +78,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
 /// One command of each kind, with the answer that Redis gives.
 fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
     let mut client = Client::connect(addr)?;
-    let large: Vec<u8> = (0..1u32 << 20).map(|at| (at * 31 >> 3) as u8).collect();
+    let large: Vec<u8> = (0..1u32 << 20).map(|at| ((at * 31) >> 3) as u8).collect();
     let (ok, none) = (Answer::ok(), Answer::Bulk(None));
     let error = |text: &str| Answer::Error(text.to_owned());
     let steps: Vec<(Vec<&[u8]>, Answer)> = vec![

@@ -111,7 +111,10 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) 
             return Ok(Outcome::Done);
         }
     };
-    if arguments.len() < least || arguments.len() > most || (command == MSET && arguments.len() % 2 != 0) {
+    if arguments.len() < least
+        || arguments.len() > most
+        || (command == MSET && !arguments.len().is_multiple_of(2))
+    {
         cx.reply.wrong_count(name, None);
         return Ok(Outcome::Done);
     }

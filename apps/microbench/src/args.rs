@@ -88,6 +88,8 @@ pub enum What {
     Clients(ClientsArgs),
     /// Measure 1 to 10,000 open sockets of which few are busy.
     Scale,
+    /// Measure a block that watches 2 to 10,000 tcp sockets with a poll group.
+    Watch,
     /// Measure the wake-up time after an idle period, and the processor time of an idle proxy.
     Idle,
     /// Measure how soon a block that speaks at a rhythm is heard, and what that takes of the proxy.
@@ -103,7 +105,7 @@ pub enum What {
     Staged(StagedArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rate, rhythm, staged and stream.
+    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream and watch.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {

@@ -16,6 +16,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Connect => connect(run)?,
         What::Clients(args) => clients(run, args)?,
         What::Scale => scale(run)?,
+        What::Watch => watch(run)?,
         What::Idle => idle(run)?,
         What::Rhythm => rhythm(run)?,
         What::Incast => incast(run)?,
@@ -29,7 +30,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Everything but attach, check, clients, faults, rate, rhythm, staged and stream.
+/// Everything but attach, check, clients, faults, rate, rhythm, staged, stream and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

@@ -19,6 +19,7 @@ mod scale;
 mod staged;
 mod stream;
 mod tally;
+mod watch;
 
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
@@ -36,6 +37,7 @@ pub use rhythm::rhythm;
 pub use scale::scale;
 pub use staged::{StagedArgs, staged};
 pub use stream::{StreamArgs, stream};
+pub use watch::watch;
 
 use crate::bench::{self, Bench, Outcome};
 use crate::effort::Effort;

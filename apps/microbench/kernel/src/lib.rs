@@ -10,6 +10,7 @@
 //! | [`Incast`] | many senders, one receiver that serves whichever is ready |
 //! | [`Flow`] | blocks send or receive as fast as they can |
 //! | [`Serve`] | one block echoes for one outside program |
+//! | [`Watch`] | one block echoes for many outside programs, by a poll group |
 //! | [`Leave`], [`Stale`] | sockets are left or closed by one launch while another one waits on them |
 //! | [`Attend`] | clients are served through panics and while the proxy is stopped |
 //! | [`Twice`] | broadcasts of two values of one block |
@@ -43,6 +44,7 @@ mod results;
 mod serve;
 mod triggered;
 mod turns;
+mod watch;
 
 pub use bare::Bare;
 pub use connects::Connects;
@@ -62,3 +64,4 @@ pub use results::{Results, failed};
 pub use serve::Serve;
 pub use triggered::Triggered;
 pub use turns::Turns;
+pub use watch::Watch;

@@ -12,7 +12,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 pub enum ClientError {
     /// The connection failed.
     #[error("connection: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// An answer is no RESP2.
     #[error("the server sent {0:?}, which is no answer")]
     NoAnswer(String),
@@ -26,6 +26,12 @@ pub enum ClientError {
         /// The right one.
         expected: Box<Answer>,
     },
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// An answer.

@@ -38,8 +38,14 @@ pub enum Error {
     Ended,
     /// The demonstration's client.
     #[error("the demonstration: {0}")]
-    Client(#[from] ClientError),
+    Client(ClientError),
     /// The demonstration was interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<ClientError> for Error {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
 }

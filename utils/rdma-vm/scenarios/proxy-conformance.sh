@@ -2,11 +2,11 @@
 # in: quick
 # guests: one
 # needs: test:gpunet-proxy:conformance
-# limit: 360
+# limit: 500
 # shellcheck shell=sh source=scenarios/lib.sh
 . /job/scenarios/lib.sh
 mark rxe0
-run conformance 350 env GPUNET_RC_ADDR="$ME" /job/gpunet-proxy-conformance rc_
+run conformance 490 env GPUNET_RC_ADDR="$ME" /job/gpunet-proxy-conformance rc_
 tail -n 5 /tmp/conformance.log
 # Without this, tests that quietly took another transport would pass.
 carried rxe0 100000

@@ -9,6 +9,7 @@ use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::abi::position::{END, ERR};
 use gpunet_device::{Error, Handle, Listener, Net, Options, Stream, TransportKind, posix};
 use gpunet_proxy::Config;
+use gpunet_proxy::config::Lines;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,13 @@ use std::time::Duration;
 
 const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
 
+/// A position before the ten bytes that were sent.
+const GOES_BACK: u64 = 1;
+
 /// What no word of a young stream can be: too far, gone back, given up by the device, nonsense.
 const GARBAGE: [u64; 9] = [
     1 << 40,
-    1,
+    GOES_BACK,
     1 << 63,
     u64::MAX,
     0x4242_4242_4242_4242,
@@ -123,11 +127,13 @@ fn a_landed_word_of_a_tcp_stream() {
 #[test]
 fn a_published_word_of_a_direct_stream() {
     bounded(|| {
-        let world = World::new();
+        let world = World::with(Config { lines: Lines::On, ..small() });
         let net = world.net();
         let listener = listen(net, TCP);
         let mut bystander = Bystander::new(&listener);
-        for garbage in GARBAGE {
+        // Who takes a message from a line is ahead of the word, and one that goes back is to it one that has not come yet.
+        let with_lines = GARBAGE.into_iter().filter(|&word| word != GOES_BACK).map(|word| (word, true));
+        for (garbage, has_lines) in GARBAGE.into_iter().map(|word| (word, false)).chain(with_lines) {
             let case = Case {
                 transport: TransportKind::Peer,
                 lanes: 1,
@@ -149,13 +155,12 @@ fn a_published_word_of_a_direct_stream() {
                 own_published(net, stream.handle().slot()).publish(garbage);
                 Ok(stream.handle())
             };
-            // Who takes a message from a line is ahead of the word, and a word that goes back is to it one that has not come yet.
-            let options = case.options().with_flag(Options::LINES, false);
+            let options = case.rings(1 << 16).with_flag(Options::LINES, has_lines);
             let (end, handle) = case.pair(&world, options, server, client);
             // That one a sender may write: it has given up where it is.
             let gave_up = garbage == END | ERR | 10;
             let expected = if gave_up { Error::ConnectionReset } else { Error::Protocol };
-            assert_eq!(end, Err(expected), "{garbage:#x}");
+            assert_eq!(end, Err(expected), "{garbage:#x}, lines: {has_lines}");
             bystander.echo();
             Stream::from_handle(&SOLO, net, handle).and_then(|s| s.close(&SOLO)).expect("open");
         }

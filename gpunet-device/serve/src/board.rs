@@ -332,9 +332,12 @@ impl Connections {
     }
 
     /// The connections of all blocks, as far as is known.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
     #[must_use]
-    pub fn count(self) -> u64 {
-        (0..self.blocks).map(|block| self.memory.u64(block * 8).get()).sum()
+    pub fn count<G: Group>(self, g: &G) -> u64 {
+        g.broadcast((0..self.blocks).map(|block| self.memory.u64(block * 8).get()).sum())
     }
 
     /// Returns whether another block has fewer than `connections`, as far as is known. All lanes share the work; also a barrier.

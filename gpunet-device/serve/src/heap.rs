@@ -81,9 +81,12 @@ impl Heap {
     }
 
     /// Bytes of chunks that are in use, as of some moment ago.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
     #[must_use]
-    pub fn used(self) -> usize {
-        self.head.u32(head::USED).get() as usize * UNIT
+    pub fn used<G: Group>(self, g: &G) -> usize {
+        g.broadcast(self.head.u32(head::USED).get() as u64) as usize * UNIT
     }
 
     /// Takes a chunk of at least `bytes` bytes; `None` when there is none.
@@ -277,7 +280,7 @@ mod tests {
                     let (chunk, _) = held.swap_remove(which % held.len());
                     heap.free(&g, net, chunk).unwrap();
                 }
-                prop_assert_eq!(heap.used(), held.iter().map(|(_, len)| len).sum::<usize>());
+                prop_assert_eq!(heap.used(&g), held.iter().map(|(_, len)| len).sum::<usize>());
             }
             for (chunk, _) in held {
                 heap.free(&g, net, chunk).unwrap();

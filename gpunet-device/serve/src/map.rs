@@ -73,27 +73,33 @@ impl Map {
     }
 
     /// Entries of all blocks, those that have expired and were not touched since included.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
     #[must_use]
-    pub fn len(self) -> u64 {
+    pub fn len<G: Group>(self, g: &G) -> u64 {
         let mut sum = 0u64;
         let mut at = 0;
         while at < self.counts.len() {
             sum = sum.wrapping_add(self.counts.u64(at).get());
             at += 64;
         }
-        if sum > i64::MAX as u64 { 0 } else { sum }
+        g.broadcast(if sum > i64::MAX as u64 { 0 } else { sum })
     }
 
-    /// Returns whether it has no entries.
+    /// Returns whether it has no entries, as [`Map::len`] has it.
     #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
+    pub fn is_empty<G: Group>(self, g: &G) -> bool {
+        self.len(g) == 0
     }
 
     /// Entries that were evicted.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same number.
     #[must_use]
-    pub fn evicted(self) -> u64 {
-        self.clock.u64(8).get()
+    pub fn evicted<G: Group>(self, g: &G) -> u64 {
+        g.broadcast(self.clock.u64(8).get())
     }
 
     /// Takes the lock of a key's bucket and finds its entry, unless that has expired: it is removed then.

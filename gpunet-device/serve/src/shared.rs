@@ -45,7 +45,7 @@ impl<const N: usize> Shared<N> {
     ) -> Result<[u64; N]> {
         let lock = Lock::at(self.memory, 0);
         lock.acquire(g, context.net)?;
-        let new = change(self.peek());
+        let new = change(self.numbers());
         // All lanes have read the old ones.
         g.sync();
         if g.is_leader() {
@@ -58,8 +58,15 @@ impl<const N: usize> Shared<N> {
     }
 
     /// The numbers, without the lock: each is one that was there, but together they may be of two changes.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same numbers.
     #[must_use]
-    pub fn peek(self) -> [u64; N] {
+    pub fn peek<G: Group>(self, g: &G) -> [u64; N] {
+        self.numbers().map(|number| g.broadcast(number))
+    }
+
+    fn numbers(self) -> [u64; N] {
         let mut values = [0; N];
         for (at, value) in values.iter_mut().enumerate() {
             *value = self.memory.u64(8 + at * 8).get();
@@ -89,6 +96,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(cell.peek(), [15_000, 30_000]);
+        assert_eq!(cell.peek(&Solo::new(0, 3)), [15_000, 30_000]);
     }
 }

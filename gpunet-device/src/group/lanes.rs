@@ -41,18 +41,29 @@ struct Collective {
     poisoned: Arc<AtomicBool>,
 }
 
-/// What the lanes of a group met for.
+/// What the lanes of a group meet for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Purpose {
     #[default]
-    Any,
+    Sync,
+    Broadcast,
     BroadcastOnce(u32),
+    Sum,
     SumOnce,
+}
+
+impl Purpose {
+    /// Returns whether another meeting has to come before the next of the same purpose.
+    const fn is_once(self) -> bool {
+        matches!(self, Self::BroadcastOnce(_) | Self::SumOnce)
+    }
 }
 
 #[derive(Debug, Default)]
 struct CollectiveState {
     arrived: u32,
+    /// What the lanes that have arrived want.
+    wanted: Purpose,
     /// Of the last complete meeting.
     purpose: Purpose,
     turn: u64,
@@ -70,10 +81,15 @@ impl Collective {
     }
 
     /// # Panics
-    /// On two meetings in a row for the same purpose that need another between them.
+    /// When lanes meet for different purposes: they have gone different ways. And on two meetings in a row for the same purpose that
+    /// need another between them.
     fn meet(&self, purpose: Purpose, value: Option<u64>, add: u64) -> (u64, u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(purpose == Purpose::Any || purpose != state.purpose, "{purpose:?} twice in a row");
+        assert!(!purpose.is_once() || purpose != state.purpose, "{purpose:?} twice in a row");
+        if state.arrived == 0 {
+            state.wanted = purpose;
+        }
+        assert!(purpose == state.wanted, "a lane calls {purpose:?} where another calls {:?}", state.wanted);
         let turn = state.turn;
         state.arrived += 1;
         state.value = value.unwrap_or(state.value);
@@ -154,16 +170,16 @@ impl Group for Lanes {
         self.count
     }
     fn sync(&self) {
-        self.shared.meet(Purpose::Any, None, 0);
+        self.shared.meet(Purpose::Sync, None, 0);
     }
     fn broadcast(&self, value: u64) -> u64 {
-        self.shared.meet(Purpose::Any, (self.rank == 0).then_some(value), 0).0
+        self.shared.meet(Purpose::Broadcast, (self.rank == 0).then_some(value), 0).0
     }
     fn broadcast_once<const PLACE: u32>(&self, _lane: Lane, value: u64) -> u64 {
         self.shared.meet(Purpose::BroadcastOnce(PLACE), (self.rank == 0).then_some(value), 0).0
     }
     fn sum(&self, value: u32) -> u32 {
-        self.shared.meet(Purpose::Any, None, u64::from(value)).1 as u32
+        self.shared.meet(Purpose::Sum, None, u64::from(value)).1 as u32
     }
     fn sum_once(&self, value: u32) -> u32 {
         self.shared.meet(Purpose::SumOnce, None, u64::from(value)).1 as u32
@@ -246,6 +262,19 @@ mod tests {
         assert!(twice(Group::sync).is_ok());
         assert!(twice(|lane| _ = lane.broadcast_once::<1>(Lane::of(lane), 3)).is_ok());
         assert!(twice(|_| {}).is_err());
+    }
+
+    #[test]
+    fn lanes_that_go_different_ways_are_found_out() {
+        let result = std::panic::catch_unwind(|| {
+            run(3, |lane| {
+                if lane.rank() == 2 {
+                    lane.sync();
+                }
+                lane.broadcast(1);
+            });
+        });
+        assert!(result.is_err());
     }
 
     #[test]

@@ -121,6 +121,8 @@ impl<'a, G: Group> Locked<'a, G> {
     pub fn put(&mut self, fresh: Fresh) {
         self.remove();
         let entry = Entry::at(self.map.heap, fresh.entry);
+        // All lanes have searched the bucket: one that is late must not find the new entry.
+        self.g.sync();
         if self.g.is_leader() {
             entry.set_next(self.map.first(self.bucket).get());
             self.map.first(self.bucket).set(entry.chunk().raw());

@@ -71,10 +71,10 @@ proptest! {
                 }
             }
             prop_assert_eq!(get(map, 0, &key), model.get(&key).cloned());
-            prop_assert_eq!(map.len(), model.len() as u64);
+            prop_assert_eq!(map.len(&G), model.len() as u64);
         }
         map.clear(&G, &at(0)).unwrap();
-        prop_assert_eq!((map.len(), map.heap.used()), (0, 0));
+        prop_assert_eq!((map.len(&G), map.heap.used(&G)), (0, 0));
     }
 }
 
@@ -84,7 +84,7 @@ fn entries_expire() {
     assert!(set(&G, map, b"key", b"value", 100));
     assert_eq!(get(map, 99, b"key").as_deref(), Some(&b"value"[..]));
     assert_eq!(get(map, 100, b"key"), None);
-    assert_eq!((map.len(), map.heap.used()), (0, 0));
+    assert_eq!((map.len(&G), map.heap.used(&G)), (0, 0));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn memory_is_bounded_and_the_used_entries_stay() {
         assert!(set(&G, map, &number.to_le_bytes(), &[7; 1000], 0), "{number}");
         assert!(get(map, 0, &0u32.to_le_bytes()).is_some(), "it is used all the time, and {number} is new");
     }
-    assert!(map.evicted() > 10_000 && map.len() < 4100, "{} {}", map.evicted(), map.len());
+    assert!(map.evicted(&G) > 10_000 && map.len(&G) < 4100, "{} {}", map.evicted(&G), map.len(&G));
     assert!(set(&G, map, b"large", &std::vec![1; 1 << 20], 0), "small entries make room for a large one");
     assert_eq!(get(map, 0, b"large").unwrap().len(), 1 << 20);
 }
@@ -112,7 +112,7 @@ fn a_pinned_value_outlives_its_key() {
     assert!(map.pinned(&pin).equals(b"value".into()));
     map.unpin(&G, &at(0), pin).unwrap();
     map.clear(&G, &at(0)).unwrap();
-    assert_eq!(map.heap.used(), 0);
+    assert_eq!(map.heap.used(&G), 0);
 }
 
 #[test]
@@ -133,7 +133,35 @@ fn blocks_share_it() {
             });
         }
     });
-    assert_eq!(map.len(), 100);
+    assert_eq!(map.len(&G), 100);
     map.clear(&G, &at(0)).unwrap();
-    assert_eq!(map.heap.used(), 0);
+    assert_eq!(map.heap.used(&G), 0);
+}
+
+/// A lane that is late in its search of a bucket must not find what the leader has put there meanwhile.
+#[test]
+fn lanes_of_a_block_agree() {
+    use gpunet_device::group::Lanes;
+    let map = map(8 << 20, 1);
+    std::thread::scope(|scope| {
+        for lane in (0..2).flat_map(|block| Lanes::group(block, 2, 3)) {
+            scope.spawn(move || {
+                for round in 0..1000u32 {
+                    let key = [lane.index() as u8, (round % 7) as u8];
+                    assert!(set(&lane, map, &key, &round.to_le_bytes(), 0));
+                    let mut locked = map.lock(&lane, &at(0), key[..].into()).unwrap();
+                    assert!(locked.append(key[..].into()) && locked.value().unwrap().len() == 6);
+                    let removed = round % 3 == 0 && locked.remove();
+                    locked.unlock().unwrap();
+                    let count = map.len(&lane);
+                    assert_eq!(lane.sum(count as u32), 3 * count as u32, "all lanes see the same");
+                    let locked = map.lock(&lane, &at(0), key[..].into()).unwrap();
+                    assert_eq!(locked.value().is_none(), removed);
+                    locked.unlock().unwrap();
+                }
+            });
+        }
+    });
+    map.clear(&G, &at(0)).unwrap();
+    assert_eq!(map.heap.used(&G), 0);
 }

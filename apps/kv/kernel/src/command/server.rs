@@ -170,7 +170,7 @@ fn unknown_subcommand<G: Group>(cx: &mut Cx<'_, '_, G>, sub: Bytes<'_>, command:
 }
 
 pub(super) fn dbsize<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
-    cx.reply.integer(cx.store.map.len() as i64);
+    cx.reply.integer(cx.store.map.len(cx.g()) as i64);
     Outcome::Done
 }
 
@@ -227,17 +227,18 @@ pub(super) fn info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     let (map, heap) = (cx.store.map, cx.store.heap);
     text.text(b"# Server\r\nredis_version:7.0.0\r\nserver_name:gpunet-kv\r\nredis_mode:standalone\r\n");
     text.field(b"blocks", cx.g().count() as u64).field(b"threads_per_block", cx.g().size() as u64);
-    text.text(b"\r\n# Clients\r\n").field(b"connected_clients", cx.connections.count());
-    text.text(b"\r\n# Memory\r\n").field(b"used_memory", heap.used() as u64);
+    text.text(b"\r\n# Clients\r\n").field(b"connected_clients", cx.connections.count(cx.g()));
+    text.text(b"\r\n# Memory\r\n").field(b"used_memory", heap.used(cx.g()) as u64);
     text.field(b"maxmemory", heap.len() as u64).text(b"maxmemory_policy:allkeys-lru\r\n");
-    text.text(b"\r\n# Stats\r\n").field(b"evicted_keys", map.evicted());
+    text.text(b"\r\n# Stats\r\n").field(b"evicted_keys", map.evicted(cx.g()));
     // Of this block: the host has the sums (`gpunet-kv` prints them at its end).
     text.field(b"block_commands_processed", cx.counters.own[own::COMMANDS]);
     text.field(b"block_keyspace_hits", cx.counters.own[own::HITS]);
     text.field(b"block_keyspace_misses", cx.counters.own[own::MISSES]);
     text.text(b"\r\n# Keyspace\r\n");
-    if !map.is_empty() {
-        text.text(b"db0:keys=").number(map.len()).text(b",expires=0,avg_ttl=0\r\n");
+    let keys = map.len(cx.g());
+    if keys > 0 {
+        text.text(b"db0:keys=").number(keys).text(b",expires=0,avg_ttl=0\r\n");
     }
     cx.reply.bulk(Bytes::from(&text.bytes).first(text.len));
     Outcome::Done

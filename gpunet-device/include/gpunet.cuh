@@ -57,6 +57,7 @@
 #include "gpunet/group.cuh"
 #include "gpunet/options.cuh"
 #include "gpunet/poll.cuh"
+#include "gpunet/poll_group.cuh"
 #include "gpunet/prepared.cuh"
 #include "gpunet/result.cuh"
 #include "gpunet/socket.cuh"

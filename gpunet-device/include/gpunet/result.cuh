@@ -16,16 +16,20 @@ namespace gpunet {
 /* Linux's numbers. A number without a name here can occur, too. */
 enum class errc : int {
     not_permitted = 1,
+    not_found = 2, /* the socket is not in this poll group */
     bad_handle = 9,   /* the socket is closed */
     would_block = 11, /* the call's time is over */
     access_denied = 13,
     bad_address = 14, /* a null pointer */
+    already_exists = 17, /* the socket is in a poll group */
     invalid_argument = 22,
     too_many_files = 23,
     too_many_sockets = 24,
+    no_space = 28, /* the poll group is full */
     broken_pipe = 32,
     no_data = 61, /* the stream ended before a gate's position */
     protocol_error = 71,
+    message_too_long = 90, /* a ring holds no more than was seen */
     no_such_option = 92,
     not_supported = 95,
     family_not_supported = 97,

@@ -178,6 +178,17 @@ public:
         return ring_span(span);
     }
 
+    /* As peek(), once more than `have` bytes are there: for a request of which so many were seen and that is not complete. At the
+     * end of the stream it shows what there is. */
+    template <class Group>
+    __device__ result<ring_span> peek_more(const Group &group, size_type have, size_type size, timeout wait = {}) {
+        struct gpunet_span span = {};
+        const long long found =
+            GPUNET_BY_GROUP(group, gpunet_peek_more, self().net(), self().handle(), have, size, &span, wait.ns());
+        if (found < 0) return failed(found);
+        return ring_span(span);
+    }
+
     /* Gives the first `size` bytes of the span back, which all threads have read by now. */
     template <class Group> __device__ result<void> release(const Group &group, size_type size) {
         return nothing(GPUNET_BY_GROUP(group, gpunet_release, self().net(), self().handle(), size));

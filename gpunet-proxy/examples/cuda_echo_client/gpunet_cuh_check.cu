@@ -37,6 +37,7 @@ static constexpr int most = 3000;
 __shared__ unsigned char out[most];
 __shared__ unsigned char back[most + 8];
 __shared__ struct pollfd fds[2];
+__shared__ gpunet::event found_events[4];
 __shared__ int broken;
 
 static __device__ unsigned long long now_ns() {
@@ -80,8 +81,40 @@ static __device__ void serve(const cg::thread_block &block, gpunet_net_t net, Ch
     auto ready = gpunet::poll(block, net, fds, 2, gpunet::seconds(20));
     CHECK(error_of(ready), 0);
     CHECK(*ready, 1);
+
+    // The same by a poll group.
+    auto watched = gpunet::poll_group::create(block, net, 8);
+    CHECK(error_of(watched), 0);
+    gpunet::events found(found_events);
+    CHECK(error_of(watched->add(block, *listener, POLLIN, 7)), 0);
+    CHECK(error_of(watched->add(block, *listener, POLLIN, 7)), number(errc::already_exists));
+    for (int turn = 0; turn < 2; turn++) {
+        auto count = watched->wait(block, found, gpunet::seconds(20));
+        CHECK(error_of(count), 0);
+        CHECK(*count, 1);
+        CHECK(found.size(), 1);
+        CHECK(found[0].token, 7 + turn);
+        CHECK(found[0].socket, listener->handle());
+        CHECK(found[0].revents, POLLIN);
+        // Nobody has accepted: the next wait delivers it again, with its new token.
+        if (turn == 0) CHECK(error_of(watched->modify(block, *listener, POLLIN, 8)), 0);
+    }
+    CHECK(error_of(watched->rearm(block, *listener)), 0);
     auto stream = listener->accept(block);
     CHECK(error_of(stream), 0);
+    CHECK(error_of(watched->add(block, *stream, POLLOUT, 9)), 0);
+    auto count = watched->wait(block, found, gpunet::seconds(20));
+    CHECK(error_of(count), 0);
+    CHECK(*count, 1);
+    CHECK(found.begin()->token, 9);
+    CHECK(found.end() - found.begin(), 1);
+    CHECK(error_of(watched->remove(block, *stream)), 0);
+    CHECK(error_of(watched->remove(block, *stream)), number(errc::not_found));
+    CHECK(error_of(watched->wait(block, found, gpunet::timeout::no_wait())), 0);
+    CHECK(found.size(), 0);
+    CHECK(error_of(watched->close(block)), 0);
+    CHECK(error_of(watched->wait(block, found)), number(errc::bad_handle));
+
     auto size = stream->get_option<int>(block, SOL_SOCKET, SO_RCVBUF);
     CHECK(error_of(size), 0);
     CHECK(*size, 1 << 14);
@@ -98,6 +131,8 @@ static __device__ void serve(const cg::thread_block &block, gpunet_net_t net, Ch
             auto in = stream->peek(block, 1 << 20);
             CHECK(error_of(in), 0);
             if (in->empty()) break;
+            // All of it has been seen: there is no more for now.
+            CHECK(error_of(stream->peek_more(block, 1 << 20, 1, gpunet::timeout::no_wait())), number(errc::message_too_long));
             auto space = stream->reserve(block, in->size());
             CHECK(error_of(space), 0);
             const auto n = space->size();

@@ -689,6 +689,23 @@ impl RecvHalf {
         self.accept(g, Lane::of(g), word)
     }
 
+    /// Returns whether the peer has ended its stream in good order and nothing comes after [`RecvHalf::available`], as the last call
+    /// that looked has found it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, recv: &mut RecvHalf) -> Result<bool> {
+    /// Ok(recv.available(g)? == 0 && recv.has_ended()) // a receive would return 0
+    /// # }
+    /// ```
+    #[must_use]
+    #[inline(always)]
+    pub const fn has_ended(&self) -> bool {
+        self.consumer.ended()
+    }
+
     /// Bytes received so far.
     ///
     /// # Examples

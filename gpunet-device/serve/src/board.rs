@@ -1,5 +1,6 @@
 //! What the host sees while the kernel runs: where it listens, counters, a log. It lies in memory that host and device share.
 
+use crate::Bytes;
 use crate::memory::{Carve, Memory};
 use gpunet_device::{Group, SockAddr};
 
@@ -265,7 +266,7 @@ impl Log {
     }
 }
 
-/// The text of a line, cut at [`LOG_TEXT`] bytes.
+/// A text that is put together, of at most [`LOG_TEXT`] bytes: for a log, or as a key. What is more is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     text: [u8; LOG_TEXT],
@@ -295,6 +296,25 @@ impl Line {
             at += 1;
         }
         self
+    }
+
+    /// Appends bytes from elsewhere.
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn bytes_of(mut self, bytes: Bytes<'_>) -> Self {
+        let mut at = 0;
+        while at < bytes.len() && self.len < LOG_TEXT {
+            self.text[self.len] = bytes.get(at);
+            self.len += 1;
+            at += 1;
+        }
+        self
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes<'_> {
+        Bytes::from(&self.text).first(self.len)
     }
 
     /// Appends a number.

@@ -6,7 +6,7 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
 //! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
@@ -27,6 +27,7 @@ mod server;
 mod service;
 mod shared;
 mod spill;
+mod topics;
 mod writer;
 
 pub use board::{
@@ -42,4 +43,5 @@ pub use server::{Server, Settings};
 pub use service::{Context, Next, Service, Turn};
 pub use shared::Shared;
 pub use spill::{Spill, SpillError};
+pub use topics::Topics;
 pub use writer::{Digits, Writer};

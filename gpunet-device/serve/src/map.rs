@@ -28,6 +28,7 @@ pub struct Map {
     /// The clock's hand, and how many entries were evicted and have expired.
     clock: Memory,
     mask: usize,
+    evicts: bool,
 }
 
 /// An entry that is kept from being freed while its value is being sent, whatever happens to its key.
@@ -69,7 +70,16 @@ impl Map {
             counts: carve.take(counts),
             clock: carve.take(clock),
             mask: buckets - 1,
+            evicts: true,
         }
+    }
+
+    /// The same map, which evicts nothing: when its heap is full there is no room for new entries. For what must not be lost.
+    ///
+    /// A map that evicts is a cache: any entry may go, also one that was used a moment ago.
+    #[must_use]
+    pub const fn without_eviction(self) -> Self {
+        Self { evicts: false, ..self }
     }
 
     /// Entries of all blocks, those that have expired and were not touched since included.

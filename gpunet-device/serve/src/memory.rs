@@ -146,6 +146,12 @@ impl Word64 {
         self.atomic().store(value, Ordering::Relaxed);
     }
 
+    /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; the caller has fences.
+    #[inline(always)]
+    pub(crate) fn replace(self, old: u64, new: u64) -> bool {
+        self.atomic().compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with [`Word64::publish`].
     #[inline(always)]
     pub(crate) fn observe(self) -> u64 {

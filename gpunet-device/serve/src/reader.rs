@@ -87,7 +87,7 @@ impl<'t> Reader<'t> {
     /// Takes the bytes before the next `end`, and consumes that, too.
     ///
     /// # Errors
-    /// There are more than `most` bytes before it.
+    /// There are more than `most` bytes before it. Nothing is consumed.
     pub fn until(&mut self, end: u8, most: usize) -> Result<Option<Bytes<'t>>, TooLong> {
         let rest = self.rest();
         // One byte more may be the end.
@@ -104,7 +104,7 @@ impl<'t> Reader<'t> {
     /// Takes the next line, without its end: LF or CR LF.
     ///
     /// # Errors
-    /// It has more than `most` bytes.
+    /// It has more than `most` bytes. Nothing is consumed: [`Reader::consume`] skips as much of it as has come.
     pub fn line(&mut self, most: usize) -> Result<Option<Bytes<'t>>, TooLong> {
         let line = self.until(b'\n', most)?;
         Ok(line.map(|line| match line.len().checked_sub(1) {
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
     /// Takes bytes that follow their length, a number of 32 bits in network order.
     ///
     /// # Errors
-    /// It is larger than `most`.
+    /// It is larger than `most`. Nothing is consumed.
     pub fn prefixed(&mut self, most: usize) -> Result<Option<Bytes<'t>>, TooLong> {
         const PREFIX: usize = 4;
         let rest = self.rest();

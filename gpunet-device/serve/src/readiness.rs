@@ -1,7 +1,8 @@
 //! Which connections of a block have something to do: the only file that knows how that is found out.
 #![allow(unsafe_code)]
 
-use crate::memory::{Carve, Memory};
+use crate::Topics;
+use crate::memory::{Carve, Memory, Word64};
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll};
 use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result};
 
@@ -11,6 +12,8 @@ const LISTENER: usize = 0;
 /// it has waited.
 const SOON_NS: u64 = 50_000;
 const LATE_NS: u64 = 20_000_000;
+/// How late a block with subscribers sees that a topic was notified.
+const TOPIC_NS: u64 = if cfg!(target_arch = "nvptx64") { 20_000 } else { 1_000_000 };
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,34 +39,57 @@ pub(crate) struct Ready {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     set: Memory,
-    /// For each connection with half a request: what has come of it, since when it waits, when it is looked at.
-    partial: Memory,
+    /// For each connection with half a request: what has come of it, since when it waits, when it is looked at. For each subscriber:
+    /// its topic (0: none, else its number and one), how often that was notified before its last turn, whether it is due.
+    rows: Memory,
+    topics: Topics,
     room: usize,
     /// Entries up to the last one in use.
     high: usize,
     /// Connections with half a request.
     partials: usize,
+    subscribers: usize,
+    /// All notifications, as of the last look.
+    notified: u64,
+    /// Somebody has just subscribed.
+    has_new: bool,
 }
 
-/// Bytes of an entry of `partial`.
-const PARTIAL: usize = 24;
+/// Where things are in a row.
+mod row {
+    pub const SEEN: usize = 0;
+    pub const SINCE: usize = 8;
+    pub const LOOK_AT: usize = 16;
+    pub const TOPIC: usize = 24;
+    pub const COUNTED: usize = 32;
+    pub const DUE: usize = 40;
+    pub const LEN: usize = 48;
+}
+
+/// Instead of a count: a new subscriber is due at once.
+const NEW: u64 = u64::MAX;
 
 impl Readiness {
     /// Takes memory for `room` connections of each block.
-    pub(crate) fn carve(carve: &mut Carve, room: usize) -> (Memory, Memory) {
+    pub(crate) fn carve(carve: &mut Carve, room: usize, topics: u32) -> (Memory, Memory, Topics) {
         let blocks = carve.blocks();
-        (carve.take(blocks * (room + 2) / 2 * 16), carve.take(blocks * room * PARTIAL))
+        let set = carve.take(blocks * (room + 2) / 2 * 16);
+        (set, carve.take(blocks * room * row::LEN), Topics::carve(carve, topics))
     }
 
     /// The connections of block `block`: none yet. All lanes; ends with a barrier.
-    pub(crate) fn new<G: Group>(g: &G, (set, partial): (Memory, Memory), room: usize) -> Self {
+    pub(crate) fn new<G: Group>(g: &G, (set, rows, topics): (Memory, Memory, Topics), room: usize) -> Self {
         let (block, bytes) = (g.index() as usize, (room + 2) / 2 * 16);
         let readiness = Self {
             set: set.part(block * bytes, bytes),
-            partial: partial.part(block * room * PARTIAL, room * PARTIAL),
+            rows: rows.part(block * room * row::LEN, room * row::LEN),
+            topics,
             room,
             high: 0,
             partials: 0,
+            subscribers: 0,
+            notified: 0,
+            has_new: false,
         };
         let mut index = g.rank() as usize;
         while index <= room {
@@ -145,10 +171,9 @@ impl Readiness {
             self.partials += 1;
             g.sync();
             if g.is_leader() {
-                let row = place * PARTIAL;
-                self.partial.u64(row).set(seen as u64);
-                self.partial.u64(row + 8).set(now);
-                self.partial.u64(row + 16).set(now + SOON_NS);
+                self.word(place, row::SEEN).set(seen as u64);
+                self.word(place, row::SINCE).set(now);
+                self.word(place, row::LOOK_AT).set(now + SOON_NS);
             }
             g.sync();
         }
@@ -167,16 +192,82 @@ impl Readiness {
             self.partials -= 1;
         }
         self.set(g, place + 1, -1, 0);
+        self.subscribe(g, place, None, 0);
         while self.high > 0 && self.entry(self.high).handle < 0 {
             self.high -= 1;
         }
     }
 
+    /// The topics of the server.
+    pub(crate) const fn topics(&self) -> Topics {
+        self.topics
+    }
+
+    /// How often the topic of the connection in a place was notified. All lanes.
+    pub(crate) fn notified<G: Group>(&self, g: &G, place: usize) -> u64 {
+        if self.topics.is_empty() {
+            return 0;
+        }
+        let topic = self.word(place, row::TOPIC).get() as u32;
+        g.broadcast(if topic == 0 { 0 } else { self.topics.count(topic - 1) })
+    }
+
+    /// Sets the topic of the connection in a place. `counted`: what [`Readiness::notified`] said before its turn. All lanes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn subscribe<G: Group>(&mut self, g: &G, place: usize, topic: Option<u32>, counted: u64) {
+        if self.topics.is_empty() {
+            return;
+        }
+        let word = topic.map_or(0, |topic| topic as u64 + 1);
+        let before = self.word(place, row::TOPIC).get();
+        if word == 0 && before == 0 {
+            return;
+        }
+        self.subscribers -= usize::from(before != 0);
+        self.subscribers += usize::from(word != 0);
+        let is_new = word != 0 && word != before;
+        self.has_new |= is_new;
+        // All lanes have read what was there.
+        g.sync();
+        if g.is_leader() {
+            self.word(place, row::TOPIC).set(word);
+            self.word(place, row::COUNTED).set(if is_new { NEW } else { counted });
+            self.word(place, row::DUE).set(0);
+        }
+        g.sync();
+    }
+
     /// Waits until something is ready, at most `timeout_ns`; returns how many entries may be. All lanes.
-    pub(crate) fn wait<G: Group>(&self, g: &G, net: Net, timeout_ns: u64) -> Result<usize> {
+    pub(crate) fn wait<G: Group>(&mut self, g: &G, net: Net, timeout_ns: u64) -> Result<usize> {
         let limit = if self.partials > 0 && timeout_ns > SOON_NS { SOON_NS } else { timeout_ns };
+        if self.subscribers == 0 {
+            return Ok(poll(g, net, self.all(self.high + 1), limit as i64)? + self.partials);
+        }
+        let has_news = self.topics.has_news(g, &mut self.notified) || core::mem::take(&mut self.has_new);
+        let limit = if has_news { 0 } else { limit.min(TOPIC_NS) };
         let ready = poll(g, net, self.all(self.high + 1), limit as i64)?;
-        Ok(ready + self.partials)
+        let due = if has_news || self.topics.has_news(g, &mut self.notified) { self.mark(g) } else { 0 };
+        Ok(ready + self.partials + due)
+    }
+
+    /// Marks the subscribers whose topics were notified since their last turn, lanes side by side; returns how many. All lanes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn mark<G: Group>(&self, g: &G) -> usize {
+        let (mut place, mut due) = (g.rank() as usize, 0);
+        while place < self.high {
+            let topic = self.word(place, row::TOPIC).get() as u32;
+            let counted = self.word(place, row::COUNTED).get();
+            if topic != 0 && (counted == NEW || self.topics.count(topic - 1) != counted) {
+                self.word(place, row::DUE).set(1);
+                due += 1;
+            }
+            place += g.size() as usize;
+        }
+        g.sum(due) as usize
+    }
+
+    fn word(&self, place: usize, at: usize) -> Word64 {
+        self.rows.u64(place * row::LEN + at)
     }
 
     /// What is ready in a place, as the last wait found it. All lanes.
@@ -193,20 +284,22 @@ impl Readiness {
             let input = found & (POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL) != 0;
             return Ok(Some(Ready { input, ended }));
         }
-        if entry.events != POLLRDHUP {
+        if !self.topics.is_empty()
+            && self.word(place, row::TOPIC).get() != 0
+            && self.word(place, row::DUE).get() != 0
+        {
+            return Ok(Some(Ready { input: false, ended: false }));
+        }
+        if entry.events != POLLRDHUP || self.word(place, row::LOOK_AT).get() > now {
             return Ok(None);
         }
-        let row = place * PARTIAL;
-        if self.partial.u64(row + 16).get() > now {
-            return Ok(None);
-        }
-        let seen = self.partial.u64(row).get() as usize;
+        let seen = self.word(place, row::SEEN).get() as usize;
         if RecvHalf::from_handle(g, net, handle)?.available(g)? > seen {
             return Ok(Some(Ready { input: true, ended: false }));
         }
         if g.is_leader() {
-            let waited = now - self.partial.u64(row + 8).get();
-            self.partial.u64(row + 16).set(now + (waited / 4).clamp(SOON_NS, LATE_NS));
+            let waited = now - self.word(place, row::SINCE).get();
+            self.word(place, row::LOOK_AT).set(now + (waited / 4).clamp(SOON_NS, LATE_NS));
         }
         g.sync();
         Ok(None)

@@ -9,7 +9,7 @@ use crate::arena::Arena;
 use crate::board::{Board, Connections, Counters, Log};
 use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
-use crate::{Context, Service};
+use crate::{Context, Service, Topics};
 use accept::Accepting;
 use gpunet_device::{Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, now_ns, poll};
 use turn::Connection;
@@ -78,7 +78,7 @@ pub struct Server<S> {
 /// The parts of a server's memory.
 struct Parts<S: Service> {
     loads: Connections,
-    readiness: (Memory, Memory),
+    readiness: (Memory, Memory, Topics),
     connections: Memory,
     out: Memory,
     shared: S::Shared,
@@ -89,7 +89,7 @@ impl<S: Service> Parts<S> {
         let places = settings.room as usize * carve.blocks();
         Self {
             loads: Connections::carve(carve),
-            readiness: Readiness::carve(carve, settings.room as usize),
+            readiness: Readiness::carve(carve, settings.room as usize, service.topics()),
             connections: carve.take(places * Arena::<Connection<S>>::STRIDE),
             out: carve.take(places * settings.out_bytes as usize),
             shared: service.shared(carve),

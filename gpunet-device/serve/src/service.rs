@@ -1,7 +1,7 @@
 //! What a server does for its connections.
 
 use crate::board::{Connections, Counters, Log};
-use crate::{Carve, Reader, Writer};
+use crate::{Carve, Reader, Topics, Writer};
 use gpunet_device::{Group, Net, Result};
 
 /// What a connection waits for after its turn.
@@ -11,7 +11,8 @@ pub enum Next {
     Input,
     /// The rest of a request, of which the service has consumed the beginning.
     Rest,
-    /// Room in the writer: the service goes on when everything in the writer's buffer is sent.
+    /// Room in the writer: the service goes on when everything in the writer's buffer is sent. If nothing is left there and
+    /// the ring has room, that is at once.
     Output,
     /// Nothing: the connection is closed once what is in the writer is sent.
     Close,
@@ -45,6 +46,11 @@ pub struct Turn<'t, S: Service> {
     pub log: &'t mut Log,
     /// How many connections all blocks have.
     pub connections: Connections,
+    /// The server's topics.
+    pub topics: Topics,
+    /// The topic that the connection is subscribed to, from one turn to the next: `None` at first. It then gets turns not only for
+    /// what [`Next`] says but whenever the topic is notified, and one at once after it has subscribed.
+    pub subscription: &'t mut Option<u32>,
 }
 
 /// A server: what is done with the bytes of a connection.
@@ -99,6 +105,11 @@ pub trait Service: Copy + Send + 'static {
 
     /// Makes the shared structures. It depends on the service's settings only: each block calls it and gets the same.
     fn shared(&self, carve: &mut Carve) -> Self::Shared;
+
+    /// How many topics there are. It depends on the service's settings only.
+    fn topics(&self) -> u32 {
+        0
+    }
 
     /// Takes requests from the input and puts answers into the output, for one connection.
     ///

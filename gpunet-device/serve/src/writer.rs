@@ -21,11 +21,13 @@ pub struct Writer<'t> {
     start: usize,
     end: usize,
     sent: u64,
+    /// The last attempt to send has found no room for all.
+    is_blocked: bool,
 }
 
 impl<'t> Writer<'t> {
     pub(crate) fn new(sender: &'t mut SendHalf, buffer: Memory, (start, end): (usize, usize)) -> Self {
-        Self { sender, buffer, start, end, sent: 0 }
+        Self { sender, buffer, start, end, sent: 0, is_blocked: false }
     }
 
     /// Bytes that can be put now.
@@ -111,6 +113,7 @@ impl<'t> Writer<'t> {
             sent => sent?,
         };
         self.sent += sent as u64;
+        self.is_blocked = sent < len;
         Ok(sent)
     }
 
@@ -123,6 +126,11 @@ impl<'t> Writer<'t> {
     /// What is left in the buffer.
     pub(crate) const fn pending(&self) -> (usize, usize) {
         (self.start, self.end)
+    }
+
+    /// Returns whether the peer has to read before more can be sent.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     /// Bytes sent in this turn.

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 /// How long a kernel may take until it listens.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Starts a server of `blocks` blocks of `threads` threads (1 on the CPU) at an address, and waits until it listens.
+/// Starts a server of `blocks` blocks of `threads` threads (on the CPU usually 1) at an address, and waits until it listens.
 ///
-/// The program contains the entry of `Server<S>`.
+/// The program contains the entry of `Server<S>`. The attachment ends the server when it is dropped.
 ///
 /// # Errors
 /// [`Error`].

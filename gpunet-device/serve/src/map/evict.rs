@@ -25,7 +25,7 @@ pub(super) fn alloc<G: Group>(map: Map, g: &G, context: &Context, bytes: usize) 
         if let Some(chunk) = map.heap.alloc(g, context.net, bytes)? {
             return Ok(Some(chunk));
         }
-        if bytes > crate::heap::MAX_CHUNK || passed > 2 * map.mask + 2 * STEP {
+        if !map.evicts || bytes > crate::heap::MAX_CHUNK || passed > 2 * map.mask + 2 * STEP {
             return Ok(None);
         }
         let start = take_turn(map, g);

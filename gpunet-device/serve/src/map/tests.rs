@@ -100,6 +100,15 @@ fn memory_is_bounded_and_the_used_entries_stay() {
 }
 
 #[test]
+fn what_must_not_be_lost_is_refused_when_there_is_no_room() {
+    let map = map(4 << 20, 1024).without_eviction();
+    let stored =
+        (0u32..20_000).take_while(|number| set(&G, map, &number.to_le_bytes(), &[7; 1000], 0)).count();
+    assert!((2000..4100).contains(&stored) && map.evicted(&G) == 0, "{stored}");
+    assert!(get(map, 0, &0u32.to_le_bytes()).is_some() && map.len(&G) == stored as u64);
+}
+
+#[test]
 fn a_pinned_value_outlives_its_key() {
     let map = map(4 << 20, 16);
     assert!(set(&G, map, b"key", b"value", 0));

@@ -1,6 +1,7 @@
 //! Connections that take too long, and the end of the server.
 
 use super::Block;
+use super::turn::Connection;
 use crate::{Line, Service};
 use gpunet_device::{Group, Stream};
 
@@ -45,9 +46,9 @@ impl<S: Service> Block<S> {
     }
 
     fn limit_passed(&self, place: usize) -> Option<&'static [u8]> {
-        let (waits_for_space, since, active) = self.times(place);
+        let (is_blocked, since, active) = self.times(place, |connection| connection.is_blocked);
         let has_passed = |start: u64, limit: u64| limit != 0 && self.now - start > limit;
-        if waits_for_space {
+        if is_blocked {
             has_passed(active, self.settings.stall_ns).then_some(b"it takes none of its answers")
         } else if since != 0 {
             has_passed(since, self.settings.request_ns).then_some(b"its request does not end")
@@ -57,13 +58,13 @@ impl<S: Service> Block<S> {
     }
 
     fn is_idle(&self, place: usize) -> bool {
-        let (waits_for_space, since, _) = self.times(place);
+        let (waits_for_space, since, _) = self.times(place, |connection| connection.waits_for_space);
         !waits_for_space && since == 0
     }
 
-    fn times(&self, place: usize) -> (bool, u64, u64) {
+    fn times(&self, place: usize, flag: impl Fn(&Connection<S>) -> bool) -> (bool, u64, u64) {
         // SAFETY: a place with a handle has a connection, and this copy of it is only looked at and forgotten.
         let connection = core::mem::ManuallyDrop::new(unsafe { self.connections.take(place) });
-        (connection.waits_for_space, connection.since, connection.active)
+        (flag(&connection), connection.since, connection.active)
     }
 }

@@ -14,6 +14,9 @@ pub(super) struct Connection<S: Service> {
     closes: bool,
     /// It waits for space to send: for what is left, or for what the service has still to send.
     pub(super) waits_for_space: bool,
+    /// Its peer has to read before more can be sent.
+    pub(super) is_blocked: bool,
+    subscription: Option<u32>,
     /// When the first bytes of a request came that is not complete; 0: there is none.
     pub(super) since: u64,
     /// When it last received or sent something.
@@ -27,6 +30,8 @@ impl<S: Service> Connection<S> {
             pending: (0, 0),
             closes: false,
             waits_for_space: false,
+            is_blocked: false,
+            subscription: None,
             since: 0,
             active: now,
         }
@@ -58,15 +63,21 @@ impl<S: Service> Block<S> {
         // SAFETY: a place with a handle has a connection, which is put back below or given up with its place.
         let mut connection = unsafe { self.connections.take(place) };
         self.counters.turns += 1;
+        // Before the service looks at what is notified: what comes meanwhile gives another turn.
+        let counted = self.readiness.notified(g, place);
         let next = match Stream::from_handle(g, self.net, handle) {
             Ok(mut stream) => self.serve_one(g, place, &mut stream, &mut connection, ready),
             Err(error) => Err(error),
         };
         let is_failed = next.is_err();
         let interest = next.unwrap_or(None);
+        let subscription = connection.subscription;
         self.connections.put(g, place, connection);
         match interest {
-            Some(interest) => self.readiness.watch(g, place, handle, interest, self.now),
+            Some(interest) => {
+                self.readiness.watch(g, place, handle, interest, self.now);
+                self.readiness.subscribe(g, place, subscription, counted);
+            }
             None if is_failed => self.fail(g, place, handle),
             None => self.close(g, place, handle),
         }
@@ -86,7 +97,7 @@ impl<S: Service> Block<S> {
         let buffer = self.out.part(place * out_bytes, out_bytes);
         // What has come, without waiting: only if nothing is there does a look tell the end of the stream from an error.
         let mut available = stream.receiver().available(g)?;
-        let (mut span, mut ended) = (None, ready.ended);
+        let (mut span, mut ended) = (None, ready.ended || stream.receiver().has_ended());
         if available > 0 || (ready.input && !ended) {
             let found = match stream.receiver().peek(g, usize::MAX) {
                 Ok(found) => found,
@@ -110,6 +121,8 @@ impl<S: Service> Block<S> {
             counters: &mut self.counters,
             log: &mut self.log,
             connections: self.loads,
+            topics: self.readiness.topics(),
+            subscription: &mut connection.subscription,
         };
         turn.output.flush(g)?;
         let mut next = if connection.closes { Next::Close } else { Next::Output };
@@ -120,6 +133,7 @@ impl<S: Service> Block<S> {
         let (used, left) = (turn.input.used(), turn.input.rest().len());
         let (pending, is_pending, sent) =
             (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
+        connection.is_blocked = is_pending || turn.output.is_blocked();
         if used > 0 {
             stream.receiver().release(g, used);
         }

@@ -37,7 +37,7 @@ pub struct Jacobi {
     /// Iterations at most.
     pub iterations: u64,
     /// Iterations from one check to the next.
-    pub every: u64,
+    pub every: u32,
     /// A cell changes if its value does by more than this.
     pub tolerance: f32,
 }
@@ -51,8 +51,9 @@ impl Jacobi {
             let changing = self.relax(g, self.band(g, from), self.band(g, to))?;
             self.exchange(g, to, iteration)?;
             let is_last = iteration == self.iterations;
-            let is_due = iteration.is_multiple_of(self.every);
-            let settled = is_due && self.changing(g, changing, iteration / self.every)? == 0;
+            let every = u64::from(self.every);
+            let is_due = iteration.is_multiple_of(every);
+            let settled = is_due && self.changing(g, changing, iteration / every)? == 0;
             if settled || is_last {
                 return self.leave_count(g, iteration);
             }

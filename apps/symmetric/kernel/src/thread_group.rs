@@ -5,7 +5,7 @@ use gpunet_device::{Group, Kernel, Result, SymmetricPtr, TeamHandle};
 
 /// Which threads of a block gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u64)]
 pub enum Gatherer {
     /// All of them.
     Block = 0,
@@ -32,7 +32,7 @@ pub struct ThreadGroup {
     /// An errno.
     pub results: SymmetricPtr<i32>,
     /// A [`Gatherer`].
-    pub gatherer: u32,
+    pub gatherer: u64,
 }
 
 impl ThreadGroup {
@@ -57,11 +57,11 @@ impl ThreadGroup {
     fn work<G: Group>(&self, g: &G) -> Result<()> {
         self.add(g)?;
         // The leader of the block is in each of these groups, so it learns the outcome.
-        if self.gatherer == Gatherer::Block as u32 {
+        if self.gatherer == Gatherer::Block as u64 {
             return self.gather(g);
         }
         let warp = g.warp();
-        if self.gatherer == Gatherer::Warp as u32 {
+        if self.gatherer == Gatherer::Warp as u64 {
             return if g.rank() < warp.size() { self.gather(&warp) } else { Ok(()) };
         }
         if g.rank() == 0 { self.gather(&g.thread()) } else { Ok(()) }

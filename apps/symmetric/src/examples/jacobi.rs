@@ -11,7 +11,7 @@ const WIDTH: usize = 66;
 const LAST: usize = WIDTH - 1;
 const ITERATIONS: u64 = 100;
 /// Iterations from one check to the next.
-const EVERY: u64 = 10;
+const EVERY: u32 = 10;
 /// It is small enough that a large grid needs all iterations, and a small one does not.
 const TOLERANCE: f32 = 1e-4;
 
@@ -68,7 +68,7 @@ impl Grid {
         loop {
             iteration += 1;
             let changing = self.relax();
-            if iteration == ITERATIONS || (iteration % EVERY == 0 && changing == 0) {
+            if iteration == ITERATIONS || (iteration % u64::from(EVERY) == 0 && changing == 0) {
                 return iteration;
             }
         }

@@ -27,7 +27,7 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
         member.team.barrier()?;
         member.run_blocks(1, member.threads_or(CPU_THREADS), &memory, |team, results, memory| {
             let [x, y, partial, sum] = memory.each_ref().map(|part| member.ptr(part));
-            ThreadGroup { team, x, y, partial, sum, results, gatherer: gatherer as u32 }
+            ThreadGroup { team, x, y, partial, sum, results, gatherer: gatherer as u64 }
         })?;
         check(what, &memory[3], |at| x(at) + y(at))?;
     }

@@ -3,13 +3,15 @@
 use super::{Run, plain, settings};
 use crate::bench::{Members, Outcome, pointer};
 use crate::effort::Effort;
-use crate::foreign;
 use crate::report::{Axis, Role, Row};
+use crate::{floor, foreign};
 use gpunet_app::cli::spell;
 use gpunet_bench_kernel::{Called, Collective};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
+/// Tries of which the best counts, of floors and references as well.
+const TRIES: usize = 3;
 /// Bytes of an element.
 const ELEMENT: u64 = 4;
 
@@ -37,7 +39,7 @@ pub(super) fn times(members: &Members, operation: Operation) -> Outcome<Vec<u64>
 }
 
 fn rounds(effort: Effort, size: u64) -> u64 {
-    effort.of(200, 2000, 5000) / if size > 65_536 { 4 } else { 1 }
+    effort.of(100, 2000, 5000) / if size > 65_536 { 4 } else { 1 }
 }
 
 pub(super) fn all_gather(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
@@ -46,7 +48,7 @@ pub(super) fn all_gather(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
         format!("all_gather of {} members, {}, by the bytes of a source", members.size(), members.title());
     table(run, members, title, 3 * sizes.len())?;
     references(run, members, &sizes, foreign::Of::AllGather, plain::all_gather)?;
-    gpunet(run, members, &sizes, Called::AllGather, "all_gather").map(drop)
+    gpunet(run, members, &sizes, [(Called::AllGather, "all_gather")]).map(drop)
 }
 
 pub(super) fn reduce(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
@@ -54,9 +56,12 @@ pub(super) fn reduce(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
     let title = format!("reduce (sum of f32) of {} members, {}, by bytes", members.size(), members.title());
     table(run, members, title, 5 * sizes.len())?;
     references(run, members, &sizes, foreign::Of::Reduce, plain::reduce)?;
-    gpunet(run, members, &sizes, Called::Reduce, "reduce")?;
-    let one = gpunet(run, members, &sizes, Called::OneShot, "reduce, one-shot")?;
-    let two = gpunet(run, members, &sizes, Called::TwoShot, "reduce, two-shot")?;
+    let ways = [
+        (Called::Reduce, "reduce"),
+        (Called::OneShot, "reduce, one-shot"),
+        (Called::TwoShot, "reduce, two-shot"),
+    ];
+    let [_, one, two] = gpunet(run, members, &sizes, ways)?;
     let faster: Vec<bool> = one.iter().zip(&two).map(|(one, two)| two < one).collect();
     run.recorder.note(match switch(&sizes, &faster) {
         Some(size) => format!("two-shot is the faster way from {} on", spell(size)),
@@ -77,6 +82,7 @@ fn by_two(first: u64, last: u64) -> Vec<u64> {
 
 fn table(run: &mut Run<'_>, members: &Members, title: String, rows: usize) -> Outcome<()> {
     let mut setting = settings(members, THREADS);
+    setting.push(("figures", format!("the best of {TRIES} tries")));
     setting.push(("a call", "one after the other, one block of each member, member 0's time".to_owned()));
     run.recorder.table("symmetric", title, Axis::TimeBySize, setting, rows)
 }
@@ -91,13 +97,17 @@ fn references(
 ) -> Outcome<()> {
     let count = members.size() as u32;
     for &size in sizes {
-        let samples = times(members, operation(run.effort, Called::Copies, size))?;
-        let name = format!("{}, a copy to each member, nobody waits", spell(size));
-        run.recorder.row(Row::times(Role::Floor, name, &samples).at("copies alone", size));
+        let row = floor::best(|| {
+            let samples = times(members, operation(run.effort, Called::Copies, size))?;
+            let name = format!("{}, a copy to each member, nobody waits", spell(size));
+            Ok(Row::times(Role::Floor, name, &samples))
+        })?;
+        run.recorder.row(row.at("copies alone", size));
     }
     if members.are_cpus() {
         for &size in sizes {
-            let row = plain(count, (size / ELEMENT) as usize, rounds(run.effort, size))?;
+            let (elements, rounds) = ((size / ELEMENT) as usize, rounds(run.effort, size));
+            let row = floor::best(|| plain(count, elements, rounds))?;
             let row = Row { name: format!("{}, {}", spell(size), row.name), ..row };
             run.recorder.row(row.at("plain threads", size));
         }
@@ -108,22 +118,31 @@ fn references(
     Ok(())
 }
 
-/// Records what gpunet takes; returns the typical times.
-fn gpunet(
+/// Records what gpunet's calls take, in turn so that what else the machine does meets all of them; returns the typical times of
+/// each.
+fn gpunet<const N: usize>(
     run: &mut Run<'_>,
     members: &Members,
     sizes: &[u64],
-    called: Called,
-    name: &str,
-) -> Outcome<Vec<f64>> {
-    let mut typical = Vec::new();
+    calls: [(Called, &str); N],
+) -> Outcome<[Vec<f64>; N]> {
+    let mut best = [const { Vec::<Row>::new() }; N];
     for &size in sizes {
-        let samples = times(members, operation(run.effort, called, size))?;
-        let row = Row::times(Role::Gpunet, format!("{}, {name}", spell(size)), &samples);
-        typical.push(row.figure.typical());
-        run.recorder.row(row.at(name, size));
+        for _ in 0..TRIES {
+            for (best, (called, name)) in best.iter_mut().zip(calls) {
+                let samples = times(members, operation(run.effort, called, size))?;
+                let row = Row::times(Role::Gpunet, format!("{}, {name}", spell(size)), &samples);
+                let row = row.at(name, size);
+                match best.last_mut().filter(|best| best.x == Some(size)) {
+                    Some(best) if row.is_better_than(best) => *best = row,
+                    Some(_) => {}
+                    None => best.push(row),
+                }
+            }
+        }
     }
-    Ok(typical)
+    best.iter().flatten().for_each(|row| run.recorder.row(row.clone()));
+    Ok(best.map(|rows| rows.iter().map(|row| row.figure.typical()).collect()))
 }
 
 fn operation(effort: Effort, called: Called, size: u64) -> Operation {

@@ -63,7 +63,7 @@ fn by_blocks(run: &mut Run<'_>, members: &Members, blocks: &[u32]) -> Outcome<()
     run.recorder.table("symmetric", title, Axis::RateByBlocks, setting, rows)?;
     let most = counts.iter().copied().max().unwrap_or(1);
     let memory = Memory::of(members, LEN * u64::from(most))?;
-    let times = run.effort.of(100, 400, 1000);
+    let times = run.effort.of(20, 400, 1000);
     let shapes = || threads.iter().flat_map(|&threads| counts.iter().map(move |&blocks| (threads, blocks)));
     let mut pairs = Vec::new();
     for (threads, blocks) in shapes() {
@@ -99,7 +99,7 @@ fn by_size(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
     setting.push(("figures", format!("the best of {TRIES}, floors and puts in turn")));
     run.recorder.table("symmetric", title, Axis::RateBySize, setting, 2 * sizes.len())?;
     let memory = Memory::of(members, sizes.iter().copied().max().unwrap_or(1))?;
-    let bytes: u64 = run.effort.of(32 << 20, 256 << 20, 1 << 30);
+    let bytes: u64 = run.effort.of(8 << 20, 256 << 20, 1 << 30);
     let mut pairs = Vec::new();
     for &len in &sizes {
         let shape = Shape { blocks: 1, threads, len, times: (bytes / len).clamp(8, 100_000) };

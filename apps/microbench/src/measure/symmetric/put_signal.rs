@@ -22,7 +22,7 @@ pub(super) fn measure(run: &mut Run<'_>, devices: &[String]) -> Outcome<()> {
         vec![8, 64, 256, 1024, 4096, 65536],
         (0..=20).map(|log2| 1 << log2).collect(),
     );
-    let rounds = |size: u64| run.effort.of(1000, 6000, 20_000) / if size > 16_384 { 4 } else { 1 };
+    let rounds = |size: u64| run.effort.of(500, 6000, 20_000) / if size > 16_384 { 4 } else { 1 };
     let title = format!("put_signal, {}, one way (half of a round trip)", members.title());
     let mut setting = settings(&members, THREADS[0]);
     setting.push(("figures", "the best of three tries".to_owned()));

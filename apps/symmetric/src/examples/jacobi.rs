@@ -12,8 +12,8 @@ const LAST: usize = WIDTH - 1;
 const ITERATIONS: u64 = 100;
 /// Iterations from one check to the next.
 const EVERY: u32 = 10;
-/// It is small enough that a large grid needs all iterations, and a small one does not.
-const TOLERANCE: f32 = 1e-4;
+/// Grids of a few rows settle before the last iteration, larger ones do not.
+const TOLERANCE: f32 = 1e-3;
 
 pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
     let (rank, size, blocks) =
@@ -50,11 +50,8 @@ struct Grid(Vec<f32>);
 impl Grid {
     /// With that many rows, of which the first and the last one are fixed.
     fn new(rows: usize) -> Self {
-        let cell = |at: usize| match (at / WIDTH, at % WIDTH) {
-            (0, column) => column as f32 / WIDTH as f32,
-            (row, 0) if row + 1 < rows => (row % 16) as f32 / 16.0,
-            _ => 0.0,
-        };
+        // Numbers that look random, so that a wrong neighbour shows everywhere.
+        let cell = |at: usize| (at * 7919 % 1000) as f32 / 1000.0;
         Self((0..rows * WIDTH).map(cell).collect())
     }
 

@@ -3,31 +3,10 @@
 //     nvshmem_pingpong RANK FILE      two processes, ranks 0 and 1, on GPUs 0 and 1; FILE carries the unique id
 //
 // A row as a JSON line each. There is no copy-out here: the data stays where the put has left it.
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include "nvshmem_start.cuh"
+
 #include <algorithm>
 #include <vector>
-#include <unistd.h>
-#include <cuda_runtime.h>
-#include <nvshmem.h>
-#include <nvshmemx.h>
-
-#define CHECK(call)                                                                                   \
-    do {                                                                                              \
-        int code_ = static_cast<int>(call);                                                           \
-        if (code_ != 0) {                                                                             \
-            std::fprintf(stderr, "%s:%d: %s: error %d\n", __FILE__, __LINE__, #call, code_);          \
-            std::exit(1);                                                                             \
-        }                                                                                             \
-    } while (0)
-
-__device__ static uint64_t now() {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
 
 __global__ void ping_pong(char *to, const char *from, uint64_t *signal, size_t size, int me, int rounds, uint64_t *ns) {
     int peer = 1 - me;
@@ -63,24 +42,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     int me = std::atoi(argv[1]);
-    CHECK(cudaSetDevice(me));
-    nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
-    if (me == 0) {
-        CHECK(nvshmemx_get_uniqueid(&id));
-        char name[4096];
-        std::snprintf(name, sizeof name, "%s.new", argv[2]);
-        FILE *file = std::fopen(name, "wb");
-        if (!file || std::fwrite(&id, sizeof id, 1, file) != 1 || std::fclose(file) != 0) return 1;
-        CHECK(std::rename(name, argv[2]));
-    } else {
-        FILE *file = nullptr;
-        for (int i = 0; i < 3000 && !(file = std::fopen(argv[2], "rb")); i++) usleep(10000);
-        if (!file || std::fread(&id, sizeof id, 1, file) != 1) return 1;
-        std::fclose(file);
-    }
-    nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
-    CHECK(nvshmemx_set_attr_uniqueid_args(me, 2, &id, &attr));
-    CHECK(nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attr));
+    start(me, 2, argv[2]);
 
     const size_t room = size_t(64) << 20;
     const int most = 10000;

@@ -4,6 +4,7 @@ use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{
     AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, RateArgs, StagedArgs, StreamArgs,
+    SymmetricArgs,
 };
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -103,9 +104,11 @@ pub enum What {
     Stream(StreamArgs),
     /// Measure how fast queues move memory of the device to plain programs and from them, beside the copy engine.
     Staged(StagedArgs),
+    /// Measure symmetric memory: messages with a signal, puts, and barriers and collectives of several members.
+    Symmetric(SymmetricArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream and watch.
+    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric and watch.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {

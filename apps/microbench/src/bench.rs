@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod lent;
+mod members;
 mod windows;
 mod words;
 
@@ -27,6 +28,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 pub use by_hand::{ByHand, Step};
 pub use lent::Lent;
+pub use members::{Members, pointer};
 pub use windows::Windows;
 pub use words::Words;
 

@@ -23,6 +23,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Copy => copy(run)?,
         What::Stream(args) => return stream(run, args),
         What::Staged(args) => staged(run, args)?,
+        What::Symmetric(args) => symmetric(run, args)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
         What::Render { .. } | What::End(_) | What::Attend(_) => {}
@@ -30,7 +31,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Everything but attach, check, clients, faults, rate, rhythm, staged, stream and watch.
+/// Everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

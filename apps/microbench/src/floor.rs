@@ -22,15 +22,31 @@ pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
 /// Measures round trips of `size` bytes and a flag in the receiver's memory, copied out; 0 for flags alone.
 /// The second end measures. Returns the best of three tries.
 pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
-    best(|| ping_pong_once(ends, threads, size, false, rounds))
+    best(|| ping_pong_once(ends, threads, size, Shape::CopiedOut, rounds))
+}
+
+/// As [`ping_pong`], and the bytes stay where they have arrived.
+pub fn one_copy(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
+    best(|| ping_pong_once(ends, threads, size, Shape::Stays, rounds))
 }
 
 /// As [`ping_pong`], with a flag beside each four bytes.
 pub fn ping_pong_by_units(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
-    best(|| ping_pong_once(ends, threads, size, true, rounds))
+    best(|| ping_pong_once(ends, threads, size, Shape::Units, rounds))
 }
 
-fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, by_units: bool, rounds: u64) -> Outcome<Row> {
+/// How data and flags travel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Data, then a flag; the receiver copies the data out.
+    CopiedOut,
+    /// Data, then a flag; the data stays.
+    Stays,
+    /// A flag beside each four bytes; copied out.
+    Units,
+}
+
+fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, shape: Shape, rounds: u64) -> Outcome<Row> {
     let (flag, data) = (0, 4096);
     let windows = Windows::between(ends, data + 2 * size as usize)?;
     ends.into_iter().try_for_each(|bench| bench.prepare::<Bare>(threads))?;
@@ -44,7 +60,8 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, by_units: bool, ro
             far_data: windows.far(end, data),
             own: job.buffer().as_ptr(),
             size,
-            units: u64::from(by_units),
+            units: u64::from(shape == Shape::Units),
+            copies_out: u64::from(shape != Shape::Stays),
             rounds,
             begins: end as u64,
             results: job.results(),
@@ -57,7 +74,8 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, by_units: bool, ro
     }
     let what = match size {
         0 => "flags alone".to_owned(),
-        _ if by_units => format!("{size} B, a flag beside each 4 B"),
+        _ if shape == Shape::Units => format!("{size} B, a flag beside each 4 B"),
+        _ if shape == Shape::Stays => format!("{size} B and flag"),
         _ => format!("{size} B and flag, copied out"),
     };
     let place = NAMES[usize::from(windows.on_gpus)];

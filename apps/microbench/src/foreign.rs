@@ -27,6 +27,9 @@ pub enum Of {
     Bandwidth,
     Rate,
     PingPong,
+    Barrier,
+    AllGather,
+    Reduce,
 }
 
 /// A row that a foreign program prints.
@@ -38,8 +41,11 @@ struct ForeignRow {
 }
 
 /// The files of `foreign/`.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 7] = [
     ("run", include_str!("../foreign/run")),
+    ("nvshmem_start.cuh", include_str!("../foreign/nvshmem_start.cuh")),
+    ("nvshmem_team.cu", include_str!("../foreign/nvshmem_team.cu")),
+    ("nccl_team.py", include_str!("../foreign/nccl_team.py")),
     ("nvshmem_pingpong.cu", include_str!("../foreign/nvshmem_pingpong.cu")),
     ("cuda_copy.cu", include_str!("../foreign/cuda_copy.cu")),
     ("nccl_sendrecv.py", include_str!("../foreign/nccl_sendrecv.py")),
@@ -55,6 +61,21 @@ pub fn between_gpus(recorder: &mut Recorder, of: Of) {
     record(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
 }
 
+/// Records what NVSHMEM gives between two GPUs.
+pub fn nvshmem(recorder: &mut Recorder, of: Of) {
+    record(recorder, "nvshmem", |line| line.of == of);
+}
+
+/// Records what NVSHMEM gives among the first `members` GPUs.
+pub fn nvshmem_team(recorder: &mut Recorder, members: u32, of: Of) {
+    record(recorder, &format!("nvshmem-team-{members}"), |line| line.of == of);
+}
+
+/// Records what NCCL gives among the first `members` GPUs.
+pub fn nccl_team(recorder: &mut Recorder, members: u32, of: Of) {
+    record(recorder, &format!("nccl-team-{members}"), |line| line.of == of);
+}
+
 /// Records what NCCL gives between two GPUs in the order of streams.
 pub fn in_stream_order(recorder: &mut Recorder) {
     record(recorder, "nccl", |line| line.of == Of::PingPong);
@@ -68,7 +89,7 @@ pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
 /// How `foreign/cuda_copy.cu` names copies between GPUs.
 const BETWEEN_GPUS: &str = "GPU to GPU";
 
-fn record(recorder: &mut Recorder, program: &'static str, wanted: impl Fn(&ForeignRow) -> bool) {
+fn record(recorder: &mut Recorder, program: &str, wanted: impl Fn(&ForeignRow) -> bool) {
     if recorder.without_foreign {
         return;
     }
@@ -79,11 +100,11 @@ fn record(recorder: &mut Recorder, program: &'static str, wanted: impl Fn(&Forei
 }
 
 /// Returns what a program measured, or why it did not run. Each runs once.
-fn lines(program: &'static str) -> Result<Vec<ForeignRow>, String> {
-    type Told = BTreeMap<&'static str, Result<Vec<ForeignRow>, String>>;
+fn lines(program: &str) -> Result<Vec<ForeignRow>, String> {
+    type Told = BTreeMap<String, Result<Vec<ForeignRow>, String>>;
     static TOLD: Mutex<Told> = Mutex::new(BTreeMap::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    told.entry(program).or_insert_with(|| ask(program)).clone()
+    told.entry(program.to_owned()).or_insert_with(|| ask(program)).clone()
 }
 
 fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {

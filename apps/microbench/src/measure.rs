@@ -18,6 +18,7 @@ mod rhythm;
 mod scale;
 mod staged;
 mod stream;
+mod symmetric;
 mod tally;
 mod watch;
 
@@ -37,6 +38,7 @@ pub use rhythm::rhythm;
 pub use scale::scale;
 pub use staged::{StagedArgs, staged};
 pub use stream::{StreamArgs, stream};
+pub use symmetric::{SymmetricArgs, symmetric};
 pub use watch::watch;
 
 use crate::bench::{self, Bench, Outcome};

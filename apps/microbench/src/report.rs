@@ -59,6 +59,10 @@ pub enum Axis {
     RateByCount,
     /// Time over the number of sockets.
     TimeByCount,
+    /// Rate over the number of blocks.
+    RateByBlocks,
+    /// Time over the number of members of a team.
+    TimeByMembers,
     /// Time over the number of connections of a server.
     TimeByConnections,
     /// Rate over the number of connections of a server.
@@ -82,6 +86,8 @@ impl Axis {
             Self::TimeBySize | Self::RateBySize => "bytes of a message",
             Self::RateByCount | Self::MessagesByCount => "pairs",
             Self::TimeByCount => "sockets",
+            Self::RateByBlocks => "blocks",
+            Self::TimeByMembers => "members",
             Self::TimeByConnections | Self::RateByConnections => "connections",
             Self::ConnectsByClients => "clients at the same time",
             Self::TimeByInterval => "ms between two messages",
@@ -93,8 +99,16 @@ impl Axis {
     /// The unit of the y axis; of times without the percentiles.
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::TimeBySize | Self::TimeByCount | Self::TimeByConnections | Self::TimeByInterval => "us",
-            Self::RateBySize | Self::RateByCount | Self::RateByConnections | Self::RateByOffset => "GB/s",
+            Self::TimeBySize
+            | Self::TimeByCount
+            | Self::TimeByMembers
+            | Self::TimeByConnections
+            | Self::TimeByInterval => "us",
+            Self::RateBySize
+            | Self::RateByCount
+            | Self::RateByBlocks
+            | Self::RateByConnections
+            | Self::RateByOffset => "GB/s",
             Self::ConnectsByClients => "connections a second",
             Self::MessagesByCount => "messages a second",
             Self::None => "",
@@ -103,7 +117,14 @@ impl Axis {
 
     /// Returns whether its figures are times.
     pub const fn has_times(self) -> bool {
-        matches!(self, Self::TimeBySize | Self::TimeByCount | Self::TimeByConnections | Self::TimeByInterval)
+        matches!(
+            self,
+            Self::TimeBySize
+                | Self::TimeByCount
+                | Self::TimeByMembers
+                | Self::TimeByConnections
+                | Self::TimeByInterval
+        )
     }
 }
 

@@ -283,6 +283,36 @@ fn large_messages_stand_beside_copies_and_plain_streams() {
 }
 
 #[test]
+fn teams_stand_beside_bare_copies_and_plain_threads() {
+    let folder = Folder::new("symmetric");
+    let plot = folder.file("symmetric.svg");
+    let tables = tables(&folder, &["symmetric", "--members", "2", "--plot", &plot]);
+    let of = |name: &str| -> Vec<&Value> {
+        let is_of = |table: &&Value| table["title"].as_str().is_some_and(|title| title.starts_with(name));
+        tables.iter().filter(is_of).collect()
+    };
+    let parts = ["put_signal", "put, ", "barrier", "all_gather", "reduce"];
+    assert_eq!(parts.map(|part| of(part).len()), [1, 2, 1, 1, 1], "{tables:?}");
+    for part in parts {
+        let alone = part.starts_with("put");
+        for table in of(part) {
+            assert_sound(table);
+            assert_compared(table, if alone { &["floor"] } else { &["floor", "peer"] });
+        }
+    }
+    // By which size the two ways of reducing change places.
+    for table in of("reduce") {
+        let notes = table["notes"].as_array().expect("notes");
+        assert!(
+            notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("faster"))),
+            "{table}"
+        );
+    }
+    let drawn = std::fs::read_to_string(plot).expect("charts");
+    assert!(drawn.contains(">\nblocks\n<"), "an axis counts blocks: {drawn}");
+}
+
+#[test]
 fn a_daemon_that_is_named_is_used_wherever_the_name_stands() {
     for args in [
         &["--daemon", "/nonexistent/gpunetd.sock", "latency", "--sizes", "64"][..],

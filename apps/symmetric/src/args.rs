@@ -62,6 +62,12 @@ pub enum Example {
     RingReduce,
     /// all_gather, all_to_all, reduce and broadcast.
     Collectives,
+    /// A gather by a block, by a warp, by a thread.
+    ThreadGroup,
+    /// Tokens travel to their experts and back.
+    MoeShuffle,
+    /// Laplace's equation, each block a band of the grid.
+    Jacobi,
     /// All of them.
     All,
 }
@@ -70,8 +76,17 @@ impl Example {
     /// The examples to run.
     #[must_use]
     pub fn each(self) -> Vec<Self> {
-        let all =
-            [Self::Hello, Self::Ring, Self::PutBlock, Self::RingBcast, Self::RingReduce, Self::Collectives];
+        let all = [
+            Self::Hello,
+            Self::Ring,
+            Self::PutBlock,
+            Self::RingBcast,
+            Self::RingReduce,
+            Self::Collectives,
+            Self::ThreadGroup,
+            Self::MoeShuffle,
+            Self::Jacobi,
+        ];
         if self == Self::All { all.to_vec() } else { vec![self] }
     }
 

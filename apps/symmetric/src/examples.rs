@@ -1,5 +1,9 @@
 //! The examples: what each allocates, runs and checks.
 
+mod jacobi;
+mod moe_shuffle;
+mod thread_group;
+
 use crate::args::{Args, Example};
 use crate::error::Error;
 use crate::member::Member;
@@ -21,6 +25,9 @@ pub fn run(example: Example, member: &Member, args: &Args) -> Result<(), Error> 
         Example::RingBcast => ring_broadcast(member, elements, chunk),
         Example::RingReduce => ring_reduce(member, elements, chunk),
         Example::Collectives => collectives(member, elements),
+        Example::ThreadGroup => thread_group::run(member, elements),
+        Example::MoeShuffle => moe_shuffle::run(member, elements),
+        Example::Jacobi => jacobi::run(member, elements),
         Example::All => example.each().into_iter().try_for_each(|example| run(example, member, args)),
     }
 }

@@ -46,8 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn options(args: &Args) -> TeamOptions {
-    // Two for each block, and two for the examples with one.
-    TeamOptions { signals: 2 + 2 * args.blocks, ..TeamOptions::default() }
+    TeamOptions { signals: gpunet_symmetric_kernel::signals(args.blocks), ..TeamOptions::default() }
 }
 
 fn open(args: &Args) -> Result<Proxy, Error> {

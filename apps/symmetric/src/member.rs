@@ -55,13 +55,33 @@ impl Member {
         memory: &M,
         make: impl FnOnce(TeamHandle, SymmetricPtr<i32>, &M) -> K,
     ) -> Result<(), Error> {
+        self.run_blocks(blocks, self.threads, memory, make)
+    }
+
+    /// The threads of a block: as usual on a GPU, so many on the CPU.
+    #[must_use]
+    pub fn threads_or(&self, on_cpu: u32) -> u32 {
+        if self.attachment.cuda().is_some() { self.threads } else { on_cpu }
+    }
+
+    /// As [`Member::run`], with that many threads in each block.
+    ///
+    /// # Errors
+    /// Those of [`Member::run`].
+    pub fn run_blocks<K: Kernel, M>(
+        &self,
+        blocks: u32,
+        threads: u32,
+        memory: &M,
+        make: impl FnOnce(TeamHandle, SymmetricPtr<i32>, &M) -> K,
+    ) -> Result<(), Error> {
         let mut results = self.team.alloc::<i32>(blocks as usize)?;
         results.write(0, &vec![NOT_RUN; blocks as usize])?;
         // SAFETY: the kernel ends in `finish` below, before `results`, `memory` and the team are dropped; what members store
         // where is ordered by the kernels' signals and barriers.
         let launch = unsafe {
             let pointer = results.ptr();
-            self.attachment.launch(&self.program, blocks, self.threads, |net| {
+            self.attachment.launch(&self.program, blocks, threads, |net| {
                 make(self.team.handle(net).timeout(TIMEOUT_NS), pointer, memory)
             })
         };

@@ -157,6 +157,24 @@ impl TeamHandle {
         to: SymmetricPtr<T>,
         from: SymmetricPtr<T>,
     ) -> Result<()> {
+        self.reduce_by(g, operation, to, from, ONE_SHOT)
+    }
+
+    /// As [`TeamHandle::reduce`]; up to `one_shot` bytes every member reduces everything itself: for the measurement from which
+    /// [`ONE_SHOT`] comes.
+    ///
+    /// # Errors
+    /// Those of [`TeamHandle::reduce`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn reduce_by<G: Group, T: Reducible, O: Operation>(
+        self,
+        g: &G,
+        operation: O,
+        to: SymmetricPtr<T>,
+        from: SymmetricPtr<T>,
+        one_shot: usize,
+    ) -> Result<()> {
         to.check(self)?;
         from.check(self)?;
         let ((to_parts, to_offset), (from_parts, from_offset)) = (to.place(), from.place());
@@ -169,7 +187,7 @@ impl TeamHandle {
         }
         self.collectively(g, || {
             // Where everybody reads all of it, nobody may write it meanwhile.
-            if from.bytes() <= ONE_SHOT && !is_in_place {
+            if from.bytes() <= one_shot && !is_in_place {
                 self.reduce_run(g, operation, to, from, 0, from.len(), self.rank, 1);
             } else {
                 let part = from.len().div_ceil(self.size as usize);

@@ -6,7 +6,7 @@ use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::{Group, Kernel, kernel_entry, now_ns};
 
 /// One end of a ping-pong: copy `size` bytes into the other's memory, release a flag there, wait for
-/// its own flag, copy out. Two launches run it, on two devices. `results` of the one that begins:
+/// its own flag, copy out or not. Two launches run it, on two devices. `results` of the one that begins:
 /// nanoseconds per round.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -25,6 +25,8 @@ pub struct Bare {
     pub size: u64,
     /// 1: each four bytes travel with a flag of their own, in units of eight, and there is no other.
     pub units: u64,
+    /// 1: each end copies the data out of where it has arrived.
+    pub copies_out: u64,
     /// Round trips.
     pub rounds: u64,
     /// 1: this end begins, and measures.
@@ -88,7 +90,7 @@ impl Bare {
             while flag.observe() < round {}
         }
         g.sync();
-        if self.size > 0 {
+        if self.size > 0 && self.copies_out == 1 {
             // SAFETY: as in `put`; the other end wrote them before its flag.
             unsafe { copy_out_of_ring(g, self.own, self.span(self.near_data)) };
             g.sync();

@@ -19,6 +19,7 @@
 //! | [`Bare`] | the floor between two devices: data and flag, without a stream |
 //! | [`Triggered`] | prepared messages are filled and released, or messages are sent by the handle |
 //! | [`Turns`] | messages are made and checked in the order of queues |
+//! | [`PutSignal`], [`Puts`], [`Collective`] | messages, puts, barriers and collectives of teams |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
 //! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends can be
@@ -42,6 +43,7 @@ mod pairs;
 mod ping_pong;
 mod results;
 mod serve;
+mod symmetric;
 mod triggered;
 mod turns;
 mod watch;
@@ -62,6 +64,7 @@ pub use pairs::Pairs;
 pub use ping_pong::PingPong;
 pub use results::{Results, failed};
 pub use serve::Serve;
+pub use symmetric::{Called, Collective, PutSignal, PutWay, Puts};
 pub use triggered::Triggered;
 pub use turns::Turns;
 pub use watch::Watch;

@@ -107,6 +107,8 @@ pub fn draw(area: &Area<'_>, table: &Table, lines: &[Curve<'_>]) -> Drawn {
     let (base, x_label): (_, fn(f64) -> String) = match table.axis {
         Axis::TimeBySize | Axis::RateBySize => (Base::Two, size),
         Axis::RateByCount
+        | Axis::RateByBlocks
+        | Axis::TimeByMembers
         | Axis::MessagesByCount
         | Axis::TimeByConnections
         | Axis::RateByConnections

@@ -8,6 +8,9 @@
 //! | [`RingBroadcast`] | pass on what member 0 has, chunk by chunk | `put_signal`, `wait_until` |
 //! | [`RingReduce`] | sum up along the ring, and pass the sum on; each block its share | `put_signal`, `wait_until`, `p`, `g` |
 //! | [`Collectives`] | gather, exchange, reduce | `all_gather`, `all_to_all`, `reduce`, `broadcast` |
+//! | [`ThreadGroup`] | gather by a block, by a warp, by a thread | `all_gather` |
+//! | [`MoeShuffle`] | send tokens to their experts and back, wherever those are | `all_gather`, `put_nbi`, `signal_add`, `wait_until` |
+//! | [`Jacobi`] | solve Laplace's equation, each block a band of the grid | `put_signal`, `wait_until`, `signal_add`, `reduce` |
 //!
 //! Every block leaves its errno in an element of its own part of `results`.
 #![no_std]
@@ -16,17 +19,25 @@
 
 mod collectives;
 mod hello;
+mod jacobi;
+mod moe_shuffle;
 mod put_block;
 mod ring;
 mod ring_broadcast;
 mod ring_reduce;
+mod signals;
+mod thread_group;
 
 pub use collectives::Collectives;
 pub use hello::Hello;
+pub use jacobi::Jacobi;
+pub use moe_shuffle::{MoeShuffle, expert};
 pub use put_block::PutBlock;
 pub use ring::Ring;
 pub use ring_broadcast::RingBroadcast;
 pub use ring_reduce::RingReduce;
+pub use signals::signals;
+pub use thread_group::{Gatherer, ThreadGroup};
 
 use gpunet_device::{Group, Result, SymmetricPtr, TeamHandle};
 
@@ -42,7 +53,9 @@ fn leave<G: Group>(g: &G, team: TeamHandle, results: SymmetricPtr<i32>, result: 
 #[cfg(target_arch = "nvptx64")]
 #[allow(unsafe_code)]
 mod entries {
-    use super::{Collectives, Hello, PutBlock, Ring, RingBroadcast, RingReduce};
+    use super::{
+        Collectives, Hello, Jacobi, MoeShuffle, PutBlock, Ring, RingBroadcast, RingReduce, ThreadGroup,
+    };
     use gpunet_device::kernel_entry;
 
     kernel_entry!(hello, "gpunet_symmetric_hello", Hello);
@@ -51,4 +64,7 @@ mod entries {
     kernel_entry!(ring_broadcast, "gpunet_symmetric_ring_broadcast", RingBroadcast);
     kernel_entry!(ring_reduce, "gpunet_symmetric_ring_reduce", RingReduce);
     kernel_entry!(collectives, "gpunet_symmetric_collectives", Collectives);
+    kernel_entry!(thread_group, "gpunet_symmetric_thread_group", ThreadGroup);
+    kernel_entry!(moe_shuffle, "gpunet_symmetric_moe_shuffle", MoeShuffle);
+    kernel_entry!(jacobi, "gpunet_symmetric_jacobi", Jacobi);
 }

@@ -1,7 +1,8 @@
 //! Many blocks put at a time.
 
 use crate::leave;
-use gpunet_device::{Group, Kernel, Result, Signal, SymmetricPtr, TeamHandle};
+use crate::signals::SHARES;
+use gpunet_device::{Group, Kernel, Result, SymmetricPtr, TeamHandle};
 
 /// The blocks of a member put its elements to the right neighbour, each a share, and count up one signal.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +20,6 @@ pub struct PutBlock {
     pub before: u64,
 }
 
-/// Counts the shares that have arrived.
-const ARRIVED: Signal = Signal(0);
-
 impl PutBlock {
     fn put<G: Group>(&self, g: &G) -> Result<()> {
         let (team, rank) = (self.team, self.team.rank());
@@ -29,9 +27,9 @@ impl PutBlock {
         let share = self.from.len().div_ceil(g.count() as usize);
         let start = share * g.index() as usize;
         team.put(g, self.to.slice(start, share), self.from.slice(start, share).buffer(team)?, right)?;
-        team.signal_add(g, ARRIVED, 1, right)?;
+        team.signal_add(g, SHARES, 1, right)?;
         if g.index() == 0 {
-            team.wait_until(g, ARRIVED, left, self.before + u64::from(g.count()))?;
+            team.wait_until(g, SHARES, left, self.before + u64::from(g.count()))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! A broadcast along the ring, chunk by chunk.
 
 use crate::leave;
-use gpunet_device::{Group, Kernel, Rank, Result, Signal, SymmetricPtr, TeamHandle};
+use crate::signals::CHUNKS;
+use gpunet_device::{Group, Kernel, Rank, Result, SymmetricPtr, TeamHandle};
 
 /// Passes the elements of member 0 from each member to the next. One block. While a chunk travels on, the next one comes.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +20,6 @@ pub struct RingBroadcast {
     pub before: u64,
 }
 
-/// Counts the chunks that have arrived.
-const ARRIVED: Signal = Signal(1);
-
 impl RingBroadcast {
     fn pass<G: Group>(&self, g: &G) -> Result<()> {
         let (team, rank) = (self.team, self.team.rank());
@@ -30,11 +28,11 @@ impl RingBroadcast {
         for number in 0..self.data.len().div_ceil(chunk) {
             let arrived = self.before + number as u64 + 1;
             if rank != Rank(0) {
-                team.wait_until(g, ARRIVED, left, arrived)?;
+                team.wait_until(g, CHUNKS, left, arrived)?;
             }
             if right != Rank(0) {
                 let part = self.data.slice(number * chunk, chunk);
-                team.put_signal(g, part, part.buffer(team)?, ARRIVED, arrived, right)?;
+                team.put_signal(g, part, part.buffer(team)?, CHUNKS, arrived, right)?;
             }
         }
         Ok(())

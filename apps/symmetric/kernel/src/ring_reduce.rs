@@ -1,7 +1,8 @@
 //! A sum along the ring, chunk by chunk, each block its share.
 
 use crate::leave;
-use gpunet_device::{Group, Kernel, Rank, Result, Signal, SymmetricPtr, TeamHandle};
+use crate::signals::{growing, whole};
+use gpunet_device::{Group, Kernel, Rank, Result, SymmetricPtr, TeamHandle};
 
 /// Adds up the elements of all members: the sum grows from member 0 to the last one, and then goes round the ring.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ impl RingReduce {
         let (team, size) = (self.team, self.team.size());
         let (rank, last) = (team.rank(), Rank(size - 1));
         let (right, left) = (rank.right_of(size), rank.left_of(size));
-        let (growing, whole) = (Signal(2 + 2 * g.index()), Signal(3 + 2 * g.index()));
+        let (growing, whole) = (growing(g.index()), whole(g.index()));
         let share = self.data.len().div_ceil(g.count() as usize);
         let start = share * g.index() as usize;
         let (data, work) = (self.data.slice(start, share), self.work.slice(start, share));

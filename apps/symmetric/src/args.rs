@@ -60,6 +60,8 @@ pub enum Example {
     RingBcast,
     /// A sum along the ring, chunk by chunk.
     RingReduce,
+    /// A kernel and a queue that take turns.
+    OnStream,
     /// all_gather, all_to_all, reduce and broadcast.
     Collectives,
     /// All of them.
@@ -70,8 +72,15 @@ impl Example {
     /// The examples to run.
     #[must_use]
     pub fn each(self) -> Vec<Self> {
-        let all =
-            [Self::Hello, Self::Ring, Self::PutBlock, Self::RingBcast, Self::RingReduce, Self::Collectives];
+        let all = [
+            Self::Hello,
+            Self::Ring,
+            Self::PutBlock,
+            Self::RingBcast,
+            Self::RingReduce,
+            Self::OnStream,
+            Self::Collectives,
+        ];
         if self == Self::All { all.to_vec() } else { vec![self] }
     }
 

@@ -3,6 +3,7 @@
 use crate::args::{Args, Example};
 use crate::error::Error;
 use crate::member::Member;
+use crate::on_stream;
 use gpunet_proxy::device::team::Element;
 use gpunet_proxy::team::Symmetric;
 use gpunet_symmetric_kernel::{Collectives, Hello, PutBlock, Ring, RingBroadcast, RingReduce};
@@ -20,13 +21,17 @@ pub fn run(example: Example, member: &Member, args: &Args) -> Result<(), Error> 
         Example::PutBlock => put_block(member, elements),
         Example::RingBcast => ring_broadcast(member, elements, chunk),
         Example::RingReduce => ring_reduce(member, elements, chunk),
+        Example::OnStream => on_stream::run(member, elements),
         Example::Collectives => collectives(member, elements),
         Example::All => example.each().into_iter().try_for_each(|example| run(example, member, args)),
     }
 }
 
 /// Checks all elements of this member's part.
-fn check<T: Element + Default + PartialEq + Debug>(
+///
+/// # Errors
+/// The first that differs.
+pub fn check<T: Element + Default + PartialEq + Debug>(
     what: &'static str,
     memory: &Symmetric<'_, T>,
     expected: impl Fn(usize) -> T,

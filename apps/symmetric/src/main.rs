@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` |
 //! | a member | `member` (how it runs a kernel: the one module with unsafe code) |
-//! | the examples | `examples` (what each allocates, runs and checks) |
+//! | the examples | `examples` (what each allocates, runs and checks), `on_stream` |
 //!
 //! The kernels themselves are in the package gpunet-symmetric-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -13,6 +13,7 @@ mod args;
 mod error;
 mod examples;
 mod member;
+mod on_stream;
 
 use args::Args;
 use error::Error;
@@ -46,8 +47,8 @@ fn main() -> ExitCode {
 }
 
 fn options(args: &Args) -> TeamOptions {
-    // Two for each block, and two for the examples with one.
-    TeamOptions { signals: 2 + 2 * args.blocks, ..TeamOptions::default() }
+    // Two for each block, two for the examples with one, and two for on-stream.
+    TeamOptions { signals: 4 + 2 * args.blocks, ..TeamOptions::default() }
 }
 
 fn open(args: &Args) -> Result<Proxy, Error> {
@@ -106,7 +107,7 @@ fn all(args: &Args) -> Result<(), Error> {
 /// Runs the examples as one member.
 fn serve(attachment: Attachment, team: Team, args: &Args) -> Result<(), Error> {
     let device = attachment.device_name().to_owned();
-    let member = Member::new(attachment, team, args)?;
+    let member = Member::new(attachment, team, args, options(args).signals)?;
     let (rank, size) = (member.team.rank(), member.team.size());
     for example in args.example.each() {
         examples::run(example, &member, args)?;

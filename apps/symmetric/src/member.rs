@@ -6,8 +6,10 @@
 
 use crate::args::Args;
 use crate::error::Error;
+use gpu_usermap::cuda::StreamPriority;
 use gpunet_app::kernel::errno_text;
 use gpunet_proxy::device::{Kernel, SymmetricPtr, TeamHandle};
+use gpunet_proxy::queue::Queue;
 use gpunet_proxy::team::{Symmetric, Team};
 use gpunet_proxy::{Attachment, FinishPolicy, Program};
 
@@ -30,6 +32,8 @@ pub struct Member {
     pub team: Team,
     /// Thread blocks of the examples that have several.
     pub blocks: u32,
+    /// Signals of the team.
+    pub signals: u32,
 }
 
 impl Member {
@@ -37,10 +41,10 @@ impl Member {
     ///
     /// # Errors
     /// The kernels cannot be loaded.
-    pub fn new(attachment: Attachment, team: Team, args: &Args) -> Result<Self, Error> {
+    pub fn new(attachment: Attachment, team: Team, args: &Args, signals: u32) -> Result<Self, Error> {
         let threads = if attachment.cuda().is_some() { GPU_THREADS } else { 1 };
         let program = attachment.load(PTX, threads).map_err(|error| Error::Load(error.to_string()))?;
-        Ok(Self { attachment, program, threads, team, blocks: args.blocks })
+        Ok(Self { attachment, program, threads, team, blocks: args.blocks, signals })
     }
 
     /// Runs the kernel that `make` makes of the team's handle and the memory for its results; waits for its end.
@@ -75,6 +79,16 @@ impl Member {
             None => Ok(()),
             Some(block) => Err(Error::Block { block, reason: errno_text(errors[block]) }),
         }
+    }
+
+    /// A queue of this member's device.
+    ///
+    /// # Errors
+    /// What the system, or CUDA, refuses.
+    pub fn queue(&self) -> Result<Queue, Error> {
+        let Some(device) = self.attachment.cuda() else { return Ok(Queue::cpu(&self.attachment)?) };
+        let stream = device.create_stream(StreamPriority::Normal).map_err(std::io::Error::other)?;
+        Ok(Queue::cuda(&self.attachment, stream)?)
     }
 
     /// The pointer for a kernel of [`Member::run`], to whose `memory` it belongs.

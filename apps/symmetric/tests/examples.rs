@@ -23,7 +23,7 @@ fn all_examples_are_right_with_any_number_of_members() {
         let line = ["all", "--elements", "10007", "--chunk", "1000", "--blocks", "3", "--members"];
         let output = program().args(line).arg(members.to_string()).output().expect("it runs");
         let lines = lines(&output);
-        assert_eq!(lines.len(), 6 * members, "{lines:?}");
+        assert_eq!(lines.len(), 7 * members, "{lines:?}");
         assert!(lines.iter().all(|line| line.ends_with("is right")), "{lines:?}");
     }
 }
@@ -52,7 +52,7 @@ fn processes_that_a_launcher_has_started_form_a_team() {
     let children: Vec<_> = (0..3).rev().map(start).collect();
     for child in children {
         let lines = lines(&child.wait_with_output().expect("it ends"));
-        assert_eq!(lines.len(), 6, "{lines:?}");
+        assert_eq!(lines.len(), 7, "{lines:?}");
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`PutBlock`] | each block puts its share to the right | `put`, `signal_add`, `wait_until` |
 //! | [`RingBroadcast`] | pass on what member 0 has, chunk by chunk | `put_signal`, `wait_until` |
 //! | [`RingReduce`] | sum up along the ring, and pass the sum on; each block its share | `put_signal`, `wait_until`, `p`, `g` |
+//! | [`OnStream`] | takes turns with a queue, which gathers | `signal`, `wait_until`, `p`, `g` |
 //! | [`Collectives`] | gather, exchange, reduce | `all_gather`, `all_to_all`, `reduce`, `broadcast` |
 //!
 //! Every block leaves its errno in an element of its own part of `results`.
@@ -16,6 +17,7 @@
 
 mod collectives;
 mod hello;
+mod on_stream;
 mod put_block;
 mod ring;
 mod ring_broadcast;
@@ -23,6 +25,7 @@ mod ring_reduce;
 
 pub use collectives::Collectives;
 pub use hello::Hello;
+pub use on_stream::OnStream;
 pub use put_block::PutBlock;
 pub use ring::Ring;
 pub use ring_broadcast::RingBroadcast;
@@ -42,11 +45,12 @@ fn leave<G: Group>(g: &G, team: TeamHandle, results: SymmetricPtr<i32>, result: 
 #[cfg(target_arch = "nvptx64")]
 #[allow(unsafe_code)]
 mod entries {
-    use super::{Collectives, Hello, PutBlock, Ring, RingBroadcast, RingReduce};
+    use super::{Collectives, Hello, OnStream, PutBlock, Ring, RingBroadcast, RingReduce};
     use gpunet_device::kernel_entry;
 
     kernel_entry!(hello, "gpunet_symmetric_hello", Hello);
     kernel_entry!(ring, "gpunet_symmetric_ring", Ring);
+    kernel_entry!(on_stream, "gpunet_symmetric_on_stream", OnStream);
     kernel_entry!(put_block, "gpunet_symmetric_put_block", PutBlock);
     kernel_entry!(ring_broadcast, "gpunet_symmetric_ring_broadcast", RingBroadcast);
     kernel_entry!(ring_reduce, "gpunet_symmetric_ring_reduce", RingReduce);

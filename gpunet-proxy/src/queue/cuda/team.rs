@@ -133,8 +133,14 @@ impl PutCopies {
             }
             return is_done;
         }
-        if shared.page.observe(At::PutStarted) < nth {
-            return false;
+        match shared.page.observe(At::PutStarted).cmp(&nth) {
+            std::cmp::Ordering::Less => return false,
+            std::cmp::Ordering::Equal => {}
+            // The stream waits for each before it starts the next, so this one was not enqueued.
+            std::cmp::Ordering::Greater => {
+                self.waiting.pop_front();
+                return true;
+            }
         }
         let stream = &shared.streams.lanes[0][shared.lane];
         let is_there = to == from || len == 0;

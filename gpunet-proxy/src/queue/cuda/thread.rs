@@ -281,6 +281,8 @@ impl Shared {
         let mut known: Vec<(*const Hold, StreamWord)> = Vec::new();
         for mut record in ended {
             let failure = self.judge(&record, &mut known);
+            // Whoever learns that the operation is done finds the team as it was before.
+            record.team = None;
             let mut state = self.lock();
             state.passed = state.passed.max(record.issued);
             state.done += 1;

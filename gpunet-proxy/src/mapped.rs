@@ -127,6 +127,20 @@ impl MappedMemory {
         }
     }
 
+    /// The word at `offset`, where this process has pinned memory; `None` for a GPU's.
+    ///
+    /// # Panics
+    /// Panics if the word is not inside the memory, or not aligned.
+    pub(crate) fn host_word(&self, offset: u64) -> Option<Word> {
+        let at = offset as usize;
+        self.check(at, 8);
+        assert!(at.is_multiple_of(8), "an unaligned word");
+        let base = self.host()?;
+        // SAFETY: inside the mapping and aligned (checked); everybody accesses the word atomically. The callers use it while
+        // they keep the memory.
+        Some(unsafe { Word::from_ptr(base.wrapping_add(at).cast()) })
+    }
+
     /// Publishes a word at `offset`, which this process alone writes. Kernels may be polling it.
     ///
     /// # Errors
@@ -135,12 +149,10 @@ impl MappedMemory {
     /// # Panics
     /// Panics if the word is not inside the memory, or not aligned.
     pub(crate) fn publish(&self, offset: u64, value: u64) -> Result<(), CopyError> {
-        let at = offset as usize;
-        self.check(at, 8);
-        assert!(at.is_multiple_of(8), "an unaligned word");
-        let Some(base) = self.host() else { return self.write(at, &value.to_le_bytes()) };
-        // SAFETY: inside the mapping and aligned (checked); everybody accesses the word atomically.
-        unsafe { Word::from_ptr(base.wrapping_add(at).cast()) }.publish(value);
+        match self.host_word(offset) {
+            Some(word) => word.publish(value),
+            None => self.write(offset as usize, &value.to_le_bytes())?,
+        }
         Ok(())
     }
 

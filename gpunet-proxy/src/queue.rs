@@ -11,6 +11,8 @@
 //! | [`Queue::post`] | releases triggers of messages that kernels, or the program, have filled or read |
 //! | [`Queue::wait`] | waits at gates |
 //! | [`Queue::write`], [`Queue::wait_word`] | a word of the program's own |
+//! | [`Queue::put`], [`Queue::put_signal`], [`Queue::signal`], [`Queue::wait_until`] | what a member of a [team](crate::team) does |
+//! | [`Queue::barrier`], [`Queue::all_gather`], [`Queue::broadcast`], [`Queue::all_to_all`] | what all members do together |
 //! | [`Queue::check`] | stores how the queue has fared, for kernels behind it |
 //! | [`Queue::notify`], [`Queue::on_done`] | tells the program when all before it is done |
 //!
@@ -29,6 +31,7 @@
 mod cpu;
 #[allow(unsafe_code)]
 mod cuda;
+mod team;
 
 use crate::attachment::Attachment;
 use crate::socket::{Appended, Hold, Receiver, Sender};
@@ -41,6 +44,7 @@ use gpunet_device::Buffer;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use team::TeamCall;
 use tokio::sync::oneshot;
 
 /// Operations in order. See the [module](self).
@@ -77,6 +81,8 @@ pub struct Queue {
     id: QueueId,
     /// The last gates that it waits at, one for each sending direction, at most [`MOST_AWAITED`].
     awaited: Vec<Gate>,
+    /// Limit of the waits of team operations; 0 is none.
+    team_timeout_ns: u64,
 }
 
 /// Gates that a queue remembers to refuse a trigger behind its own gate. A queue may outlive any number of sockets.
@@ -87,7 +93,7 @@ const MOST_AWAITED: usize = 64;
 pub(crate) struct QueueId(u64);
 
 impl QueueId {
-    fn next() -> Self {
+    pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Ordering: Relaxed; only unique.
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -241,6 +247,7 @@ enum Operation {
         value: u64,
     },
     Check(Word),
+    Team(TeamCall),
     Notify(Notify),
 }
 
@@ -259,6 +266,7 @@ impl Operation {
             Self::Write { .. } => "write",
             Self::WaitWord { .. } => "wait_word",
             Self::Check(_) => "check",
+            Self::Team(..) => "operations of teams",
             Self::Notify(_) => "notify, on_done and synchronize",
         }
     }
@@ -274,7 +282,7 @@ impl Queue {
         if attachment.cuda().is_some() {
             return Err(crate::socket::io_error(Error::NotSupported));
         }
-        Ok(Self { engine: Engine::Cpu(CpuQueue::new(attachment)?), id: QueueId::next(), awaited: Vec::new() })
+        Ok(Self::of(Engine::Cpu(CpuQueue::new(attachment)?)))
     }
 
     /// A queue on a stream of the device's context. Kernels and copies that the program puts on the stream are in its order.
@@ -296,8 +304,11 @@ impl Queue {
     /// # Errors
     /// EINVAL for a fragment of 0 bytes, or a depth that is not from 1 to 64; otherwise as [`Queue::cuda`].
     pub fn cuda_with(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
-        let engine = Engine::Cuda(CudaQueue::new(attachment, stream, settings)?);
-        Ok(Self { engine, id: QueueId::next(), awaited: Vec::new() })
+        Ok(Self::of(Engine::Cuda(CudaQueue::new(attachment, stream, settings)?)))
+    }
+
+    fn of(engine: Engine) -> Self {
+        Self { engine, id: QueueId::next(), awaited: Vec::new(), team_timeout_ns: 0 }
     }
 
     /// Sends `from`, of any length: of the device's memory, or memory of the host.
@@ -310,7 +321,7 @@ impl Queue {
     pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
         let captures = self.engine.admit_message(sender.hold(), from)?;
         let message = sender.append(from.len(), self.id, captures)?;
-        self.put(Operation::Send(message, from), captures)
+        self.submit(Operation::Send(message, from), captures)
     }
 
     /// Receives exactly as many bytes as `to` has.
@@ -320,7 +331,7 @@ impl Queue {
     pub fn recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<()> {
         let captures = self.engine.admit_message(receiver.hold(), to)?;
         let message = receiver.append(to.len(), self.id, captures)?;
-        self.put(Operation::Recv(message, to), captures)
+        self.submit(Operation::Recv(message, to), captures)
     }
 
     /// Begins to send `from` when all before it is done. What follows on the queue does not wait for it, until
@@ -345,7 +356,7 @@ impl Queue {
     }
 
     fn start(&mut self, direction: Direction, message: Appended, buffer: Buffer) -> io::Result<Started> {
-        self.put(Operation::Start(message, buffer), false)?;
+        self.submit(Operation::Start(message, buffer), false)?;
         Ok(Started { queue: self.id, direction, nth: self.engine.started(direction) })
     }
 
@@ -378,7 +389,7 @@ impl Queue {
         for (trigger, hold) in posts {
             self.engine.admit()?;
             hold.post(self.id, trigger.position)?;
-            self.put(Operation::Post(trigger, hold), false)?;
+            self.submit(Operation::Post(trigger, hold), false)?;
         }
         Ok(())
     }
@@ -494,11 +505,11 @@ impl Queue {
 
     fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
         let captures = self.engine.admit()?;
-        self.put(operation, captures)
+        self.submit(operation, captures)
     }
 
     /// Enqueues what was admitted.
-    fn put(&mut self, operation: Operation, captures: bool) -> io::Result<()> {
+    fn submit(&mut self, operation: Operation, captures: bool) -> io::Result<()> {
         match &mut self.engine {
             Engine::Cpu(queue) => queue.enqueue(operation),
             Engine::Cuda(queue) if captures => return queue.capture(operation),

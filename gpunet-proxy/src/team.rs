@@ -19,16 +19,19 @@
 //! | `id`, `environment` | [`TeamId`]; who a program is by its launcher's environment |
 //! | `root` | the thread in member 0's program where all meet: `meeting` (hellos), `operations` (what is done together) |
 //! | `member` | a member's connection, and the thread that watches it |
-//! | `memory`, `symmetric` | memory of a member, exported and mapped; [`Symmetric`] |
+//! | `memory`, `symmetric`, `slice` | memory of a member, exported and mapped; [`Symmetric`]; runs of its elements |
+//! | `hold` | what an operation of a [queue](crate::queue) keeps of a team |
 //! | `frames`, `error` | what is said; [`TeamFailure`] |
 
 mod environment;
 mod error;
 mod frames;
+mod hold;
 mod id;
 mod member;
 mod memory;
 mod root;
+mod slice;
 mod split;
 mod symmetric;
 
@@ -46,8 +49,11 @@ use std::time::Duration;
 
 pub use environment::{EnvironmentError, Launched};
 pub use error::{Collective, TeamError, TeamFailure};
+pub(crate) use hold::TeamHold;
+use hold::Turn;
 pub use id::{InvalidTeamId, TeamId};
 pub use root::TeamListener;
+pub use slice::{PutSource, SymmetricSlice};
 use symmetric::SharedMemory;
 pub use symmetric::Symmetric;
 
@@ -82,6 +88,9 @@ impl Default for TeamOptions {
 /// together with it on the host fails. [`Team::leave`] waits until all others leave, too. The program of member 0 stays until
 /// all have left: without it nobody would learn of a death, so the team is broken.
 ///
+/// What [queues](crate::queue) still do for the team when it is dropped ends with NotConnected where it would wait, and the member
+/// leaves when that has ended.
+///
 /// # Examples
 /// Two members in one program:
 ///
@@ -115,8 +124,11 @@ pub struct Team {
 struct Inner {
     local: Local,
     // Dropped after the connection, whose thread writes into its own.
-    _blocks: Arc<SharedMemory>,
+    blocks: Arc<SharedMemory>,
+    layout: BlockLayout,
     state: DeviceMemory,
+    /// Of queues, at collectives.
+    turn: Turn,
     /// The members' ranks in the team that this one was split from.
     origins: Vec<Rank>,
 }
@@ -217,6 +229,15 @@ impl Team {
         self.inner.local.size
     }
 
+    /// The device with which this member has joined; `None` is the CPU.
+    pub(crate) fn device(&self) -> Option<&Device> {
+        self.inner.local.device.as_ref()
+    }
+
+    pub(crate) fn signals(&self) -> u32 {
+        self.inner.local.options.signals
+    }
+
     /// Returns why the team is broken, if it is.
     #[must_use]
     pub fn broken(&self) -> Option<TeamFailure> {
@@ -280,6 +301,15 @@ impl Team {
         // SAFETY: `form` has written the state, in the memory of this device, and the blocks are mapped; both live as long as
         // `self`, by the caller's promise longer than the kernels.
         unsafe { TeamHandle::from_raw(net, state, local.rank.0, local.size) }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // Operations of queues are under way, or a call that nobody waits for.
+        if Arc::strong_count(&self.inner) > 1 {
+            self.inner.local.member.close();
+        }
     }
 }
 
@@ -351,7 +381,8 @@ fn form(
     let blocks = Arc::new(SharedMemory::alloc(&local, layout.len, 8)?);
     let state = state(&local, &blocks, layout, is_polled)?;
     local.member.show_in(blocks.clone(), rank, layout);
-    let team = Team { inner: Arc::new(Inner { local, _blocks: blocks, state, origins }) };
+    let team =
+        Team { inner: Arc::new(Inner { local, blocks, layout, state, turn: Turn::default(), origins }) };
     // Nobody's kernels signal before everybody has a place to be told of a death.
     team.barrier()?;
     Ok(team)

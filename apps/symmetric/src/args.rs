@@ -60,6 +60,8 @@ pub enum Example {
     RingBcast,
     /// A sum along the ring, chunk by chunk.
     RingReduce,
+    /// A kernel and a queue that take turns.
+    OnStream,
     /// all_gather, all_to_all, reduce and broadcast.
     Collectives,
     /// A gather by a block, by a warp, by a thread.
@@ -82,6 +84,7 @@ impl Example {
             Self::PutBlock,
             Self::RingBcast,
             Self::RingReduce,
+            Self::OnStream,
             Self::Collectives,
             Self::ThreadGroup,
             Self::MoeShuffle,

@@ -38,6 +38,9 @@ pub enum Error {
     /// CUDA.
     #[error(transparent)]
     Copy(#[from] CopyError),
+    /// A queue.
+    #[error("the queue: {0}")]
+    Queue(#[from] std::io::Error),
     /// An element is not what it should be.
     #[error("element {at} of {what} is {found} instead of {expected}")]
     Differs {

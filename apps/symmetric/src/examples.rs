@@ -7,6 +7,7 @@ mod thread_group;
 use crate::args::{Args, Example};
 use crate::error::Error;
 use crate::member::Member;
+use crate::on_stream;
 use gpunet_proxy::device::team::Element;
 use gpunet_proxy::team::Symmetric;
 use gpunet_symmetric_kernel::{Collectives, Hello, PutBlock, Ring, RingBroadcast, RingReduce};
@@ -24,6 +25,7 @@ pub fn run(example: Example, member: &Member, args: &Args) -> Result<(), Error> 
         Example::PutBlock => put_block(member, elements),
         Example::RingBcast => ring_broadcast(member, elements, chunk),
         Example::RingReduce => ring_reduce(member, elements, chunk),
+        Example::OnStream => on_stream::run(member, elements),
         Example::Collectives => collectives(member, elements),
         Example::ThreadGroup => thread_group::run(member, elements),
         Example::MoeShuffle => moe_shuffle::run(member, elements),
@@ -33,7 +35,10 @@ pub fn run(example: Example, member: &Member, args: &Args) -> Result<(), Error> 
 }
 
 /// Checks all elements of this member's part.
-fn check<T: Element + Default + PartialEq + Debug>(
+///
+/// # Errors
+/// The first that differs.
+pub fn check<T: Element + Default + PartialEq + Debug>(
     what: &'static str,
     memory: &Symmetric<'_, T>,
     expected: impl Fn(usize) -> T,

@@ -6,8 +6,10 @@
 
 use crate::args::Args;
 use crate::error::Error;
+use gpu_usermap::cuda::StreamPriority;
 use gpunet_app::kernel::errno_text;
 use gpunet_proxy::device::{Kernel, SymmetricPtr, TeamHandle};
+use gpunet_proxy::queue::Queue;
 use gpunet_proxy::team::{Symmetric, Team};
 use gpunet_proxy::{Attachment, FinishPolicy, Program};
 
@@ -95,6 +97,16 @@ impl Member {
             None => Ok(()),
             Some(block) => Err(Error::Block { block, reason: errno_text(errors[block]) }),
         }
+    }
+
+    /// A queue of this member's device.
+    ///
+    /// # Errors
+    /// What the system, or CUDA, refuses.
+    pub fn queue(&self) -> Result<Queue, Error> {
+        let Some(device) = self.attachment.cuda() else { return Ok(Queue::cpu(&self.attachment)?) };
+        let stream = device.create_stream(StreamPriority::Normal).map_err(std::io::Error::other)?;
+        Ok(Queue::cuda(&self.attachment, stream)?)
     }
 
     /// The pointer for a kernel of [`Member::run`], to whose `memory` it belongs.

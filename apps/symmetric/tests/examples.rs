@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
 /// How many examples `all` runs.
-const EXAMPLES: usize = 9;
+const EXAMPLES: usize = 10;
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-symmetric"));

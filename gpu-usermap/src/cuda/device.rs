@@ -169,6 +169,11 @@ impl Device {
         self.inner.cuda.driver().device_attribute(self.inner.device, attribute.number())
     }
 
+    /// Returns whether both use one context of the driver, so that an address of one is that of the other.
+    pub fn shares_context(&self, other: &Self) -> bool {
+        self.inner.context == other.inner.context
+    }
+
     pub(super) fn context(&self) -> ContextHandle {
         self.inner.context
     }

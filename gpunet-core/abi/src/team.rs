@@ -20,6 +20,9 @@ pub const MAX_MEMBERS: u32 = 64;
 pub const MAX_SIGNALS: u32 = 1 << 16;
 /// The largest value of a signal. Bits 61 to 63 are 0, as in the words of streams: a CUDA stream can wait for it.
 pub const MAX_VALUE: u64 = (1 << 61) - 1;
+/// What the owner's host program adds to a signal word that its source will not write any more, to end the waits of CUDA
+/// streams. The value stays below it ([`MAX_VALUE`]).
+pub const GONE: u64 = 3 << 61;
 
 /// A member of a team, counted from 0.
 ///

@@ -37,7 +37,7 @@ impl TeamHandle {
         by_leader(g, || {
             let word = self.signal_word(signal, self.rank(), source);
             self.await_words(Self::all_left(1 << source.0), || {
-                let seen = word.observe();
+                let seen = Self::value_of(word);
                 if seen >= value { Some(seen) } else { None }
             })
         })
@@ -78,7 +78,7 @@ impl TeamHandle {
                 let mut at = 0;
                 while at < conditions.len() {
                     let Condition { value, signal, source } = conditions[at];
-                    if self.signal_word(signal, self.rank(), source).observe() >= value {
+                    if Self::value_of(self.signal_word(signal, self.rank(), source)) >= value {
                         return Some(at as u64);
                     }
                     at += 1;
@@ -101,7 +101,13 @@ impl TeamHandle {
     pub fn test<G: Group>(self, g: &G, signal: Signal, source: Rank, value: u64) -> Result<bool> {
         self.check_condition(Condition { value, signal, source })?;
         let word = self.signal_word(signal, self.rank(), source);
-        Ok(by_leader(g, || Ok(u64::from(word.observe() >= value)))? != 0)
+        Ok(by_leader(g, || Ok(u64::from(Self::value_of(word) >= value)))? != 0)
+    }
+
+    /// What a signal's word says: its host program marks one whose source is gone, for streams that wait.
+    #[inline(always)]
+    fn value_of(word: Word) -> u64 {
+        word.observe() & MAX_VALUE
     }
 
     #[inline(always)]

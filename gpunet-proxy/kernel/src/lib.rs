@@ -9,6 +9,7 @@
 //! | [`QueueSend`], [`QueueRecv`] | the next bytes of a taken direction, from and into memory of the device |
 //! | [`QueuePost`], [`QueueWait`] | a trigger, a gate |
 //! | [`QueueWrite`], [`QueueWaitWord`] | a word of the program's own |
+//! | [`QueueTeam`] | what a member of a team does: puts, signals, waits, collectives |
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 #![deny(unsafe_code)]
@@ -18,16 +19,18 @@ extern crate std;
 
 mod messages;
 mod record;
+mod team;
 mod words;
 
 pub use messages::{QueueRecv, QueueSend};
 pub use record::Record;
+pub use team::{QueueTeam, TeamAction, TeamOperation};
 pub use words::{QueuePost, QueueWait, QueueWaitWord, QueueWrite};
 
 #[cfg(target_arch = "nvptx64")]
 #[allow(unsafe_code)]
 mod entries {
-    use super::{QueuePost, QueueRecv, QueueSend, QueueWait, QueueWaitWord, QueueWrite};
+    use super::{QueuePost, QueueRecv, QueueSend, QueueTeam, QueueWait, QueueWaitWord, QueueWrite};
     use gpunet_device::kernel_entry;
 
     kernel_entry!(queue_send, "gpunet_queue_send", QueueSend);
@@ -36,4 +39,5 @@ mod entries {
     kernel_entry!(queue_wait, "gpunet_queue_wait", QueueWait);
     kernel_entry!(queue_write, "gpunet_queue_write", QueueWrite);
     kernel_entry!(queue_wait_word, "gpunet_queue_wait_word", QueueWaitWord);
+    kernel_entry!(queue_team, "gpunet_queue_team", QueueTeam);
 }

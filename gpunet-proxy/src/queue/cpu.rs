@@ -1,5 +1,6 @@
 //! A queue's thread on the CPU device. It copies by raw addresses, as kernels there do.
 
+use super::team::TeamCall;
 use super::{Failure, Operation, Outcome};
 use crate::attachment::Attachment;
 use crate::socket::{Appended, Hold, HostLaunch};
@@ -61,6 +62,11 @@ impl CpuQueue {
     /// The right to a direction that a trigger or a gate names.
     pub(super) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
         self.host.hold(socket, direction)
+    }
+
+    /// What the thread acts for the host program with.
+    pub(super) fn net(&self) -> Net {
+        self.host.net()
     }
 
     /// How many messages of a direction were started.
@@ -209,6 +215,12 @@ impl Player {
                 let failure = lock(&self.progress).failure;
                 word.publish(failure.map_or(0, |failure| failure.error.errno().unsigned_abs().into()));
                 Ok(())
+            }
+            Operation::Team(TeamCall { operation, hold, .. }) => {
+                let result = operation.perform(&SOLO);
+                // Whoever learns that the operation is done finds the team as it was before.
+                drop(hold);
+                result
             }
             Operation::Notify(done) => {
                 let told = {

@@ -14,17 +14,20 @@
 mod kernels;
 mod lane;
 mod page;
+mod team;
 mod thread;
 
 use super::{Notify, Operation, Outcome, Settings, not_captured};
 use crate::attachment::Attachment;
 use crate::socket::{Appended, Hold, HostLaunch, StreamOperations, io_error};
+use crate::team::TeamHold;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{
     CudaStream, Device, ForeignLaunches, MemOp, NoStreamMemoryOperations, StreamPriority,
 };
 use gpunet_abi::{Direction, Error, Gate, Trigger, Word};
 use gpunet_device::Buffer;
+use gpunet_queue_kernel::TeamOperation;
 use kernels::Kernels;
 use lane::Transfer;
 use page::{At, Page};
@@ -33,6 +36,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use team::{PutCopy, SignalWait};
 use thread::State;
 
 /// The most operations of the driver that a queue has on its stream. A stream takes about a thousand, and then holds up who
@@ -55,6 +59,8 @@ pub(super) struct CudaQueue {
     started: [u64; 2],
     awaited: [u64; 2],
     checks: u64,
+    /// Copies into other members' parts so far.
+    puts: u64,
     /// Since something was captured: nothing is given back to the driver while a graph may run.
     captured: Option<ForeignLaunches>,
     thread: Option<JoinHandle<()>>,
@@ -185,7 +191,7 @@ impl CudaQueue {
         let shared = Shared { stream, streams, lane, page, settings, host, state, changed };
         let shared = Arc::new(shared);
         let thread = Some(thread::start(shared.clone(), device.clone())?);
-        let (enqueued, issued, started, awaited, checks) = Default::default();
+        let (enqueued, issued, started, awaited, checks, puts) = Default::default();
         Ok(Self {
             shared,
             by_kernels,
@@ -195,6 +201,7 @@ impl CudaQueue {
             started,
             awaited,
             checks,
+            puts,
             captured: None,
             thread,
         })
@@ -310,6 +317,7 @@ impl CudaQueue {
                 let address = self.shared.page.address(At::Answered);
                 plan.after.push(MemOp::WaitGeq { address, value: self.checks });
             }
+            Operation::Team(call) => self.plan_for_team(&mut plan, &mut record, call),
             Operation::Notify(notify) => {
                 record.notify = Some(notify);
                 if by_kernels {
@@ -462,6 +470,9 @@ impl CudaQueue {
                 Some(OperationKernel::Write(word)) => {
                     self.kernels.write(&shared.stream, &shared.page, word, number)?;
                 }
+                Some(OperationKernel::Team(operation)) => {
+                    self.kernels.team(&shared.stream, &shared.page, operation, number)?;
+                }
                 Some(OperationKernel::WaitWord(word)) => {
                     self.kernels.wait_word(&shared.stream, &shared.page, word, number)?;
                 }
@@ -512,6 +523,7 @@ enum OperationKernel {
     Wait(Gate),
     Write((Word, u64)),
     WaitWord((Word, u64)),
+    Team(TeamOperation),
 }
 
 /// What the thread has to know of an operation.
@@ -532,6 +544,10 @@ struct Record {
     /// The stream was let pass a word that it waited for.
     is_released: bool,
     transfer: Option<Transfer>,
+    /// Of an operation of a team: what it uses, the signal that the stream waits for, and what is to be copied.
+    team: Option<Arc<TeamHold>>,
+    signal_wait: Option<SignalWait>,
+    put: Option<PutCopy>,
     /// Which check it is, and where the answer goes.
     check: Option<(u64, Word)>,
     notify: Option<Notify>,
@@ -540,13 +556,27 @@ struct Record {
 impl Record {
     fn new(number: u64) -> Self {
         let (issued, waits, operations, len, by_kernel, is_released) = Default::default();
-        let (transfer, check, notify) = Default::default();
-        Self { number, issued, waits, operations, len, by_kernel, is_released, transfer, check, notify }
+        let (transfer, team, signal_wait, put, check, notify) = Default::default();
+        Self {
+            number,
+            issued,
+            waits,
+            operations,
+            len,
+            by_kernel,
+            is_released,
+            transfer,
+            team,
+            signal_wait,
+            put,
+            check,
+            notify,
+        }
     }
 
     /// Whether the thread has to know at once when the stream has passed it.
     const fn is_awaited(&self) -> bool {
-        self.transfer.is_some() || self.check.is_some() || self.notify.is_some()
+        self.transfer.is_some() || self.put.is_some() || self.check.is_some() || self.notify.is_some()
     }
 }
 

@@ -107,16 +107,24 @@ pub(super) fn meet(joining: &Joining, options: &TeamOptions) -> Result<Formed, T
 #[derive(Debug, Default)]
 struct Fate {
     broken: Option<TeamFailure>,
+    /// This member's own program has dropped the team, while queues still use it.
+    is_closed: bool,
     left: u64,
     block: Option<(Arc<SharedMemory>, Rank, BlockLayout)>,
 }
 
 impl Fate {
+    /// Why all waits are in vain, if they are.
+    fn broken(&self) -> Option<Error> {
+        let closed = self.is_closed.then_some(Error::NotConnected);
+        self.broken.as_ref().map(|_| Error::ConnectionReset).or(closed)
+    }
+
     /// Tells this member's kernels.
     fn show(&self) {
         let Some((blocks, rank, layout)) = &self.block else { return };
         let block = &blocks.parts[rank.0 as usize];
-        let broken = if self.broken.is_some() { Error::ConnectionReset.errno() as u64 } else { 0 };
+        let broken = self.broken().map_or(0, |error| error.errno() as u64);
         for (offset, value) in [(layout.left, self.left), (layout.broken, broken)] {
             if value != 0
                 && let Err(error) = block.publish(offset, value)
@@ -207,6 +215,20 @@ impl Member {
     /// Why the team is broken, if it is.
     pub(super) fn broken(&self) -> Option<TeamFailure> {
         lock(&self.fate).broken.clone()
+    }
+
+    /// Why a wait for a member is in vain, if it is: as its kernels find it.
+    pub(super) fn wait_failure(&self, source: Rank) -> Option<Error> {
+        let fate = lock(&self.fate);
+        let has_left = fate.left.checked_shr(source.0).unwrap_or(0) & 1 != 0;
+        fate.broken().or(has_left.then_some(Error::NotConnected))
+    }
+
+    /// Ends the waits of this member's queues, whose team is dropped.
+    pub(super) fn close(&self) {
+        let mut fate = lock(&self.fate);
+        fate.is_closed = true;
+        fate.show();
     }
 
     /// Does something together with all others, without memory; returns the bytes of all.

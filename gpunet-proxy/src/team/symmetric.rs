@@ -1,17 +1,19 @@
 //! Symmetric memory, as the host sees it.
 
 use super::error::TeamError;
-use super::{Local, Team, memory};
+use super::{Local, SymmetricSlice, Team, memory};
 use crate::device_memory::DeviceMemory;
 use crate::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
 use gpunet_device::team::{Element, SymmetricPtr};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The same number of elements in the memory of every member, all of which every member can load and store.
 ///
 /// It borrows the team, so it cannot outlive it. Its drop takes this member's mappings away and waits for nobody: the
-/// memory itself lives until the last member has dropped its own.
+/// memory itself lives until the last member has dropped its own. Operations of queues that use it keep the mappings until they
+/// are done.
 ///
 /// # Examples
 /// ```
@@ -37,14 +39,15 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct Symmetric<'team, T> {
     team: &'team Team,
-    memory: SharedMemory,
+    /// Operations of queues keep it, too.
+    memory: Arc<SharedMemory>,
     len: usize,
     element: PhantomData<T>,
 }
 
 /// The parts of all members, and the table of their addresses in the device's own memory.
 #[derive(Debug)]
-pub(super) struct SharedMemory {
+pub(crate) struct SharedMemory {
     pub(super) parts: Vec<MappedMemory>,
     pub(super) table: DeviceMemory,
 }
@@ -75,8 +78,8 @@ impl SharedMemory {
 }
 
 impl<'team, T: Element> Symmetric<'team, T> {
-    pub(super) const fn new(team: &'team Team, memory: SharedMemory, len: usize) -> Self {
-        Self { team, memory, len, element: PhantomData }
+    pub(super) fn new(team: &'team Team, memory: SharedMemory, len: usize) -> Self {
+        Self { team, memory: Arc::new(memory), len, element: PhantomData }
     }
 
     /// Returns the number of elements in each part.
@@ -95,6 +98,16 @@ impl<'team, T: Element> Symmetric<'team, T> {
     #[must_use]
     pub const fn team(&self) -> &'team Team {
         self.team
+    }
+
+    /// Returns `len` elements from `start` on, for operations of [queues](crate::queue).
+    ///
+    /// # Panics
+    /// Panics if the range is not inside the part.
+    #[must_use]
+    pub fn slice(&self, start: usize, len: usize) -> SymmetricSlice<'_, T> {
+        self.offset(start, len);
+        SymmetricSlice::new(self.team, &self.memory, start, len)
     }
 
     /// Returns the pointer as kernels take it.

@@ -136,7 +136,8 @@ fn a_death_at_any_time_ends_whatever_the_others_do() {
     });
 }
 
-fn start(id: TeamId, rank: u32, stage: &str) -> Program {
+/// Starts a member as a program, which goes up to that stage.
+pub fn start(id: TeamId, rank: u32, stage: &str) -> Program {
     let test = std::env::current_exe().expect("this program");
     Program::start(
         Command::new(test)

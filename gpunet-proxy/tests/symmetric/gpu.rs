@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Runs `body` with a GPU, and with the stand-in where there is none. Tests take turns.
-fn with_gpu(test: &str, body: impl FnOnce(&Device, Option<&Fake>)) {
+pub fn with_gpu(test: &str, body: impl FnOnce(&Device, Option<&Fake>)) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match Cuda::load() {

@@ -9,4 +9,6 @@ mod death;
 mod gpu;
 mod joining;
 mod kernels;
+mod queues;
+mod streams;
 mod world;

@@ -7,6 +7,7 @@
 //! | [`PutBlock`] | each block puts its share to the right | `put`, `signal_add`, `wait_until` |
 //! | [`RingBroadcast`] | pass on what member 0 has, chunk by chunk | `put_signal`, `wait_until` |
 //! | [`RingReduce`] | sum up along the ring, and pass the sum on; each block its share | `put_signal`, `wait_until`, `p`, `g` |
+//! | [`OnStream`] | takes turns with a queue, which gathers | `signal`, `wait_until`, `p`, `g` |
 //! | [`Collectives`] | gather, exchange, reduce | `all_gather`, `all_to_all`, `reduce`, `broadcast` |
 //! | [`ThreadGroup`] | gather by a block, by a warp, by a thread | `all_gather` |
 //! | [`MoeShuffle`] | send tokens to their experts and back, wherever those are | `all_gather`, `put_nbi`, `signal_add`, `wait_until` |
@@ -21,6 +22,7 @@ mod collectives;
 mod hello;
 mod jacobi;
 mod moe_shuffle;
+mod on_stream;
 mod put_block;
 mod ring;
 mod ring_broadcast;
@@ -32,11 +34,12 @@ pub use collectives::Collectives;
 pub use hello::Hello;
 pub use jacobi::Jacobi;
 pub use moe_shuffle::{MoeShuffle, expert};
+pub use on_stream::OnStream;
 pub use put_block::PutBlock;
 pub use ring::Ring;
 pub use ring_broadcast::RingBroadcast;
 pub use ring_reduce::RingReduce;
-pub use signals::signals;
+pub use signals::{SUMMED, TOLD, signals};
 pub use thread_group::{Gatherer, ThreadGroup};
 
 use gpunet_device::{Group, Result, SymmetricPtr, TeamHandle};
@@ -54,12 +57,13 @@ fn leave<G: Group>(g: &G, team: TeamHandle, results: SymmetricPtr<i32>, result: 
 #[allow(unsafe_code)]
 mod entries {
     use super::{
-        Collectives, Hello, Jacobi, MoeShuffle, PutBlock, Ring, RingBroadcast, RingReduce, ThreadGroup,
+        Collectives, Hello, Jacobi, MoeShuffle, OnStream, PutBlock, Ring, RingBroadcast, RingReduce, ThreadGroup,
     };
     use gpunet_device::kernel_entry;
 
     kernel_entry!(hello, "gpunet_symmetric_hello", Hello);
     kernel_entry!(ring, "gpunet_symmetric_ring", Ring);
+    kernel_entry!(on_stream, "gpunet_symmetric_on_stream", OnStream);
     kernel_entry!(put_block, "gpunet_symmetric_put_block", PutBlock);
     kernel_entry!(ring_broadcast, "gpunet_symmetric_ring_broadcast", RingBroadcast);
     kernel_entry!(ring_reduce, "gpunet_symmetric_ring_reduce", RingReduce);

@@ -23,7 +23,12 @@ pub(crate) const DISPATCHED: Signal = Signal(5);
 /// `moe-shuffle` counts the blocks that have put all their rows back.
 pub(crate) const RETURNED: Signal = Signal(6);
 
-const FIRST_OF_BLOCKS: u32 = 7;
+/// `on-stream`'s kernel numbers its sums for the queue.
+pub const SUMMED: Signal = Signal(7);
+/// `on-stream`'s queue numbers what it has gathered for the kernel.
+pub const TOLD: Signal = Signal(8);
+
+const FIRST_OF_BLOCKS: u32 = 9;
 const OF_A_BLOCK: u32 = 4;
 
 /// `ring-reduce` counts the chunks of a block's growing sum.

@@ -7,7 +7,9 @@ use crate::socket::Appended;
 use gpu_usermap::cuda::{CudaStream, Function, LaunchSpec, param};
 use gpunet_abi::{Direction, Gate, Trigger, Word};
 use gpunet_device::{Buffer, Kernel, Net};
-use gpunet_queue_kernel::{QueuePost, QueueRecv, QueueSend, QueueWait, QueueWaitWord, QueueWrite, Record};
+use gpunet_queue_kernel::{
+    QueuePost, QueueRecv, QueueSend, QueueTeam, QueueWait, QueueWaitWord, QueueWrite, Record, TeamOperation,
+};
 use std::io;
 
 const PTX: &str = include_str!("../../../ptx/gpunet_queue_kernel.ptx");
@@ -26,6 +28,7 @@ pub(super) struct Kernels {
     wait: Function,
     write: Function,
     wait_word: Function,
+    team: Function,
 }
 
 impl Kernels {
@@ -40,6 +43,7 @@ impl Kernels {
             wait: find(QueueWait::ENTRY)?,
             write: find(QueueWrite::ENTRY)?,
             wait_word: find(QueueWaitWord::ENTRY)?,
+            team: find(QueueTeam::ENTRY)?,
         })
     }
 
@@ -90,6 +94,19 @@ impl Kernels {
     ) -> io::Result<()> {
         let record = Record { page: page.base(), number };
         launch(on, &self.write, FEW_THREADS, QueueWrite { word, value, record })
+    }
+
+    /// Performs an operation of a team.
+    pub(super) fn team(
+        &self,
+        on: &CudaStream,
+        page: &Page,
+        operation: TeamOperation,
+        number: u64,
+    ) -> io::Result<()> {
+        let record = Record { page: page.base(), number };
+        let threads = if operation.from.len() as u64 <= FEW_BYTES { FEW_THREADS } else { THREADS };
+        launch(on, &self.team, threads, QueueTeam { operation, record })
     }
 
     pub(super) fn wait_word(

@@ -31,6 +31,10 @@ pub(super) enum At {
     Answered,
     /// A word that was copied from elsewhere.
     Scratch,
+    /// How many copies into other members' parts the stream has started.
+    PutStarted,
+    /// How many of them are done. Written by the stream that copies; by the thread for one that could not be copied.
+    PutDone,
 }
 
 impl At {
@@ -44,6 +48,8 @@ impl At {
             Self::Asked => 8,
             Self::Answered => 9,
             Self::Scratch => 10,
+            Self::PutStarted => 11,
+            Self::PutDone => 12,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::lane::{Ended, Lane};
 use super::page::At;
+use super::team::PutCopies;
 use super::{Record, Shared, store};
 use crate::queue::{Failure, Notify, Outcome};
 use crate::socket::Hold;
@@ -33,7 +34,7 @@ const LINGER: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct State {
-    under_way: VecDeque<Record>,
+    pub(super) under_way: VecDeque<Record>,
     /// Operations of the driver that the stream has passed for sure.
     pub(super) passed: u64,
     done: u64,
@@ -53,7 +54,18 @@ pub(super) fn start(shared: Arc<Shared>, device: Device) -> io::Result<JoinHandl
         let lane = |direction| Lane::new(direction, settings.fragment as u64, settings.depth);
         let lanes = [lane(Direction::Send), lane(Direction::Recv)];
         let (nap, now) = (Duration::ZERO, Instant::now());
-        Follower { shared, device, lanes, nap, quiet: 0, looked: now, asked: now, over: None }.run();
+        Follower {
+            shared,
+            device,
+            lanes,
+            puts: PutCopies::default(),
+            nap,
+            quiet: 0,
+            looked: now,
+            asked: now,
+            over: None,
+        }
+        .run();
     };
     std::thread::Builder::new().name("gpunet-queue".to_owned()).spawn(run)
 }
@@ -62,6 +74,7 @@ struct Follower {
     shared: Arc<Shared>,
     device: Device,
     lanes: [Lane; 2],
+    puts: PutCopies,
     /// How long it slept last.
     nap: Duration,
     /// Turns without a change.
@@ -83,6 +96,7 @@ impl Follower {
                     self.shared.end_staged(&message);
                 }
             }
+            moved |= self.puts.step(&self.shared);
             moved |= self.shared.answer();
             if self.looked.elapsed() >= LOOK {
                 self.looked = Instant::now();
@@ -103,7 +117,7 @@ impl Follower {
     /// Blocks until there is something to follow; returns false when there will be nothing any more.
     fn wait_for_work(&mut self) -> bool {
         let mut state = self.shared.lock();
-        while state.under_way.is_empty() && self.lanes.iter().all(Lane::is_empty) {
+        while state.under_way.is_empty() && self.lanes.iter().all(Lane::is_empty) && self.puts.is_empty() {
             if state.is_left {
                 return false;
             }
@@ -113,12 +127,16 @@ impl Follower {
             if let Some(transfer) = record.transfer.take() {
                 self.lanes[transfer.message.hold().direction() as usize].push(transfer);
             }
+            if let Some(put) = record.put.take() {
+                self.puts.push(put);
+            }
         }
         true
     }
 
     /// Releases streams that wait for words which will not come.
     fn look(&mut self) {
+        self.shared.release_signal_waits();
         let is_over = self.shared.is_over();
         let over = is_over.then(|| *self.over.get_or_insert_with(Instant::now));
         let is_down = self.shared.host.memory().heartbeat().observe() == HEARTBEAT_DOWN;
@@ -158,8 +176,9 @@ impl Follower {
         }
         self.quiet += 1;
         let state = self.shared.lock();
-        let is_awaited =
-            !self.lanes.iter().all(Lane::is_empty) || state.under_way.iter().any(Record::is_awaited);
+        let is_awaited = !self.lanes.iter().all(Lane::is_empty)
+            || !self.puts.is_empty()
+            || state.under_way.iter().any(Record::is_awaited);
         drop(state);
         if is_awaited && self.quiet < TURNS {
             std::thread::yield_now();
@@ -212,7 +231,7 @@ impl Shared {
             // The context is lost: nothing runs.
             state.under_way.retain(|record| record.number != number);
         } else if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
-            (record.transfer, record.check, record.notify) = (None, None, None);
+            (record.transfer, record.put, record.check, record.notify) = (None, None, None, None);
         }
     }
 
@@ -224,18 +243,24 @@ impl Shared {
 
     /// The other end's word of a direction.
     pub(super) fn other(&self, hold: &Hold) -> StreamWord {
-        if let Some(word) = hold.pinned_other() {
-            return StreamWord::read(word.observe());
+        let word = self.read_word(hold.pinned_other(), hold.half().theirs);
+        word.map_or_else(|| StreamWord::at(0).with_err(), StreamWord::read)
+    }
+
+    /// Reads a word: where the CPU has it, or at the device's address, which is mapped. `None`, if CUDA fails.
+    pub(super) fn read_word(&self, pinned: Option<Word>, address: u64) -> Option<u64> {
+        if let Some(word) = pinned {
+            return Some(word.observe());
         }
         let scratch = self.page.address(At::Scratch);
-        // SAFETY: the word is mapped while the direction is held; the scratch word is the page's.
-        let copied = unsafe { self.streams.rescue.copy(scratch, hold.half().theirs, 8) };
+        // SAFETY: the callers hold what the word is part of; the scratch word is the page's.
+        let copied = unsafe { self.streams.rescue.copy(scratch, address, 8) };
         // It never waits, so this does not block for long.
         match copied.and_then(|()| self.streams.rescue.synchronize()) {
-            Ok(()) => StreamWord::read(self.page.observe(At::Scratch)),
+            Ok(()) => Some(self.page.observe(At::Scratch)),
             Err(error) => {
                 tracing::debug!(%error, "a word cannot be read");
-                StreamWord::at(0).with_err()
+                None
             }
         }
     }
@@ -256,6 +281,8 @@ impl Shared {
         let mut known: Vec<(*const Hold, StreamWord)> = Vec::new();
         for mut record in ended {
             let failure = self.judge(&record, &mut known);
+            // Whoever learns that the operation is done finds the team as it was before.
+            record.team = None;
             let mut state = self.lock();
             state.passed = state.passed.max(record.issued);
             state.done += 1;
@@ -274,6 +301,9 @@ impl Shared {
     fn judge(&self, record: &Record, known: &mut Vec<(*const Hold, StreamWord)>) -> Option<Failure> {
         if record.by_kernel {
             return None;
+        }
+        if record.signal_wait.is_some() {
+            return self.judge_signal_wait(record);
         }
         for (hold, position) in &record.waits {
             let at = Arc::as_ptr(hold);
@@ -376,6 +406,11 @@ impl Shared {
 }
 
 impl State {
+    /// Notes a failure, if it is the first.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.failure = self.failure.or(Some(failure));
+    }
+
     const fn outcome(&self) -> Outcome {
         Outcome { done: self.done, failure: self.failure }
     }

@@ -1,0 +1,222 @@
+//! What a queue on a CUDA stream does for a member of a team.
+//!
+//! | operation | on the stream |
+//! |---|---|
+//! | a signal | writes: of the value last sent, in the device's own memory, and of the word |
+//! | a wait | a wait for the word; with a limit a kernel |
+//! | a short put | a kernel |
+//! | a longer one | a word that starts the copy, and a wait for one that says it is done: the copy engine copies on a stream that never waits |
+//! | a barrier, a collective | a kernel: how far the member's barriers are is known to the device alone, where other kernels take part, too |
+//!
+//! The source of a signal writes its word alone. When it cannot any more, the queue's thread marks the word
+//! ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as it is.
+
+use super::page::At;
+use super::{CudaQueue, OperationKernel, Plan, Record, Shared, store};
+use crate::queue::Failure;
+use crate::queue::team::TeamCall;
+use crate::team::TeamHold;
+use gpu_usermap::cuda::{Device, MemOp};
+use gpunet_abi::Error;
+use gpunet_abi::layout::HEARTBEAT_DOWN;
+use gpunet_abi::team::{GONE, MAX_VALUE, Rank, Signal};
+use gpunet_device::{Buffer, Net};
+use gpunet_queue_kernel::TeamAction;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// A wait for a signal that is on the stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SignalWait {
+    signal: Signal,
+    source: Rank,
+    value: u64,
+}
+
+/// A copy into another member's part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PutCopy {
+    /// The operation's number.
+    number: u64,
+    /// Which one of the queue, from 1 on.
+    nth: u64,
+    to: u64,
+    from: u64,
+    len: usize,
+}
+
+impl CudaQueue {
+    pub(in crate::queue) fn device(&self) -> &Device {
+        self.shared.stream.device()
+    }
+
+    pub(in crate::queue) fn net(&self) -> Net {
+        self.shared.host.net()
+    }
+
+    /// Checks that the copy engine and kernels reach the memory.
+    pub(in crate::queue) fn check_reachable(&self, memory: Buffer) -> io::Result<()> {
+        if self.knows(memory)? {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a stream does not put pageable memory: use memory of the device, symmetric memory, or pin it",
+        ))
+    }
+
+    /// Plans an operation of a team.
+    pub(super) fn plan_for_team(
+        &mut self,
+        plan: &mut Plan,
+        record: &mut Record,
+        TeamCall { operation, has_limit, to, hold }: TeamCall,
+    ) {
+        let (signal, member, value) = (Signal(operation.signal), Rank(operation.member), operation.value);
+        let is_short = operation.from.len() <= self.shared.settings.short;
+        let send = |plan: &mut Plan| {
+            plan.after.extend(hold.signal_words(signal, member).map(|address| store(address, value)));
+        };
+        match operation.action() {
+            Some(TeamAction::Signal) if !self.by_kernels => send(plan),
+            Some(TeamAction::WaitUntil) if !self.by_kernels && !has_limit => {
+                let (block, offset) = hold.own_word(signal, member);
+                plan.before.push(MemOp::WaitGeq { address: block.address() + offset, value });
+                record.signal_wait = Some(SignalWait { signal, source: member, value });
+            }
+            Some(action @ (TeamAction::Put | TeamAction::PutSignal)) if !self.by_kernels && !is_short => {
+                self.puts += 1;
+                let (nth, len, from) = (self.puts, operation.from.len(), operation.from.as_ptr() as u64);
+                plan.before.push(store(self.shared.page.address(At::PutStarted), nth));
+                plan.before
+                    .push(MemOp::WaitGeq { address: self.shared.page.address(At::PutDone), value: nth });
+                record.put = Some(PutCopy { number: record.number, nth, to, from, len });
+                if action == TeamAction::PutSignal {
+                    send(plan);
+                }
+            }
+            _ => {
+                record.by_kernel = true;
+                plan.kernel = Some(OperationKernel::Team(operation));
+            }
+        }
+        record.team = Some(Arc::new(hold));
+    }
+}
+
+/// The copies of a queue, one after another: its stream waits for each.
+#[derive(Default)]
+pub(super) struct PutCopies {
+    waiting: VecDeque<PutCopy>,
+    /// The first is enqueued.
+    is_under_way: bool,
+}
+
+impl PutCopies {
+    pub(super) fn push(&mut self, put: PutCopy) {
+        self.waiting.push_back(put);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Goes on as far as is possible now. Returns whether anything moved.
+    pub(super) fn step(&mut self, shared: &Shared) -> bool {
+        let Some(&PutCopy { number, nth, to, from, len }) = self.waiting.front() else { return false };
+        if self.is_under_way {
+            let is_done = shared.page.observe(At::PutDone) >= nth;
+            if is_done {
+                self.waiting.pop_front();
+                self.is_under_way = false;
+            }
+            return is_done;
+        }
+        match shared.page.observe(At::PutStarted).cmp(&nth) {
+            std::cmp::Ordering::Less => return false,
+            std::cmp::Ordering::Equal => {}
+            // The stream waits for each before it starts the next, so this one was not enqueued.
+            std::cmp::Ordering::Greater => {
+                self.waiting.pop_front();
+                return true;
+            }
+        }
+        let stream = &shared.streams.lanes[0][shared.lane];
+        let is_there = to == from || len == 0;
+        // SAFETY: the parts of symmetric memory, which the operation's record keeps mapped, and the source by its contract.
+        let copied = if is_there { Ok(()) } else { unsafe { stream.copy(to, from, len) } };
+        // SAFETY: a word of the queue's page.
+        let told = copied.and_then(|()| unsafe { stream.write_value(shared.page.address(At::PutDone), nth) });
+        match told {
+            Ok(()) => self.is_under_way = true,
+            Err(error) => {
+                tracing::warn!(%error, "a put cannot go on");
+                shared.end_put(number, nth);
+                self.waiting.pop_front();
+            }
+        }
+        true
+    }
+}
+
+impl Shared {
+    /// Notes that a copy could not be enqueued, and lets the stream go on.
+    fn end_put(&self, number: u64, nth: u64) {
+        let mut state = self.lock();
+        state.fail(Failure { operation: number - 1, error: Error::Protocol, bytes: 0 });
+        drop(state);
+        // The stream that writes it otherwise has done so for all before.
+        self.page.publish(At::PutDone, nth);
+    }
+
+    /// Why a wait for a signal is in vain, if it is.
+    fn signal_failure(&self, hold: &TeamHold, wait: SignalWait) -> Option<Error> {
+        let memory = self.host.memory();
+        let is_down = memory.heartbeat().observe() == HEARTBEAT_DOWN;
+        let ended = if memory.is_cancelled(self.host.id()) { Some(Error::Canceled) } else { None };
+        hold.failure(wait.source).or(ended).or(is_down.then_some(Error::NetworkDown))
+    }
+
+    /// Lets the stream pass waits for signals that will not come.
+    pub(super) fn release_signal_waits(&self) {
+        let waits = |record: &Record| Some((record.team.clone()?, record.signal_wait?));
+        // Loads of words may take a while.
+        let waits: Vec<_> = self.lock().under_way.iter().filter_map(waits).collect();
+        for (hold, wait) in waits {
+            if self.signal_failure(&hold, wait).is_none() {
+                continue;
+            }
+            let (block, offset) = hold.own_word(wait.signal, wait.source);
+            let Some(word) = self.read_word(block.host_word(offset), block.address() + offset) else {
+                continue;
+            };
+            if word & GONE == GONE || word >= wait.value {
+                continue;
+            }
+            // The source writes it no more, or nobody uses it any more but this queue: the mark stays, or is made again.
+            match block.host_word(offset) {
+                Some(pinned) => pinned.publish(word | GONE),
+                None => {
+                    // SAFETY: the word is mapped while the operation keeps its team.
+                    let marked =
+                        unsafe { self.streams.rescue.write_value(block.address() + offset, word | GONE) };
+                    if let Err(error) = marked {
+                        tracing::debug!(%error, "a waiting stream cannot be released");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds out what a wait for a signal was worth that the stream has passed.
+    pub(super) fn judge_signal_wait(&self, record: &Record) -> Option<Failure> {
+        let (hold, wait) = (record.team.as_ref()?, record.signal_wait?);
+        // A word is marked only when there is a failure, and failures stay.
+        let error = self.signal_failure(hold, wait)?;
+        let (block, offset) = hold.own_word(wait.signal, wait.source);
+        let word = self.read_word(block.host_word(offset), block.address() + offset);
+        let has_come = word.is_some_and(|word| word & MAX_VALUE >= wait.value);
+        (!has_come).then_some(Failure { operation: record.number - 1, error, bytes: 0 })
+    }
+}

@@ -5,7 +5,7 @@ use super::{Local, Team, memory};
 use crate::device_memory::DeviceMemory;
 use crate::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
-use gpunet_device::team::{Element, SymmetricPtr};
+use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 
 /// The same number of elements in the memory of every member, all of which every member can load and store.
@@ -109,6 +109,16 @@ impl<'team, T: Element> Symmetric<'team, T> {
         // SAFETY: the table has the addresses of all parts, each of so many elements and page-aligned; both live as long as
         // `self`, by the caller's promise longer than the kernels.
         unsafe { SymmetricPtr::from_raw_parts(state, table, self.len as u64) }
+    }
+
+    /// Returns the address at which this member's device has the part of a member mapped; `None` if there is no such member.
+    ///
+    /// # Safety
+    /// As [`Symmetric::ptr`].
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn address(&self, member: Rank) -> Option<u64> {
+        self.memory.parts.get(member.0 as usize).map(MappedMemory::address)
     }
 
     /// Copies `elements` into this member's own part, from element `start` on. Nobody may be using them.

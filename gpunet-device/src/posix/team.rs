@@ -366,7 +366,21 @@ pub fn reduce<G: Group>(
     to: Symmetric,
     from: Symmetric,
 ) -> Result<i64> {
-    match kind {
+    let element = match kind {
+        HALF | BFLOAT16 => 2,
+        INT32 | UINT32 | FLOAT => 4,
+        INT64 | UINT64 | DOUBLE => 8,
+        _ => return Err(Error::InvalidArgument),
+    };
+    unless((SUM..=MAX).contains(&operation), Error::InvalidArgument)?;
+    match element {
+        2 => to.cast::<u16>().and(from.cast::<u16>()).map(drop)?,
+        4 => to.cast::<u32>().and(from.cast::<u32>()).map(drop)?,
+        _ => to.cast::<u64>().and(from.cast::<u64>()).map(drop)?,
+    }
+    team.check_reduction(to, from)?;
+    // One collective around all types: its barriers are much code.
+    in_time(team.collectively(g, || match kind {
         INT32 => reduce_as::<G, i32>(g, team, operation, to, from),
         UINT32 => reduce_as::<G, u32>(g, team, operation, to, from),
         INT64 => reduce_as::<G, i64>(g, team, operation, to, from),
@@ -374,23 +388,22 @@ pub fn reduce<G: Group>(
         FLOAT => reduce_as::<G, f32>(g, team, operation, to, from),
         DOUBLE => reduce_as::<G, f64>(g, team, operation, to, from),
         HALF => reduce_as::<G, F16>(g, team, operation, to, from),
-        BFLOAT16 => reduce_as::<G, Bf16>(g, team, operation, to, from),
-        _ => Err(Error::InvalidArgument),
-    }
+        _ => reduce_as::<G, Bf16>(g, team, operation, to, from),
+    }))
 }
 
+/// Reduces this member's share. The arguments were checked.
 fn reduce_as<G: Group, T: Reducible>(
     g: &G,
     team: TeamHandle,
     operation: i32,
     to: Symmetric,
     from: Symmetric,
-) -> Result<i64> {
-    let (to, from) = (to.cast::<T>()?, from.cast::<T>()?);
+) {
+    let (Ok(to), Ok(from)) = (to.cast::<T>(), from.cast::<T>()) else { return };
     match operation {
-        SUM => in_time(team.reduce(g, Sum, to, from)),
-        MIN => in_time(team.reduce(g, Minimum, to, from)),
-        MAX => in_time(team.reduce(g, Maximum, to, from)),
-        _ => Err(Error::InvalidArgument),
+        SUM => team.reduce_share(g, Sum, to, from),
+        MIN => team.reduce_share(g, Minimum, to, from),
+        _ => team.reduce_share(g, Maximum, to, from),
     }
 }

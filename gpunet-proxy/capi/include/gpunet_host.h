@@ -101,8 +101,8 @@ typedef struct gpunet_prepared {
 } gpunet_prepared_t;
 #endif
 
-/* A member of a team, and symmetric memory: the same bytes in the part of every member. Values that the host makes; kernels
- * change none of their fields but by the functions below. `len` is in bytes. */
+/* A member of a team, and symmetric memory: the same bytes in the part of every member. Values that the host makes. Kernels
+ * may set timeout_ns, and take a part of memory by gpunet_symmetric_at (gpunet_host_symmetric_at on the CPU). `len` is in bytes. */
 #ifndef GPUNET_TEAM
 #define GPUNET_TEAM
 typedef struct gpunet_team_t {

@@ -91,6 +91,7 @@ pub unsafe extern "C" fn gpunet_host_cpu_put_signal(
 ) -> c_int {
     // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
     int(|| {
+        // SAFETY: as promised.
         call(team, |team| unsafe {
             calls::put_signal(&SOLO, team, to, data.cast(), len, signal, value, member)
         })

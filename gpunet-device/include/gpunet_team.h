@@ -1,6 +1,6 @@
 /* Teams and symmetric memory for CUDA C++: kernels of several devices that store into each other's memory.
  *
- * The host makes a team and memory (gpunet_host_team_*, gpunet_host_symmetric_*, or gpunet_proxy::team in Rust) and passes a
+ * The host makes a team and memory (gpunet_host_team_*, gpunet_host_symmetric_*, or gpunet_proxy::team in Rust) and passes
  * gpunet_team_t and gpunet_symmetric_t values to its kernels as parameters:
  *
  *     extern "C" __global__ void to_the_right(gpunet_team_t team, gpunet_symmetric_t box, const unsigned char *data) {
@@ -18,7 +18,7 @@
  *
  * -EINVAL: no such member or signal, memory of another team, or a range that is not inside it. -EAGAIN: the call's time, or
  * the team's (gpunet_team_timeout), is over. -ECONNRESET: a member has died. -ENOTCONN: the one that is waited for has left.
- * -EBUSY: another group of this device is in a barrier or a collective. -ECONNABORTED: an earlier collective of this member
+ * -EALREADY: another group of this device is in a barrier or a collective. -ECONNABORTED: an earlier collective of this member
  * failed between its barriers. -ECANCELED, -ENETDOWN: as in gpunet.h; -ENETDOWN also when the team is zeros. */
 #ifndef GPUNET_TEAM_H
 #define GPUNET_TEAM_H

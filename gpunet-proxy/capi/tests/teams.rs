@@ -86,7 +86,7 @@ unsafe fn member(
         assert_eq!(gpunet_host_team_value(handle, token, team.as_mut_ptr()), 0);
         assert_eq!(gpunet_host_symmetric_value(memory, words.as_mut_ptr()), 0);
         let (team, words) = (team.assume_init(), words.assume_init());
-        let word = |number| gpunet_host_symmetric_at(words, 8 * number, 8);
+        let word = |number: u64| gpunet_host_symmetric_at(words, 8 * number, 8);
 
         let own = u64::from(rank) + 1;
         assert_eq!(gpunet_host_symmetric_write(memory, 0, (&raw const own).cast(), 8), 0);

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn gpunet_host_cpu_ptr(
 ///
 /// `team` is the kernel's. Errors of this call and of those below: -EINVAL for a member or signal that there is not, memory of another
 /// team, or a range that is not inside it; -EFAULT; -ENETDOWN for a team that was left, or whose token was finished. Of those that wait:
-/// -EAGAIN when the time is over; -ECONNRESET when a member has died; -ENOTCONN when the one that is waited for has left; -EBUSY when
+/// -EAGAIN when the time is over; -ECONNRESET when a member has died; -ENOTCONN when the one that is waited for has left; -EALREADY when
 /// another block is in a barrier or a collective; -ECONNABORTED after a collective that failed; -ECANCELED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_cpu_put(

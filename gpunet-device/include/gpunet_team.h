@@ -114,9 +114,9 @@ GPUNET_TEAM_CALL(int, gpunet_put_signal_thread, gput_signal_thread, gpunet_symme
  * sets a signal, any number of them add. What the group has stored before is there when the member sees the value. wait
  * returns the value, which is at least `value`; test returns 1 or 0. The timeout is in NANOseconds; 0: not at all; negative:
  * without limit. */
-GPUNET_TEAM_CALL(int, gpunet_signal, gsignal, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_warp, gsignal_warp, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_thread, gsignal_thread, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_set, gsignal_set, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_set_warp, gsignal_set_warp, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_set_thread, gsignal_set_thread, unsigned int signal, unsigned long long value, unsigned int member);
 GPUNET_TEAM_CALL(int, gpunet_signal_add, gsignal_add, unsigned int signal, unsigned long long value, unsigned int member);
 GPUNET_TEAM_CALL(int, gpunet_signal_add_warp, gsignal_add_warp, unsigned int signal, unsigned long long value, unsigned int member);
 GPUNET_TEAM_CALL(int, gpunet_signal_add_thread, gsignal_add_thread, unsigned int signal, unsigned long long value, unsigned int member);

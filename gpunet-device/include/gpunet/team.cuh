@@ -95,7 +95,7 @@ public:
     /* Sets this member's word of a signal at a member, or adds to it. Values grow. */
     template <class Group>
     __device__ result<void> signal(const Group &group, unsigned int signal, unsigned long long value, unsigned int member) const {
-        return detail::nothing(GPUNET_BY_GROUP(group, gpunet_signal, raw_, signal, value, member));
+        return detail::nothing(GPUNET_BY_GROUP(group, gpunet_signal_set, raw_, signal, value, member));
     }
     template <class Group>
     __device__ result<void> signal_add(const Group &group, unsigned int signal, unsigned long long value, unsigned int member) const {

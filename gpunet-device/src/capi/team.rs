@@ -81,7 +81,7 @@ macro_rules! team_calls {
     ($(
         by $caller:expr;
         $put:ident | $gput:ident, $put_nbi:ident | $gput_nbi:ident, $get:ident | $gget:ident,
-        $put_signal:ident | $gput_signal:ident, $signal:ident | $gsignal:ident, $signal_add:ident | $gsignal_add:ident,
+        $put_signal:ident | $gput_signal:ident, $signal:ident | $gsignal_set:ident, $signal_add:ident | $gsignal_add:ident,
         $signal_wait:ident | $gsignal_wait:ident, $signal_test:ident | $gsignal_test:ident,
         $word_set:ident | $gword_set:ident, $word_wait:ident | $gword_wait:ident,
         $fence:ident | $gfence:ident, $quiet:ident | $gquiet:ident, $barrier:ident | $gbarrier:ident,
@@ -109,7 +109,7 @@ macro_rules! team_calls {
             unsafe { calls::put_signal(g, team, to, data, len, signal, value, member) }
         }
 
-        fn $signal | $gsignal(g = $caller, team, signal: u32, value: u64, member: u32) -> i32 {
+        fn $signal | $gsignal_set(g = $caller, team, signal: u32, value: u64, member: u32) -> i32 {
             calls::signal(g, team, signal, value, member)
         }
 
@@ -167,7 +167,7 @@ macro_rules! team_calls {
 team_calls! {
     by block();
     gpunet_put | gput, gpunet_put_nbi | gput_nbi, gpunet_get | gget,
-    gpunet_put_signal | gput_signal, gpunet_signal | gsignal, gpunet_signal_add | gsignal_add,
+    gpunet_put_signal | gput_signal, gpunet_signal_set | gsignal_set, gpunet_signal_add | gsignal_add,
     gpunet_signal_wait | gsignal_wait, gpunet_signal_test | gsignal_test,
     gpunet_word_set | gword_set, gpunet_word_wait | gword_wait,
     gpunet_fence | gfence, gpunet_quiet | gquiet, gpunet_barrier | gbarrier,
@@ -175,7 +175,7 @@ team_calls! {
 
     by warp();
     gpunet_put_warp | gput_warp, gpunet_put_nbi_warp | gput_nbi_warp, gpunet_get_warp | gget_warp,
-    gpunet_put_signal_warp | gput_signal_warp, gpunet_signal_warp | gsignal_warp, gpunet_signal_add_warp | gsignal_add_warp,
+    gpunet_put_signal_warp | gput_signal_warp, gpunet_signal_set_warp | gsignal_set_warp, gpunet_signal_add_warp | gsignal_add_warp,
     gpunet_signal_wait_warp | gsignal_wait_warp, gpunet_signal_test_warp | gsignal_test_warp,
     gpunet_word_set_warp | gword_set_warp, gpunet_word_wait_warp | gword_wait_warp,
     gpunet_fence_warp | gfence_warp, gpunet_quiet_warp | gquiet_warp, gpunet_barrier_warp | gbarrier_warp,
@@ -184,7 +184,7 @@ team_calls! {
 
     by thread();
     gpunet_put_thread | gput_thread, gpunet_put_nbi_thread | gput_nbi_thread, gpunet_get_thread | gget_thread,
-    gpunet_put_signal_thread | gput_signal_thread, gpunet_signal_thread | gsignal_thread,
+    gpunet_put_signal_thread | gput_signal_thread, gpunet_signal_set_thread | gsignal_set_thread,
     gpunet_signal_add_thread | gsignal_add_thread,
     gpunet_signal_wait_thread | gsignal_wait_thread, gpunet_signal_test_thread | gsignal_test_thread,
     gpunet_word_set_thread | gword_set_thread, gpunet_word_wait_thread | gword_wait_thread,

@@ -1654,13 +1654,13 @@ int gpunet_host_cpu_put_signal(gpunet_team_t team,
  * In a kernel on the CPU: sets this member's word of a signal at `member`. Values grow. What was stored before is there when the
  * member sees it.
  */
-int gpunet_host_cpu_signal(gpunet_team_t team,
-                           uint32_t signal,
-                           uint64_t value,
-                           uint32_t member);
+int gpunet_host_cpu_signal_set(gpunet_team_t team,
+                               uint32_t signal,
+                               uint64_t value,
+                               uint32_t member);
 
 /**
- * As gpunet_host_cpu_signal, but adds to what was sent before.
+ * As gpunet_host_cpu_signal_set, but adds to what was sent before.
  */
 int gpunet_host_cpu_signal_add(gpunet_team_t team, uint32_t signal, uint64_t value, uint32_t member);
 

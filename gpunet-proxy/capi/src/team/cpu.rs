@@ -101,7 +101,7 @@ pub unsafe extern "C" fn gpunet_host_cpu_put_signal(
 /// In a kernel on the CPU: sets this member's word of a signal at `member`. Values grow. What was stored before is there when the
 /// member sees it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_signal(
+pub unsafe extern "C" fn gpunet_host_cpu_signal_set(
     team: TeamHandle,
     signal: u32,
     value: u64,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn gpunet_host_cpu_signal(
     int(|| call(team, |team| calls::signal(&SOLO, team, signal, value, member)))
 }
 
-/// As gpunet_host_cpu_signal, but adds to what was sent before.
+/// As gpunet_host_cpu_signal_set, but adds to what was sent before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_cpu_signal_add(
     team: TeamHandle,

@@ -41,7 +41,7 @@ static void ring_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *arg
         TRY(gpunet_host_cpu_put_signal(team, member->boxes, bytes, BOX, 0, round, right));
         TRY(gpunet_host_cpu_signal_wait(team, 0, left, round, -1));
         same(box, round * MEMBERS + left, 0, BOX);
-        if (round % 2) TRY(gpunet_host_cpu_signal(team, 1, round, left));
+        if (round % 2) TRY(gpunet_host_cpu_signal_set(team, 1, round, left));
         else TRY(gpunet_host_cpu_signal_add(team, 1, 1, left));
         TRY(gpunet_host_cpu_signal_wait(team, 1, right, round, -1));
     }
@@ -114,8 +114,8 @@ static void misuse_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *a
     IS(gpunet_host_cpu_put(team, member->boxes, NULL, 1, 0), -EFAULT);
     IS(gpunet_host_cpu_get(team, &byte, gpunet_host_symmetric_at(member->boxes, BOX, 1), 1, 0), -EINVAL);
     IS(gpunet_host_cpu_get(team, NULL, member->boxes, 1, 0), -EFAULT);
-    IS(gpunet_host_cpu_signal(team, 16, 1, 0), -EINVAL);
-    IS(gpunet_host_cpu_signal(team, 0, GPUNET_MAX_SIGNAL + 1, 0), -EINVAL);
+    IS(gpunet_host_cpu_signal_set(team, 16, 1, 0), -EINVAL);
+    IS(gpunet_host_cpu_signal_set(team, 0, GPUNET_MAX_SIGNAL + 1, 0), -EINVAL);
     IS(gpunet_host_cpu_signal_wait(team, 0, team.size, 1, -1), -EINVAL);
     IS(gpunet_host_cpu_reduce(team, 9, GPUNET_SUM, member->words, member->words), -EINVAL);
     IS(gpunet_host_cpu_reduce(team, GPUNET_FLOAT, 4, member->words, member->words), -EINVAL);

@@ -356,7 +356,12 @@ fn the_headers_team_and_memory_have_the_librarys_fields_in_their_order() {
         (handle, SymmetricPtr::<u8>::from_raw_parts(1, 2, 100).slice(3, 4))
     };
     // SAFETY: 32 bytes of numbers, without padding.
-    let words: [[u64; 4]; 2] = unsafe { [std::mem::transmute(handle), std::mem::transmute(memory)] };
+    let words = unsafe {
+        [
+            std::mem::transmute::<TeamHandle, [u64; 4]>(handle),
+            std::mem::transmute::<SymmetricPtr<u8>, [u64; 4]>(memory),
+        ]
+    };
     assert_eq!(words, [[1, 2, 3, 4 | 5 << 32], [1, 2, 3, 4]]);
     let fields = |structure: &str| {
         let (_, rest) = TEAM.split_once(&format!("struct {structure} {{")).unwrap();

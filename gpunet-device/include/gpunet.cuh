@@ -40,6 +40,8 @@
  *     if (auto span = gpunet::span(block, net, message)) span->write(block, 0, data, message.size());
  *     (void)gpunet::release(block, net, message.trigger());
  *
+ * Teams. gpunet::team and gpunet::symmetric<T> are parameters, too: kernels of several devices store into each other's memory.
+ *
  * What it takes: up to 255 registers a thread, 1.3 KiB of stack, 288 bytes of shared memory (and up to 80 more for calls
  * by a block that open, close or ask for something), and hardware barrier 0 in calls by a block; warps and threads take
  * no barrier. A multiprocessor has registers for 256 threads with 255 each. For larger blocks assemble gpunet's PTX, and
@@ -62,6 +64,7 @@
 #include "gpunet/result.cuh"
 #include "gpunet/socket.cuh"
 #include "gpunet/span.cuh"
+#include "gpunet/team.cuh"
 #include "gpunet/timeout.cuh"
 
 #endif

@@ -14,6 +14,7 @@ mod data;
 mod groups;
 mod names;
 mod prepared;
+mod team;
 
 use crate::{Net, posix};
 use gpunet_abi::{Context, Error, MAGIC, Result, VERSION};

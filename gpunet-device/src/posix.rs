@@ -42,6 +42,7 @@ pub mod send;
 pub mod shutdown;
 pub mod sockaddr;
 pub mod socket;
+pub mod team;
 pub mod trigger;
 
 use crate::timeout::Timeout;

@@ -7,8 +7,8 @@
 //! | calls | file |
 //! |---|---|
 //! | [`put`](TeamHandle::put), [`put_nbi`](TeamHandle::put_nbi), [`get`](TeamHandle::get), [`p`](TeamHandle::p), [`g`](TeamHandle::g), [`fence`](TeamHandle::fence), [`quiet`](TeamHandle::quiet) | `transfer` |
-//! | [`signal`](TeamHandle::signal), [`signal_add`](TeamHandle::signal_add), [`put_signal`](TeamHandle::put_signal) | `signal` |
-//! | [`wait_until`](TeamHandle::wait_until), [`wait_until_any`](TeamHandle::wait_until_any), [`test`](TeamHandle::test) | `wait` |
+//! | [`signal`](TeamHandle::signal), [`signal_add`](TeamHandle::signal_add), [`put_signal`](TeamHandle::put_signal), [`set_word`](TeamHandle::set_word) | `signal` |
+//! | [`wait_until`](TeamHandle::wait_until), [`wait_until_any`](TeamHandle::wait_until_any), [`test`](TeamHandle::test), [`wait_word`](TeamHandle::wait_word) | `wait` |
 //! | [`barrier`](TeamHandle::barrier) | `barrier` |
 //! | [`all_gather`](TeamHandle::all_gather), [`broadcast`](TeamHandle::broadcast), [`all_to_all`](TeamHandle::all_to_all) | `collective` |
 //! | [`reduce`](TeamHandle::reduce) | `reduce` |
@@ -40,7 +40,7 @@ use gpunet_abi::team::TeamState;
 pub use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
 use gpunet_abi::{Error, MAGIC, Result, VERSION, Word};
 pub use pointer::SymmetricPtr;
-pub use reduce::{Maximum, Minimum, Number, Operation, Reducible, Sum};
+pub use reduce::{Maximum, Minimum, Number, ONE_SHOT, Operation, Reducible, Sum};
 pub use wait::Condition;
 
 /// What a kernel is handed to act as a member of a team.
@@ -85,6 +85,26 @@ pub struct TeamHandle {
 }
 
 impl TeamHandle {
+    /// The handle of no team.
+    #[cfg(feature = "capi")]
+    pub(crate) const NONE: Self =
+        // SAFETY: 0 stands for no context.
+        Self { net: unsafe { Net::from_raw(0) }, state: 0, timeout_ns: 0, rank: 0, size: 0 };
+
+    /// The context of the launch.
+    #[must_use]
+    #[inline(always)]
+    pub const fn net(self) -> Net {
+        self.net
+    }
+
+    /// The address of the team's state: 0 for none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn raw_state(self) -> u64 {
+        self.state
+    }
+
     /// Makes the handle of the state at that device address.
     ///
     /// # Safety

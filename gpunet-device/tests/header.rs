@@ -1,23 +1,33 @@
-//! `include/gpunet.h` against what it declares: the functions of the shipped PTX, and Linux's numbers.
+//! `include/gpunet.h` and `include/gpunet_team.h` against what they declare: the functions of the shipped PTX, and Linux's numbers.
 //!
-//! nvcc is not needed: both files are text. (That nvcc and NVRTC take the header is a matter for a
+//! nvcc is not needed: the files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
 
 use gpunet_device::poll::POLLRDHUP;
 use gpunet_device::poll_group::Event;
 use gpunet_device::posix::open::{self, CallOptions};
-use gpunet_device::posix::{SOCKET_TIMEOUT, epoll, ioctl, options, socket};
-use gpunet_device::{Direction, Gate, Prepared, Trigger};
+use gpunet_device::posix::{SOCKET_TIMEOUT, epoll, ioctl, options, socket, team};
+use gpunet_device::team::MAX_VALUE;
+use gpunet_device::{Direction, Gate, Net, Prepared, SymmetricPtr, TeamHandle, Trigger};
 use std::collections::BTreeMap;
 
 const HEADER: &str = include_str!("../include/gpunet.h");
+const TEAM: &str = include_str!("../include/gpunet_team.h");
 const PTX: &str = include_str!("../ptx/gpunet_device.ptx");
 
 /// By function: its parameters and, last, what it returns, in bits.
 type Signatures = BTreeMap<String, Vec<u32>>;
 
-/// One `GPUNET_CALL` of the header.
+/// What a call is given first, unless it is the one for the module.
+#[derive(Clone, Copy)]
+enum First {
+    Net,
+    Team,
+}
+
+/// One `GPUNET_CALL` or `GPUNET_TEAM_CALL` of the headers.
 struct Call {
+    first: First,
     returned: String,
     explicit: String,
     implicit: String,
@@ -25,24 +35,33 @@ struct Call {
 }
 
 fn calls() -> Vec<Call> {
-    let (_, table) = HEADER.split_once("extern \"C\" {").unwrap();
-    let calls = table.split("GPUNET_CALL(").skip(1).map(|rest| &rest[..rest.find(");").unwrap()]);
-    calls
-        .map(|call| {
+    let table = |header: &'static str| header.split_once("extern \"C\" {").unwrap().1;
+    let of = |header, mark: &'static str| {
+        table(header).split(mark).skip(1).map(|rest| &rest[..rest.find(");").unwrap()])
+    };
+    let sockets = of(HEADER, "GPUNET_CALL(").map(|call| (First::Net, call));
+    let teams = of(TEAM, "GPUNET_TEAM_CALL(").chain(of(TEAM, "GPUNET_TEAM_CALL0("));
+    sockets
+        .chain(teams.map(|call| (First::Team, call)))
+        .map(|(first, call)| {
             let mut parts = call.split(',').map(|part| part.trim().to_owned());
             let mut next = || parts.next().unwrap();
             let (returned, explicit, implicit) = (next(), next(), next());
-            Call { returned, explicit, implicit, parameters: parts.collect() }
+            Call { first, returned, explicit, implicit, parameters: parts.collect() }
         })
         .collect()
 }
 
-/// What nvcc makes of the table: each call twice.
+/// What nvcc makes of the tables: each call twice.
 fn declared() -> Signatures {
     let mut declared = Signatures::new();
     for call in calls() {
         let bits: Vec<_> = call.parameters.iter().chain([&call.returned]).map(|c| bits_of_c(c)).collect();
-        declared.insert(call.explicit, [vec![64], bits.clone()].concat());
+        let first = match call.first {
+            First::Net => 64,
+            First::Team => 8 * size_of::<TeamHandle>() as u32,
+        };
+        declared.insert(call.explicit, [vec![first], bits.clone()].concat());
         declared.insert(call.implicit, bits);
     }
     declared
@@ -53,7 +72,12 @@ fn bits_of_c(parameter: &str) -> u32 {
     if parameter.contains('*') || parameter.contains("long long") {
         return 64;
     }
-    let by_value = [("gpunet_trigger_t ", 128), ("gpunet_gate_t ", 128), ("gpunet_prepared_t ", 192)];
+    let by_value = [
+        ("gpunet_trigger_t ", 128),
+        ("gpunet_gate_t ", 128),
+        ("gpunet_prepared_t ", 192),
+        ("gpunet_symmetric_t ", 256),
+    ];
     if let Some((_, bits)) = by_value.iter().find(|(kind, _)| parameter.starts_with(kind)) {
         return *bits;
     }
@@ -71,7 +95,8 @@ fn exported() -> Signatures {
         .map(|function| {
             let (returned, rest) = function.split_once(')').unwrap();
             let (name, parameters) = rest.split_once('(').unwrap();
-            let bits = parameters.split(',').chain([returned]).map(bits_of_ptx).collect();
+            let parameters = parameters.split(',').filter(|one| one.contains(".param"));
+            let bits = parameters.chain([returned]).map(bits_of_ptx).collect();
             (name.trim().to_owned(), bits)
         })
         .collect()
@@ -90,9 +115,9 @@ fn bits_of_ptx(parameter: &str) -> u32 {
 }
 
 #[test]
-fn the_header_declares_what_the_ptx_exports() {
+fn the_headers_declare_what_the_ptx_exports() {
     let (declared, exported) = (declared(), exported());
-    assert!(declared.len() > 120, "the header was not read");
+    assert!(declared.len() > 220, "the headers were not read");
     assert_eq!(declared, exported);
 }
 
@@ -114,21 +139,28 @@ fn the_call_for_the_modules_context_calls_the_explicit_one() {
     for call in calls() {
         let body = function(&call.implicit);
         assert!(body.lines().count() < 50, "{} is a copy", call.implicit);
-        assert!(body.contains("[gpunet_attachment]"), "{} loads no context", call.implicit);
+        let variable = match call.first {
+            First::Net => "[gpunet_attachment]",
+            First::Team => "[gpunet_team",
+        };
+        assert!(body.contains(variable), "{} loads no context", call.implicit);
         assert!(body.contains("call.uni"), "{} calls nothing", call.implicit);
     }
 }
 
 /// The text of an exported function.
 fn function(name: &str) -> &'static str {
-    let (_, rest) = PTX.split_once(&format!(") {name}(\n")).unwrap();
+    // Without parameters the parentheses are empty.
+    let (_, rest) = PTX.split_once(&format!(") {name}(")).unwrap();
     let (_, body) = rest.split_once("\n{\n").unwrap();
     &body[..body.find("\n}\n").unwrap()]
 }
 
 #[test]
-fn the_ptx_has_the_variable_that_a_host_binds() {
+fn the_ptx_has_the_variables_that_a_host_binds() {
     assert!(PTX.contains(".visible .global .align 8 .b8 gpunet_attachment[8];"));
+    assert!(PTX.contains(".visible .global .align 8 .b8 gpunet_team[32];"));
+    assert!(PTX.contains(".visible .global .align 8 .b8 gpunet_heap[32];"));
 }
 
 /// The numbers that the header gives where there are no system headers.
@@ -313,4 +345,58 @@ fn the_headers_event_has_the_librarys_fields_in_their_order() {
     let (library, library_size) = library![Event: token, handle, revents, turn];
     assert_eq!(fields, library.iter().map(|&(name, at)| (of_c(name), at)).collect::<Vec<_>>());
     assert_eq!(size, library_size);
+}
+
+#[test]
+fn the_headers_team_and_memory_have_the_librarys_fields_in_their_order() {
+    const { assert!(size_of::<TeamHandle>() == 32 && size_of::<SymmetricPtr<u8>>() == 32) };
+    // SAFETY: no call is made with them.
+    let (handle, memory) = unsafe {
+        let handle = TeamHandle::from_raw(Net::from_raw(1), 2, 4, 5).timeout(3);
+        (handle, SymmetricPtr::<u8>::from_raw_parts(1, 2, 100).slice(3, 4))
+    };
+    // SAFETY: 32 bytes of numbers, without padding.
+    let words = unsafe {
+        [
+            std::mem::transmute::<TeamHandle, [u64; 4]>(handle),
+            std::mem::transmute::<SymmetricPtr<u8>, [u64; 4]>(memory),
+        ]
+    };
+    assert_eq!(words, [[1, 2, 3, 4 | 5 << 32], [1, 2, 3, 4]]);
+    let fields = |structure: &str| {
+        let (_, rest) = TEAM.split_once(&format!("struct {structure} {{")).unwrap();
+        let lines = rest[..rest.find('}').unwrap()].lines().skip(1);
+        let fields: Vec<_> = lines.map(|line| line.split(';').next().unwrap().trim()).collect();
+        fields.join(", ")
+    };
+    assert_eq!(
+        fields("gpunet_team_t"),
+        "unsigned long long net, unsigned long long state, unsigned long long timeout_ns, unsigned int rank, unsigned int size"
+    );
+    assert_eq!(
+        fields("gpunet_symmetric_t"),
+        "unsigned long long team, unsigned long long parts, unsigned long long offset, unsigned long long len"
+    );
+}
+
+#[test]
+fn the_headers_names_of_reductions_are_the_librarys() {
+    let own = [
+        ("GPUNET_SUM", team::SUM),
+        ("GPUNET_MIN", team::MIN),
+        ("GPUNET_MAX", team::MAX),
+        ("GPUNET_INT32", team::INT32),
+        ("GPUNET_UINT32", team::UINT32),
+        ("GPUNET_INT64", team::INT64),
+        ("GPUNET_UINT64", team::UINT64),
+        ("GPUNET_FLOAT", team::FLOAT),
+        ("GPUNET_DOUBLE", team::DOUBLE),
+        ("GPUNET_HALF", team::HALF),
+        ("GPUNET_BFLOAT16", team::BFLOAT16),
+    ];
+    for (name, value) in own {
+        assert!(TEAM.contains(&format!("#define {name} {value}\n")), "{name}");
+    }
+    assert!(TEAM.contains("#define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull\n"));
+    assert_eq!(MAX_VALUE, 0x1fff_ffff_ffff_ffff);
 }

@@ -20,6 +20,36 @@ static_assert(gpunet::options().with_linger(gpunet::seconds(2)).data()->linger_m
 static_assert(gpunet::options().with_nodelay(false).with_keepalive(true).with_keepalive(false).data()->flags == GPUNET_DELAY);
 
 template <class Group>
+static __device__ gpunet::result<void> meet(const Group &group, gpunet::team team, gpunet::symmetric<float> box, float *memory) {
+    const auto half = box.slice(0, box.size() / 2);
+    if (auto put = team.put(group, half, memory, half.size(), team.right()); !put) return put;
+    if (auto put = team.put_nbi(group, half, memory, half.size(), team.right()); !put) return put;
+    if (auto got = team.get(group, memory, half, half.size(), team.left()); !got) return got;
+    if (auto put = team.put_signal(group, half, memory, half.size(), 0, 1, team.right()); !put) return put;
+    if (auto told = team.signal(group, 1, 1, team.left()); !told) return told;
+    if (auto told = team.signal_add(group, 1, 1, team.left()); !told) return told;
+    auto seen = team.wait(group, 0, team.left(), 1, gpunet::milliseconds(5));
+    if (!seen || *seen < 1) return gpunet::failure(gpunet::errc::would_block);
+    auto is_there = team.test(group, 1, team.right(), 2);
+    if (!is_there || !*is_there) return gpunet::failure(gpunet::errc::would_block);
+    if (auto ordered = team.fence(group); !ordered) return ordered;
+    if (auto done = team.quiet(group); !done) return done;
+    if (auto met = team.with_timeout_ns(1000000000).barrier(group); !met) return met;
+    if (team.ptr(box, team.rank()) == nullptr) return gpunet::failure(gpunet::errc::invalid_argument);
+    if (auto all = team.all_gather(group, box, memory, 4); !all) return all;
+    if (auto all = team.broadcast(group, box, memory, 4, team.size() - 1); !all) return all;
+    return team.all_to_all(group, box, memory, 1);
+}
+
+extern "C" __global__ void plain_team(gpunet::team team, gpunet::symmetric<float> box, float *memory, int *error) {
+    auto met = meet(gpunet::this_block(), team, box, memory);
+    if (met) met = meet(gpunet::this_warp(), team, box, memory);
+    if (met) met = meet(gpunet::this_thread(), team, box, memory);
+    if (met) met = team.reduce(gpunet::this_block(), gpunet::reduction::sum, box, box);
+    *error = met ? 0 : static_cast<int>(met.error());
+}
+
+template <class Group>
 static __device__ gpunet::result<void> play(const Group &group, gpunet_net_t net, gpunet::prepared first, unsigned char *memory) {
     const auto message = first.nth(3);
     if (auto room = gpunet::wait(group, net, message.room(4096)); !room) return room;

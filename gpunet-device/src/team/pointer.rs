@@ -47,6 +47,10 @@ impl<T: Element> SymmetricPtr<T> {
         Self { team, parts, offset: 0, len, element: PhantomData }
     }
 
+    /// A pointer to nothing, of no team.
+    #[cfg(feature = "capi")]
+    pub(crate) const NONE: Self = Self { team: 0, parts: 0, offset: 0, len: 0, element: PhantomData };
+
     /// How many elements there are.
     #[must_use]
     #[inline(always)]
@@ -83,6 +87,31 @@ impl<T: Element> SymmetricPtr<T> {
     #[inline(always)]
     pub const fn at(self, start: usize) -> Self {
         self.slice(start, usize::MAX)
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    /// InvalidArgument: they do not begin at an element of that type, or are not a whole number of them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Result, team::SymmetricPtr};
+    /// # fn example(bytes: SymmetricPtr<u8>) -> Result<SymmetricPtr<f32>> {
+    /// let numbers: SymmetricPtr<f32> = bytes.slice(400, 4000).cast()?;
+    /// # Ok(numbers)
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub const fn cast<U: Element>(self) -> Result<SymmetricPtr<U>> {
+        let (size, bytes) = (size_of::<U>() as u64, self.bytes() as u64);
+        if !self.offset.is_multiple_of(size) || !bytes.is_multiple_of(size) {
+            return Err(Error::InvalidArgument);
+        }
+        // Parts are page-aligned, and the alignment of an element is its size.
+        let Self { team, parts, offset, .. } = self;
+        Ok(SymmetricPtr { team, parts, offset, len: bytes / size, element: PhantomData })
     }
 
     /// Returns the address of the first element in the part of `member`, for plain loads and stores.

@@ -175,27 +175,50 @@ impl TeamHandle {
         from: SymmetricPtr<T>,
         one_shot: usize,
     ) -> Result<()> {
+        self.check_reduction(to, from)?;
+        self.collectively(g, || self.reduce_share(g, operation, to, from, one_shot))
+    }
+
+    /// Checks the arguments of a reduction.
+    ///
+    /// # Errors
+    /// InvalidArgument, as [`TeamHandle::reduce`].
+    #[inline(always)]
+    pub(crate) fn check_reduction<T: Element>(
+        self,
+        to: SymmetricPtr<T>,
+        from: SymmetricPtr<T>,
+    ) -> Result<()> {
         to.check(self)?;
         from.check(self)?;
         let ((to_parts, to_offset), (from_parts, from_offset)) = (to.place(), from.place());
         let len = from.bytes() as u64;
-        let is_in_place = (to_parts, to_offset) == (from_parts, from_offset);
         let overlaps =
             to_parts == from_parts && to_offset < from_offset + len && from_offset < to_offset + len;
-        if to.len() < from.len() || (overlaps && !is_in_place) {
-            return Err(Error::InvalidArgument);
-        }
-        self.collectively(g, || {
-            // Where everybody reads all of it, nobody may write it meanwhile.
-            if from.bytes() <= one_shot && !is_in_place {
-                self.reduce_run(g, operation, to, from, 0, from.len(), self.rank, 1);
-            } else {
-                let part = from.len().div_ceil(self.size as usize);
-                let start = (part * self.rank as usize).min(from.len());
-                let end = (start + part).min(from.len());
-                self.reduce_run(g, operation, to, from, start, end, 0, self.size);
-            }
-        })
+        let is_in_place = to.place() == from.place();
+        if to.len() < from.len() || (overlaps && !is_in_place) { Err(Error::InvalidArgument) } else { Ok(()) }
+    }
+
+    /// Reduces what this member has to: between the two barriers of the collective.
+    #[inline(always)]
+    pub(crate) fn reduce_share<G: Group, T: Reducible, O: Operation>(
+        self,
+        g: &G,
+        operation: O,
+        to: SymmetricPtr<T>,
+        from: SymmetricPtr<T>,
+        one_shot: usize,
+    ) {
+        let is_in_place = to.place() == from.place();
+        // Where everybody reads all of it, nobody may write it meanwhile.
+        let (start, end, first, count) = if from.bytes() <= one_shot && !is_in_place {
+            (0, from.len(), self.rank, 1)
+        } else {
+            let part = from.len().div_ceil(self.size as usize);
+            let start = (part * self.rank as usize).min(from.len());
+            (start, (start + part).min(from.len()), 0, self.size)
+        };
+        self.reduce_run(g, operation, to, from, start, end, first, count);
     }
 
     /// Reduces the elements from `start` to `end`, each lane its share, and stores them into the parts of `count` members from

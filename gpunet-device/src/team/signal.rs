@@ -82,6 +82,38 @@ impl TeamHandle {
         self.signal(g, signal, value, member)
     }
 
+    /// Stores `value` into the first element of `to` in the part of `member`, as [`TeamHandle::signal`] stores into a signal's word:
+    /// what the group has stored before is there when the member sees it ([`TeamHandle::wait_word`]).
+    ///
+    /// A word has one source, and its values grow, as those of signals do; but nothing keeps for it who writes it, and the one
+    /// that waits does not say for whom. Programs that were written for NVSHMEM have their signals in symmetric memory.
+    ///
+    /// # Cooperation
+    /// All lanes call it together.
+    ///
+    /// # Errors
+    /// InvalidArgument: no such member, a pointer of another team, no element there, or a value above [`MAX_VALUE`].
+    #[inline(always)]
+    pub fn set_word<G: Group>(self, g: &G, to: SymmetricPtr<u64>, value: u64, member: Rank) -> Result<()> {
+        let word = self.word(to, value, member)?;
+        g.sync();
+        if g.is_leader() {
+            self.publish(word, value, member);
+        }
+        Ok(())
+    }
+
+    /// The word of symmetric memory that holds values up to `value`.
+    #[inline(always)]
+    pub(super) fn word(self, at: SymmetricPtr<u64>, value: u64, member: Rank) -> Result<Word> {
+        let first = at.ptr(self, member)?;
+        if at.is_empty() || value > MAX_VALUE {
+            return Err(Error::InvalidArgument);
+        }
+        // SAFETY: an aligned element of that part, which stays mapped (`SymmetricPtr::from_raw_parts`).
+        Ok(unsafe { Word::from_ptr(first) })
+    }
+
     #[inline(always)]
     fn check_signal_to(self, signal: Signal, value: u64, member: Rank) -> Result<()> {
         self.check_signal(signal)?;

@@ -1,6 +1,6 @@
 //! Waiting for other members.
 
-use super::TeamHandle;
+use super::{SymmetricPtr, TeamHandle};
 use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
 use crate::{Group, platform};
@@ -108,6 +108,27 @@ impl TeamHandle {
     #[inline(always)]
     fn value_of(word: Word) -> u64 {
         word.observe() & MAX_VALUE
+    }
+
+    /// Waits until the first element of `word` in this member's own part is at least `value`, which another member stores there
+    /// ([`TeamHandle::set_word`]); returns what it is then. What that member had stored before is visible to all lanes.
+    ///
+    /// # Cooperation
+    /// All lanes call it together; one polls.
+    ///
+    /// # Errors
+    /// InvalidArgument: a pointer of another team, no element there, or a value above [`MAX_VALUE`]. NotConnected: all others
+    /// have left. Else as [`TeamHandle::wait_until`].
+    #[inline(always)]
+    pub fn wait_word<G: Group>(self, g: &G, word: SymmetricPtr<u64>, value: u64) -> Result<u64> {
+        let word = self.word(word, value, self.rank())?;
+        let others = (u64::MAX >> (64 - self.size())) & !(1 << self.rank().0);
+        by_leader(g, || {
+            self.await_words(Self::all_left(others), || {
+                let seen = word.observe();
+                if seen >= value { Some(seen) } else { None }
+            })
+        })
     }
 
     #[inline(always)]

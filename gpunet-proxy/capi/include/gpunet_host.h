@@ -3,7 +3,7 @@
  * Made by cbindgen from gpunet-proxy/capi, where it is changed. docs/c-host.md leads through it.
  *
  * Names. Every name begins with gpunet_host or GPUNET_HOST, but for the few types that kernels have, too, which are those of
- * gpunet.h. So this header and gpunet.h, which is for device code, may be included in one file, in any order.
+ * gpunet.h and gpunet_team.h. So this header and those, which are for device code, may be included in one file, in any order.
  *
  * Results. A call returns 0, a number, or a negative Linux errno (-EAGAIN, ...). gpunet_host_last_error returns the reason in
  * words, for the thread that made the call. A call that fails leaves its outputs as they were, unless its comment says more.
@@ -35,7 +35,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* Types that kernels have, too: as in gpunet.h, which may be included before this header or after it. */
+/* Types that kernels have, too: as in gpunet.h and gpunet_team.h, which may be included before this header or after it. */
 
 /* What a socket is opened with. All zeros: the defaults. */
 #ifndef GPUNET_OPTIONS
@@ -99,6 +99,41 @@ typedef struct gpunet_prepared {
     unsigned long long position;
     unsigned long long len;
 } gpunet_prepared_t;
+#endif
+
+/* A member of a team, and symmetric memory: the same bytes in the part of every member. Values that the host makes. Kernels
+ * may set timeout_ns, and take a part of memory by gpunet_symmetric_at (gpunet_host_symmetric_at on the CPU). `len` is in bytes. */
+#ifndef GPUNET_TEAM
+#define GPUNET_TEAM
+typedef struct gpunet_team_t {
+    unsigned long long net;
+    unsigned long long state;
+    unsigned long long timeout_ns; /* of waits; 0: none */
+    unsigned int rank;
+    unsigned int size;
+} gpunet_team_t;
+typedef struct gpunet_symmetric_t {
+    unsigned long long team;
+    unsigned long long parts;
+    unsigned long long offset;
+    unsigned long long len;
+} gpunet_symmetric_t;
+/* Values of signals are at most this. */
+#define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull
+/* As the timeout of a call: the team's own. */
+#define GPUNET_TEAM_TIMEOUT (-0x7fffffffffffffffll - 1)
+/* Operations and types of gpunet_reduce. */
+#define GPUNET_SUM 1
+#define GPUNET_MIN 2
+#define GPUNET_MAX 3
+#define GPUNET_INT32 1
+#define GPUNET_UINT32 2
+#define GPUNET_INT64 3
+#define GPUNET_UINT64 4
+#define GPUNET_FLOAT 5
+#define GPUNET_DOUBLE 6
+#define GPUNET_HALF 7
+#define GPUNET_BFLOAT16 8
 #endif
 
 /**
@@ -238,6 +273,21 @@ typedef struct gpunet_host_sender_t gpunet_host_sender_t;
  * A socket of the program, over any transport. Any thread may use it; one may send while another receives.
  */
 typedef struct gpunet_host_socket_t gpunet_host_socket_t;
+
+/**
+ * Memory of a team: a part of the same size in the memory of every member. Any thread may use it.
+ */
+typedef struct gpunet_host_symmetric_t gpunet_host_symmetric_t;
+
+/**
+ * Where the members of a team meet, before there is a team. Any thread may use it.
+ */
+typedef struct gpunet_host_team_listener_t gpunet_host_team_listener_t;
+
+/**
+ * A device's place in a team. Any thread may use it; what members do together is one thing after another.
+ */
+typedef struct gpunet_host_team_t gpunet_host_team_t;
 
 /**
  * A launch: the kernels that are started with its net value, cancelled and finished together. Any thread may use it.
@@ -460,6 +510,21 @@ typedef struct gpunet_host_queue_report {
      */
     int reserved;
 } gpunet_host_queue_report;
+
+/**
+ * How a team is; equal for all members. All zeros: the defaults.
+ */
+typedef struct gpunet_host_team_options {
+    /**
+     * How many signals kernels have. 0: 256.
+     */
+    uint32_t signals;
+    /**
+     * How long members wait for each other when they join, and in each thing that they do together on the host. That of member 0
+     * counts. 0: 30,000.
+     */
+    uint32_t timeout_ms;
+} gpunet_host_team_options;
 
 /**
  * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote it, and the text in one
@@ -1503,6 +1568,314 @@ int gpunet_host_buffer_read(const struct gpunet_host_buffer_t *buffer,
  * Errors: -EBADF.
  */
 int gpunet_host_buffer_free(struct gpunet_host_buffer_t *buffer);
+
+/**
+ * Returns the member's rank, from 0.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_team_rank(const struct gpunet_host_team_t *team);
+
+/**
+ * Returns how many members the team has.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_team_size(const struct gpunet_host_team_t *team);
+
+/**
+ * Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token` is of a launch on the
+ * attachment that joined. The kernels end before the team is left.
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_team_value(const struct gpunet_host_team_t *team,
+                           const struct gpunet_host_token_t *token,
+                           gpunet_team_t *value);
+
+/**
+ * Waits until all members have called it, for at most the time that the team was made with. It does not wait for kernels.
+ *
+ * Errors, for all members: -ETIMEDOUT; -ECONNRESET when a member has died; -ENOTCONN when one has left; -EINVAL when one
+ * does something else. -EBADF.
+ */
+int gpunet_host_team_barrier(const struct gpunet_host_team_t *team);
+
+/**
+ * Leaves the team when all members do. Its kernels have ended, and its symmetric memory is free.
+ *
+ * Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale. -EBUSY while there is symmetric
+ * memory of the team, or a call or a kernel on the CPU uses it: it goes on then.
+ */
+int gpunet_host_team_leave(struct gpunet_host_team_t *team);
+
+/**
+ * In a kernel on the CPU: returns the address of symmetric memory in the part of a member, or NULL when there is none.
+ */
+void *gpunet_host_cpu_ptr(gpunet_team_t team, gpunet_symmetric_t at, uint32_t member);
+
+/**
+ * In a kernel on the CPU: copies `len` bytes to the beginning of `to` in the part of `member`. The data may be changed when it
+ * returns; the member sees the bytes once it is told so, by a signal or a barrier.
+ *
+ * `team` is the kernel's. Errors of this call and of those below: -EINVAL for a member or signal that there is not, memory of another
+ * team, or a range that is not inside it; -EFAULT; -ENETDOWN for a team that was left, or whose token was finished. Of those that wait:
+ * -EAGAIN when the time is over; -ECONNRESET when a member has died; -ENOTCONN when the one that is waited for has left; -EALREADY when
+ * another block is in a barrier or a collective; -ECONNABORTED after a collective that failed; -ECANCELED.
+ */
+int gpunet_host_cpu_put(gpunet_team_t team,
+                        gpunet_symmetric_t to,
+                        const void *data,
+                        uint64_t len,
+                        uint32_t member);
+
+/**
+ * As gpunet_host_cpu_put; the data may be changed once gpunet_host_cpu_quiet has returned.
+ */
+int gpunet_host_cpu_put_nbi(gpunet_team_t team, gpunet_symmetric_t to, const void *data, uint64_t len, uint32_t member);
+
+/**
+ * In a kernel on the CPU: copies `len` bytes from the beginning of `from` in the part of `member`.
+ */
+int gpunet_host_cpu_get(gpunet_team_t team, void *data, gpunet_symmetric_t from, uint64_t len, uint32_t member);
+
+/**
+ * In a kernel on the CPU: puts, and then sets a signal: who sees the value sees the bytes.
+ */
+int gpunet_host_cpu_put_signal(gpunet_team_t team,
+                               gpunet_symmetric_t to,
+                               const void *data,
+                               uint64_t len,
+                               uint32_t signal,
+                               uint64_t value,
+                               uint32_t member);
+
+/**
+ * In a kernel on the CPU: sets this member's word of a signal at `member`. Values grow. What was stored before is there when the
+ * member sees it.
+ */
+int gpunet_host_cpu_signal_set(gpunet_team_t team,
+                               uint32_t signal,
+                               uint64_t value,
+                               uint32_t member);
+
+/**
+ * As gpunet_host_cpu_signal_set, but adds to what was sent before.
+ */
+int gpunet_host_cpu_signal_add(gpunet_team_t team, uint32_t signal, uint64_t value, uint32_t member);
+
+/**
+ * In a kernel on the CPU: waits until the word that `source` writes for a signal is at least `value`, for so many nanoseconds;
+ * negative: without limit; 0: not at all; GPUNET_TEAM_TIMEOUT: as the team's timeout_ns says. Returns what it is.
+ */
+int64_t gpunet_host_cpu_signal_wait(gpunet_team_t team,
+                                    uint32_t signal,
+                                    uint32_t source,
+                                    uint64_t value,
+                                    int64_t timeout_ns);
+
+/**
+ * In a kernel on the CPU: returns 1 if the word that `source` writes for a signal is at least `value`, else 0.
+ */
+int gpunet_host_cpu_signal_test(gpunet_team_t team, uint32_t signal, uint32_t source, uint64_t value);
+
+/**
+ * In a kernel on the CPU: orders what it has stored into other members' memory before what it stores there afterwards.
+ */
+int gpunet_host_cpu_fence(gpunet_team_t team);
+
+/**
+ * In a kernel on the CPU: waits until what it has stored into other members' memory is there.
+ */
+int gpunet_host_cpu_quiet(gpunet_team_t team);
+
+/**
+ * In a kernel on the CPU: waits until a block of every member has called it. The team's timeout_ns counts.
+ */
+int gpunet_host_cpu_barrier(gpunet_team_t team);
+
+/**
+ * In a kernel on the CPU: gives all members the data of all: that of member i lies at byte i * len of everybody's `to`. It begins
+ * and ends with a barrier, and so do those below.
+ */
+int gpunet_host_cpu_all_gather(gpunet_team_t team,
+                               gpunet_symmetric_t to,
+                               const void *data,
+                               uint64_t len);
+
+/**
+ * In a kernel on the CPU: copies the data of `root` to the beginning of everybody's `to`. The data of the others may be NULL.
+ */
+int gpunet_host_cpu_broadcast(gpunet_team_t team,
+                              gpunet_symmetric_t to,
+                              const void *data,
+                              uint64_t len,
+                              uint32_t root);
+
+/**
+ * In a kernel on the CPU: `data` has `len` bytes for each member; part i of member j's lies at part j of member i's `to`.
+ */
+int gpunet_host_cpu_all_to_all(gpunet_team_t team,
+                               gpunet_symmetric_t to,
+                               const void *data,
+                               uint64_t len);
+
+/**
+ * In a kernel on the CPU: reduces all elements of `from` into everybody's `to`, in the order of ranks. `to` may be `from`. A type
+ * (GPUNET_FLOAT) and an operation (GPUNET_SUM).
+ */
+int gpunet_host_cpu_reduce(gpunet_team_t team,
+                           int kind,
+                           int operation,
+                           gpunet_symmetric_t to,
+                           gpunet_symmetric_t from);
+
+/**
+ * Binds an address of this machine at which the members of a team will meet; port 0 takes a free one. Member 0 makes it where the
+ * address is not known beforehand, passes the id on, and then calls gpunet_host_team_lead.
+ *
+ * On success `*listener` is a handle that gpunet_host_team_lead or gpunet_host_team_listener_close ends.
+ * Errors: -EFAULT; -EINVAL for 0.0.0.0 and its like, which nobody can connect to; the system's.
+ */
+int gpunet_host_team_listen(const struct sockaddr *address,
+                            socklen_t len,
+                            struct gpunet_host_team_listener_t **listener);
+
+/**
+ * Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits. Whoever has it can join.
+ *
+ * On success `*id` belongs to the caller, who gives it back with gpunet_host_free_string.
+ * Errors: -EBADF, -EFAULT, -ENOMEM.
+ */
+int gpunet_host_team_id(const struct gpunet_host_team_listener_t *listener,
+                        char **id);
+
+/**
+ * Closes a listener with which no team was made.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_team_listener_close(struct gpunet_host_team_listener_t *listener);
+
+/**
+ * Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call. Waits until all have
+ * joined. `options` may be NULL.
+ *
+ * On success `*team` is a handle that gpunet_host_team_leave ends.
+ * Errors: as gpunet_host_team_join.
+ */
+int gpunet_host_team_lead(const struct gpunet_host_attachment_t *attachment,
+                          struct gpunet_host_team_listener_t *listener,
+                          uint32_t size,
+                          const struct gpunet_host_team_options *options,
+                          struct gpunet_host_team_t **team);
+
+/**
+ * Joins as member `rank` of `size`, by the id that all have. Member 0 listens at the id's address; the others may come before
+ * it. Waits until all have joined. `options` may be NULL.
+ *
+ *     gpunet_host_team_join(attachment, getenv("TEAM"), rank, size, NULL, &team);
+ *     gpunet_host_symmetric_alloc(team, 4096, &memory);
+ *     gpunet_host_team_value(team, token, &parameters.team);
+ *     gpunet_host_symmetric_value(memory, &parameters.memory);
+ *     ... launch kernels with these parameters, wait for their end ...
+ *     gpunet_host_symmetric_free(memory);
+ *     gpunet_host_team_leave(team);
+ *
+ * On success `*team` is a handle that gpunet_host_team_leave ends.
+ * Errors, for all members: -ETIMEDOUT when some have not come; -EINVAL when two have one rank, or sizes or numbers of signals
+ * differ; -EOPNOTSUPP when a member is on another machine, or one cannot map another's memory; -ECONNRESET when one has died. For
+ * this one: -EBADF; -EFAULT; -EINVAL for a text that is no id, or no such member; -ECONNREFUSED when the team is complete without
+ * it, or the id is another team's; -EPROTONOSUPPORT when member 0 is of another version; the system's.
+ */
+int gpunet_host_team_join(const struct gpunet_host_attachment_t *attachment,
+                          const char *id,
+                          uint32_t rank,
+                          uint32_t size,
+                          const struct gpunet_host_team_options *options,
+                          struct gpunet_host_team_t **team);
+
+/**
+ * Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and place are in the environment.
+ * GPUNET_TEAM, an id, says where members meet instead. `options` may be NULL.
+ *
+ * On success `*team` is a handle that gpunet_host_team_leave ends.
+ * Errors: as gpunet_host_team_join; -ENOENT when the environment names no team.
+ */
+int gpunet_host_team_launched(const struct gpunet_host_attachment_t *attachment,
+                              const struct gpunet_host_team_options *options,
+                              struct gpunet_host_team_t **team);
+
+/**
+ * Makes teams of those members that give the same `colour`. In them, members are ranked by `key`, and those with equal keys as in
+ * this team. All members call it; this team goes on.
+ *
+ * On success `*part` is a handle that gpunet_host_team_leave ends.
+ * Errors: as gpunet_host_team_join.
+ */
+int gpunet_host_team_split(const struct gpunet_host_team_t *team,
+                           uint32_t colour,
+                           int64_t key,
+                           struct gpunet_host_team_t **part);
+
+/**
+ * Allocates `len` bytes for each member, all zero. All members call it, with the same length, in the same order among what they do
+ * together. Waits until all have the memory mapped. If one cannot have it, nobody gets it, and the team goes on.
+ *
+ * On success `*symmetric` is a handle that gpunet_host_symmetric_free ends.
+ * Errors, for all members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the reason when a
+ * member cannot have or map the memory. -EBADF; -ENOMEM.
+ */
+int gpunet_host_symmetric_alloc(const struct gpunet_host_team_t *team,
+                                size_t len,
+                                struct gpunet_host_symmetric_t **symmetric);
+
+/**
+ * Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the memory is freed.
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_symmetric_value(const struct gpunet_host_symmetric_t *symmetric, gpunet_symmetric_t *value);
+
+/**
+ * Returns `len` bytes from `start` of symmetric memory, cut to what is there. For kernels, too.
+ */
+gpunet_symmetric_t gpunet_host_symmetric_at(gpunet_symmetric_t value, uint64_t start, uint64_t len);
+
+/**
+ * Leaves the address at which this member's device has the part of `member` mapped.
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL when there is no such member.
+ */
+int gpunet_host_symmetric_address(const struct gpunet_host_symmetric_t *symmetric, uint32_t member, uint64_t *address);
+
+/**
+ * Copies `len` bytes from `data` to `offset` in this member's own part. No kernel and no member may be using these bytes.
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the part; -EIO with CUDA's error.
+ */
+int gpunet_host_symmetric_write(const struct gpunet_host_symmetric_t *symmetric,
+                                size_t offset,
+                                const void *data,
+                                size_t len);
+
+/**
+ * Copies `len` bytes at `offset` in this member's own part to `data`. No kernel and no member may be writing these bytes.
+ *
+ * Errors: as gpunet_host_symmetric_write.
+ */
+int gpunet_host_symmetric_read(const struct gpunet_host_symmetric_t *symmetric,
+                               size_t offset,
+                               void *data,
+                               size_t len);
+
+/**
+ * Frees this member's mappings; it waits for nobody, and other members keep theirs. No kernel of this member uses the memory any
+ * more.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_symmetric_free(struct gpunet_host_symmetric_t *symmetric);
 
 /**
  * Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL callback ends the log,

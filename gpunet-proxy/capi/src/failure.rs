@@ -2,6 +2,7 @@
 
 use gpu_usermap::cuda::{CoResidencyError, CudaError, StreamError, Unavailable};
 use gpunet_proxy::settings::SettingsError;
+use gpunet_proxy::team::{InvalidTeamId, TeamError, TeamFailure};
 use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -161,6 +162,8 @@ failures! {
         StreamError::Cuda(_) => libc::EIO,
         _ => libc::EINVAL,
     };
+    TeamError: |error| team_errno(&error);
+    InvalidTeamId: |_error| libc::EINVAL;
     CoResidencyError: |error| match &error {
         CoResidencyError::NotCoResident(_) => libc::ENOSPC,
         CoResidencyError::OtherDevice { .. } => libc::EINVAL,
@@ -183,6 +186,29 @@ fn daemon_errno(error: &DaemonError) -> i32 {
         DaemonError::Refused { errno, .. } => *errno,
         DaemonError::Version { .. } => libc::EPROTONOSUPPORT,
         DaemonError::Config(_) => libc::EINVAL,
+        _ => libc::EPROTO,
+    }
+}
+
+fn team_errno(error: &TeamError) -> i32 {
+    let failure = match error {
+        TeamError::Io { source, .. } => return errno_of(source),
+        TeamError::Silent(_) => return libc::ETIMEDOUT,
+        TeamError::Memory(_) => return libc::ENOMEM,
+        TeamError::Failed(failure) => failure,
+        _ => return libc::EIO,
+    };
+    match failure {
+        TeamFailure::Missing { .. } | TeamFailure::TimedOut { .. } => libc::ETIMEDOUT,
+        TeamFailure::SameRank { .. }
+        | TeamFailure::NoSuchRank { .. }
+        | TeamFailure::Unequal { .. }
+        | TeamFailure::Different { .. } => libc::EINVAL,
+        TeamFailure::WrongId | TeamFailure::Complete => libc::ECONNREFUSED,
+        TeamFailure::WrongVersion { .. } => libc::EPROTONOSUPPORT,
+        TeamFailure::OtherMachine { .. } | TeamFailure::CannotMap { .. } => libc::EOPNOTSUPP,
+        TeamFailure::Died { .. } => libc::ECONNRESET,
+        TeamFailure::Left { .. } => libc::ENOTCONN,
         _ => libc::EPROTO,
     }
 }

@@ -16,6 +16,7 @@
 //! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
 //! | `prepared` | the types that kernels share, and the device's calls with them |
 //! | `queue` and below it | queues |
+//! | `team` and below it | teams, symmetric memory, and the device's calls with them |
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
 //!
 //! # Handles are numbers
@@ -54,6 +55,8 @@ mod queue;
 
 mod buffer;
 
+mod team;
+
 mod log;
 
 pub use attachment::*;
@@ -67,6 +70,7 @@ pub use prepared::*;
 pub use proxy::*;
 pub use queue::*;
 pub use socket::*;
+pub use team::*;
 pub use token::*;
 
 use std::ffi::c_char;

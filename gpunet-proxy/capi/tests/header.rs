@@ -1,4 +1,4 @@
-//! `include/gpunet_host.h` is what cbindgen makes of the crate, with the types that gpunet.h has, too, and `abi/1.txt` lists
+//! `include/gpunet_host.h` is what cbindgen makes of the crate, with the types that gpunet.h and gpunet_team.h have, too, and `abi/1.txt` lists
 //! what it declares.
 //!
 //! After a change of the interface: `GPUNET_WRITE_HEADER=1 cargo test -p gpunet-capi --test header`. A line of the list that
@@ -10,14 +10,19 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The types that gpunet.h has, too, each with its comment and its guard.
+/// The types that kernels have, too, each with its comment and its guard.
 fn shared_types() -> String {
-    let device =
-        std::fs::read_to_string(root().join("../../gpunet-device/include/gpunet.h")).expect("gpunet.h");
-    let mut text =
-        "\n/* Types that kernels have, too: as in gpunet.h, which may be included before this header or after it. */\n\n"
-            .to_owned();
-    for guard in ["GPUNET_OPTIONS", "GPUNET_SPAN", "GPUNET_PREPARED"] {
+    let mut text = "\n/* Types that kernels have, too: as in gpunet.h and gpunet_team.h, which may be included before this header or after \
+                    it. */\n\n"
+        .to_owned();
+    for (file, guard) in [
+        ("gpunet.h", "GPUNET_OPTIONS"),
+        ("gpunet.h", "GPUNET_SPAN"),
+        ("gpunet.h", "GPUNET_PREPARED"),
+        ("gpunet_team.h", "GPUNET_TEAM"),
+    ] {
+        let path = root().join("../../gpunet-device/include").join(file);
+        let device = std::fs::read_to_string(path).expect("a header");
         let begin = device.find(&format!("#ifndef {guard}\n")).expect("a guard");
         let comment = device[..begin].rfind("/* ").expect("a comment");
         let end = device[begin..].find("#endif\n").expect("its end") + begin;

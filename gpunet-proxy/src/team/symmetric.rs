@@ -5,7 +5,7 @@ use super::{Local, SymmetricSlice, Team, memory};
 use crate::device_memory::DeviceMemory;
 use crate::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
-use gpunet_device::team::{Element, SymmetricPtr};
+use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -122,6 +122,16 @@ impl<'team, T: Element> Symmetric<'team, T> {
         // SAFETY: the table has the addresses of all parts, each of so many elements and page-aligned; both live as long as
         // `self`, by the caller's promise longer than the kernels.
         unsafe { SymmetricPtr::from_raw_parts(state, table, self.len as u64) }
+    }
+
+    /// Returns the address at which this member's device has the part of a member mapped; `None` if there is no such member.
+    ///
+    /// # Safety
+    /// As [`Symmetric::ptr`].
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn address(&self, member: Rank) -> Option<u64> {
+        self.memory.parts.get(member.0 as usize).map(MappedMemory::address)
     }
 
     /// Copies `elements` into this member's own part, from element `start` on. Nobody may be using them.

@@ -59,11 +59,21 @@ template <class Returned, class... Arguments> static long long without_context(R
     return call(Arguments{}...);
 }
 
-// Returns the name of a call that returns something else than -ENETDOWN for `net`, or for the module's context.
+static bool is_down(long long returned) { return returned == -ENETDOWN; }
+static bool is_down(const void *found) { return found == nullptr; }
+// Calls a function of gpunet_team.h with zeros.
+template <class Returned, class... Arguments> static bool is_down_without_team(Returned (*call)(Arguments...)) {
+    return is_down(call(Arguments{}...));
+}
+
+// Returns the name of a call that returns something else than -ENETDOWN for `net`, for the module's context, or for no team.
 extern "C" const char *without_network(gpunet_net_t net) {
 #define GPUNET_CALL(explicit_name, name)                                                                       \
     if (with_context(explicit_name, net) != -ENETDOWN) return #explicit_name;                                  \
     if (without_context(name) != -ENETDOWN) return #name;
+#define GPUNET_TEAM_CALL(explicit_name, name)                                                                  \
+    if (!is_down_without_team(explicit_name)) return #explicit_name;                                           \
+    if (!is_down_without_team(name)) return #name;
 #include "calls.inc"
     return nullptr;
 }

@@ -117,20 +117,25 @@ fn blocks() -> &'static Library {
     })
 }
 
-/// The two names of each call of gpunet.h.
+/// The two names of each call of gpunet.h and gpunet_team.h.
 fn calls(root: &Path) -> String {
-    let header = std::fs::read_to_string(root.join("gpunet-device/include/gpunet.h")).expect("gpunet.h");
-    let (_, table) = header.split_once("extern \"C\" {").expect("the table of calls");
-    let calls: Vec<_> = table
-        .split("GPUNET_CALL(")
-        .skip(1)
-        .map(|call| {
-            let names: Vec<_> = call.split(',').skip(1).take(2).map(str::trim).collect();
-            format!("GPUNET_CALL({})\n", names.join(", "))
-        })
-        .collect();
-    assert!(calls.len() > 60, "gpunet.h was not read");
-    calls.concat()
+    let of = |header: &str, marks: &[&str], name: &str| -> Vec<String> {
+        let path = root.join("gpunet-device/include").join(header);
+        let header = std::fs::read_to_string(path).expect("a header");
+        let (_, table) = header.split_once("extern \"C\" {").expect("the table of calls");
+        let calls = marks.iter().flat_map(|mark| table.split(*mark).skip(1));
+        calls
+            .map(|call| {
+                let call = &call[..call.find(')').expect("its end")];
+                let names: Vec<_> = call.split(',').skip(1).take(2).map(str::trim).collect();
+                format!("{name}({})\n", names.join(", "))
+            })
+            .collect()
+    };
+    let sockets = of("gpunet.h", &["GPUNET_CALL("], "GPUNET_CALL");
+    let teams = of("gpunet_team.h", &["GPUNET_TEAM_CALL(", "GPUNET_TEAM_CALL0("], "GPUNET_TEAM_CALL");
+    assert!(sockets.len() > 60 && teams.len() > 50, "the headers were not read");
+    sockets.concat() + &teams.concat()
 }
 
 /// Ends the waits of blocks that have failed to talk to each other: after a minute, unless what is returned was

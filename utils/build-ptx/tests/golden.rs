@@ -60,9 +60,9 @@ fn every_shipped_file_holds_visible_functions_for_the_oldest_gpu() {
 }
 
 #[test]
-fn gsend_and_grecv_publish_by_a_system_scope_release_store() {
+fn calls_that_publish_do_so_by_a_system_scope_release_store() {
     let module = device();
-    for call in ["gsend", "grecv"] {
+    for call in ["gsend", "grecv", "gput_signal", "gsignal_set_warp", "gword_set_thread", "gbarrier"] {
         let reached = module.reachable(call);
         assert!(!reached.is_empty(), "the PTX exports no {call}");
         assert!(
@@ -73,9 +73,9 @@ fn gsend_and_grecv_publish_by_a_system_scope_release_store() {
 }
 
 #[test]
-fn gsend_and_grecv_observe_by_a_system_scope_acquire_load() {
+fn calls_that_observe_do_so_by_a_system_scope_acquire_load() {
     let module = device();
-    for call in ["gsend", "grecv"] {
+    for call in ["gsend", "grecv", "gsignal_wait", "gsignal_test_warp", "gword_wait_thread", "gbarrier"] {
         let reached = module.reachable(call);
         assert!(!reached.is_empty(), "the PTX exports no {call}");
         assert!(

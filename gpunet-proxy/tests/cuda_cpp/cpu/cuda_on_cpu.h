@@ -19,10 +19,10 @@ struct uint3 {
 struct alignas(16) uint4 {
     unsigned int x, y, z, w;
 };
-static thread_local uint3 threadIdx = {0, 0, 0};
-static thread_local uint3 blockIdx = {0, 0, 0};
-static thread_local uint3 blockDim = {1, 1, 1};
-static thread_local uint3 gridDim = {1, 1, 1};
+[[maybe_unused]] static thread_local uint3 threadIdx = {0, 0, 0};
+[[maybe_unused]] static thread_local uint3 blockIdx = {0, 0, 0};
+[[maybe_unused]] static thread_local uint3 blockDim = {1, 1, 1};
+[[maybe_unused]] static thread_local uint3 gridDim = {1, 1, 1};
 
 inline unsigned long long cpu_now_ns() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();

@@ -1,0 +1,256 @@
+/* NVSHMEM's host calls: set-up, the symmetric heap, the barrier. */
+#ifndef GPUNET_NVSHMEM_HOST_CUH
+#define GPUNET_NVSHMEM_HOST_CUH
+
+#include "nvshmem_types.cuh"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <netinet/in.h>
+
+namespace gpunet {
+namespace nvshmem {
+
+/* What the calls without a team use, in device memory. */
+template <class Team> __global__ void bind(Team team, gpunet_symmetric_t heap) {
+    gpunet_team = team;
+    gpunet_heap = heap;
+}
+
+/* For a stream. */
+template <class Result> __global__ void meet(Result *) { (void)gbarrier(); }
+
+/* This program as a member. */
+struct member {
+    gpunet_host_proxy_t *proxy = nullptr;
+    gpunet_host_attachment_t *attachment = nullptr;
+    gpunet_host_team_listener_t *listener = nullptr;
+    gpunet_host_team_t *team = nullptr;
+    gpunet_host_token_t *token = nullptr;
+    gpunet_host_symmetric_t *heap = nullptr;
+    /* Where this member's device has its own part of the heap. */
+    std::uint64_t base = 0;
+    std::size_t size = 0;
+    /* What is allocated: lengths by places. Equal on all members, because all call alike. */
+    std::map<std::size_t, std::size_t> used;
+    int inits = 0;
+};
+
+inline member &self() {
+    static member only;
+    return only;
+}
+
+/* NVSHMEM_SYMMETRIC_SIZE: a number, with K, M or G. */
+inline std::size_t heap_size() {
+    const char *text = std::getenv("NVSHMEM_SYMMETRIC_SIZE");
+    if (text == nullptr) return std::size_t(1) << 30;
+    char *end = nullptr;
+    const unsigned long long number = std::strtoull(text, &end, 10);
+    switch (*end) {
+    case 'k': case 'K': return number << 10;
+    case 'm': case 'M': return number << 20;
+    case 'g': case 'G': return number << 30;
+    default: return number;
+    }
+}
+
+/* Waits for this member's kernels; returns 0 or -EIO. */
+inline int drain() {
+#ifdef GPUNET_NVSHMEM_CPU
+    return 0;
+#else
+    return cudaDeviceSynchronize() == cudaSuccess ? 0 : -EIO;
+#endif
+}
+
+inline int open_device(member &me) {
+    if (me.attachment != nullptr) return 0;
+    if (me.proxy == nullptr) {
+        if (const int opened = gpunet_host_open(nullptr, nullptr, &me.proxy)) return opened;
+    }
+#ifdef GPUNET_NVSHMEM_CPU
+    return gpunet_host_attach_cpu(me.proxy, &me.attachment);
+#else
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return -ENODEV;
+    return gpunet_host_attach_cuda_device(me.proxy, device, &me.attachment);
+#endif
+}
+
+/* Tells the module who it is. */
+inline int bind_module(member &me) {
+    gpunet_team_t team;
+    gpunet_symmetric_t heap;
+    if (const int failed = gpunet_host_token(me.attachment, &me.token)) return failed;
+    if (const int failed = gpunet_host_team_value(me.team, me.token, &team)) return failed;
+    if (const int failed = gpunet_host_symmetric_value(me.heap, &heap)) return failed;
+#ifdef GPUNET_NVSHMEM_CPU
+    bind(team, heap);
+#else
+    void *arguments[] = {&team, &heap};
+    const void *kernel = reinterpret_cast<const void *>(&bind<gpunet_team_t>);
+    if (cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, nullptr) != cudaSuccess) return -EIO;
+#endif
+    return drain();
+}
+
+/* Gives everything back that there is, in order; returns the first failure. */
+inline int stop(member &me) {
+    int first = drain();
+    const auto note = [&first](int result) { first = first != 0 ? first : result; };
+    if (me.heap != nullptr) note(gpunet_host_symmetric_free(me.heap));
+    if (me.team != nullptr) note(gpunet_host_team_leave(me.team));
+    if (me.listener != nullptr) note(gpunet_host_team_listener_close(me.listener));
+    if (me.token != nullptr) note(gpunet_host_token_finish(me.token, GPUNET_HOST_CLOSE, nullptr));
+    if (me.attachment != nullptr) note(gpunet_host_attachment_close(me.attachment, nullptr));
+    if (me.proxy != nullptr) note(gpunet_host_proxy_close(me.proxy));
+    me = member();
+    return first;
+}
+
+/* Becomes a member; `join` makes the team. */
+template <class Join> int start(Join join) {
+    member &me = self();
+    if (me.inits > 0) return ++me.inits, 0;
+    int failed = open_device(me);
+    if (failed == 0) failed = join(me);
+    if (failed == 0) {
+        me.size = heap_size();
+        failed = gpunet_host_symmetric_alloc(me.team, me.size, &me.heap);
+    }
+    if (failed == 0) {
+        const int rank = gpunet_host_team_rank(me.team);
+        failed = gpunet_host_symmetric_address(me.heap, static_cast<std::uint32_t>(rank), &me.base);
+    }
+    if (failed == 0) failed = bind_module(me);
+    if (failed == 0) return ++me.inits, 0;
+    (void)stop(me);
+    return failed;
+}
+
+/* The first gap that is long enough; all members find the same one. */
+inline void *allocate(std::size_t alignment, std::size_t size) {
+    member &me = self();
+    if (me.inits == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0 || size == 0 || size > me.size) return nullptr;
+    std::size_t at = 0;
+    for (const auto &[place, len] : me.used) {
+        if (place >= at && place - at >= size) break;
+        at = (place + len + alignment - 1) & ~(alignment - 1);
+    }
+    const bool has_room = at <= me.size && me.size - at >= size;
+    if (has_room) me.used[at] = size;
+    /* Nobody puts into memory that another still uses for what was there before. */
+    if (gpunet_host_team_barrier(me.team) != 0 || !has_room) return nullptr;
+    return reinterpret_cast<void *>(me.base + at);
+}
+
+} // namespace nvshmem
+} // namespace gpunet
+
+#define NVSHMEMX_INIT_WITH_UNIQUEID 1u
+
+typedef struct {
+    char text[128];
+} nvshmemx_uniqueid_t;
+#define NVSHMEMX_UNIQUEID_INITIALIZER {}
+
+typedef struct {
+    int rank;
+    int size;
+    nvshmemx_uniqueid_t id;
+} nvshmemx_init_attr_t;
+#define NVSHMEMX_INIT_ATTR_INITIALIZER {}
+
+/* Joins as what a launcher has started this program as. */
+inline int nvshmem_init() {
+    return ::gpunet::nvshmem::start(
+        [](::gpunet::nvshmem::member &me) { return gpunet_host_team_launched(me.attachment, nullptr, &me.team); });
+}
+
+/* Member 0 makes the id, and its program is the one that joins as rank 0. */
+inline int nvshmemx_get_uniqueid(nvshmemx_uniqueid_t *id) {
+    ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
+    sockaddr_in place = {};
+    place.sin_family = AF_INET;
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (me.listener == nullptr) {
+        if (const int failed = gpunet_host_team_listen(reinterpret_cast<sockaddr *>(&place), sizeof place, &me.listener)) return failed;
+    }
+    char *text = nullptr;
+    if (const int failed = gpunet_host_team_id(me.listener, &text)) return failed;
+    std::strncpy(id->text, text, sizeof id->text - 1);
+    id->text[sizeof id->text - 1] = 0;
+    gpunet_host_free_string(text);
+    return 0;
+}
+inline int nvshmemx_set_attr_uniqueid_args(int rank, int size, const nvshmemx_uniqueid_t *id, nvshmemx_init_attr_t *attr) {
+    *attr = {rank, size, *id};
+    return 0;
+}
+inline int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t *attr) {
+    if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) return -EINVAL;
+    return ::gpunet::nvshmem::start([attr](::gpunet::nvshmem::member &me) {
+        const auto rank = static_cast<std::uint32_t>(attr->rank), size = static_cast<std::uint32_t>(attr->size);
+        if (rank > 0 || me.listener == nullptr) return gpunet_host_team_join(me.attachment, attr->id.text, rank, size, nullptr, &me.team);
+        gpunet_host_team_listener_t *listener = me.listener;
+        me.listener = nullptr;
+        return gpunet_host_team_lead(me.attachment, listener, size, nullptr, &me.team);
+    });
+}
+
+/* The last of as many calls as there were of init leaves the team, when all do. */
+inline int nvshmem_finalize() {
+    ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
+    if (me.inits == 0) return -EBADF;
+    if (--me.inits > 0) return 0;
+    return ::gpunet::nvshmem::stop(me);
+}
+inline int nvshmemx_hostlib_finalize() { return nvshmem_finalize(); }
+
+/* Collective, as in NVSHMEM: all members call with the same size, in the same order. */
+inline void *nvshmem_align(std::size_t alignment, std::size_t size) { return ::gpunet::nvshmem::allocate(alignment < 512 ? 512 : alignment, size); }
+inline void *nvshmem_malloc(std::size_t size) { return ::gpunet::nvshmem::allocate(512, size); }
+inline int nvshmem_free(void *memory) {
+    ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
+    if (memory == nullptr || me.inits == 0) return 0;
+    /* No member's kernel puts into it any more. */
+    if (const int failed = ::gpunet::nvshmem::drain()) return failed;
+    if (const int failed = gpunet_host_team_barrier(me.team)) return failed;
+    return me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) == 1 ? 0 : -EINVAL;
+}
+inline void *nvshmem_calloc(std::size_t count, std::size_t size) {
+    ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
+    if (size != 0 && count > me.size / size) return nullptr;
+    void *memory = nvshmem_malloc(count * size);
+    if (memory == nullptr) return nullptr;
+    std::size_t at = reinterpret_cast<std::uint64_t>(memory) - me.base, rest = count * size;
+    int failed = 0;
+    for (static const char zeros[65536] = {}; failed == 0 && rest > 0;) {
+        const std::size_t len = rest < sizeof zeros ? rest : sizeof zeros;
+        failed = gpunet_host_symmetric_write(me.heap, at, zeros, len);
+        at += len, rest -= len;
+    }
+    return gpunet_host_team_barrier(me.team) == 0 && failed == 0 ? memory : nullptr;
+}
+
+#ifdef GPUNET_NVSHMEM_CPU
+/* A launch ends before it returns, so every stream is in order. */
+template <class Stream> int nvshmemx_barrier_all_on_stream(Stream) { return gpunet_host_team_barrier(::gpunet::nvshmem::self().team); }
+#else
+/* In the order of a stream: all members do it on one of theirs. */
+inline int nvshmemx_barrier_all_on_stream(cudaStream_t stream) {
+    int *nothing = nullptr;
+    void *arguments[] = {&nothing};
+    const void *kernel = reinterpret_cast<const void *>(&::gpunet::nvshmem::meet<int>);
+    return cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream) == cudaSuccess ? 0 : -EIO;
+}
+/* Starts a kernel whose blocks are all on the GPU at the same time. */
+inline int nvshmemx_collective_launch(const void *kernel, dim3 blocks, dim3 threads, void **arguments, std::size_t shared, cudaStream_t stream) {
+    return cudaLaunchCooperativeKernel(kernel, blocks, threads, arguments, shared, stream) == cudaSuccess ? 0 : -EIO;
+}
+#endif
+
+#endif

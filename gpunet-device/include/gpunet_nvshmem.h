@@ -1,0 +1,36 @@
+/* NVSHMEM's names on gpunet's teams, for CUDA C++ (C++17 and later; nvcc, or clang with -x cuda).
+ *
+ * A program that includes this header in place of nvshmem.h and nvshmemx.h keeps the calls that mean the same:
+ *
+ *   set-up     nvshmem_init, nvshmemx_init_attr (NVSHMEMX_INIT_WITH_UNIQUEID), nvshmem_finalize, my_pe, n_pes, TEAM_WORLD, TEAM_NODE
+ *   memory     nvshmem_malloc, calloc, align, free, ptr
+ *   kernels    putmem, getmem, TYPE_put, TYPE_get, each by a thread, _warp or _block, and _nbi; TYPE_p, TYPE_g; put_signal with
+ *              NVSHMEM_SIGNAL_SET, signal_op, signal_wait_until with NVSHMEM_CMP_GE, signal_fetch; fence, quiet, barrier_all,
+ *              sync_all; fcollect, broadcast, alltoall; sum, min and max reductions by a block
+ *   host       nvshmem_barrier_all, nvshmemx_barrier_all_on_stream, nvshmemx_collective_launch
+ *
+ * What cannot mean the same does not compile, and the message says what to do instead.
+ *
+ * What is different:
+ * - No call ends the process. Calls that return nothing in NVSHMEM return 0 here, or a negative Linux errno; malloc returns NULL
+ *   and gpunet_host_last_error tells why. signal_wait_until returns the value, or a negative errno.
+ * - A signal word has one source, the member that sets it, and its values grow.
+ * - The GPU is the current one when nvshmem_init is called: cudaSetDevice comes before. All members are on one machine.
+ * - Who starts the members: torchrun, mpirun, srun, or GPUNET_TEAM, RANK and WORLD_SIZE; or a unique id.
+ * - The heap has NVSHMEM_SYMMETRIC_SIZE bytes (1G unless set), all at once.
+ *
+ * Link with libgpunet and gpunet's PTX, with relocatable device code. With GPUNET_NVSHMEM_CPU defined, members are CPU devices,
+ * and kernels are C++ functions of one thread that is block, warp and thread. */
+#ifndef GPUNET_NVSHMEM_H
+#define GPUNET_NVSHMEM_H
+
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "gpunet_nvshmem.h needs C++17 or later (-std=c++17)"
+#endif
+
+#include "gpunet/nvshmem_types.cuh"
+#include "gpunet/nvshmem_host.cuh"
+#include "gpunet/nvshmem_device.cuh"
+#include "gpunet/nvshmem_refused.cuh"
+
+#endif

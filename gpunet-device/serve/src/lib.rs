@@ -6,7 +6,7 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `vectors` ([`Vectors`]) |
 //! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
@@ -27,6 +27,7 @@ mod server;
 mod service;
 mod shared;
 mod spill;
+mod vectors;
 mod writer;
 
 pub use board::{
@@ -35,11 +36,15 @@ pub use board::{
 pub use bytes::Bytes;
 pub use heap::{Chunk, Heap, MAX_CHUNK};
 pub use lock::Lock;
-pub use map::{Fresh, Locked, Map, Pin};
+pub use map::{Fresh, Locked, Map, Pin, Text};
 pub use memory::{Carve, Memory};
 pub use reader::{Reader, TooLong};
 pub use server::{Server, Settings};
 pub use service::{Context, Next, Service, Turn};
 pub use shared::Shared;
 pub use spill::{Spill, SpillError};
+pub use vectors::{
+    Change, Decimal, Found, MAX_COUNT, MAX_DIM, MAX_ELEMENT, Reading, Storage, Vector, VectorBuilder,
+    VectorError, Vectors,
+};
 pub use writer::{Digits, Writer};

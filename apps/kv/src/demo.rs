@@ -134,7 +134,10 @@ fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
         ),
         (vec![b"VEMB", b"vectors", b"north"], Answer::Array(["0", "2"].map(Answer::bulk).into())),
         (vec![b"VREM", b"vectors", b"east"], Answer::Integer(1)),
-        (vec![b"VSIM", b"vectors", b"FP32", b"\0\0\0\0\0\0\x80\x3f"], Answer::Array(["north", "west"].map(Answer::bulk).into())),
+        (
+            vec![b"VSIM", b"vectors", b"FP32", b"\0\0\0\0\0\0\x80\x3f"],
+            Answer::Array(["north", "west"].map(Answer::bulk).into()),
+        ),
         (
             vec![b"GET", b"vectors"],
             error("WRONGTYPE Operation against a key holding the wrong kind of value"),

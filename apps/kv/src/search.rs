@@ -75,10 +75,11 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub fn run(addr: SocketAddr, vectors: usize, dim: usize) -> Result<Report, ClientError> {
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let loaders: Vec<_> = (0..LOADERS).map(|first| scope.spawn(move || load(addr, first, vectors, dim))).collect();
-        loaders.into_iter().try_for_each(|loader| {
-            loader.join().unwrap_or_else(|_| unreachable!("the loaders do not panic"))
-        })
+        let loaders: Vec<_> =
+            (0..LOADERS).map(|first| scope.spawn(move || load(addr, first, vectors, dim))).collect();
+        loaders
+            .into_iter()
+            .try_for_each(|loader| loader.join().unwrap_or_else(|_| unreachable!("the loaders do not panic")))
     })?;
     let added_per_second = (vectors as f64 / started.elapsed().as_secs_f64()) as u64;
     let mut client = Client::connect(addr)?;
@@ -119,7 +120,8 @@ pub fn run(addr: SocketAddr, vectors: usize, dim: usize) -> Result<Report, Clien
                 .flat_map(|&(dot, number)| {
                     let score = (0.5 + 0.5 * dot).clamp(0.0, 1.0);
                     let digits = gpunet_serve::Decimal::of(f64::from(score));
-                    let digits: Vec<u8> = (0..digits.bytes().len()).map(|at| digits.bytes().get(at)).collect();
+                    let digits: Vec<u8> =
+                        (0..digits.bytes().len()).map(|at| digits.bytes().get(at)).collect();
                     [Answer::bulk(format!("v{number}")), Answer::bulk(digits)]
                 })
                 .collect(),
@@ -182,11 +184,8 @@ fn by_cores(all: &[f32], query: &[f32], dim: usize, cores: usize) -> Vec<(f32, u
             }
             best
         };
-        let threads: Vec<_> = all
-            .chunks(part * dim)
-            .enumerate()
-            .map(|part| scope.spawn(move || search(part)))
-            .collect();
+        let threads: Vec<_> =
+            all.chunks(part * dim).enumerate().map(|part| scope.spawn(move || search(part))).collect();
         threads
             .into_iter()
             .flat_map(|thread| thread.join().unwrap_or_else(|_| unreachable!("a search does not panic")))

@@ -1,8 +1,8 @@
 //! Memory of the device that a server divides among its parts.
 #![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::Bytes;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_device::{Buffer, Group};
 
 /// Memory that the blocks of one launch use together: zeros at its start.

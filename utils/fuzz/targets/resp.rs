@@ -22,7 +22,11 @@ fuzz_target!(|data: &[u8]| {
         let Parsed::Complete(len) = whole else { return };
         assert!(len > 0 && len <= rest.len());
         let request = rest[..len].to_vec();
-        if request[0] == b'*' { array(&request) } else { inline(&request) }
+        if request[0] == b'*' {
+            array(&request)
+        } else {
+            inline(&request)
+        }
         (start, first) = (start + len, first.wrapping_mul(31).wrapping_add(len));
     }
 });

@@ -36,7 +36,10 @@ fn commands_on_vectors_are_answered_as_redis_answers_them() {
         ("VEMB v no", "$-1\r\n"),
         ("VSIM v ELE east", &array(&["east", "north", "west"])),
         ("VSIM v ELE east WITHSCORES COUNT 2", &array(&["east", "1", "north", "0.5"])),
-        ("VSIM v VALUES 2 0 5 WITHSCORES TRUTH NOTHREAD EF 10", &array(&["north", "1", "east", "0.5", "west", "0.5"])),
+        (
+            "VSIM v VALUES 2 0 5 WITHSCORES TRUTH NOTHREAD EF 10",
+            &array(&["north", "1", "east", "0.5", "west", "0.5"]),
+        ),
         ("VSIM v VALUES 2 0 0 WITHSCORES COUNT 1", &array(&["east", "0.5"])),
         ("VSIM v ELE east EPSILON 0.5", &array(&["east", "north"])),
         ("VSIM v ELE no", "-ERR element not found in set\r\n"),
@@ -57,7 +60,10 @@ fn commands_on_vectors_are_answered_as_redis_answers_them() {
         ("VSIM v ELE", "-ERR wrong number of arguments for 'vsim' command\r\n"),
         ("VADD v VALUES 2 1 0 x NOSUCH", "-ERR invalid option after element\r\n"),
         ("VADD v VALUES 2 1 0 x EF 0", "-ERR invalid EF\r\n"),
-        ("VADD v VALUES 2 1 0 x Q8", "-ERR Q8 and BIN are not supported: vectors are kept as NOQUANT or FP16\r\n"),
+        (
+            "VADD v VALUES 2 1 0 x Q8",
+            "-ERR Q8 and BIN are not supported: vectors are kept as NOQUANT or FP16\r\n",
+        ),
         ("VSIM v ELE east COUNT 0", "-ERR invalid COUNT\r\n"),
         ("VSIM v ELE east COUNT 1025", "-ERR COUNT is limited to 1024\r\n"),
         ("VSIM v ELE east COUNT", "-ERR syntax error in VSIM command\r\n"),
@@ -120,7 +126,8 @@ fn score(a: &[f32], b: &[f32]) -> f64 {
 /// Searches, and compares the scores with those of a plain search; names may differ where scores are nearly the same.
 fn check(client: &mut Client, key: &[u8], all: &[Vec<f32>], query: &[f32], count: usize, tolerance: f64) {
     let count_text = count.to_string();
-    let answer = client.ask(&[b"VSIM", key, b"FP32", &blob(query), b"WITHSCORES", b"COUNT", count_text.as_bytes()]);
+    let answer =
+        client.ask(&[b"VSIM", key, b"FP32", &blob(query), b"WITHSCORES", b"COUNT", count_text.as_bytes()]);
     let words: Vec<_> = answer.lines().skip(1).skip(1).step_by(2).collect();
     let mut expected: Vec<f64> = all.iter().map(|vector| score(vector, query)).collect();
     let own = expected.clone();
@@ -141,7 +148,9 @@ fn searches_find_what_a_plain_search_finds() {
         let server = serve(args);
         let mut client = Client::connect(server.addr);
         let mut count = 0;
-        for (dim, options, tolerance) in [(3, &[][..], 1e-6), (50, &[&b"FP16"[..]], 3e-3), (8, &[&b"NOQUANT"[..]], 1e-6)] {
+        for (dim, options, tolerance) in
+            [(3, &[][..], 1e-6), (50, &[&b"FP16"[..]], 3e-3), (8, &[&b"NOQUANT"[..]], 1e-6)]
+        {
             let key = format!("set:{dim}");
             let all: Vec<_> = (0..5000).map(|seed| numbers(seed, dim)).collect();
             for (number, vector) in all.iter().enumerate() {
@@ -168,7 +177,13 @@ fn clients_search_while_others_add_and_remove() {
     let addr = server.addr;
     let mut client = Client::connect(addr);
     for number in 0..2500u64 {
-        client.send(&encode(&[b"VADD", b"set", b"FP32", &blob(&numbers(number, 16)), format!("v{number}").as_bytes()]));
+        client.send(&encode(&[
+            b"VADD",
+            b"set",
+            b"FP32",
+            &blob(&numbers(number, 16)),
+            format!("v{number}").as_bytes(),
+        ]));
     }
     (0..2500).for_each(|_| assert_eq!(client.answer(), ":1\r\n"));
     std::thread::scope(|scope| {
@@ -194,8 +209,12 @@ fn clients_search_while_others_add_and_remove() {
                 let mut client = Client::connect(addr);
                 for round in 0..60u64 {
                     let number = (reader * 600 + round * 7) % 2500;
-                    let answer = client.ask(&[b"VSIM", b"set", b"FP32", &blob(&numbers(number, 16)), b"COUNT", b"3"]);
-                    assert!(answer.starts_with(&format!("*3\r\n{}", bulk(&format!("v{number}")))), "{number}: {answer}");
+                    let answer =
+                        client.ask(&[b"VSIM", b"set", b"FP32", &blob(&numbers(number, 16)), b"COUNT", b"3"]);
+                    assert!(
+                        answer.starts_with(&format!("*3\r\n{}", bulk(&format!("v{number}")))),
+                        "{number}: {answer}"
+                    );
                 }
                 // Leaves in the middle of an answer.
                 client.send(&encode(&[b"VSIM", b"set", b"ELE", b"v7", b"COUNT", b"1024", b"WITHSCORES"]));
@@ -233,7 +252,10 @@ fn vectors_of_any_size_are_taken_or_refused() {
         }
     }
     let too_long = blob(&numbers(1, 32_769));
-    assert_eq!(client.ask(&[b"VADD", b"k", b"FP32", &too_long, b"a"]), "-ERR invalid vector specification\r\n");
+    assert_eq!(
+        client.ask(&[b"VADD", b"k", b"FP32", &too_long, b"a"]),
+        "-ERR invalid vector specification\r\n"
+    );
     assert_eq!(client.ask(&[b"VADD", b"k", b"FP32", b"", b"a"]), "-ERR invalid vector specification\r\n");
     // Memory is bounded, and what was taken stays.
     let mut count = 0;

@@ -50,7 +50,12 @@ impl Vectors {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn write<'a, G: Group>(self, g: &'a G, context: &Context, set: &Pin) -> Result<Writing<'a, G>> {
+    pub(super) fn write<'a, G: Group>(
+        self,
+        g: &'a G,
+        context: &Context,
+        set: &Pin,
+    ) -> Result<Writing<'a, G>> {
         let head = self.head(set);
         let mut is_next = false;
         self.until(g, context, || {

@@ -17,6 +17,29 @@ pub(super) struct Array {
     unit: usize,
 }
 
+/// An [`Array`] that does not grow meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Still {
+    heap: Heap,
+    /// Where the table begins.
+    table: usize,
+    unit: usize,
+    per_segment: u32,
+}
+
+impl Still {
+    /// Where a unit begins. There is one.
+    #[inline(always)]
+    pub(super) fn start(self, index: u32) -> *const u8 {
+        let segment = self.heap.word(self.table + 4 * (index / self.per_segment) as usize);
+        let unit = (index % self.per_segment) as usize;
+        match Chunk::from_raw(segment) {
+            Some(chunk) => self.heap.address(self.heap.start(chunk) + unit * self.unit),
+            None => core::ptr::null(),
+        }
+    }
+}
+
 impl Array {
     pub(super) const fn new(heap: Heap, head: Memory, unit: usize) -> Self {
         Self { heap, head, unit }
@@ -56,13 +79,10 @@ impl Array {
         }
     }
 
-    /// Where a unit begins.
-    #[inline(always)]
-    pub(super) fn start(self, index: usize) -> *const u8 {
-        match self.place(index) {
-            Some((chunk, unit)) => self.heap.address(self.heap.start(chunk) + unit * self.unit),
-            None => core::ptr::null(),
-        }
+    /// The array as it is while the set is read: its table stays where it is.
+    pub(super) fn still(self) -> Still {
+        let table = Chunk::from_raw(self.table().get()).map_or(0, |table| self.heap.start(table));
+        Still { heap: self.heap, table, unit: self.unit, per_segment: self.per_segment() as u32 }
     }
 
     /// Makes it have `units` units at least. Returns whether there was memory.

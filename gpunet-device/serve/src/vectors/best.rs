@@ -39,7 +39,8 @@ pub(super) struct Best {
 
 impl Best {
     /// Bytes for each block.
-    pub(super) const BYTES: usize = (at::CANDIDATES + 8 * (MAX_COUNT + OFFERED * MOST_LANES)).next_multiple_of(64);
+    pub(super) const BYTES: usize =
+        (at::CANDIDATES + 8 * (MAX_COUNT + OFFERED * MOST_LANES)).next_multiple_of(64);
 
     /// An empty list of up to `most` keys in a block's memory. All lanes; ends with a barrier.
     pub(super) fn new<G: Group>(g: &G, memory: Memory, most: usize) -> Self {

@@ -98,13 +98,7 @@ impl Vectors {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn remove<G: Group>(
-        self,
-        g: &G,
-        context: &Context,
-        set: &Pin,
-        name: Bytes<'_>,
-    ) -> Result<Change> {
+    pub fn remove<G: Group>(self, g: &G, context: &Context, set: &Pin, name: Bytes<'_>) -> Result<Change> {
         let writing = self.write(g, context, set)?;
         let head = writing.head;
         let Some(index) = head.names().find(name) else { return Ok(Change::NotFound) };

@@ -1,9 +1,9 @@
 //! The head of a set: the value of its entry in the map.
 
+use super::Storage;
 use super::array::Array;
 use super::names::Names;
 use super::tile::{Tiles, tile_bytes};
-use super::Storage;
 use crate::heap::{Chunk, Heap};
 use crate::lock::Lock;
 use crate::map::head_memory;

@@ -37,7 +37,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) const fn new(heap: Heap, rows: Memory, buckets: Memory, bucket_count: Word32, long: Word32) -> Self {
+    pub(super) const fn new(
+        heap: Heap,
+        rows: Memory,
+        buckets: Memory,
+        bucket_count: Word32,
+        long: Word32,
+    ) -> Self {
         let (rows, buckets) = (Array::new(heap, rows, ROW), Array::new(heap, buckets, 4));
         Self { heap, rows, buckets, bucket_count, long }
     }
@@ -202,7 +208,8 @@ impl Names {
         while next != 0 {
             let link = self.rows.unit(next as usize - 1).u32(at::NEXT);
             let after = link.get();
-            let bucket = self.first(bucket_of(self.rows.unit(next as usize - 1).u32(at::HASH).get(), new + 1));
+            let bucket =
+                self.first(bucket_of(self.rows.unit(next as usize - 1).u32(at::HASH).get(), new + 1));
             link.set(bucket.get());
             bucket.set(next);
             next = after;

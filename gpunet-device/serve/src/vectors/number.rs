@@ -285,7 +285,11 @@ mod tests {
             let other = bits ^ 0x8001;
             let expected = [bits, other].map(|bits| F16(bits).to_f32().to_bits());
             if F16(other).to_f32().is_finite() {
-                assert_eq!(halves(bits as u32 | (other as u32) << 16).map(f32::to_bits), expected, "{bits:#x}");
+                assert_eq!(
+                    halves(bits as u32 | (other as u32) << 16).map(f32::to_bits),
+                    expected,
+                    "{bits:#x}"
+                );
             }
         }
     }
@@ -310,7 +314,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused() {
-        for word in ["", "-", ".", "e5", "1e", "1e+", "nan", "inf", "1.2.3", "1x", "1e39", "0x10", "1e99999999999"] {
+        for word in
+            ["", "-", ".", "e5", "1e", "1e+", "nan", "inf", "1.2.3", "1x", "1e39", "0x10", "1e99999999999"]
+        {
             assert_eq!(parse(word.as_bytes().into()), None, "{word}");
         }
         for (word, value) in [(".5", 0.5), ("5.", 5.0), ("+1e-2", 0.01), ("1e-400", 0.0), ("0e99999", 0.0)] {

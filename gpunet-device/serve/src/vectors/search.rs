@@ -7,9 +7,9 @@ use super::head::Head;
 use super::number::{key_of, of_key};
 use super::tile::{TILE, Tiles};
 use super::{MAX_COUNT, Vector, Vectors};
+use crate::Context;
 use crate::heap::Chunk;
 use crate::memory::Memory;
-use crate::Context;
 use gpunet_device::{Group, Result};
 
 /// The fewest vectors of a share: a smaller one takes as long to claim as to search.
@@ -262,12 +262,12 @@ fn list_of(lists: Memory, block: usize, most: usize) -> Memory {
 /// Compares the vectors from `start` to `end`, lanes side by side. All lanes.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn compare<G: Group>(g: &G, best: &mut Best, tiles: Tiles, query: Memory, start: usize, end: usize) {
-    let lanes = g.size() as usize;
+    let (lanes, vectors) = (g.size() as usize, tiles.compare_with(query));
     let mut first = start;
     while first < end {
         let key = |offered: usize| {
             let index = first + offered * lanes + g.rank() as usize;
-            if index < end { key_of(tiles.dot(index, query), index as u32) } else { 0 }
+            if index < end { key_of(vectors.dot(index), index as u32) } else { 0 }
         };
         best.offer(g, [key(0), key(1), key(2), key(3)]);
         first += OFFERED * lanes;

@@ -63,10 +63,17 @@ struct Model {
 
 fn unit(numbers: &[f32]) -> Vec<f32> {
     let mut sums = [0.0; 8];
-    numbers.iter().enumerate().for_each(|(at, &number)| sums[at % 8] += f64::from(number) * f64::from(number));
-    let square: f64 = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    numbers
+        .iter()
+        .enumerate()
+        .for_each(|(at, &number)| sums[at % 8] += f64::from(number) * f64::from(number));
+    let square: f64 =
+        ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
     let norm = square.sqrt();
-    numbers.iter().map(|&number| if norm > 0.0 { (f64::from(number) / norm) as f32 } else { number }).collect()
+    numbers
+        .iter()
+        .map(|&number| if norm > 0.0 { (f64::from(number) / norm) as f32 } else { number })
+        .collect()
 }
 
 impl Model {
@@ -87,7 +94,8 @@ impl Model {
             .map(|(name, vector)| {
                 let mut sums = [0.0f32; 8];
                 vector.iter().zip(&query).enumerate().for_each(|(at, (a, b))| sums[at % 8] += a * b);
-                let dot = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+                let dot =
+                    ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
                 (name.clone(), dot)
             })
             .collect();
@@ -214,7 +222,10 @@ fn sets_change_while_they_are_searched() {
                         let change = insert(&lane, vectors, set, &name, &numbers(100_000 + round, 16));
                         assert!(matches!(change, Change::Added | Change::Replaced));
                         if round % 3 == 0 {
-                            assert_eq!(vectors.remove(&lane, &CONTEXT, set, name.as_bytes().into()), Ok(Change::Removed));
+                            assert_eq!(
+                                vectors.remove(&lane, &CONTEXT, set, name.as_bytes().into()),
+                                Ok(Change::Removed)
+                            );
                         }
                     }
                 }
@@ -262,7 +273,8 @@ fn memory_comes_back_and_its_end_is_said() {
 
 fn insert_or_full(g: &Solo, vectors: Vectors, set: &Pin, which: u64) -> Option<Change> {
     let vector = vector(g, vectors, &numbers(which + 1, 256)).ok()?;
-    let change = vectors.insert(g, &CONTEXT, set, &vector, std::format!("{which}").as_bytes().into()).unwrap();
+    let change =
+        vectors.insert(g, &CONTEXT, set, &vector, std::format!("{which}").as_bytes().into()).unwrap();
     vectors.forget(g, &CONTEXT, vector).unwrap();
     Some(change)
 }

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::Storage;
-use super::array::Array;
+use super::array::{Array, Still};
 use super::number::halves;
 use crate::memory::Memory;
 use crate::{Context, Map};
@@ -117,13 +117,33 @@ impl Tiles {
         }
     }
 
-    /// The dot product of a vector of the set and one of `f32` with as many numbers, by one lane. Numbers at the same place modulo eight
+    /// Begins a search for what is near a vector of `f32` with as many numbers.
+    ///
+    /// # Panics
+    /// It has fewer.
+    pub(super) fn compare_with(self, query: Memory) -> Comparison {
+        assert!(query.len() >= self.dim * 4, "a query of another dimension");
+        Comparison { array: self.array.still(), dim: self.dim, storage: self.storage, query }
+    }
+}
+
+/// The vectors of a set that is read, and what they are compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Comparison {
+    array: Still,
+    dim: usize,
+    storage: Storage,
+    query: Memory,
+}
+
+impl Comparison {
+    /// The dot product of a vector of the set and the other one, by one lane. Numbers at the same place modulo eight
     /// are added up in their order, and then the eight sums in a fixed order.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn dot(self, index: usize, query: Memory) -> f32 {
-        assert!(query.len() >= self.dim * 4, "a query of another dimension");
-        let start = self.array.start(index / TILE).wrapping_add(index % TILE * PIECE);
-        // SAFETY: vector and query have that many numbers: the tile is one of the array's units, and the query was measured. Both are
+    pub(super) fn dot(self, index: usize) -> f32 {
+        let start = self.array.start((index / TILE) as u32).wrapping_add(index % TILE * PIECE);
+        let query = self.query;
+        // SAFETY: vector and query have that many numbers: the set has that vector, and the query was measured. Both are
         // aligned to 16 bytes, and nobody changes them while the set is read.
         unsafe {
             match self.storage {
@@ -179,7 +199,8 @@ unsafe fn dot_half(vector: *const u8, query: *const u8, eights: usize) -> f32 {
     // SAFETY: the caller's contract, for each number of eights below `eights`.
     let piece = |at: usize| unsafe { load(vector.wrapping_add(at * TILE * PIECE)) };
     // SAFETY: as above.
-    let other = |at: usize| unsafe { [load(query.wrapping_add(at * 32)), load(query.wrapping_add(at * 32 + 16))] };
+    let other =
+        |at: usize| unsafe { [load(query.wrapping_add(at * 32)), load(query.wrapping_add(at * 32 + 16))] };
     let mut at = 0;
     while at + IN_FLIGHT <= eights {
         let pieces = [piece(at), piece(at + 1), piece(at + 2), piece(at + 3)];

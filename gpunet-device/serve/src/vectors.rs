@@ -53,6 +53,34 @@ pub enum Storage {
 ///
 /// A search is divided into shares. Blocks that have nothing else to do take shares of it ([`Vectors::help`]); the block that
 /// searches takes shares until none is left, and then waits only for those that others have begun.
+///
+/// A set is the value of a key ([`Map::fresh_set`]); who has pinned it may use it, whatever happens to the key. Groups that want to change it
+/// wait until nobody reads it, and help with searches meanwhile. Who waits for a set holds no bucket and no other set.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_device::Group;
+/// use gpunet_serve::{Bytes, Context, Pin, VectorError, Vectors};
+///
+/// /// Where the nearest vector is, and its score.
+/// fn nearest<G: Group>(
+///     g: &G,
+///     context: &Context,
+///     vectors: Vectors,
+///     set: &Pin,
+///     bytes: Bytes<'_>,
+/// ) -> Result<Option<(usize, f32)>, VectorError> {
+///     let mut builder = vectors.build(g, context, vectors.dim(set))?;
+///     vectors.set_all(g, &mut builder, bytes);
+///     let query = vectors.finish(g, context, builder)?;
+///     let reading = vectors.read(g, context, set)?;
+///     let found = vectors.search(g, context, &reading, &query, 1)?;
+///     drop(reading);
+///     vectors.forget(g, context, query)?;
+///     Ok(if found.is_empty() { None } else { Some(found.get(0)) })
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors {
     map: Map,

@@ -38,7 +38,7 @@ impl Found {
         self.len() == 0
     }
 
-    /// Where one of them is in the set, and its similarity: (1 + cosine) / 2, from 0 to 1.
+    /// Where one that was found is in the set, and its similarity: (1 + cosine) / 2, from 0 to 1.
     #[must_use]
     pub fn get(&self, at: usize) -> (usize, f32) {
         let (cosine, position) = of_key(self.best.get(at));

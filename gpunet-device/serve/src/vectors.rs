@@ -6,13 +6,14 @@
 //! | who may read or change a set | `access` |
 //! | vectors, laid out for lanes side by side | `tile` |
 //! | the names of vectors | `names` |
-//! | a vector from outside | `vector`, `number` (halves, decimal text) |
+//! | a vector from outside | `vector`, `number` (halves, keys), `decimal` (text) |
 //! | operations on a set | `change`, `search` (its shares: `desk`; the nearest so far: `best`) |
 
 mod access;
 mod array;
 mod best;
 mod change;
+mod decimal;
 mod desk;
 mod head;
 mod names;
@@ -26,10 +27,10 @@ use crate::{Map, Pin};
 pub use access::Reading;
 use best::Best;
 pub use change::Change;
+pub use decimal::Decimal;
 use desk::Desk;
 use head::Head;
 pub(crate) use head::{HEAD, free_storage, init as init_head};
-pub use number::Decimal;
 pub use search::Found;
 pub use vector::{Vector, VectorBuilder, VectorError};
 

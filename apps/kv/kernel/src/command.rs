@@ -1,5 +1,6 @@
 //! The commands.
 
+mod add;
 mod keys;
 mod server;
 mod similar;
@@ -151,7 +152,7 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) 
         EXISTS => keys::count(cx, arguments, false)?,
         EXPIRE => keys::expire(cx, arguments, name, 1000)?,
         PEXPIRE => keys::expire(cx, arguments, name, 1)?,
-        VADD => vectors::vadd(cx, arguments)?,
+        VADD => add::vadd(cx, arguments)?,
         VSIM => similar::vsim(cx, arguments)?,
         VREM => vectors::vrem(cx, arguments)?,
         VCARD => vectors::size(cx, arguments, false)?,

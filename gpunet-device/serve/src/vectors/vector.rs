@@ -1,7 +1,8 @@
 //! A vector from outside: to be added to a set, or to be searched for.
 
 use super::access::Reading;
-use super::number::{parse, root};
+use super::decimal::parse;
+use super::number::root;
 use super::tile::padded;
 use super::{MAX_DIM, Vectors};
 use crate::heap::Chunk;

@@ -152,7 +152,7 @@ fn searches_find_what_a_plain_search_finds() {
             [(3, &[][..], 1e-6), (50, &[&b"FP16"[..]], 3e-3), (8, &[&b"NOQUANT"[..]], 1e-6)]
         {
             let key = format!("set:{dim}");
-            let all: Vec<_> = (0..5000).map(|seed| numbers(seed, dim)).collect();
+            let all: Vec<_> = (0..3000).map(|seed| numbers(seed, dim)).collect();
             for (number, vector) in all.iter().enumerate() {
                 let (vector, name) = (blob(vector), format!("v{number}"));
                 client.send(&encode(

@@ -11,6 +11,7 @@ Examples:
   gpunet-kv 0.0.0.0:6380 --memory 8G           serve everyone, with 8 GiB for keys and values
   gpunet-kv --device cuda:1 --blocks 32        run on the second GPU, in 32 thread blocks
   gpunet-kv --demo                             start it, load it with a client that checks every answer, end it
+  gpunet-kv --demo --vectors 1000000 --dim 256 --memory 1G   the same, with a search of a million vectors
   gpunet-kv --demo --json                      the same, with the figures as one JSON object
 
 Exit codes: 0 success, 1 something failed or an answer was wrong, 2 bad command line, 130 interrupted demonstration.";
@@ -55,6 +56,12 @@ pub struct Args {
     /// Connections of the demonstration's client.
     #[arg(long, value_name = "N", default_value_t = 20, requires = "demo", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub clients: u32,
+    /// Vectors that the demonstration loads and searches.
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "demo", value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
+    pub vectors: u32,
+    /// Numbers of each of these vectors.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "demo", value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    pub dim: u32,
     /// Print the totals, or the demonstration's figures, as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -33,6 +33,7 @@ struct Report {
     server: crate::server::Totals,
     checks: u32,
     rows: Vec<Row>,
+    search: crate::search::Report,
 }
 
 /// Runs the demonstration.
@@ -50,7 +51,8 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
             return Err(Error::Interrupted);
         }
     }
-    let report = Report { server: serving.stop()?, checks, rows };
+    let search = crate::search::run(addr, args.vectors as usize, args.dim as usize)?;
+    let report = Report { server: serving.stop()?, checks, rows, search };
     if args.json {
         print(&format_args!("{}\n", serde_json::to_string(&report).unwrap_or_default()));
         return Ok(());
@@ -68,6 +70,18 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
             row.p99_us
         ));
     }
+    let search = &report.search;
+    print(&format_args!(
+        "VSIM of {} vectors of {} halves: {:.0} us (p50), {:.0} us (slowest); {} cores of this machine: {:.0} us (p50), {:.2} times as long; {} added a second\n",
+        search.vectors,
+        search.dim,
+        search.vsim_p50_us,
+        search.vsim_slowest_us,
+        search.cores,
+        search.cores_p50_us,
+        search.ratio,
+        search.added_per_second
+    ));
     print(&format_args!(
         "every answer was checked: {} commands, {} connections, {} protocol errors\n",
         report.server.commands, report.server.connections, report.server.protocol_errors
@@ -109,6 +123,25 @@ fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
         (vec![b"GET", b"large"], Answer::bulk(large.clone())),
         (vec![b"GET"], error("ERR wrong number of arguments for 'get' command")),
         (vec![b"SELECT", b"1"], error("ERR DB index is out of range")),
+        (vec![b"VADD", b"vectors", b"VALUES", b"2", b"1", b"0", b"east"], Answer::Integer(1)),
+        (vec![b"VADD", b"vectors", b"VALUES", b"2", b"0", b"2", b"north", b"NOQUANT"], Answer::Integer(1)),
+        (vec![b"VADD", b"vectors", b"VALUES", b"2", b"-1", b"0", b"west"], Answer::Integer(1)),
+        (vec![b"VCARD", b"vectors"], Answer::Integer(3)),
+        (vec![b"VDIM", b"vectors"], Answer::Integer(2)),
+        (
+            vec![b"VSIM", b"vectors", b"ELE", b"east", b"WITHSCORES", b"COUNT", b"2"],
+            Answer::Array(["east", "1", "north", "0.5"].map(Answer::bulk).into()),
+        ),
+        (vec![b"VEMB", b"vectors", b"north"], Answer::Array(["0", "2"].map(Answer::bulk).into())),
+        (vec![b"VREM", b"vectors", b"east"], Answer::Integer(1)),
+        (
+            vec![b"VSIM", b"vectors", b"FP32", b"\0\0\0\0\0\0\x80\x3f"],
+            Answer::Array(["north", "west"].map(Answer::bulk).into()),
+        ),
+        (
+            vec![b"GET", b"vectors"],
+            error("WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ),
         (vec![b"FLUSHALL"], ok),
         (vec![b"DBSIZE"], Answer::Integer(0)),
     ];

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the server | `server` (starts the kernel by gpunet-serve-host, prints its log and its totals) |
-//! | the demonstration | `demo` (loads the server), `client` (a small RESP2 client that checks answers) |
+//! | the demonstration | `demo` (loads the server), `search` (vectors, beside this machine's cores), `client` (a small RESP2 client that checks answers) |
 //!
 //! The kernel is in the package gpunet-kv-kernel; for a GPU its PTX is in `ptx/`.
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@ mod args;
 mod client;
 mod demo;
 mod error;
+mod search;
 mod server;
 
 use args::Args;

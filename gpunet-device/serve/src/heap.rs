@@ -144,6 +144,24 @@ impl Heap {
         self.units.part(chunk.unit() * UNIT, self.capacity(chunk))
     }
 
+    /// Where a chunk begins, in bytes from the first.
+    #[inline(always)]
+    pub(crate) const fn start(self, chunk: Chunk) -> usize {
+        chunk.unit() * UNIT
+    }
+
+    /// A word of 32 bits of some chunk, which nobody writes meanwhile.
+    #[inline(always)]
+    pub(crate) fn word(self, at: usize) -> u32 {
+        self.units.stable_u32(at)
+    }
+
+    /// The address of some byte.
+    #[inline(always)]
+    pub(crate) fn address(self, at: usize) -> *const u8 {
+        self.units.as_ptr().wrapping_add(at)
+    }
+
     /// How many bytes a chunk has.
     #[inline(always)]
     pub(crate) fn capacity(self, chunk: Chunk) -> usize {

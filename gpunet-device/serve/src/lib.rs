@@ -6,7 +6,7 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `vectors` ([`Vectors`]), `topics` ([`Topics`]: turns for other connections) |
 //! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
@@ -28,6 +28,7 @@ mod service;
 mod shared;
 mod spill;
 mod topics;
+mod vectors;
 mod writer;
 
 pub use board::{
@@ -36,7 +37,7 @@ pub use board::{
 pub use bytes::Bytes;
 pub use heap::{Chunk, Heap, MAX_CHUNK};
 pub use lock::Lock;
-pub use map::{Fresh, Locked, Map, Pin};
+pub use map::{Fresh, Locked, Map, Pin, Text};
 pub use memory::{Carve, Memory};
 pub use reader::{Reader, TooLong};
 pub use server::{Server, Settings};
@@ -44,4 +45,8 @@ pub use service::{Context, Next, Service, Turn};
 pub use shared::Shared;
 pub use spill::{Spill, SpillError};
 pub use topics::Topics;
+pub use vectors::{
+    Change, Decimal, Found, MAX_COUNT, MAX_DIM, MAX_ELEMENT, Reading, Storage, Vector, VectorBuilder,
+    VectorError, Vectors,
+};
 pub use writer::{Digits, Writer};

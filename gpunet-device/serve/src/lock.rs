@@ -77,14 +77,14 @@ impl Lock {
 /// A GPU's block that holds a lock runs, and if it fails, everything ends.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-fn wait_a_little<G: Group>(_g: &G, _net: Net, _round: u32) -> Result<()> {
+pub(crate) fn wait_a_little<G: Group>(_g: &G, _net: Net, _round: u32) -> Result<()> {
     core::hint::spin_loop();
     Ok(())
 }
 
 /// A CPU thread that holds a lock may have been suspended, or have panicked.
 #[cfg(not(target_arch = "nvptx64"))]
-fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
+pub(crate) fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
     if round < ROUNDS_BEFORE_YIELD {
         core::hint::spin_loop();
         return Ok(());

@@ -7,9 +7,11 @@ mod locked;
 use crate::heap::{Chunk, Heap};
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
+use crate::vectors::{self, Storage};
 use crate::{Bytes, Context};
 use entry::Entry;
-use gpunet_device::{Group, Result};
+pub(crate) use entry::{chunk_bytes, head_memory};
+use gpunet_device::{Group, Net, Result};
 pub use locked::Locked;
 
 /// Bytes of a bucket: its lock, and its first entry.
@@ -50,6 +52,17 @@ impl Pin {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    pub(crate) const fn entry(&self) -> Chunk {
+        self.entry
+    }
+}
+
+/// A text that is put together in the heap, to be sent from where it lies.
+#[derive(Debug)]
+pub struct Text {
+    entry: Chunk,
+    len: usize,
 }
 
 /// A filled entry that no map has yet.
@@ -147,6 +160,62 @@ impl Map {
         Ok(Some(Fresh { entry: chunk }))
     }
 
+    /// As [`Map::fresh`], of an empty set of vectors.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn fresh_set<G: Group>(
+        self,
+        g: &G,
+        context: &Context,
+        key: Bytes<'_>,
+        dim: usize,
+        storage: Storage,
+    ) -> Result<Option<Fresh>> {
+        let Some(fresh) = self.fresh(g, context, key, Bytes::EMPTY, vectors::HEAD)? else { return Ok(None) };
+        if g.is_leader() {
+            Entry::at(self.heap, fresh.entry).set_set();
+        }
+        vectors::init_head(g, self.heap, fresh.entry, dim, storage);
+        Ok(Some(fresh))
+    }
+
+    /// Begins a text with room for `room` bytes. `None`: there is no memory, even without the entries that could be evicted.
+    ///
+    /// # Cooperation
+    /// As [`Map::fresh`].
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn text<G: Group>(self, g: &G, context: &Context, room: usize) -> Result<Option<Text>> {
+        let fresh = self.fresh(g, context, Bytes::EMPTY, Bytes::EMPTY, room)?;
+        Ok(fresh.map(|fresh| Text { entry: fresh.entry, len: 0 }))
+    }
+
+    /// Appends to a text; what has no room is left out. All lanes, without a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn append<'b, G: Group>(self, g: &G, text: &mut Text, bytes: impl Into<Bytes<'b>>) {
+        let (bytes, room) = (bytes.into(), Entry::at(self.heap, text.entry).room());
+        let bytes = bytes.first(room.len() - text.len);
+        room.part(text.len, bytes.len()).fill(g, bytes);
+        text.len += bytes.len();
+    }
+
+    /// Ends a text; [`Map::pinned`] has its bytes, and [`Map::unpin`] frees it.
+    ///
+    /// # Cooperation
+    /// All lanes call it. Ends with a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn finish<G: Group>(self, g: &G, text: Text) -> Pin {
+        if g.is_leader() {
+            Entry::at(self.heap, text.entry).set_loose(text.len);
+        }
+        g.sync();
+        Pin { entry: text.entry, len: text.len }
+    }
+
     /// Takes a chunk of the heap, evicting entries if need be.
     ///
     /// # Cooperation
@@ -163,7 +232,7 @@ impl Map {
     /// # Errors
     /// As [`Lock::acquire`].
     pub fn discard<G: Group>(self, g: &G, context: &Context, fresh: Fresh) -> Result<()> {
-        self.heap.free(g, context.net, fresh.entry)
+        self.free_entry(g, context.net, fresh.entry)
     }
 
     /// The value of a pinned entry, as it was when it was pinned.
@@ -193,7 +262,7 @@ impl Map {
             entry.set_pins(entry.pins() - 1);
         }
         lock.release(g);
-        if last { self.heap.free(g, context.net, pin.entry) } else { Ok(()) }
+        if last { self.free_entry(g, context.net, pin.entry) } else { Ok(()) }
     }
 
     /// Removes all entries.
@@ -211,6 +280,19 @@ impl Map {
             bucket += 1;
         }
         Ok(())
+    }
+
+    /// Frees an entry that nobody has any more, with what belongs to it.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn free_entry<G: Group>(self, g: &G, net: Net, entry: Chunk) -> Result<()> {
+        if Entry::at(self.heap, entry).is_set() {
+            vectors::free_storage(g, net, self.heap, entry)?;
+        }
+        self.heap.free(g, net, entry)
+    }
+
+    pub(crate) const fn heap(self) -> Heap {
+        self.heap
     }
 
     /// How many bytes a chunk of the map's heap has.

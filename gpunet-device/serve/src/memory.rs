@@ -1,8 +1,9 @@
 //! Memory of the device that a server divides among its parts.
 #![allow(unsafe_code)]
 
+use crate::Bytes;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use gpunet_device::Buffer;
+use gpunet_device::{Buffer, Group};
 
 /// Memory that the blocks of one launch use together: zeros at its start.
 ///
@@ -63,6 +64,27 @@ impl Memory {
         assert!(at < self.len, "outside a server's memory");
         // SAFETY: as above.
         unsafe { self.ptr.wrapping_add(at).write_volatile(value) };
+    }
+
+    /// The bytes, which nobody writes for as long as they are used: the caller may read what the memory is part of.
+    pub(crate) fn stable_bytes<'a>(self) -> Bytes<'a> {
+        // SAFETY: mapped while the launch runs; that nobody writes them is said above.
+        unsafe { Bytes::from_raw_parts(self.ptr, self.len) }
+    }
+
+    /// Copies bytes from elsewhere to its start. All lanes, without a barrier, of the group that may change it.
+    pub(crate) fn fill<G: Group>(self, g: &G, bytes: Bytes<'_>) {
+        let to = self.part(0, bytes.len());
+        // SAFETY: inside the memory (checked by `part`), which this group alone uses now; the bytes lie elsewhere.
+        unsafe { bytes.copy_to(g, to.ptr) };
+    }
+
+    /// The 32 bits at byte `at`, a multiple of 4, which nobody writes meanwhile: unlike [`Memory::u32`], a load that may be cached.
+    #[inline(always)]
+    pub(crate) fn stable_u32(self, at: usize) -> u32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
+        // SAFETY: inside the memory (checked) and aligned; that nobody writes it is said above.
+        unsafe { self.ptr.wrapping_add(at).cast::<u32>().read() }
     }
 
     /// The word of 32 bits at byte `at`, a multiple of 4. Groups and host access it atomically.
@@ -158,6 +180,13 @@ impl Word64 {
         self.atomic().load(Ordering::Acquire)
     }
 
+    /// Replaces `old` by `new` unless it has changed. Ordering: Acquire, pairs with [`Word64::publish`] before it: what was published
+    /// goes on with each replacement.
+    #[inline(always)]
+    pub(crate) fn claim(self, old: u64, new: u64) -> bool {
+        self.atomic().compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     /// Writes it after all that was written before. Ordering: Release, pairs with [`Word64::observe`].
     #[inline(always)]
     pub(crate) fn publish(self, value: u64) {
@@ -235,7 +264,7 @@ pub(crate) fn for_test(len: usize) -> Memory {
 
 /// No attachment: calls that would look at it do not.
 #[cfg(test)]
-pub(crate) fn no_net() -> gpunet_device::Net {
+pub(crate) const fn no_net() -> gpunet_device::Net {
     // SAFETY: 0 is no attachment.
     unsafe { gpunet_device::Net::from_raw(0) }
 }

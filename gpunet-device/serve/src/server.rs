@@ -16,6 +16,15 @@ use turn::Connection;
 
 /// How often a block checks limits and whether to stop.
 const CHECK_NS: u64 = 50_000_000;
+/// How long a block waits for its sockets until it sees whether it can help another, and how long after it last could.
+#[cfg(target_arch = "nvptx64")]
+const HELP_NS: u64 = 5_000;
+#[cfg(target_arch = "nvptx64")]
+const HELPS_FOR_NS: u64 = u64::MAX;
+#[cfg(not(target_arch = "nvptx64"))]
+const HELP_NS: u64 = 100_000;
+#[cfg(not(target_arch = "nvptx64"))]
+const HELPS_FOR_NS: u64 = 100_000_000;
 /// How long an accepted stream's calls wait at most. They are made when they need not wait; a peer that lies must not hold the block.
 const RECV_TIMEOUT_NS: u64 = 1_000_000;
 
@@ -195,11 +204,17 @@ impl<S: Service> Block<S> {
     fn run<G: Group>(&mut self, g: &G, listener: Listener) -> Result<()> {
         let mut check_at = self.now + CHECK_NS;
         let mut end_at = 0;
+        let mut helps_until = self.now.saturating_add(HELPS_FOR_NS);
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
+            let timeout = if S::HELPS && self.now < helps_until { timeout.min(HELP_NS) } else { timeout };
             let ready = self.readiness.wait(g, self.net, timeout)?;
             self.now = g.broadcast(now_ns());
+            if S::HELPS && self.service.help(g, self.shared, &self.context())? {
+                self.now = g.broadcast(now_ns());
+                helps_until = self.now.saturating_add(HELPS_FOR_NS);
+            }
             let before = self.counters;
             if self.readiness.listener_ready() {
                 self.accept(g, &listener)?;

@@ -122,6 +122,24 @@ pub trait Service: Copy + Send + 'static {
     /// The connection is closed at once.
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next>;
 
+    /// Blocks call [`Service::help`]. A block that has nothing to do then waits for its sockets only for microseconds at a time on a GPU; on a
+    /// CPU, where that costs time of the others, only for a while after there was something to help with.
+    const HELPS: bool = false;
+
+    /// Takes a share of work that another block has put out for all, between the turns of connections. Returns whether there was any.
+    ///
+    /// It waits for nothing.
+    ///
+    /// # Cooperation
+    /// As [`Service::serve`].
+    ///
+    /// # Errors
+    /// The launch is over.
+    fn help<G: Group>(&mut self, g: &G, shared: Self::Shared, context: &Context) -> Result<bool> {
+        let _ = (g, shared, context);
+        Ok(false)
+    }
+
     /// Gives back what a connection's state holds, after the connection has ended.
     ///
     /// # Cooperation

@@ -1,8 +1,11 @@
 //! The commands.
 
+mod add;
 mod keys;
 mod server;
+mod similar;
 mod strings;
+mod vectors;
 
 use crate::reply::Reply;
 use crate::resp::Arguments;
@@ -86,6 +89,7 @@ names! {
     GET = b"get"; SET = b"set"; MGET = b"mget"; MSET = b"mset"; APPEND = b"append"; STRLEN = b"strlen";
     INCR = b"incr"; DECR = b"decr"; INCRBY = b"incrby"; DECRBY = b"decrby";
     DEL = b"del"; UNLINK = b"unlink"; EXISTS = b"exists"; EXPIRE = b"expire"; PEXPIRE = b"pexpire"; TTL = b"ttl";
+    VADD = b"vadd"; VSIM = b"vsim"; VREM = b"vrem"; VCARD = b"vcard"; VDIM = b"vdim"; VEMB = b"vemb";
     HELLO = b"hello"; PTTL = b"pttl"; PERSIST = b"persist";
 }
 
@@ -105,7 +109,11 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) 
         DBSIZE => (0, 0),
         FLUSHALL | FLUSHDB => (0, usize::MAX),
         SET | MSET | EXPIRE | PEXPIRE => (2, usize::MAX),
-        APPEND | INCRBY | DECRBY => (2, 2),
+        APPEND | INCRBY | DECRBY | VREM => (2, 2),
+        VADD => (4, usize::MAX),
+        VSIM => (3, usize::MAX),
+        VEMB => (2, usize::MAX),
+        VCARD | VDIM => (1, 1),
         _ => {
             unknown(cx, name, arguments);
             return Ok(Outcome::Done);
@@ -144,6 +152,12 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) 
         EXISTS => keys::count(cx, arguments, false)?,
         EXPIRE => keys::expire(cx, arguments, name, 1000)?,
         PEXPIRE => keys::expire(cx, arguments, name, 1)?,
+        VADD => add::vadd(cx, arguments)?,
+        VSIM => similar::vsim(cx, arguments)?,
+        VREM => vectors::vrem(cx, arguments)?,
+        VCARD => vectors::size(cx, arguments, false)?,
+        VDIM => vectors::size(cx, arguments, true)?,
+        VEMB => vectors::vemb(cx, arguments)?,
         TTL => keys::ttl(cx, arguments, 1000)?,
         PTTL => keys::ttl(cx, arguments, 1)?,
         _ => keys::persist(cx, arguments)?,

@@ -38,6 +38,16 @@ impl<G: Group> Reply<'_, '_, G> {
         self.raw(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n");
     }
 
+    pub(crate) fn wrong_type(&mut self) {
+        self.raw(b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
+    }
+
+    /// A number in a text.
+    pub(crate) fn number(&mut self, number: i64) {
+        let fits = self.out.put_number(self.g, number);
+        debug_assert!(fits, "a command made too little room");
+    }
+
     pub(crate) fn no_integer(&mut self) {
         self.error(b"value is not an integer or out of range");
     }

@@ -104,8 +104,12 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
         if count > MAX_ARGUMENTS {
             return Parsed::Invalid(Invalid::MultibulkLength);
         }
-        *progress =
-            Progress { at: end as u32, left: if count < 0 { 0 } else { count as u32 }, counted: true };
+        let left = if count < 0 { 0 } else { count as u32 };
+        // Refused as soon as it is known, so that the answer does not depend on how many bytes have come.
+        if end + MIN_ARGUMENT * left as usize > MAX_REQUEST {
+            return Parsed::Invalid(Invalid::TooLong);
+        }
+        *progress = Progress { at: end as u32, left, counted: true };
     }
     while progress.left > 0 {
         let at = progress.at as usize;
@@ -127,6 +131,9 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
             return Parsed::Invalid(Invalid::BulkLength);
         }
         let next = end + len as usize + 2;
+        if next + MIN_ARGUMENT * (progress.left as usize - 1) > MAX_REQUEST {
+            return Parsed::Invalid(Invalid::TooLong);
+        }
         if next > bytes.len() {
             return Parsed::Incomplete(next + MIN_ARGUMENT * (progress.left as usize - 1));
         }

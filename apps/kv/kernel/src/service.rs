@@ -128,6 +128,12 @@ impl Service for Kv {
         }
     }
 
+    const HELPS: bool = true;
+
+    fn help<G: Group>(&mut self, g: &G, store: Store, context: &Context) -> Result<bool> {
+        store.vectors.help(g, context)
+    }
+
     fn closed<G: Group>(&mut self, g: &G, mut state: State, store: Store, context: &Context) {
         // Both fail only if the launch is over, and with it all memory.
         let _ = state.spill.clear(g, context, store.map);

@@ -1,6 +1,6 @@
 //! What all blocks keep together.
 
-use gpunet_serve::{Carve, Heap, Map, Shared};
+use gpunet_serve::{Carve, Heap, Map, Shared, Vectors};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 64 << 10;
@@ -12,6 +12,8 @@ pub const MAX_VALUE: usize = crate::resp::MAX_BULK;
 pub struct Store {
     pub(crate) map: Map,
     pub(crate) heap: Heap,
+    /// Searches of sets of vectors.
+    pub(crate) vectors: Vectors,
     /// When the first request came, and how many `CLIENT ID`s were given out.
     pub(crate) start: Shared<2>,
 }
@@ -19,6 +21,7 @@ pub struct Store {
 impl Store {
     pub(crate) fn new(carve: &mut Carve, memory: usize, buckets: usize) -> Self {
         let heap = Heap::new(carve, memory);
-        Self { map: Map::new(carve, heap, buckets), heap, start: Shared::new(carve) }
+        let map = Map::new(carve, heap, buckets);
+        Self { map, heap, vectors: Vectors::new(carve, map), start: Shared::new(carve) }
     }
 }

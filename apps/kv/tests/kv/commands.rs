@@ -185,7 +185,7 @@ fn the_demonstration_checks_itself() {
     );
     assert_eq!(
         (&report["checks"], &report["server"]["protocol_errors"]),
-        (&26.into(), &0.into()),
+        (&36.into(), &0.into()),
         "{report}"
     );
 }

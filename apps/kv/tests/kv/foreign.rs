@@ -30,6 +30,9 @@ fn redis_cli_sets_and_gets() {
     assert_eq!(set, "OK\n");
     assert_eq!(cli(&["GET", "greeting"]).unwrap(), "hello world\n");
     assert_eq!(cli(&["--no-raw", "MGET", "greeting", "no"]).unwrap(), "1) \"hello world\"\n2) (nil)\n");
+    assert_eq!(cli(&["VADD", "places", "VALUES", "2", "1", "0", "east"]).unwrap(), "1\n");
+    assert_eq!(cli(&["VADD", "places", "VALUES", "2", "0", "1", "north"]).unwrap(), "1\n");
+    assert_eq!(cli(&["VSIM", "places", "ELE", "east", "WITHSCORES"]).unwrap(), "east\n1\nnorth\n0.5\n");
     assert!(cli(&["INFO"]).unwrap().contains("server_name:gpunet-kv"));
 }
 
@@ -47,7 +50,7 @@ fn redis_benchmark_finds_no_error() {
 }
 
 const PYTHON: &str = r#"
-import sys
+import struct, sys
 try:
     import redis
 except ImportError:
@@ -64,6 +67,18 @@ with r.pipeline(transaction=False) as pipe:
     for number in range(1000):
         pipe.incr("count")
     assert pipe.execute() == list(range(1, 1001))
+if hasattr(r, "vset"):
+    vectors = r.vset()
+    assert vectors.vadd("places", [1.0, 0.5], "lakeside") == 1
+    assert vectors.vadd("places", struct.pack("<2f", -1, 0), "harbour") == 1
+    assert vectors.vcard("places") == 2 and vectors.vdim("places") == 2
+    found = vectors.vsim("places", "lakeside", with_scores=True)
+    assert [str(name).strip("b'") for name in found] == ["lakeside", "harbour"], found
+    assert abs(list(found.values())[0] - 1) < 1e-6, found
+    assert [round(number, 5) for number in vectors.vemb("places", "lakeside")] == [1.0, 0.5]
+    assert vectors.vrem("places", "harbour") == 1 and vectors.vrem("places", "lakeside") == 1
+else:
+    print("NOT RUN: this redis-py has no vector sets")
 try:
     r.execute_command("NOSUCH", "x")
     raise SystemExit("an unknown command was taken")

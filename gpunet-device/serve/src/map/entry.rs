@@ -26,6 +26,8 @@ mod at {
 const USED: u32 = 1;
 /// It is in no bucket any more.
 const DEAD: u32 = 2;
+/// It is a set of vectors: its value is the set's head, and its value's length 0.
+const SET: u32 = 4;
 
 /// An entry.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +110,28 @@ impl Entry {
         flags.set(flags.get() | DEAD);
     }
 
+    pub(super) fn is_set(self) -> bool {
+        self.memory.u32(at::FLAGS).get() & SET != 0
+    }
+
+    pub(super) fn set_set(self) {
+        let flags = self.memory.u32(at::FLAGS);
+        flags.set(flags.get() | SET);
+    }
+
+    /// Makes it an entry of no bucket that its one holder frees, with so much of its room as its value.
+    pub(super) fn set_loose(self, len: usize) {
+        self.memory.u32(at::VALUE_LEN).set(len as u32);
+        self.set_pins(1);
+        self.set_dead();
+    }
+
+    /// The room for its value.
+    pub(super) fn room(self) -> Memory {
+        let start = value_at(self.key_len());
+        self.memory.part(start, self.memory.len() - start)
+    }
+
     pub(super) fn expires(self) -> u64 {
         self.memory.u64(at::EXPIRES).get()
     }
@@ -168,8 +192,13 @@ const fn value_at(key_len: usize) -> usize {
     (at::KEY + key_len).next_multiple_of(16)
 }
 
+/// The head of a set.
+pub(crate) fn head_memory(heap: Heap, entry: Chunk) -> Memory {
+    Entry::at(heap, entry).room().part(0, crate::vectors::HEAD)
+}
+
 /// The first bytes of a chunk that the caller has.
-pub(super) fn chunk_bytes<'a>(heap: Heap, chunk: Chunk, len: usize) -> Bytes<'a> {
+pub(crate) fn chunk_bytes<'a>(heap: Heap, chunk: Chunk, len: usize) -> Bytes<'a> {
     let memory = heap.memory(chunk).part(0, len);
     // SAFETY: inside the chunk (checked by `part`), which the caller has and does not write meanwhile.
     unsafe { Bytes::from_raw_parts(memory.as_ptr(), len) }

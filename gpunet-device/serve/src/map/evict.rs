@@ -12,7 +12,7 @@ const STEP: usize = 16;
 /// Which entries a sweep removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Those that have expired, and those that were not used since the last sweep.
+    /// Those that have expired, and those that were not used since the last sweep and are no sets of vectors.
     Unused,
     All,
 }
@@ -80,7 +80,7 @@ pub(super) fn sweep<G: Group>(
             let entry = Entry::at(map.heap, chunk);
             at = entry.next();
             let expired = entry.expires() != 0 && entry.expires() <= context.now;
-            if which == Which::Unused && !expired && entry.is_used() {
+            if which == Which::Unused && !expired && (entry.is_used() || entry.is_set()) {
                 entry.set_used(false);
                 previous = Some(entry);
                 continue;
@@ -102,7 +102,7 @@ pub(super) fn sweep<G: Group>(
     let mut garbage = g.broadcast(garbage as u64) as u32;
     while let Some(chunk) = Chunk::from_raw(garbage) {
         garbage = g.broadcast(Entry::at(map.heap, chunk).next() as u64) as u32;
-        map.heap.free(g, context.net, chunk)?;
+        map.free_entry(g, context.net, chunk)?;
     }
     Ok(g.broadcast(removed))
 }

@@ -63,6 +63,18 @@ impl<'a, G: Group> Locked<'a, G> {
         self.entry.map(Entry::value)
     }
 
+    /// Returns whether the value is a set of vectors ([`crate::Vectors`]); [`Locked::value`] is empty then.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.entry.is_some_and(Entry::is_set)
+    }
+
+    /// Returns whether the entry is the one that was pinned.
+    #[must_use]
+    pub fn is(&self, pin: &Pin) -> bool {
+        self.entry.is_some_and(|entry| entry.chunk() == pin.entry)
+    }
+
     /// When the entry expires, in nanoseconds of the device's clock; 0: never, or there is none.
     #[must_use]
     pub fn expires(&self) -> u64 {
@@ -99,7 +111,7 @@ impl<'a, G: Group> Locked<'a, G> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn overwrite(&mut self, value: Bytes<'_>) -> bool {
         let Some(entry) = self.entry else { return false };
-        if entry.pins() > 0 || !entry.write(self.g, 0, value) {
+        if entry.pins() > 0 || entry.is_set() || !entry.write(self.g, 0, value) {
             return false;
         }
         self.set_expires(0);
@@ -111,8 +123,8 @@ impl<'a, G: Group> Locked<'a, G> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append(&mut self, bytes: Bytes<'_>) -> bool {
         match self.entry {
-            Some(entry) => entry.write(self.g, entry.value().len(), bytes),
-            None => false,
+            Some(entry) if !entry.is_set() => entry.write(self.g, entry.value().len(), bytes),
+            _ => false,
         }
     }
 
@@ -174,7 +186,7 @@ impl<'a, G: Group> Locked<'a, G> {
         let garbage = self.garbage.take();
         let (map, g, net) = (self.map, self.g, self.net);
         drop(self);
-        garbage.map_or(Ok(()), |chunk| map.heap.free(g, net, chunk))
+        garbage.map_or(Ok(()), |chunk| map.free_entry(g, net, chunk))
     }
 }
 
@@ -183,7 +195,7 @@ impl<G: Group> Drop for Locked<'_, G> {
         self.lock.release(self.g);
         if let Some(chunk) = self.garbage.take() {
             // It fails only if the launch is over, and then all memory is given back.
-            let _ = self.map.heap.free(self.g, self.net, chunk);
+            let _ = self.map.free_entry(self.g, self.net, chunk);
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn get<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>
         return Ok(Outcome::Done);
     }
     let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    value(cx, key)
+    value(cx, key, false)
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -29,7 +29,7 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -
     let mut rest = arguments.after(cx.resume.step - 1);
     while let Some(key) = rest.next() {
         let (g, out) = (cx.reply.g, &mut cx.reply.out);
-        if !out.make_room(g, FRAME)? || value(cx, key)? == Outcome::Unfinished {
+        if !out.make_room(g, FRAME)? || value(cx, key, true)? == Outcome::Unfinished {
             return Ok(Outcome::Unfinished);
         }
         cx.resume.step += 1;
@@ -39,9 +39,18 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -
 
 /// Answers with a key's value. A value that does not fit into the writer is sent from where it lies: unfinished.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Bytes<'_>) -> Result<Outcome> {
+fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Bytes<'_>, is_many: bool) -> Result<Outcome> {
     let g = cx.g();
     let mut locked = cx.store.map.lock(g, &cx.context, key)?;
+    if locked.is_set() {
+        locked.unlock()?;
+        // MGET takes it for nothing.
+        match is_many {
+            true => cx.reply.nil(),
+            false => cx.reply.wrong_type(),
+        }
+        return Ok(Outcome::Done);
+    }
     let (is_hit, outcome) = match locked.value() {
         None => {
             cx.reply.nil();
@@ -201,8 +210,12 @@ pub(super) fn mset<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
 pub(super) fn strlen<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let len = locked.value().map(|value| value.len());
+    let (len, is_set) = (locked.value().map(|value| value.len()), locked.is_set());
     locked.unlock()?;
+    if is_set {
+        cx.reply.wrong_type();
+        return Ok(Outcome::Done);
+    }
     cx.count_read(len.is_some());
     cx.reply.integer(len.unwrap_or(0) as i64);
     Ok(Outcome::Done)
@@ -227,6 +240,14 @@ pub(super) fn append<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
             },
         };
         let mut locked = map.lock(g, &context, key)?;
+        if locked.is_set() {
+            locked.unlock()?;
+            if let Some(fresh) = fresh {
+                map.discard(g, &context, fresh)?;
+            }
+            cx.reply.wrong_type();
+            return Ok(Outcome::Done);
+        }
         let old = locked.value().map_or(0, |value| value.len());
         let total = old + more.len();
         let is_there = locked.value().is_some();
@@ -283,6 +304,9 @@ pub(super) fn add<G: Group>(
     let mut fresh = None;
     let answer = loop {
         let mut locked = map.lock(g, &context, key)?;
+        if locked.is_set() {
+            break Err(NotAdded::WrongType);
+        }
         let old = match locked.value() {
             None => Some(0),
             Some(value) => value.number(),
@@ -315,6 +339,7 @@ pub(super) fn add<G: Group>(
     }
     match answer {
         Ok(new) => cx.reply.integer(new),
+        Err(NotAdded::WrongType) => cx.reply.wrong_type(),
         Err(NotAdded::NoInteger) => cx.reply.no_integer(),
         Err(NotAdded::Overflow) => cx.reply.error(b"increment or decrement would overflow"),
         Err(NotAdded::NoMemory) => cx.reply.no_memory(),
@@ -323,6 +348,7 @@ pub(super) fn add<G: Group>(
 }
 
 enum NotAdded {
+    WrongType,
     NoInteger,
     Overflow,
     NoMemory,

@@ -116,3 +116,11 @@ fn a_request_beyond_the_limit_is_refused_before_it_has_come() {
 fn empty_requests_have_no_arguments() {
     assert_eq!(stream(b"*0\r\n*-1\r\n\r\n  \n", &[]).0, [const { Command::new() }; 4]);
 }
+
+#[test]
+fn too_many_arguments_are_refused_however_they_come() {
+    let bytes = b"*1048576\r\n$0\r\n\r\n\xff\xff";
+    for cuts in [&[][..], &[10, 3], &[1; 20]] {
+        assert_eq!(stream(bytes, cuts).1, Some(Invalid::TooLong), "{cuts:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Where a block puts a search out, so that others take shares of it.
+
+use crate::memory::{Memory, Word64};
+use gpunet_device::Group;
+
+/// Where things are on a desk. The block that it belongs to writes the description before it publishes the ticket; every block
+/// writes its own word of what is done.
+mod at {
+    /// The search's number, and the next share: claimed by compare-exchange.
+    pub const TICKET: usize = 0;
+    pub const SET: usize = 8;
+    pub const QUERY: usize = 12;
+    pub const LISTS: usize = 16;
+    pub const COUNT: usize = 20;
+    pub const MOST: usize = 24;
+    pub const SHARES: usize = 28;
+    pub const SHARE: usize = 32;
+    /// For each block: the search's number, and how many shares of it that block has done.
+    pub const DONE: usize = 64;
+}
+
+/// The next share of a search that is over.
+const OVER: u32 = u32::MAX;
+
+/// What a search is. Plain numbers: chunks by their raw number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    /// The entry of the set.
+    pub set: u32,
+    /// The vector.
+    pub query: u32,
+    /// Where blocks leave their lists.
+    pub lists: u32,
+    /// Vectors of the set.
+    pub count: u32,
+    /// Vectors that are wanted.
+    pub most: u32,
+    pub shares: u32,
+    /// Vectors of a share.
+    pub share: u32,
+}
+
+/// One block's desk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Desk {
+    memory: Memory,
+}
+
+impl Desk {
+    pub(super) const fn bytes(blocks: usize) -> usize {
+        (at::DONE + 8 * blocks).next_multiple_of(64)
+    }
+
+    pub(super) fn at(desks: Memory, block: usize, blocks: usize) -> Self {
+        Self { memory: desks.part(block * Self::bytes(blocks), Self::bytes(blocks)) }
+    }
+
+    fn ticket(self) -> Word64 {
+        self.memory.u64(at::TICKET)
+    }
+
+    /// Puts a search out; returns its number. By all lanes of the desk's block; begins with a barrier.
+    pub(super) fn open<G: Group>(self, g: &G, search: Search) -> u32 {
+        let number = ((self.ticket().get() >> 32) as u32).wrapping_add(1);
+        g.sync();
+        if g.is_leader() {
+            let set = |at, value| self.memory.u32(at).set(value);
+            set(at::SET, search.set);
+            set(at::QUERY, search.query);
+            set(at::LISTS, search.lists);
+            set(at::COUNT, search.count);
+            set(at::MOST, search.most);
+            set(at::SHARES, search.shares);
+            set(at::SHARE, search.share);
+            self.ticket().publish((number as u64) << 32);
+        }
+        number
+    }
+
+    /// Ends the search: nobody takes a share any more. By one lane of the desk's block.
+    pub(super) fn close(self, number: u32) {
+        self.ticket().publish((number as u64) << 32 | OVER as u64);
+    }
+
+    /// What is searched for, by whoever has claimed a share of it and not said that it is done: it stays until then.
+    pub(super) fn search(self) -> Search {
+        let get = |at| self.memory.u32(at).get();
+        Search {
+            set: get(at::SET),
+            query: get(at::QUERY),
+            lists: get(at::LISTS),
+            count: get(at::COUNT),
+            most: get(at::MOST),
+            shares: get(at::SHARES),
+            share: get(at::SHARE),
+        }
+    }
+
+    /// Takes a share: the search's number, and which share it is. All lanes of a block.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn claim<G: Group>(self, g: &G) -> Option<(u32, u32)> {
+        let mut claimed = OVER as u64;
+        if g.is_leader() {
+            loop {
+                let ticket = self.ticket().observe();
+                // The number of shares may already be another search's: then the ticket is another, too.
+                if ticket as u32 == OVER || ticket as u32 >= self.memory.u32(at::SHARES).get() {
+                    break;
+                }
+                if self.ticket().claim(ticket, ticket + 1) {
+                    claimed = ticket;
+                    break;
+                }
+            }
+        }
+        let claimed = g.broadcast(claimed);
+        if claimed as u32 == OVER { None } else { Some(((claimed >> 32) as u32, claimed as u32)) }
+    }
+
+    /// Says that a block has done so many shares, and left their list. By one lane, after a barrier.
+    pub(super) fn done(self, block: usize, number: u32, shares: u32) {
+        self.memory.u64(at::DONE + 8 * block).publish((number as u64) << 32 | shares as u64);
+    }
+
+    /// How many shares of a search a block has done, and said so.
+    pub(super) fn done_by(self, block: usize, number: u32) -> u32 {
+        let done = self.memory.u64(at::DONE + 8 * block).observe();
+        if (done >> 32) as u32 == number { done as u32 } else { 0 }
+    }
+}

@@ -1,0 +1,132 @@
+//! The head of a set: the value of its entry in the map.
+
+use super::Storage;
+use super::array::Array;
+use super::names::Names;
+use super::tile::{Tiles, tile_bytes};
+use crate::heap::{Chunk, Heap};
+use crate::lock::Lock;
+use crate::map::head_memory;
+use crate::memory::{Memory, Word32};
+use gpunet_device::{Group, Net, Result};
+
+/// Bytes of a head.
+pub(crate) const HEAD: usize = 96;
+
+/// Where things are in a head. Dimension and storage never change; access is decided under the lock, and the rest is changed by
+/// the group that may change the set.
+mod at {
+    pub const LOCK: usize = 0;
+    /// Groups that read the set.
+    pub const READERS: usize = 4;
+    /// 1: a group changes the set, or waits until nobody reads it.
+    pub const WRITER: usize = 8;
+    pub const DIM: usize = 12;
+    /// 1: numbers are halves.
+    pub const HALF: usize = 16;
+    /// Vectors.
+    pub const COUNT: usize = 20;
+    /// 1: it has become empty and is being removed. It gets no vector any more.
+    pub const CLOSED: usize = 24;
+    /// Names that lie in chunks of their own.
+    pub const LONG: usize = 28;
+    pub const TILES: usize = 32;
+    pub const ROWS: usize = 48;
+    pub const BUCKETS: usize = 64;
+    pub const BUCKET_COUNT: usize = 80;
+}
+
+/// A set's head. Whoever has it has pinned the entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    heap: Heap,
+    memory: Memory,
+}
+
+impl Head {
+    pub(super) fn of(heap: Heap, entry: Chunk) -> Self {
+        Self { heap, memory: head_memory(heap, entry) }
+    }
+
+    pub(super) fn dim(self) -> usize {
+        self.memory.u32(at::DIM).get() as usize
+    }
+
+    pub(super) fn storage(self) -> Storage {
+        if self.memory.u32(at::HALF).get() == 0 { Storage::Single } else { Storage::Half }
+    }
+
+    pub(super) fn lock(self) -> Lock {
+        Lock::at(self.memory, at::LOCK)
+    }
+
+    pub(super) fn readers(self) -> Word32 {
+        self.memory.u32(at::READERS)
+    }
+
+    pub(super) fn writer(self) -> Word32 {
+        self.memory.u32(at::WRITER)
+    }
+
+    pub(super) fn count(self) -> usize {
+        self.memory.u32(at::COUNT).get() as usize
+    }
+
+    /// By one lane.
+    pub(super) fn set_count(self, count: usize) {
+        self.memory.u32(at::COUNT).set(count as u32);
+    }
+
+    pub(super) fn is_closed(self) -> bool {
+        self.memory.u32(at::CLOSED).get() != 0
+    }
+
+    /// By one lane.
+    pub(super) fn close(self) {
+        self.memory.u32(at::CLOSED).set(1);
+    }
+
+    pub(super) fn tiles(self) -> Tiles {
+        let (dim, storage) = (self.dim(), self.storage());
+        let array = Array::new(self.heap, self.memory.part(at::TILES, 16), tile_bytes(dim, storage));
+        Tiles::new(array, dim, storage)
+    }
+
+    pub(super) fn names(self) -> Names {
+        let part = |at| self.memory.part(at, 16);
+        Names::new(
+            self.heap,
+            part(at::ROWS),
+            part(at::BUCKETS),
+            self.memory.u32(at::BUCKET_COUNT),
+            self.memory.u32(at::LONG),
+        )
+    }
+}
+
+/// Fills the head of a new entry. All lanes; ends with a barrier.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(crate) fn init<G: Group>(g: &G, heap: Heap, entry: Chunk, dim: usize, storage: Storage) {
+    let memory = head_memory(heap, entry);
+    if g.is_leader() {
+        let mut at = 0;
+        while at < HEAD {
+            memory.u32(at).set(0);
+            at += 4;
+        }
+        memory.u32(at::DIM).set(dim as u32);
+        memory.u32(at::HALF).set(u32::from(storage == Storage::Half));
+    }
+    g.sync();
+}
+
+/// Gives back the memory of a set that no group has any more.
+///
+/// # Errors
+/// The launch is over.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(crate) fn free_storage<G: Group>(g: &G, net: Net, heap: Heap, entry: Chunk) -> Result<()> {
+    let head = Head::of(heap, entry);
+    head.names().free(g, net, head.count())?;
+    head.tiles().free(g, net)
+}

@@ -1,0 +1,275 @@
+//! The search: every vector of a set is compared, by all blocks that have nothing else to do.
+
+use super::access::{Reading, pause};
+use super::best::{Best, OFFERED};
+use super::desk::{Desk, Search};
+use super::head::Head;
+use super::number::{key_of, of_key};
+use super::tile::{TILE, Tiles};
+use super::{MAX_COUNT, Vector, Vectors};
+use crate::Context;
+use crate::heap::Chunk;
+use crate::memory::Memory;
+use gpunet_device::{Group, Result};
+
+/// The fewest vectors of a share: a smaller one takes as long to claim as to search.
+const LEAST_SHARE: usize = 32 * TILE;
+/// Shares for each block, so that one that joins late does not keep the others waiting.
+const SHARES_OF_A_BLOCK: usize = 4;
+/// Desks that a block looks at in one turn.
+const LOOKS: usize = 4;
+
+/// What a search has found, the nearest first. It stays until the block's next search.
+#[derive(Debug)]
+pub struct Found {
+    best: Best,
+}
+
+impl Found {
+    /// How many vectors were found.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.best.len()
+    }
+
+    /// Returns whether none was found.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where one that was found is in the set, and its similarity: (1 + cosine) / 2, from 0 to 1.
+    #[must_use]
+    pub fn get(&self, at: usize) -> (usize, f32) {
+        let (cosine, position) = of_key(self.best.get(at));
+        // Rounding may have led a little beyond.
+        (position as usize, (0.5 + 0.5 * cosine).clamp(0.0, 1.0))
+    }
+}
+
+impl Vectors {
+    /// Finds the `most` vectors of a set that are nearest to one of the same dimension (`most` is cut at [`MAX_COUNT`]).
+    ///
+    /// Of vectors that are equally near, the one with the lower position comes first. The result does not depend on which blocks, or how
+    /// many lanes, have compared which vectors.
+    ///
+    /// # Cooperation
+    /// All lanes call it.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn search<G: Group>(
+        self,
+        g: &G,
+        context: &Context,
+        set: &Reading<'_, G>,
+        vector: &Vector,
+        most: usize,
+    ) -> Result<Found> {
+        let (count, most) = (set.len(), most.clamp(1, MAX_COUNT));
+        let mut best = Best::new(g, self.best_of(g.index() as usize), most);
+        let query = self.query(vector.chunk, vector.dim());
+        let share = (count / (SHARES_OF_A_BLOCK * self.blocks)).max(LEAST_SHARE).next_multiple_of(TILE);
+        let shares = count.div_ceil(share);
+        // Without memory for the lists of others, it searches alone.
+        let lists = match self.blocks > 1 && shares > 1 {
+            true => self.map.heap().alloc(g, context.net, self.blocks * most * 8)?,
+            false => None,
+        };
+        let Some(lists) = lists else {
+            compare(g, &mut best, set.head.tiles(), query, 0, count);
+            best.finish(g);
+            return Ok(Found { best });
+        };
+        let search = Search {
+            set: set.entry.raw(),
+            query: vector.chunk.raw(),
+            lists: lists.raw(),
+            count: count as u32,
+            most: most as u32,
+            shares: shares as u32,
+            share: share as u32,
+        };
+        let desk = self.desk(g.index() as usize);
+        let number = desk.open(g, search);
+        self.announce(g, 1);
+        let mut mine = 0;
+        while let Some((_, which)) = desk.claim(g) {
+            self.compare_share(g, &mut best, set.head.tiles(), query, search, which);
+            mine += 1;
+        }
+        // What others have begun they end: they wait for nothing.
+        let mut round = 0;
+        while mine + self.done(g, desk, number) < search.shares {
+            round += 1;
+            pause(g, context.net, round)?;
+        }
+        if g.is_leader() {
+            desk.close(number);
+        }
+        self.announce(g, -1);
+        self.merge_lists(g, &mut best, desk, number, lists, most);
+        best.finish(g);
+        self.map.free_chunk(g, context, lists)?;
+        Ok(Found { best })
+    }
+
+    /// Takes shares of a search that another block has put out, if there is one. Returns whether searches are put out.
+    ///
+    /// A block calls it when it has nothing else to do. It returns when no share is left.
+    ///
+    /// # Cooperation
+    /// All lanes call it, with nothing locked.
+    ///
+    /// # Errors
+    /// None at present: it waits for nothing.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn help<G: Group>(self, g: &G, context: &Context) -> Result<bool> {
+        if self.blocks == 1 || g.broadcast(self.open.u32(0).get() as u64) == 0 {
+            return Ok(false);
+        }
+        let (me, last) = (g.index() as usize, g.broadcast(self.open.u32(4).get() as u64) as usize);
+        let mut look = 0;
+        while look < LOOKS && look < self.blocks {
+            // The last one that was put out, and others in turn.
+            let block = match look {
+                0 => last,
+                _ => ((context.now >> 12) as usize + look) % self.blocks,
+            };
+            if block != me {
+                self.help_at(g, self.desk(block), me);
+            }
+            look += 1;
+        }
+        Ok(true)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn help_at<G: Group>(self, g: &G, desk: Desk, me: usize) {
+        let Some((number, mut which)) = desk.claim(g) else { return };
+        let search = desk.search();
+        let heap = self.map.heap();
+        // They stay until this block has said that it is done.
+        let (Some(set), Some(query), Some(lists)) =
+            (Chunk::from_raw(search.set), Chunk::from_raw(search.query), Chunk::from_raw(search.lists))
+        else {
+            return;
+        };
+        let head = Head::of(heap, set);
+        let (tiles, query) = (head.tiles(), self.query(query, head.dim()));
+        let mut best = Best::new(g, self.best_of(me), search.most as usize);
+        let mut shares = 0;
+        loop {
+            self.compare_share(g, &mut best, tiles, query, search, which);
+            shares += 1;
+            match desk.claim(g) {
+                Some((_, next)) => which = next,
+                None => break,
+            }
+        }
+        best.finish(g);
+        let list = list_of(heap.memory(lists), me, search.most as usize);
+        let mut at = g.rank() as usize;
+        while at < search.most as usize {
+            list.u64(8 * at).set(best.get(at));
+            at += g.size() as usize;
+        }
+        g.sync();
+        if g.is_leader() {
+            desk.done(me, number, shares);
+        }
+    }
+
+    fn compare_share<G: Group>(
+        self,
+        g: &G,
+        best: &mut Best,
+        tiles: Tiles,
+        query: Memory,
+        search: Search,
+        which: u32,
+    ) {
+        let start = which as usize * search.share as usize;
+        let end = (start + search.share as usize).min(search.count as usize);
+        compare(g, best, tiles, query, start, end);
+    }
+
+    /// Counts the searches that are put out. By all lanes; one counts.
+    fn announce<G: Group>(self, g: &G, more: i32) {
+        if g.is_leader() {
+            let open = self.open.u32(0);
+            self.open.u32(4).set(g.index());
+            loop {
+                let before = open.get();
+                if open.replace(before, before.wrapping_add_signed(more)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Shares that other blocks have done. All lanes.
+    fn done<G: Group>(self, g: &G, desk: Desk, number: u32) -> u32 {
+        let (mut done, mut block) = (0, g.rank() as usize);
+        while block < self.blocks {
+            done += desk.done_by(block, number);
+            block += g.size() as usize;
+        }
+        g.sum(done)
+    }
+
+    /// Offers what other blocks have found.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn merge_lists<G: Group>(
+        self,
+        g: &G,
+        best: &mut Best,
+        desk: Desk,
+        number: u32,
+        lists: Chunk,
+        most: usize,
+    ) {
+        let lists = self.map.heap().memory(lists);
+        let (keys, lanes) = (self.blocks * most, g.size() as usize);
+        let mut first = 0;
+        while first < keys {
+            let key = |offered: usize| {
+                let at = first + offered * lanes + g.rank() as usize;
+                match at < keys && desk.done_by(at / most, number) > 0 {
+                    true => list_of(lists, at / most, most).u64(8 * (at % most)).get(),
+                    false => 0,
+                }
+            };
+            best.offer(g, [key(0), key(1), key(2), key(3)]);
+            first += OFFERED * lanes;
+        }
+    }
+
+    fn desk(self, block: usize) -> Desk {
+        Desk::at(self.desks, block, self.blocks)
+    }
+
+    fn best_of(self, block: usize) -> Memory {
+        self.best.part(block * Best::BYTES, Best::BYTES)
+    }
+}
+
+fn list_of(lists: Memory, block: usize, most: usize) -> Memory {
+    lists.part(block * most * 8, most * 8)
+}
+
+/// Compares the vectors from `start` to `end`, lanes side by side. All lanes.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn compare<G: Group>(g: &G, best: &mut Best, tiles: Tiles, query: Memory, start: usize, end: usize) {
+    let (lanes, vectors) = (g.size() as usize, tiles.compare_with(query));
+    let mut first = start;
+    while first < end {
+        let key = |offered: usize| {
+            let index = first + offered * lanes + g.rank() as usize;
+            if index < end { key_of(vectors.dot(index), index as u32) } else { 0 }
+        };
+        best.offer(g, [key(0), key(1), key(2), key(3)]);
+        first += OFFERED * lanes;
+    }
+}

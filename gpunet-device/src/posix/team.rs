@@ -4,7 +4,9 @@
 //! before.
 
 use super::{SOCKET_TIMEOUT, errno, unless};
-use crate::team::{Bf16, F16, Maximum, Minimum, ONE_SHOT, Rank, Reducible, Signal, Sum, SymmetricPtr, TeamHandle};
+use crate::team::{
+    Bf16, F16, Maximum, Minimum, ONE_SHOT, Rank, Reducible, Signal, Sum, SymmetricPtr, TeamHandle,
+};
 use crate::{Buffer, Group, Source};
 use gpunet_abi::{Error, Result};
 

@@ -57,7 +57,8 @@ fn leave<G: Group>(g: &G, team: TeamHandle, results: SymmetricPtr<i32>, result: 
 #[allow(unsafe_code)]
 mod entries {
     use super::{
-        Collectives, Hello, Jacobi, MoeShuffle, OnStream, PutBlock, Ring, RingBroadcast, RingReduce, ThreadGroup,
+        Collectives, Hello, Jacobi, MoeShuffle, OnStream, PutBlock, Ring, RingBroadcast, RingReduce,
+        ThreadGroup,
     };
     use gpunet_device::kernel_entry;
 

@@ -20,7 +20,7 @@ const CHECK_NS: u64 = 50_000_000;
 #[cfg(target_arch = "nvptx64")]
 const HELP_NS: u64 = 5_000;
 #[cfg(target_arch = "nvptx64")]
-const HELPS_FOR_NS: u64 = u64::MAX;
+const HELPS_FOR_NS: u64 = 60_000_000_000;
 #[cfg(not(target_arch = "nvptx64"))]
 const HELP_NS: u64 = 100_000;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -204,7 +204,7 @@ impl<S: Service> Block<S> {
     fn run<G: Group>(&mut self, g: &G, listener: Listener) -> Result<()> {
         let mut check_at = self.now + CHECK_NS;
         let mut end_at = 0;
-        let mut helps_until = self.now.saturating_add(HELPS_FOR_NS);
+        let mut helps_until = self.now;
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
@@ -213,7 +213,7 @@ impl<S: Service> Block<S> {
             self.now = g.broadcast(now_ns());
             if S::HELPS && self.service.help(g, self.shared, &self.context())? {
                 self.now = g.broadcast(now_ns());
-                helps_until = self.now.saturating_add(HELPS_FOR_NS);
+                helps_until = self.now + HELPS_FOR_NS;
             }
             let before = self.counters;
             if self.readiness.listener_ready() {

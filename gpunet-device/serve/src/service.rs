@@ -122,8 +122,8 @@ pub trait Service: Copy + Send + 'static {
     /// The connection is closed at once.
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next>;
 
-    /// Blocks call [`Service::help`]. A block that has nothing to do then waits for its sockets only for microseconds at a time on a GPU; on a
-    /// CPU, where that costs time of the others, only for a while after there was something to help with.
+    /// Blocks call [`Service::help`]. For a while after there was something to help with, a block that has nothing to do waits for its
+    /// sockets only for microseconds at a time.
     const HELPS: bool = false;
 
     /// Takes a share of work that another block has put out for all, between the turns of connections. Returns whether there was any.

@@ -17,10 +17,12 @@ use std::time::Duration;
 const DATA: Signal = Signal(0);
 const LEN: usize = 20_000;
 
-fn on_stream(attachment: &Attachment, gpu: &Device) -> Queue {
+/// The copy engine copies everything.
+const NO_KERNELS: usize = 0;
+
+fn on_stream(attachment: &Attachment, gpu: &Device, short: usize) -> Queue {
     let stream = gpu.create_stream(StreamPriority::Normal).expect("a stream");
-    // The copy engine copies everything.
-    Queue::cuda_with(attachment, stream, Settings { short: 0, ..Settings::default() }).expect("a queue")
+    Queue::cuda_with(attachment, stream, Settings { short, ..Settings::default() }).expect("a queue")
 }
 
 fn numbers(rank: Rank) -> Vec<u32> {
@@ -34,7 +36,12 @@ fn holds(x: &Symmetric<'_, u32>, start: usize, expected: &[u32]) {
 }
 
 /// A GPU and a CPU device as members 0 and 1.
-fn mixed(gpu: &Device, first: impl FnOnce(Team, &mut Queue), second: impl FnOnce(Team, &mut Queue) + Send) {
+fn mixed(
+    gpu: &Device,
+    short: usize,
+    first: impl FnOnce(Team, &mut Queue),
+    second: impl FnOnce(Team, &mut Queue) + Send,
+) {
     let proxy = embed(small()).expect("a proxy");
     let (near, far) = (proxy.attach_cuda(gpu).expect("attached"), proxy.attach_cpu().expect("attached"));
     let listener = anywhere();
@@ -44,7 +51,7 @@ fn mixed(gpu: &Device, first: impl FnOnce(Team, &mut Queue), second: impl FnOnce
             let team = Team::join_with(&far, id, Rank(1), 2, &options()).expect("a team");
             second(team, &mut Queue::cpu(&far).expect("a queue"));
         });
-        let mut queue = on_stream(&near, gpu);
+        let mut queue = on_stream(&near, gpu, short);
         first(Team::lead_with(&near, listener, 2, &options()).expect("a team"), &mut queue);
         other.join().expect("no panic");
     });
@@ -84,6 +91,7 @@ fn a_stream_and_a_thread_put_to_each_other() {
             let heap = (heap.as_mut_ptr().expose_provenance(), heap);
             mixed(
                 gpu,
+                NO_KERNELS,
                 |team, queue| {
                     // SAFETY: the queue is done with it when `exchange` returns.
                     let from = unsafe { Buffer::from_raw_parts(memory.ptr() as *mut u8, 4 * LEN) };
@@ -106,7 +114,7 @@ fn a_stream_puts_no_pageable_memory() {
             let attachment = embed(small()).expect("a proxy").attach_cuda(gpu).expect("attached");
             let team = Team::lead_with(&attachment, anywhere(), 1, &options()).expect("a team");
             let x = team.alloc::<u8>(8).expect("memory");
-            let mut queue = on_stream(&attachment, gpu);
+            let mut queue = on_stream(&attachment, gpu, NO_KERNELS);
             let mut heap = [0u8; 8];
             // SAFETY: nothing is enqueued.
             let heap = unsafe { Buffer::from_raw_parts(heap.as_mut_ptr(), 8) };
@@ -131,6 +139,7 @@ fn a_member_that_leaves_releases_a_stream_in_pinned_memory() {
         with_gpu("a_member_that_leaves_releases_a_stream_in_pinned_memory", |gpu, _| {
             mixed(
                 gpu,
+                NO_KERNELS,
                 |team, queue| {
                     // What has come before is believed, and what is behind goes on.
                     queue.wait_until(&team, DATA, Rank(1), 3).expect("enqueued");
@@ -165,7 +174,8 @@ fn a_member_that_leaves_releases_a_stream_in_device_memory() {
                     team.barrier().expect("both are there");
                 });
                 let team = Team::lead_with(&first, listener, 2, &options()).expect("a team");
-                let (mut queue, mut beside) = (on_stream(&first, gpu), on_stream(&first, gpu));
+                let (mut queue, mut beside) =
+                    (on_stream(&first, gpu, NO_KERNELS), on_stream(&first, gpu, NO_KERNELS));
                 queue.signal(&team, DATA, 7, Rank(0)).expect("enqueued");
                 queue.wait_until(&team, Signal(1), Rank(1), 1).expect("enqueued");
                 beside.wait_until(&team, DATA, Rank(0), 7).expect("enqueued");
@@ -184,7 +194,7 @@ fn a_team_that_is_dropped_releases_a_stream() {
         with_gpu("a_team_that_is_dropped_releases_a_stream", |gpu, _| {
             let attachment = embed(small()).expect("a proxy").attach_cuda(gpu).expect("attached");
             let team = Team::lead_with(&attachment, anywhere(), 1, &options()).expect("a team");
-            let mut queue = on_stream(&attachment, gpu);
+            let mut queue = on_stream(&attachment, gpu, NO_KERNELS);
             queue.wait_until(&team, DATA, Rank(0), 1).expect("enqueued");
             drop(team);
             let error = queue.synchronize().expect_err("nobody signals");
@@ -199,7 +209,7 @@ fn a_closed_attachment_releases_a_stream() {
         with_gpu("a_closed_attachment_releases_a_stream", |gpu, _| {
             let attachment = embed(small()).expect("a proxy").attach_cuda(gpu).expect("attached");
             let team = Team::lead_with(&attachment, anywhere(), 1, &options()).expect("a team");
-            let mut queue = on_stream(&attachment, gpu);
+            let mut queue = on_stream(&attachment, gpu, NO_KERNELS);
             queue.wait_until(&team, DATA, Rank(0), 1).expect("enqueued");
             let done = queue.notify();
             let _ = attachment.close();
@@ -233,7 +243,7 @@ fn a_member_that_is_killed_releases_streams() {
                     let team = Team::join_with(&far, id, Rank(1), 3, &options()).expect("a team");
                     live(team, Queue::cpu(&far).expect("a queue"));
                 });
-                let queue = on_stream(&near, gpu);
+                let queue = on_stream(&near, gpu, NO_KERNELS);
                 live(Team::lead_with(&near, listener, 3, &options()).expect("a team"), queue);
             });
             drop(program);
@@ -255,6 +265,10 @@ fn a_stream_meets_a_thread_in_collectives() {
                 let mut x = team.alloc::<u32>(LEN).expect("memory");
                 let y = team.alloc::<u32>(2 * LEN).expect("memory");
                 x.write(0, &numbers(own)).expect("written");
+                queue.put_signal(y.slice(0, 100), x.slice(0, 100), DATA, 1, other).expect("enqueued");
+                queue.wait_until(&team, DATA, other, 1).expect("enqueued");
+                queue.synchronize().expect("no failure");
+                holds(&y, 0, &numbers(other)[..100]);
                 queue.barrier(&team).expect("enqueued");
                 queue.all_gather(&y, &x).expect("enqueued");
                 queue.synchronize().expect("no failure");
@@ -263,13 +277,13 @@ fn a_stream_meets_a_thread_in_collectives() {
                 queue.synchronize().expect("no failure");
                 holds(&y, 0, &numbers(Rank(1)));
                 queue.set_team_timeout(Some(Duration::from_millis(100)));
-                queue.wait_until(&team, DATA, other, 1).expect("enqueued");
+                queue.wait_until(&team, DATA, other, 2).expect("enqueued");
                 let error = queue.synchronize().expect_err("nobody signals");
                 assert_eq!(error.raw_os_error(), Some(Error::TimedOut.errno()));
                 drop((x, y));
                 team.leave().expect("both leave");
             };
-            mixed(gpu, both, both);
+            mixed(gpu, Settings::default().short, both, both);
         });
     });
 }

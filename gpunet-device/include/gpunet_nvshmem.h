@@ -14,6 +14,8 @@
  * What is different:
  * - No call ends the process. Calls that return nothing in NVSHMEM return 0 here, or a negative Linux errno; malloc returns NULL
  *   and gpunet_host_last_error tells why. signal_wait_until returns the value, or a negative errno.
+ * - Members wait for each other for an hour at most, when they join, allocate, meet on the host and end. A failure of a barrier on a
+ *   stream is the result of the next barrier on the host, or of nvshmem_finalize.
  * - A signal word has one source, the member that sets it, and its values grow.
  * - The GPU is the current one when nvshmem_init is called: cudaSetDevice comes before. All members are on one machine.
  * - Who starts the members: torchrun, mpirun, srun, or GPUNET_TEAM, RANK and WORLD_SIZE; or a unique id.

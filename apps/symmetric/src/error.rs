@@ -39,7 +39,7 @@ pub enum Error {
     #[error(transparent)]
     Copy(#[from] CopyError),
     /// A queue.
-    #[error("the queue: {0}")]
+    #[error(transparent)]
     Queue(#[from] std::io::Error),
     /// An element is not what it should be.
     #[error("element {at} of {what} is {found} instead of {expected}")]

@@ -187,7 +187,9 @@ __device__ inline long long nvshmem_uint64_wait_until(std::uint64_t *word, ::gpu
     return gword_wait_thread(::gpunet::nvshmem::at(word, 8), value);
 }
 __device__ inline int nvshmem_uint64_test(std::uint64_t *word, ::gpunet::nvshmem::at_least, std::uint64_t value) {
-    return gword_wait_thread(::gpunet::nvshmem::at(word, 8), value, 0) >= 0;
+    /* 0: not yet. A failure is negative, so that a loop until it is true ends. */
+    const long long found = gword_wait_thread(::gpunet::nvshmem::at(word, 8), value, 0);
+    return found >= 0 ? 1 : found == -EAGAIN ? 0 : static_cast<int>(found);
 }
 
 #endif

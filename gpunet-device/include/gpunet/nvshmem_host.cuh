@@ -19,8 +19,21 @@ template <class Team> __global__ void bind(Team team, gpunet_symmetric_t heap) {
     gpunet_heap = heap;
 }
 
+/* The first failure of a barrier that a stream had: in device memory, as no host call waits for it. */
+static __device__ int met_badly;
+
 /* For a stream. */
-template <class Result> __global__ void meet(Result *) { (void)gbarrier(); }
+template <class Result> __global__ void meet(Result *) {
+    const int failed = gbarrier();
+    if (failed != 0 && met_badly == 0) met_badly = failed;
+}
+
+/* Members wait for each other for an hour, since NVSHMEM's wait for ever and programs do not look at results. A death or a leave ends
+ * the wait at once. */
+inline const gpunet_host_team_options *patient() {
+    static const gpunet_host_team_options options = {0, 3600000};
+    return &options;
+}
 
 /* This program as a member. */
 struct member {
@@ -57,12 +70,14 @@ inline std::size_t heap_size() {
     }
 }
 
-/* Waits for this member's kernels; returns 0 or -EIO. */
+/* Waits for this member's kernels; returns 0, -EIO, or the first failure of a barrier on a stream. */
 inline int drain() {
 #ifdef GPUNET_NVSHMEM_CPU
     return 0;
 #else
-    return cudaDeviceSynchronize() == cudaSuccess ? 0 : -EIO;
+    int failed = 0;
+    if (cudaDeviceSynchronize() != cudaSuccess || cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed) != cudaSuccess) return -EIO;
+    return failed;
 #endif
 }
 
@@ -167,7 +182,7 @@ typedef struct {
 /* Joins as what a launcher has started this program as. */
 inline int nvshmem_init() {
     return ::gpunet::nvshmem::start(
-        [](::gpunet::nvshmem::member &me) { return gpunet_host_team_launched(me.attachment, nullptr, &me.team); });
+        [](::gpunet::nvshmem::member &me) { return gpunet_host_team_launched(me.attachment, ::gpunet::nvshmem::patient(), &me.team); });
 }
 
 /* Member 0 makes the id, and its program is the one that joins as rank 0. */
@@ -194,10 +209,10 @@ inline int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t *attr) {
     if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) return -EINVAL;
     return ::gpunet::nvshmem::start([attr](::gpunet::nvshmem::member &me) {
         const auto rank = static_cast<std::uint32_t>(attr->rank), size = static_cast<std::uint32_t>(attr->size);
-        if (rank > 0 || me.listener == nullptr) return gpunet_host_team_join(me.attachment, attr->id.text, rank, size, nullptr, &me.team);
+        if (rank > 0 || me.listener == nullptr) return gpunet_host_team_join(me.attachment, attr->id.text, rank, size, ::gpunet::nvshmem::patient(), &me.team);
         gpunet_host_team_listener_t *listener = me.listener;
         me.listener = nullptr;
-        return gpunet_host_team_lead(me.attachment, listener, size, nullptr, &me.team);
+        return gpunet_host_team_lead(me.attachment, listener, size, ::gpunet::nvshmem::patient(), &me.team);
     });
 }
 

@@ -239,7 +239,7 @@ impl Map {
     ///
     /// Only appending changes a pinned value, and that leaves the bytes that were there.
     #[must_use]
-    pub fn pinned(&self, pin: &Pin) -> Bytes<'_> {
+    pub fn pinned<'p>(&self, pin: &'p Pin) -> Bytes<'p> {
         Entry::at(self.heap, pin.entry).value().first(pin.len)
     }
 

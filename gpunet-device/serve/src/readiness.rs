@@ -3,6 +3,7 @@
 
 use crate::Topics;
 use crate::memory::{Carve, Memory, Word64};
+use core::sync::atomic::{Ordering, fence};
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll};
 use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result};
 
@@ -209,7 +210,11 @@ impl Readiness {
             return 0;
         }
         let topic = self.word(place, row::TOPIC).get() as u32;
-        g.broadcast(if topic == 0 { 0 } else { self.topics.count(topic - 1) })
+        let counted = if topic == 0 { 0 } else { self.topics.count(topic - 1) };
+        // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`: what was stored before a notification that counts here
+        // is there for the turn. The broadcast hands it on.
+        fence(Ordering::Acquire);
+        g.broadcast(counted)
     }
 
     /// Sets the topic of the connection in a place. `counted`: what [`Readiness::notified`] said before its turn. All lanes.

@@ -21,6 +21,9 @@ pub enum SpillError {
     Over(gpunet_device::Error),
 }
 
+/// Bytes that a request gets room for at first, if it is so long.
+const FIRST: usize = 64 << 10;
+
 impl Spill {
     /// Returns whether nothing was collected.
     #[must_use]
@@ -37,7 +40,8 @@ impl Spill {
         }
     }
 
-    /// Consumes input until `total` bytes are collected, or there is no more of it. Makes room for all of them at once.
+    /// Consumes input until `total` bytes are collected, or there is no more of it. It makes room for what has come, twice as much each
+    /// time: a length that was announced takes no memory before the bytes come.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.
@@ -54,8 +58,11 @@ impl Spill {
         total: usize,
     ) -> core::result::Result<(), SpillError> {
         let old = Chunk::from_raw(self.chunk);
-        if old.is_none_or(|chunk| map.chunk_capacity(chunk) < total) {
-            let new = map.room(g, context, total).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
+        let len = self.len as usize;
+        let needed = total.min(len + input.rest().len());
+        if old.is_none_or(|chunk| map.chunk_capacity(chunk) < needed) {
+            let room = total.min(needed.max(2 * len).max(FIRST));
+            let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
             map.write_chunk(g, new, 0, self.bytes(&map));
             // All lanes have copied before another group may take the old one.
             g.sync();

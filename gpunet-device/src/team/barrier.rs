@@ -49,6 +49,16 @@ impl TeamHandle {
         Ok(())
     }
 
+    /// Has all later barriers and collectives of this member fail with ConnectionAborted: one of them was left out, and the next would
+    /// be taken for it by the other members. For whoever makes the next call without knowing how this one ended.
+    #[doc(hidden)]
+    pub fn leave_step<G: Group>(self, g: &G) {
+        g.sync();
+        if g.is_leader() {
+            self.out_of_step().set(1);
+        }
+    }
+
     /// Enters a collective, by its first barrier, and keeps the lock. By one lane.
     fn enter(self) -> Result<u64> {
         self.lock()?;

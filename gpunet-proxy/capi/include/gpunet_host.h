@@ -1587,7 +1587,7 @@ int gpunet_host_team_size(const struct gpunet_host_team_t *team);
  * Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token` is of a launch on the
  * attachment that joined. The kernels end before the team is left.
  *
- * Errors: -EBADF; -EFAULT.
+ * Errors: -EBADF; -EFAULT; -EINVAL when the token is of another attachment.
  */
 int gpunet_host_team_value(const struct gpunet_host_team_t *team,
                            const struct gpunet_host_token_t *token,

@@ -8,6 +8,7 @@ pub use cpu::*;
 pub use joining::*;
 pub use memory::*;
 
+use crate::attachment::AttachmentObject;
 use crate::failure::{Failure, done, int};
 use crate::handle::handles;
 use crate::memory::Out;
@@ -29,14 +30,21 @@ pub(crate) struct TeamObject {
     team: RwLock<Option<Team>>,
     /// How many pieces of symmetric memory borrow the team.
     memories: AtomicUsize,
+    /// The device that joined.
+    attachment: Arc<AttachmentObject>,
 }
 
 /// The teams by the addresses of their states, which kernels on the CPU pass.
 static STATES: RwLock<Option<HashMap<u64, Arc<TeamObject>>>> = RwLock::new(None);
 
 impl TeamObject {
-    fn enter(team: Team, out: &Out<*mut gpunet_host_team_t>) -> Result<(), Failure> {
-        let object = Arc::new(Self { team: RwLock::new(Some(team)), memories: AtomicUsize::new(0) });
+    fn enter(
+        team: Team,
+        attachment: Arc<AttachmentObject>,
+        out: &Out<*mut gpunet_host_team_t>,
+    ) -> Result<(), Failure> {
+        let (team, memories) = (RwLock::new(Some(team)), AtomicUsize::new(0));
+        let object = Arc::new(Self { team, memories, attachment });
         out.put(gpunet_host_team_t::new(object)?);
         Ok(())
     }
@@ -65,7 +73,11 @@ fn with_state<R>(
         states.as_ref().and_then(|states| states.get(&handle.raw_state())).cloned().ok_or_else(down)?;
     drop(states);
     let team = object.team.read().unwrap_or_else(PoisonError::into_inner);
-    if team.is_none() { Err(down()) } else { body(handle) }
+    // The address may be that of another team by now.
+    match team.as_ref() {
+        Some(team) if team.rank() == handle.rank() && team.size() == handle.size() => body(handle),
+        _ => Err(down()),
+    }
 }
 
 /// Returns the member's rank, from 0.
@@ -87,7 +99,7 @@ pub unsafe extern "C" fn gpunet_host_team_size(team: *const gpunet_host_team_t) 
 /// Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token` is of a launch on the
 /// attachment that joined. The kernels end before the team is left.
 ///
-/// Errors: -EBADF; -EFAULT.
+/// Errors: -EBADF; -EFAULT; -EINVAL when the token is of another attachment.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_team_value(
     team: *const gpunet_host_team_t,
@@ -97,6 +109,12 @@ pub unsafe extern "C" fn gpunet_host_team_value(
     done(|| {
         let out = Out::new(value, "value")?;
         let (object, token) = (gpunet_host_team_t::of(team)?, gpunet_host_token_t::of(token)?);
+        if !Arc::ptr_eq(&object.attachment, &token.attachment) {
+            return Err(Failure::new(
+                libc::EINVAL,
+                "the token is of another attachment than the one that joined",
+            ));
+        }
         let handle = object.with(|team| {
             // SAFETY: the token is the attachment's, and the kernels end before: the caller's promise.
             token.with(|token| Ok(unsafe { team.handle(token.net()) }))

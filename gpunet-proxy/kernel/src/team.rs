@@ -77,7 +77,7 @@ impl TeamOperation {
         TeamAction::ALL.get(self.action as usize).copied()
     }
 
-    /// Makes the call.
+    /// Makes the call. After a collective that fails, all later barriers and collectives of this member fail, too: ConnectionAborted.
     ///
     /// # Cooperation
     /// All lanes call it together.
@@ -85,9 +85,20 @@ impl TeamOperation {
     /// # Errors
     /// Those of the call; InvalidArgument, if there is none of that number.
     pub fn perform<G: Group>(&self, g: &G) -> Result<()> {
+        let action = self.action().ok_or(Error::InvalidArgument)?;
+        let result = self.call(g, action);
+        if result.is_err() && action.is_collective() {
+            // The queue goes on to the next, which the others would take for this one.
+            self.team.leave_step(g);
+        }
+        result
+    }
+
+    #[inline(always)]
+    fn call<G: Group>(&self, g: &G, action: TeamAction) -> Result<()> {
         let Self { team, to, from, value, .. } = *self;
         let (signal, member) = (Signal(self.signal), Rank(self.member));
-        match self.action().ok_or(Error::InvalidArgument)? {
+        match action {
             TeamAction::Put => team.put(g, to, from, member),
             TeamAction::Signal => team.signal(g, signal, value, member),
             TeamAction::PutSignal => team.put_signal(g, to, from, signal, value, member),

@@ -147,6 +147,8 @@ struct Shared {
     host: Arc<HostLaunch>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Whoever holds it uses the page's scratch word.
+    scratch: Mutex<()>,
 }
 
 impl Drop for Shared {
@@ -188,7 +190,8 @@ impl CudaQueue {
         let page = Page::new(device)?;
         let lane = streams.enter(device)?;
         let (streams, state, changed) = (streams.clone(), Mutex::default(), Condvar::new());
-        let shared = Shared { stream, streams, lane, page, settings, host, state, changed };
+        let scratch = Mutex::default();
+        let shared = Shared { stream, streams, lane, page, settings, host, state, changed, scratch };
         let shared = Arc::new(shared);
         let thread = Some(thread::start(shared.clone(), device.clone())?);
         let (enqueued, issued, started, awaited, checks, puts) = Default::default();

@@ -243,22 +243,27 @@ fn after_a_collective_that_failed_in_between_no_other_is_taken_for_it() {
         members(2, |member| {
             let (team, other) = (&member.team, member.team.rank().right_of(2));
             let x = team.alloc::<u64>(2).expect("memory");
-            let mut queue = queue(member);
+            let mut first = queue(member);
             if team.rank() == Rank(0) {
-                // Only this member comes.
-                queue.set_team_timeout(Some(Duration::from_millis(20)));
-                queue.all_gather(&x, x.slice(0, 1)).expect("enqueued");
-                let error = queue.synchronize().expect_err("nobody comes");
+                // Only this member comes. What is behind it would be taken for it.
+                first.set_team_timeout(Some(Duration::from_millis(20)));
+                first.all_gather(&x, x.slice(0, 1)).expect("enqueued");
+                first.set_team_timeout(None);
+                first.all_gather(&x, x.slice(1, 1)).expect("enqueued");
+                first.signal(team, DATA, 1, other).expect("enqueued");
+                let error = first.synchronize().expect_err("nobody comes");
                 assert_eq!(error.raw_os_error(), Some(Error::TimedOut.errno()));
-                queue.set_team_timeout(None);
-                queue.signal(team, DATA, 1, other).expect("enqueued");
+                let mut next = queue(member);
+                next.barrier(team).expect("enqueued");
+                let _ = next.synchronize();
+                assert_eq!(errno(&next), Some(Error::ConnectionAborted));
             } else {
-                queue.wait_until(team, DATA, other, 1).expect("enqueued");
+                first.wait_until(team, DATA, other, 1).expect("enqueued");
+                first.set_team_timeout(Some(Duration::from_millis(20)));
+                first.all_gather(&x, x.slice(0, 1)).expect("enqueued");
+                let _ = first.synchronize();
+                assert_eq!(errno(&first), Some(Error::TimedOut));
             }
-            // Its first wait failed, so it can be tried again, and meets the other at the same one.
-            queue.all_gather(&x, x.slice(0, 1)).expect("enqueued");
-            let _ = queue.synchronize();
-            assert_eq!(errno(&queue), (team.rank() == Rank(0)).then_some(Error::TimedOut));
         });
     });
 }

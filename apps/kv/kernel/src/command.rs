@@ -34,6 +34,8 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     pub(crate) counters: &'a mut Counters,
     /// Connections of all blocks.
     pub(crate) connections: Connections,
+    /// The command takes long: other connections have their turns before the next one.
+    pub(crate) ends_turn: bool,
 }
 
 impl<'a, G: Group> Cx<'a, '_, G> {

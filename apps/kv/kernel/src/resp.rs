@@ -21,6 +21,8 @@ pub struct Progress {
     left: u32,
     /// The number of arguments is known.
     counted: bool,
+    /// Bytes in which the line with the next argument's length does not end.
+    scanned: u32,
 }
 
 /// What a look at the bytes of a request has found.
@@ -109,7 +111,7 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
         if end + MIN_ARGUMENT * left as usize > MAX_REQUEST {
             return Parsed::Invalid(Invalid::TooLong);
         }
-        *progress = Progress { at: end as u32, left, counted: true };
+        *progress = Progress { at: end as u32, left, counted: true, scanned: 0 };
     }
     while progress.left > 0 {
         let at = progress.at as usize;
@@ -117,7 +119,10 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
             return Parsed::Incomplete(at + MIN_ARGUMENT * progress.left as usize);
         }
         // Redis looks for the line's end first.
-        let (end, len) = match number_line(bytes, at + 1, &mut Progress { at: progress.at, ..*progress }) {
+        let mut line = Progress { at: progress.scanned, ..*progress };
+        let found = number_line(bytes, at + 1, &mut line);
+        progress.scanned = line.at;
+        let (end, len) = match found {
             Line::Open if bytes.get(at) == b'$' => return Parsed::Incomplete(bytes.len() + 1),
             Line::Open if bytes.len() - at <= MAX_INLINE => return Parsed::Incomplete(bytes.len() + 1),
             Line::Endless | Line::Open => return Parsed::Invalid(Invalid::BulkLine),

@@ -85,8 +85,13 @@ impl Service for Kv {
                         resume,
                         counters: turn.counters,
                         connections: turn.connections,
+                        ends_turn: false,
                     };
-                    match command::execute(&mut cx, resp::Arguments::of(bytes.first(len)))? {
+                    let outcome = command::execute(&mut cx, resp::Arguments::of(bytes.first(len)))?;
+                    if cx.ends_turn {
+                        requests = REQUESTS_OF_A_TURN;
+                    }
+                    match outcome {
                         // The same request again when there is room, from the next step on.
                         Outcome::Unfinished => return Ok(Next::Output),
                         Outcome::Done => {}

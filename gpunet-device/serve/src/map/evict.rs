@@ -30,10 +30,11 @@ pub(super) fn alloc<G: Group>(map: Map, g: &G, context: &Context, bytes: usize) 
         }
         let start = take_turn(map, g);
         let mut evicted = 0;
-        let mut at = 0;
-        while at < STEP && at <= map.mask {
+        let mut filled = filled(map, g, start);
+        while filled != 0 {
+            let at = filled.trailing_zeros() as usize;
             evicted += sweep(map, g, context, (start + at) & map.mask, Which::Unused)?;
-            at += 1;
+            filled &= filled - 1;
         }
         passed += STEP;
         if evicted > 0 && g.is_leader() {
@@ -42,6 +43,17 @@ pub(super) fn alloc<G: Group>(map: Map, g: &G, context: &Context, bytes: usize) 
             word.set(word.get() + evicted);
         }
     }
+}
+
+/// Which of the next buckets have entries, a bit each: a sweep of an empty one would cost several barriers.
+fn filled<G: Group>(map: Map, g: &G, start: usize) -> u64 {
+    let (mut filled, mut at) = (0, 0);
+    while g.is_leader() && at < STEP && at <= map.mask {
+        // Without the lock: an entry that comes in at this moment is as good as one that comes after the sweep.
+        filled |= u64::from(map.first((start + at) & map.mask).get() != 0) << at;
+        at += 1;
+    }
+    g.broadcast(filled)
 }
 
 /// Moves the hand; returns where it was.

@@ -99,14 +99,15 @@ impl<S: Service> Block<S> {
         let mut available = stream.receiver().available(g)?;
         let (mut span, mut ended) = (None, ready.ended || stream.receiver().has_ended());
         if available > 0 || (ready.input && !ended) {
-            let found = match stream.receiver().peek(g, usize::MAX) {
-                Ok(found) => found,
+            span = match stream.receiver().peek(g, usize::MAX) {
+                Ok(found) => {
+                    (available, ended) = (found.len(), ended || found.is_empty());
+                    Some(found)
+                }
                 // Nothing came although it was announced.
-                Err(Error::TimedOut | Error::WouldBlock) => return Ok(Some(Interest::Input)),
+                Err(Error::TimedOut | Error::WouldBlock) => None,
                 Err(error) => return Err(error),
             };
-            (available, ended) = (found.len(), ended || found.is_empty());
-            span = Some(found);
         }
         // SAFETY: nothing of the span is released before the turn is over, and neither reader nor writer outlives it.
         let bytes = span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });

@@ -35,7 +35,7 @@ impl Vectors {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn read<'a, G: Group>(self, g: &'a G, context: &Context, set: &Pin) -> Result<Reading<'a, G>> {
+    pub fn read<'a, G: Group>(self, g: &'a G, context: &Context, set: &'a Pin) -> Result<Reading<'a, G>> {
         let head = self.head(set);
         self.until(g, context, || {
             head.lock().acquire_alone(g, context.net)?;
@@ -138,7 +138,9 @@ impl<G: Group> Reading<'_, G> {
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn number(&self, index: usize, number: usize) -> f32 {
-        (self.head.tiles().number(index, number) as f64 * self.head.names().norm(index)) as f32
+        // Rounding may have led beyond what the largest number was.
+        let number = self.head.tiles().number(index, number) as f64 * self.head.names().norm(index);
+        number.clamp(f32::MIN as f64, f32::MAX as f64) as f32
     }
 }
 

@@ -19,7 +19,8 @@ const SHARES_OF_A_BLOCK: usize = 4;
 /// Desks that a block looks at in one turn.
 const LOOKS: usize = 4;
 
-/// What a search has found, the nearest first. It stays until the block's next search.
+/// What a search has found, the nearest first. It stays until the block's next search, or until it helps with one: as long as the
+/// set that was read is not let go and no other is opened.
 #[derive(Debug)]
 pub struct Found {
     best: Best,
@@ -199,7 +200,9 @@ impl Vectors {
     fn announce<G: Group>(self, g: &G, more: i32) {
         if g.is_leader() {
             let open = self.open.u32(0);
-            self.open.u32(4).set(g.index());
+            if more > 0 {
+                self.open.u32(4).set(g.index());
+            }
             loop {
                 let before = open.get();
                 if open.replace(before, before.wrapping_add_signed(more)) {

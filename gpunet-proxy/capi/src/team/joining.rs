@@ -57,8 +57,9 @@ fn join(
     out: &Out<*mut gpunet_host_team_t>,
     how: impl FnOnce(&Attachment) -> Result<Team, TeamError>,
 ) -> Result<(), Failure> {
-    let team = gpunet_host_attachment_t::of(attachment)?.with(|attachment| Ok(how(attachment)?))?;
-    TeamObject::enter(team, out)
+    let object = gpunet_host_attachment_t::of(attachment)?;
+    let team = object.with(|attachment| Ok(how(attachment)?))?;
+    TeamObject::enter(team, object, out)
 }
 
 /// Binds an address of this machine at which the members of a team will meet; port 0 takes a free one. Member 0 makes it where the
@@ -194,7 +195,8 @@ pub unsafe extern "C" fn gpunet_host_team_split(
 ) -> c_int {
     done(|| {
         let out = Out::new(part, "part")?;
-        let part = gpunet_host_team_t::of(team)?.with(|team| Ok(team.split(colour, key)?))?;
-        TeamObject::enter(part, &out)
+        let object = gpunet_host_team_t::of(team)?;
+        let part = object.with(|team| Ok(team.split(colour, key)?))?;
+        TeamObject::enter(part, object.attachment.clone(), &out)
     })
 }

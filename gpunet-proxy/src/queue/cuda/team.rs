@@ -44,6 +44,8 @@ pub(super) struct PutCopy {
     to: u64,
     from: u64,
     len: usize,
+    /// What is stored once it is done: the words of its signal.
+    signal: Option<([u64; 2], u64)>,
 }
 
 impl CudaQueue {
@@ -91,10 +93,9 @@ impl CudaQueue {
                 plan.before.push(store(self.shared.page.address(At::PutStarted), nth));
                 plan.before
                     .push(MemOp::WaitGeq { address: self.shared.page.address(At::PutDone), value: nth });
-                record.put = Some(PutCopy { number: record.number, nth, to, from, len });
-                if action == TeamAction::PutSignal {
-                    send(plan);
-                }
+                let is_signalled = action == TeamAction::PutSignal;
+                let signal = is_signalled.then(|| (hold.signal_words(signal, member), value));
+                record.put = Some(PutCopy { number: record.number, nth, to, from, len, signal });
             }
             _ => {
                 record.by_kernel = true;
@@ -124,7 +125,9 @@ impl PutCopies {
 
     /// Goes on as far as is possible now. Returns whether anything moved.
     pub(super) fn step(&mut self, shared: &Shared) -> bool {
-        let Some(&PutCopy { number, nth, to, from, len }) = self.waiting.front() else { return false };
+        let Some(&PutCopy { number, nth, to, from, len, signal }) = self.waiting.front() else {
+            return false;
+        };
         if self.is_under_way {
             let is_done = shared.page.observe(At::PutDone) >= nth;
             if is_done {
@@ -134,6 +137,11 @@ impl PutCopies {
             return is_done;
         }
         match shared.page.observe(At::PutStarted).cmp(&nth) {
+            // The stream passes the operation after the copy only, unless it was not enqueued.
+            std::cmp::Ordering::Less if !shared.is_under_way(number) => {
+                self.waiting.pop_front();
+                return true;
+            }
             std::cmp::Ordering::Less => return false,
             std::cmp::Ordering::Equal => {}
             // The stream waits for each before it starts the next, so this one was not enqueued.
@@ -146,8 +154,11 @@ impl PutCopies {
         let is_there = to == from || len == 0;
         // SAFETY: the parts of symmetric memory, which the operation's record keeps mapped, and the source by its contract.
         let copied = if is_there { Ok(()) } else { unsafe { stream.copy(to, from, len) } };
-        // SAFETY: a word of the queue's page.
-        let told = copied.and_then(|()| unsafe { stream.write_value(shared.page.address(At::PutDone), nth) });
+        // Nothing is signalled of a copy that could not be enqueued.
+        let signal = signal.into_iter().flat_map(|(words, value)| words.map(|address| store(address, value)));
+        let done: Vec<_> = signal.chain([store(shared.page.address(At::PutDone), nth)]).collect();
+        // SAFETY: words of the team, which the operation's record keeps, and one of the queue's page.
+        let told = copied.and_then(|()| unsafe { stream.batch(&done) });
         match told {
             Ok(()) => self.is_under_way = true,
             Err(error) => {
@@ -180,10 +191,10 @@ impl Shared {
 
     /// Lets the stream pass waits for signals that will not come.
     pub(super) fn release_signal_waits(&self) {
-        let waits = |record: &Record| Some((record.team.clone()?, record.signal_wait?));
+        let waits = |record: &Record| Some((record.number, record.team.clone()?, record.signal_wait?));
         // Loads of words may take a while.
         let waits: Vec<_> = self.lock().under_way.iter().filter_map(waits).collect();
-        for (hold, wait) in waits {
+        for (number, hold, wait) in waits {
             if self.signal_failure(&hold, wait).is_none() {
                 continue;
             }
@@ -194,6 +205,8 @@ impl Shared {
             if word & GONE == GONE || word >= wait.value {
                 continue;
             }
+            // Before the mark: a source that lives may store over it, and the stream have passed all the same.
+            self.note_released(number);
             // The source writes it no more, or nobody uses it any more but this queue: the mark stays, or is made again.
             match block.host_word(offset) {
                 Some(pinned) => pinned.publish(word | GONE),
@@ -214,6 +227,9 @@ impl Shared {
         let (hold, wait) = (record.team.as_ref()?, record.signal_wait?);
         // A word is marked only when there is a failure, and failures stay.
         let error = self.signal_failure(hold, wait)?;
+        if record.is_released {
+            return Some(Failure { operation: record.number - 1, error, bytes: 0 });
+        }
         let (block, offset) = hold.own_word(wait.signal, wait.source);
         let word = self.read_word(block.host_word(offset), block.address() + offset);
         let has_come = word.is_some_and(|word| word & MAX_VALUE >= wait.value);

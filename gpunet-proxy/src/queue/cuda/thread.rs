@@ -159,11 +159,7 @@ impl Follower {
                 continue;
             }
             // Before the mark: the proxy may publish over it, and the stream have passed all the same.
-            let mut state = self.shared.lock();
-            if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
-                record.is_released = true;
-            }
-            drop(state);
+            self.shared.note_released(number);
             self.shared.release(&hold, word);
         }
     }
@@ -235,6 +231,18 @@ impl Shared {
         }
     }
 
+    /// Notes that the stream passes a wait of an operation for another reason than what it waits for.
+    pub(super) fn note_released(&self, number: u64) {
+        if let Some(record) = self.lock().under_way.iter_mut().find(|record| record.number == number) {
+            record.is_released = true;
+        }
+    }
+
+    /// Returns whether the stream has still to pass an operation.
+    pub(super) fn is_under_way(&self, number: u64) -> bool {
+        self.lock().under_way.iter().any(|record| record.number == number)
+    }
+
     /// Returns whether no socket of the attachment goes on: it is closed, or the proxy is gone.
     pub(super) fn is_over(&self) -> bool {
         let memory = self.host.memory();
@@ -252,6 +260,8 @@ impl Shared {
         if let Some(word) = pinned {
             return Some(word.observe());
         }
+        // The program's thread reads words, too, while it waits for room.
+        let _scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = self.page.address(At::Scratch);
         // SAFETY: the callers hold what the word is part of; the scratch word is the page's.
         let copied = unsafe { self.streams.rescue.copy(scratch, address, 8) };

@@ -153,6 +153,7 @@ fn options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Op
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: &Options) -> Result<Outcome> {
     let (g, map, vectors, context) = (cx.g(), cx.store.map, cx.store.vectors, cx.context);
+    cx.ends_turn = true;
     let reading = vectors.read(g, &context, set)?;
     let found = vectors.search(g, &context, &reading, query, options.count)?;
     // Those that are near enough, and the length of the answer.

@@ -70,6 +70,8 @@ static void messages(gpunet_host_attachment_t *attachment, int transport) {
     IS(n, -EAGAIN);
     OK(gpunet_host_set_nonblocking(pair.client, 1));
     IS(gpunet_host_send(pair.client, sent, 0, 0), 0);
+    struct timeval enough = {20, 0};
+    OK(gpunet_host_setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &enough, sizeof enough));
     for (size_t got = 0; got < total;) {
         n = gpunet_host_recv(pair.server, back, sizeof back, 0);
         TRUE(n > 0);

@@ -38,7 +38,7 @@ fn give(g: &Team, net: Net, stream: &Stream, direction: Direction, to: u32) {
 
 pub fn prepared_sends_arrive_whole_and_in_order(case: &Case) {
     let world = World::of(case);
-    let count = case.scaled(10_000);
+    let count = case.scaled(4_000);
     let total = count * LEN;
     let (sent, got) = (Memory::filled(3, 0, total), Memory::new(total + 1));
     let net = world.there();

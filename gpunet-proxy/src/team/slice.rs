@@ -62,7 +62,7 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
     pub(crate) fn ptr(&self) -> SymmetricPtr<u8> {
         let (state, table) = (self.team.inner.state.address(), self.memory.table.address());
         let (start, len) = (self.start * size_of::<T>(), self.bytes());
-        // SAFETY: as in `Symmetric::ptr`, of which this is a part; bytes need no alignment.
+        // SAFETY: as in `Symmetric::ptr`; this is a part of that memory, and bytes need no alignment.
         unsafe { SymmetricPtr::<u8>::from_raw_parts(state, table, (start + len) as u64) }.slice(start, len)
     }
 

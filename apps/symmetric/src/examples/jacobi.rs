@@ -48,7 +48,7 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
 struct Grid(Vec<f32>);
 
 impl Grid {
-    /// With that many rows, of which the first and the last one are fixed.
+    /// With that many rows. The first and the last one are fixed.
     fn new(rows: usize) -> Self {
         // Numbers that look random, so that a wrong neighbour shows everywhere.
         let cell = |at: usize| (at * 7919 % 1000) as f32 / 1000.0;

@@ -17,7 +17,7 @@ mod at {
     use super::MAX_COUNT;
     /// How many candidates there are.
     pub const FILL: usize = 0;
-    /// Two lists, of which one is merged into the other.
+    /// Two lists. One is merged into the other.
     pub const LISTS: usize = 64;
     pub const CANDIDATES: usize = LISTS + 2 * 8 * MAX_COUNT;
 }

@@ -428,7 +428,10 @@ fn a_member_that_is_killed_ends_what_queues_wait_for() {
         let listener = anywhere();
         let id = listener.id();
         let program = start(id, 2, "waiting");
+        // Nothing is enqueued any more when the program is killed: it would be refused.
+        let enqueued = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
+            let enqueued = &enqueued;
             let live = |team: Team, queue: &mut Queue, kill: Option<Program>| {
                 let x = team.alloc::<u64>(1000).expect("memory");
                 // What the kernels of the program do, a queue does here.
@@ -438,6 +441,7 @@ fn a_member_that_is_killed_ends_what_queues_wait_for() {
                 queue.synchronize().expect("no failure");
                 queue.wait_until(&team, Signal(5), Rank(2), 1).expect("enqueued");
                 queue.barrier(&team).expect("enqueued");
+                enqueued.wait();
                 if let Some(mut program) = kill {
                     assert_eq!(program.hear(), "done");
                     drop(program);

@@ -11,6 +11,12 @@ use gpunet_proxy::{Attachment, embed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+/// Says that a test had no GPU. With `GPUNET_REQUIRE_GPU` set that is a failure.
+pub fn no_gpu(test: &str, why: &str) {
+    assert!(std::env::var_os("GPUNET_REQUIRE_GPU").is_none(), "NOT RUN: {test}: {why}");
+    not_run(test, why);
+}
+
 /// Runs `body` with a GPU, and with the stand-in where there is none. Tests take turns.
 pub fn with_gpu(test: &str, body: impl FnOnce(&Device, Option<&Fake>)) {
     static TURN: Mutex<()> = Mutex::new(());
@@ -18,7 +24,7 @@ pub fn with_gpu(test: &str, body: impl FnOnce(&Device, Option<&Fake>)) {
     match Cuda::load() {
         Ok(cuda) => body(&cuda.device(0).expect("the first GPU"), None),
         Err(unavailable) => {
-            not_run(test, &format!("no GPU ({unavailable}); it runs on a driver that stands in for one"));
+            no_gpu(test, &format!("no GPU ({unavailable}); it runs on a driver that stands in for one"));
             let fake = Fake::new();
             body(&fake.cuda().device(0).expect("a device"), Some(&fake));
         }

@@ -2,8 +2,8 @@
 //! what is put is long, and waits have no limit.
 
 use crate::death::start;
-use crate::gpu::with_gpu;
-use crate::support::{bounded, not_run, small};
+use crate::gpu::{no_gpu, with_gpu};
+use crate::support::{bounded, small};
 use crate::world::{anywhere, options};
 use gpu_usermap::cuda::{Device, StreamPriority};
 use gpunet_device::team::{Rank, Signal};
@@ -257,7 +257,7 @@ fn a_stream_meets_a_thread_in_collectives() {
     bounded(|| {
         with_gpu("a_stream_meets_a_thread_in_collectives", |gpu, fake| {
             if fake.is_some() {
-                not_run("a_stream_meets_a_thread_in_collectives", "no GPU, and the stand-in has no kernels");
+                no_gpu("a_stream_meets_a_thread_in_collectives", "no GPU, and the stand-in has no kernels");
                 return;
             }
             let both = |team: Team, queue: &mut Queue| {

@@ -22,7 +22,7 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn();
         let Ok(child) = child else {
-            eprintln!("NOT RUN: redis-server is not installed");
+            crate::not_run("redis-server is not installed");
             return None;
         };
         let redis = Self { child, addr };

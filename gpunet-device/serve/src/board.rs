@@ -119,26 +119,26 @@ impl Board {
     /// Publishes where the server listens, and the listener's handle for the other blocks. By one lane.
     pub(crate) fn listens(self, handle: i32, addr: SockAddr) {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = addr.ip;
-        self.memory.u64(word::HANDLE).set(handle as u64);
-        self.memory.u64(word::ADDR).set(addr.family as u64 | (addr.port as u64) << 16);
-        self.memory.u64(word::ADDR + 8).set(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-        self.memory.u64(word::ADDR + 16).set(u64::from_le_bytes([i, j, k, l, m, n, o, p]));
-        self.memory.u64(word::ADDR + 24).set(addr.scope as u64);
-        self.memory.u64(word::STATE).publish(1);
+        self.memory.host_u64(word::HANDLE).set(handle as u64);
+        self.memory.host_u64(word::ADDR).set(addr.family as u64 | (addr.port as u64) << 16);
+        self.memory.host_u64(word::ADDR + 8).set(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+        self.memory.host_u64(word::ADDR + 16).set(u64::from_le_bytes([i, j, k, l, m, n, o, p]));
+        self.memory.host_u64(word::ADDR + 24).set(addr.scope as u64);
+        self.memory.host_u64(word::STATE).publish(1);
     }
 
     /// Publishes that the server cannot listen. By one lane.
     pub(crate) fn cannot_listen(self, errno: i32) {
-        self.memory.u64(word::ERRNO).set(errno as u64);
-        self.memory.u64(word::STATE).publish(2);
+        self.memory.host_u64(word::ERRNO).set(errno as u64);
+        self.memory.host_u64(word::STATE).publish(2);
     }
 
     /// The listener's handle once there is one; an errno if there will be none. By one lane.
     pub(crate) fn listener(self) -> Option<Result<i32, i32>> {
-        match self.memory.u64(word::STATE).observe() {
+        match self.memory.host_u64(word::STATE).observe() {
             0 => None,
-            1 => Some(Ok(self.memory.u64(word::HANDLE).get() as i32)),
-            _ => Some(Err(self.memory.u64(word::ERRNO).get() as i32)),
+            1 => Some(Ok(self.memory.host_u64(word::HANDLE).get() as i32)),
+            _ => Some(Err(self.memory.host_u64(word::ERRNO).get() as i32)),
         }
     }
 
@@ -149,7 +149,7 @@ impl Board {
             None => Listening::NotYet,
             Some(Err(errno)) => Listening::Failed(errno),
             Some(Ok(_)) => {
-                let word = |at| self.memory.u64(word::ADDR + at).get();
+                let word = |at| self.memory.host_u64(word::ADDR + at).get();
                 let mut addr = SockAddr::NONE;
                 (addr.family, addr.port) = (word(0) as u16, (word(0) >> 16) as u16);
                 addr.ip[..8].copy_from_slice(&word(8).to_le_bytes());
@@ -162,11 +162,11 @@ impl Board {
 
     /// Asks the server to end: it accepts no more, answers what has come, and closes its connections. The host calls it.
     pub fn stop(self) {
-        self.memory.u64(word::STOP).set(1);
+        self.memory.host_u64(word::STOP).set(1);
     }
 
     pub(crate) fn is_stopping(self) -> bool {
-        self.memory.u64(word::STOP).get() != 0
+        self.memory.host_u64(word::STOP).get() != 0
     }
 
     /// The counters of a block, as it has published them last. The host calls it.
@@ -175,7 +175,7 @@ impl Board {
         let memory = self.block(block);
         let mut words = [0; COUNTERS];
         for (at, word) in words.iter_mut().enumerate() {
-            *word = memory.u64(at * 8).get();
+            *word = memory.host_u64(at * 8).get();
         }
         Counters::of(words)
     }
@@ -186,7 +186,7 @@ impl Board {
             let memory = self.block(g.index() as usize);
             for (at, (before, now)) in before.words().into_iter().zip(now.words()).enumerate() {
                 if before != now {
-                    memory.u64(at * 8).set(now);
+                    memory.host_u64(at * 8).set(now);
                 }
             }
         }
@@ -203,24 +203,24 @@ impl Board {
     pub fn line(self, block: usize, number: u64) -> Option<(u64, [u8; LOG_TEXT], usize)> {
         let lines = self.block(block).part(COUNTERS * 8, LOG_LINES * LOG_LINE);
         let line = lines.part(number as usize % LOG_LINES * LOG_LINE, LOG_LINE);
-        if line.u64(0).observe() != number + 1 {
+        if line.host_u64(0).observe() != number + 1 {
             return None;
         }
-        let (time, len) = (line.u64(8).get(), line.u64(16).get() as usize);
+        let (time, len) = (line.host_u64(8).get(), line.host_u64(16).get() as usize);
         let mut text = [0; LOG_TEXT];
         for (at, word) in text.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&line.u64(24 + at * 8).get().to_le_bytes());
+            word.copy_from_slice(&line.host_u64(24 + at * 8).get().to_le_bytes());
         }
         // Ordering: Acquire fence before the second look: words that a later line has overwritten are found out by it.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
-        if line.u64(0).get() == number + 1 { Some((time, text, len.min(LOG_TEXT))) } else { None }
+        if line.host_u64(0).get() == number + 1 { Some((time, text, len.min(LOG_TEXT))) } else { None }
     }
 
     /// How many lines a block has written, at least: the number of the last one that is there, and one. The host calls it.
     #[must_use]
     pub fn lines(self, block: usize) -> u64 {
         let lines = self.block(block).part(COUNTERS * 8, LOG_LINES * LOG_LINE);
-        (0..LOG_LINES).map(|at| lines.u64(at * LOG_LINE).observe()).max().unwrap_or(0)
+        (0..LOG_LINES).map(|at| lines.host_u64(at * LOG_LINE).observe()).max().unwrap_or(0)
     }
 }
 
@@ -253,16 +253,16 @@ impl Log {
         }
         let line = self.lines.part((self.next - 1) as usize % LOG_LINES * LOG_LINE, LOG_LINE);
         // A reader of the old line finds by this that it is gone, before any word of it changes.
-        line.u64(0).set(0);
+        line.host_u64(0).set(0);
         // Ordering: Release fence, pairs with the Acquire fence in `Board::line`.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
-        line.u64(8).set(now);
-        line.u64(16).set(text.len as u64);
+        line.host_u64(8).set(now);
+        line.host_u64(16).set(text.len as u64);
         let (words, _) = text.text.as_chunks::<8>();
         for (at, word) in words.iter().enumerate() {
-            line.u64(24 + at * 8).set(u64::from_le_bytes(*word));
+            line.host_u64(24 + at * 8).set(u64::from_le_bytes(*word));
         }
-        line.u64(0).publish(self.next);
+        line.host_u64(0).publish(self.next);
     }
 }
 
@@ -335,13 +335,15 @@ impl Line {
 #[derive(Clone, Copy, Debug)]
 pub struct Connections {
     memory: Memory,
+    /// Until when a block without connections watches the listener for all, by the device's clock; 0: none does.
+    watched_until: Memory,
     blocks: usize,
 }
 
 impl Connections {
     pub(crate) fn carve(carve: &mut Carve) -> Self {
         let blocks = carve.blocks();
-        Self { memory: carve.take(blocks * 8), blocks }
+        Self { memory: carve.take(blocks * 8), watched_until: carve.take(8), blocks }
     }
 
     /// Publishes how many this block has. All lanes call it; one writes.
@@ -358,6 +360,26 @@ impl Connections {
     #[must_use]
     pub fn count<G: Group>(self, g: &G) -> u64 {
         g.broadcast((0..self.blocks).map(|block| self.memory.u64(block * 8).get()).sum())
+    }
+
+    /// Until when some block without connections watches the listener; it may be over. By one lane.
+    pub(crate) fn watched_until(self) -> u64 {
+        self.watched_until.u64(0).get()
+    }
+
+    /// Tries to become the block without connections that watches the listener, or to remain it: `mine` is until when it does as far as
+    /// it knows, 0 if it does not. Returns that for now on. By one lane.
+    pub(crate) fn try_watch(self, now: u64, until: u64, mine: u64) -> u64 {
+        let word = self.watched_until.u64(0);
+        let before = word.get();
+        let is_free = before <= now || before == mine;
+        // Ordering: Relaxed; it brings no data. One that is late may watch beside the next one, which costs time only.
+        if is_free && word.replace(before, until) { until } else { 0 }
+    }
+
+    /// Leaves the listener to another block. By one lane.
+    pub(crate) fn unwatch(self, mine: u64) {
+        self.watched_until.u64(0).replace(mine, 0);
     }
 
     /// Returns whether another block has fewer than `connections`, as far as is known. All lanes share the work; also a barrier.
@@ -444,5 +466,21 @@ mod tests {
         assert!(loads.someone_has_fewer(&blocks[0], 2) && !loads.someone_has_fewer(&blocks[2], 0));
         loads.set(&blocks[2], 1);
         assert!(!loads.someone_has_fewer(&blocks[1], 1));
+    }
+
+    #[test]
+    fn one_block_without_connections_watches_until_its_time_is_over() {
+        let mut measure = Carve::measure();
+        let _ = Connections::carve(&mut measure);
+        let connections = Connections::carve(&mut Carve::new(for_test(measure.used()), 1));
+        assert_eq!(connections.try_watch(10, 20, 0), 20);
+        assert_eq!(connections.try_watch(11, 21, 0), 0, "another one has it");
+        assert_eq!(connections.try_watch(15, 25, 20), 25, "its own is prolonged");
+        assert_eq!(connections.try_watch(25, 35, 0), 35, "it is over");
+        assert_eq!(connections.try_watch(26, 36, 25), 0, "the first one has lost it");
+        connections.unwatch(25);
+        assert_eq!(connections.watched_until(), 35);
+        connections.unwatch(35);
+        assert_eq!(connections.watched_until(), 0);
     }
 }

@@ -168,16 +168,16 @@ impl Heap {
         UNIT << (self.states.byte(chunk.unit()) as usize & 0x1f)
     }
 
-    fn list(self, order: usize) -> crate::memory::Word32 {
+    fn list(self, order: usize) -> crate::word::Word32 {
         self.head.u32(head::LISTS + 4 * order)
     }
 
     /// A free chunk's neighbours in its list.
-    fn next(self, unit: usize) -> crate::memory::Word32 {
+    fn next(self, unit: usize) -> crate::word::Word32 {
         self.units.u32(unit * UNIT)
     }
 
-    fn previous(self, unit: usize) -> crate::memory::Word32 {
+    fn previous(self, unit: usize) -> crate::word::Word32 {
         self.units.u32(unit * UNIT + 4)
     }
 

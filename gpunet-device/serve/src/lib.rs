@@ -6,12 +6,13 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `vectors` ([`Vectors`]), `topics` ([`Topics`]: turns for other connections) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `vectors` ([`Vectors`]), `topics` ([`Topics`]: turns for other connections) |
 //! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
 //! The host side is the crate `gpunet-serve-host`. Neither a service nor its host program needs unsafe code.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![deny(unsafe_code)]
 
 mod arena;
@@ -29,6 +30,7 @@ mod shared;
 mod spill;
 mod topics;
 mod vectors;
+mod word;
 mod writer;
 
 pub use board::{

@@ -1,6 +1,7 @@
 //! A spin lock for the blocks of one device.
 
 use crate::memory::{Carve, Memory};
+use crate::word::Word32;
 use gpunet_device::{Error, Group, Net, Result};
 
 /// Rounds after which a waiting CPU thread gives its core away: the holder may wait for it.
@@ -15,7 +16,7 @@ const ROUNDS_BEFORE_CHECK: u32 = 1 << 14;
 /// [`crate::Shared`] has the safe use of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Lock {
-    word: crate::memory::Word32,
+    word: Word32,
 }
 
 impl Lock {
@@ -78,7 +79,7 @@ impl Lock {
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub(crate) fn wait_a_little<G: Group>(_g: &G, _net: Net, _round: u32) -> Result<()> {
-    core::hint::spin_loop();
+    crate::word::nap();
     Ok(())
 }
 

@@ -320,7 +320,7 @@ impl Map {
     }
 
     /// The first entry of a bucket.
-    fn first(self, bucket: usize) -> crate::memory::Word32 {
+    fn first(self, bucket: usize) -> crate::word::Word32 {
         self.buckets.u32(bucket * BUCKET + 4)
     }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::word::{HostWord64, Word32, Word64};
 use gpunet_device::{Buffer, Group};
 
 /// Memory that the blocks of one launch use together: zeros at its start.
@@ -87,110 +87,26 @@ impl Memory {
         unsafe { self.ptr.wrapping_add(at).cast::<u32>().read() }
     }
 
-    /// The word of 32 bits at byte `at`, a multiple of 4. Groups and host access it atomically.
+    /// The word of 32 bits at byte `at`, a multiple of 4.
     #[inline(always)]
     pub(crate) fn u32(self, at: usize) -> Word32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
-        Word32(self.ptr.wrapping_add(at).cast())
+        // SAFETY: inside the memory (checked), which is mapped while the launch runs, and aligned (checked; memory is 64-aligned).
+        unsafe { Word32::from_ptr(self.ptr.wrapping_add(at).cast()) }
     }
 
-    /// The word of 64 bits at byte `at`, a multiple of 8. Groups and host access it atomically.
+    /// The word of 64 bits at byte `at`, a multiple of 8.
     #[inline(always)]
     pub(crate) fn u64(self, at: usize) -> Word64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "outside a server's memory");
-        Word64(self.ptr.wrapping_add(at).cast())
-    }
-}
-
-/// A word that the blocks of a device share. All its accesses are atomic.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Word32(*mut u32);
-
-impl Word32 {
-    #[inline(always)]
-    fn atomic<'a>(self) -> &'a AtomicU32 {
-        // SAFETY: aligned and inside memory that stays mapped while the launch runs; the reference lives for one operation.
-        unsafe { AtomicU32::from_ptr(self.0) }
+        // SAFETY: as above.
+        unsafe { Word64::from_ptr(self.ptr.wrapping_add(at).cast()) }
     }
 
-    /// Reads it. Ordering: Relaxed; who needs order holds a lock.
+    /// As [`Memory::u64`], of memory that the host reads and writes, too.
     #[inline(always)]
-    pub(crate) fn get(self) -> u32 {
-        self.atomic().load(Ordering::Relaxed)
-    }
-
-    /// Writes it. Ordering: Relaxed, ordered by the release of the lock under which it is written.
-    #[inline(always)]
-    pub(crate) fn set(self, value: u32) {
-        self.atomic().store(value, Ordering::Relaxed);
-    }
-
-    /// Takes a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the last holder; without it this holder
-    /// could read what was there before that one's writes.
-    #[inline(always)]
-    pub(crate) fn try_lock(self) -> bool {
-        self.get() == 0 && self.atomic().compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Gives a lock back. Ordering: Release, pairs with [`Word32::try_lock`] by the next holder.
-    #[inline(always)]
-    pub(crate) fn unlock(self) {
-        self.atomic().store(0, Ordering::Release);
-    }
-
-    /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; a count, nothing is ordered by it.
-    #[inline(always)]
-    pub(crate) fn replace(self, old: u32, new: u32) -> bool {
-        self.atomic().compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-}
-
-/// As [`Word32`], of 64 bits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Word64(*mut u64);
-
-impl Word64 {
-    #[inline(always)]
-    fn atomic<'a>(self) -> &'a AtomicU64 {
-        // SAFETY: as in `Word32::atomic`.
-        unsafe { AtomicU64::from_ptr(self.0) }
-    }
-
-    /// Reads it. Ordering: Relaxed; a figure, nothing is ordered by it.
-    #[inline(always)]
-    pub(crate) fn get(self) -> u64 {
-        self.atomic().load(Ordering::Relaxed)
-    }
-
-    /// Writes it. Ordering: Relaxed, as above.
-    #[inline(always)]
-    pub(crate) fn set(self, value: u64) {
-        self.atomic().store(value, Ordering::Relaxed);
-    }
-
-    /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; the caller has fences.
-    #[inline(always)]
-    pub(crate) fn replace(self, old: u64, new: u64) -> bool {
-        self.atomic().compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with [`Word64::publish`].
-    #[inline(always)]
-    pub(crate) fn observe(self) -> u64 {
-        self.atomic().load(Ordering::Acquire)
-    }
-
-    /// Replaces `old` by `new` unless it has changed. Ordering: Acquire, pairs with [`Word64::publish`] before it: what was published
-    /// goes on with each replacement.
-    #[inline(always)]
-    pub(crate) fn claim(self, old: u64, new: u64) -> bool {
-        self.atomic().compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Writes it after all that was written before. Ordering: Release, pairs with [`Word64::observe`].
-    #[inline(always)]
-    pub(crate) fn publish(self, value: u64) {
-        self.atomic().store(value, Ordering::Release);
+    pub(crate) fn host_u64(self, at: usize) -> HostWord64 {
+        HostWord64::of(self.u64(at))
     }
 }
 

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use crate::Topics;
-use crate::memory::{Carve, Memory, Word64};
-use core::sync::atomic::{Ordering, fence};
+use crate::memory::{Carve, Memory};
+use crate::word::{Word64, fence};
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll};
 use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result};
 
@@ -213,7 +213,7 @@ impl Readiness {
         let counted = if topic == 0 { 0 } else { self.topics.count(topic - 1) };
         // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`: what was stored before a notification that counts here
         // is there for the turn. The broadcast hands it on.
-        fence(Ordering::Acquire);
+        fence();
         g.broadcast(counted)
     }
 

@@ -1,7 +1,7 @@
 //! Topics: how the turn of one connection gives a turn to others, whichever block serves them.
 
 use crate::memory::{Carve, Memory};
-use core::sync::atomic::{Ordering, fence};
+use crate::word::fence;
 use gpunet_device::Group;
 
 /// Notifications of all topics are counted in the first word, those of a topic in a word of its own.
@@ -59,7 +59,7 @@ impl Topics {
         for word in [8 + topic as usize * 8, ALL] {
             // Ordering: Release fence before each word, pairs with the Acquire fence in `Topics::has_news`: who sees a count of all sees
             // the count of the topic, and what the group has stored before.
-            fence(Ordering::Release);
+            fence();
             let word = self.words.u64(word);
             loop {
                 let count = word.get();
@@ -76,7 +76,7 @@ impl Topics {
         if g.is_leader() {
             now = self.words.u64(ALL).get();
             // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`; the broadcast hands it on to all lanes.
-            fence(Ordering::Acquire);
+            fence();
         }
         let now = g.broadcast(now);
         core::mem::replace(seen, now) != now

@@ -1,7 +1,8 @@
 //! Memory of a set that grows: units of one size in segments of the heap.
 
 use crate::heap::{Chunk, Heap, MAX_CHUNK};
-use crate::memory::{Memory, Word32};
+use crate::memory::Memory;
+use crate::word::Word32;
 use crate::{Context, Map};
 use gpunet_device::{Group, Net, Result};
 

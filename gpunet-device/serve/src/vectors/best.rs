@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::MAX_COUNT;
-use crate::memory::{Memory, Word32};
+use crate::memory::Memory;
+use crate::word::Word32;
 use gpunet_device::Group;
 
 /// Keys that each lane offers at a time.
@@ -11,6 +12,8 @@ pub(super) const OFFERED: usize = 4;
 const MOST_LANES: usize = 1024;
 /// The list is merged with the candidates once there are so many, or as many as it may have keys.
 const MERGE_FROM: usize = 64;
+/// Of more keys than this that are offered at a time (or than four lists have), most are sorted out before they become candidates.
+const FEW: usize = 128;
 
 /// Where things are in a block's memory.
 mod at {
@@ -68,28 +71,45 @@ impl Best {
     /// All lanes call it. Also a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn offer<G: Group>(&mut self, g: &G, keys: [u64; OFFERED]) {
-        let (mut taken, mut which) = (0, 0);
+        let mut taken = count_above(g, keys, self.threshold);
+        if taken == 0 {
+            return;
+        }
+        if taken > FEW.max(4 * self.most) {
+            taken = self.raise(g, keys, taken);
+        }
+        let mut which = 0;
         while which < OFFERED {
             if keys[which] > self.threshold {
-                taken += 1;
-                self.memory.u64(at::CANDIDATES + 8 * self.claim()).set(keys[which]);
+                // There is a place: fewer than `MAX_COUNT` were there before all lanes offered theirs.
+                let place = self.fill_word().add(1) as usize;
+                self.memory.u64(at::CANDIDATES + 8 * place).set(keys[which]);
             }
             which += 1;
         }
-        self.fill += g.sum(taken) as usize;
+        self.fill += taken;
         if self.fill >= self.most.max(MERGE_FROM) {
             self.merge(g);
         }
     }
 
-    /// The next free place for a candidate. There is one: fewer than `MAX_COUNT` were there before all lanes offered theirs.
-    fn claim(&self) -> usize {
-        loop {
-            let fill = self.fill_word().get();
-            if self.fill_word().replace(fill, fill + 1) {
-                return fill as usize;
+    /// Raises the threshold, above which `taken` of the offered keys are, until few are above it, but enough to fill the list. Returns how
+    /// many. All lanes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn raise<G: Group>(&mut self, g: &G, keys: [u64; OFFERED], mut taken: usize) -> usize {
+        // Too few are above this one.
+        let mut highest = u64::MAX;
+        // If equal keys are offered, there may be no such threshold.
+        while taken > FEW.max(4 * self.most) && highest - self.threshold > 1 {
+            let middle = self.threshold + (highest - self.threshold) / 2;
+            let above = count_above(g, keys, middle);
+            if above < self.most {
+                highest = middle;
+            } else {
+                (self.threshold, taken) = (middle, above);
             }
         }
+        taken
     }
 
     /// The key at some place of the block's memory, which no lane writes before the next barrier.
@@ -154,6 +174,17 @@ impl Best {
     pub(super) fn get(&self, at: usize) -> u64 {
         if at < self.len { self.key(Self::list(self.second) + 8 * at) } else { 0 }
     }
+}
+
+/// How many keys of all lanes are larger. Also a barrier.
+#[inline(always)]
+fn count_above<G: Group>(g: &G, keys: [u64; OFFERED], bound: u64) -> usize {
+    let (mut above, mut which) = (0, 0);
+    while which < OFFERED {
+        above += u32::from(keys[which] > bound);
+        which += 1;
+    }
+    g.sum(above) as usize
 }
 
 #[cfg(test)]

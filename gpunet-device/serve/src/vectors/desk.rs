@@ -1,6 +1,7 @@
 //! Where a block puts a search out, so that others take shares of it.
 
-use crate::memory::{Memory, Word64};
+use crate::memory::Memory;
+use crate::word::Word64;
 use gpunet_device::Group;
 
 /// Where things are on a desk. The block that it belongs to writes the description before it publishes the ticket; every block

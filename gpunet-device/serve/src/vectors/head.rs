@@ -7,7 +7,8 @@ use super::tile::{Tiles, tile_bytes};
 use crate::heap::{Chunk, Heap};
 use crate::lock::Lock;
 use crate::map::head_memory;
-use crate::memory::{Memory, Word32};
+use crate::memory::Memory;
+use crate::word::Word32;
 use gpunet_device::{Group, Net, Result};
 
 /// Bytes of a head.

@@ -3,7 +3,8 @@
 use super::array::Array;
 use crate::heap::{Chunk, Heap};
 use crate::map::chunk_bytes;
-use crate::memory::{Memory, Word32};
+use crate::memory::Memory;
+use crate::word::Word32;
 use crate::{Bytes, Context, Map};
 use gpunet_device::{Group, Net, Result};
 

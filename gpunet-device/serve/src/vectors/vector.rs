@@ -187,14 +187,18 @@ impl Vectors {
     }
 }
 
-/// The sum of the squares, in eight sums as a dot product has it; not finite if a number is not.
+/// The sum of the squares of numbers that are not written meanwhile, in eight sums as a dot product has it; not finite if a number is not.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn square(memory: Memory, numbers: usize) -> f64 {
     let (mut sums, mut at) = ([0.0f64; 8], 0);
     while at < numbers {
-        let number = f32::from_bits(memory.u32(at * 4).get()) as f64;
-        sums[at % 8] += number * number;
-        at += 1;
+        let mut sum = 0;
+        while sum < 8 {
+            let number = f32::from_bits(memory.stable_u32((at + sum) * 4)) as f64;
+            sums[sum] += number * number;
+            sum += 1;
+        }
+        at += 8;
     }
     ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))
 }

@@ -1,0 +1,37 @@
+//! On a CPU there is one scope.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[inline(always)]
+pub(super) fn fence() {
+    core::sync::atomic::fence(Ordering::AcqRel);
+}
+
+/// # Safety
+/// `word` is aligned and mapped, and accessed atomically.
+#[inline(always)]
+pub(super) unsafe fn lock(word: *mut u32) -> bool {
+    // Ordering: Acquire, pairs with the Release in `unlock`.
+    // SAFETY: the caller's contract.
+    unsafe { AtomicU32::from_ptr(word) }.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn unlock(word: *mut u32) {
+    // Ordering: Release, pairs with the Acquire in `lock`.
+    // SAFETY: the caller's contract.
+    unsafe { AtomicU32::from_ptr(word) }.store(0, Ordering::Release);
+}
+
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
+    // Ordering: Acquire, pairs with the Release of `device_scope::publish`.
+    // SAFETY: the caller's contract.
+    unsafe { AtomicU64::from_ptr(word) }
+        .compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed)
+        .is_ok()
+}

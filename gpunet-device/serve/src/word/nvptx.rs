@@ -45,7 +45,7 @@ pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
 
 /// Lets some time pass: while others spin on a word, its holder reaches the cache that has it late.
 #[inline(always)]
-pub(super) fn nap() {
+pub(crate) fn nap() {
     // SAFETY: it changes nothing.
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 100u32, options(nomem, nostack)) };
 }

@@ -73,7 +73,8 @@ impl Word32 {
     /// Adds to it; returns what it was. Ordering: Relaxed; a count, nothing is ordered by it.
     #[inline(always)]
     pub(crate) fn add(self, more: u32) -> u32 {
-        self.atomic().fetch_add(more, Ordering::Relaxed)
+        // SAFETY: the contract of `from_ptr`.
+        unsafe { scope::add(self.0, more) }
     }
 
     /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; a count, nothing is ordered by it.

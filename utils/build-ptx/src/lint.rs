@@ -53,7 +53,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "atomic-rmw",
         why: "the compiler gives read-modify-write operations no scope and no ordering (PTX reads that as relaxed, GPU scope); \
-              use loads, stores and compare_exchange",
+              use loads, stores and compare_exchange, or inline assembly that names both",
         find: |_, module| find(module, is_read_modify_write),
     },
     Rule {
@@ -148,7 +148,11 @@ fn is_non_coherent(i: &Instruction) -> bool {
 
 fn is_read_modify_write(i: &Instruction) -> bool {
     let parts = parts(i);
-    parts[0] == "red" || (parts[0] == "atom" && !parts.contains(&"cas"))
+    let names = |any: &[&str]| any.iter().any(|part| parts.contains(part));
+    // Only inline assembly names both.
+    let is_spelt_out =
+        names(&["relaxed", "acquire", "release", "acq_rel"]) && names(&["cta", "cluster", "gpu", "sys"]);
+    parts[0] == "red" || (parts[0] == "atom" && !parts.contains(&"cas") && !is_spelt_out)
 }
 
 fn absolute_paths(ptx: &str, module: &Module) -> Vec<Location> {

@@ -50,7 +50,9 @@ fn atomic_read_modify_write() {
         "atom.acq_rel.sys.global.cas.b64 %rd8, [%rd2], 5, 6; atom.cas.b32 %r1, [%rd2], 5, 6;",
     ));
     assert_eq!(rules_broken(&kernel("atom.global.add.u64 %rd8, [%rd2], 5;")), ["atomic-rmw"]);
+    assert_eq!(rules_broken(&kernel("atom.relaxed.add.u64 %rd8, [%rd2], 5;")), ["atomic-rmw"]);
     assert_eq!(rules_broken(&kernel("red.global.add.u64 [%rd2], 5;")), ["atomic-rmw"]);
+    assert!(rules_broken(&kernel("atom.relaxed.gpu.add.u64 %rd8, [%rd2], 5;")).is_empty());
 }
 
 #[test]

@@ -35,3 +35,11 @@ pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
         .compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed)
         .is_ok()
 }
+
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn add(word: *mut u32, more: u32) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { AtomicU32::from_ptr(word) }.fetch_add(more, Ordering::Relaxed)
+}

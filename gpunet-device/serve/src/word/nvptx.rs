@@ -43,6 +43,19 @@ pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
     found == old
 }
 
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn add(word: *mut u32, more: u32) -> u32 {
+    let before: u32;
+    // Here, and not by `fetch_add`: the compiler gives that no scope.
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("atom.relaxed.gpu.add.u32 {b}, [{p}], {m};", b = out(reg32) before, p = in(reg64) word, m = in(reg32) more, options(nostack));
+    }
+    before
+}
+
 /// Lets some time pass: while others spin on a word, its holder reaches the cache that has it late.
 #[inline(always)]
 pub(crate) fn nap() {

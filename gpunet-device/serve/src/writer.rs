@@ -74,18 +74,41 @@ impl<'t> Writer<'t> {
         self.put(g, Digits::of(number).bytes())
     }
 
-    /// Sends bytes from where they lie, behind those in the buffer. Returns how many: none while the buffer is not empty, fewer
-    /// than there are when the ring is full.
+    /// Sends bytes from where they lie, behind those in the buffer: without a copy beside the one into the ring. Returns how many: none
+    /// while the buffer is not empty, fewer than there are only when the ring is full.
     ///
     /// # Errors
     /// The connection has failed.
+    ///
+    /// # Examples
+    ///
+    /// What has come goes back:
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Result};
+    /// # use gpunet_serve::{Next, Service, Turn};
+    /// # fn serve<G: Group, S: Service>(g: &G, turn: &mut Turn<'_, S>) -> Result<Next> {
+    /// let all = turn.input.rest();
+    /// let sent = turn.output.send_from(g, all)?;
+    /// turn.input.consume(sent);
+    /// Ok(if sent < all.len() { Next::Output } else { Next::Input })
+    /// # }
+    /// ```
     pub fn send_from<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<usize> {
         self.flush(g)?;
         if self.start < self.end {
             return Ok(0);
         }
-        let (ptr, len) = bytes.first_piece();
-        self.try_send(g, ptr, len)
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let (ptr, len) = bytes.skip(sent).first_piece();
+            let more = self.try_send(g, ptr, len)?;
+            sent += more;
+            if more < len {
+                break;
+            }
+        }
+        Ok(sent)
     }
 
     /// Sends what is in the buffer, as far as it fits into the ring.

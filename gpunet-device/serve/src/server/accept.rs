@@ -6,8 +6,9 @@ use crate::readiness::Interest;
 use crate::{Line, Service};
 use gpunet_device::{Error, Group, Listener, Result};
 
-/// How long a block leaves a new connection to blocks that have fewer.
-const COURTESY_NS: u64 = 1_000_000;
+/// How long a block leaves a new connection to blocks that have fewer: such a block may be waiting for its only connection for two
+/// milliseconds (`Block::attends`).
+const COURTESY_NS: u64 = 2_500_000;
 /// Pause before the next accept when there is no memory, slot or descriptor for it.
 const EXHAUSTED_NS: u64 = 10_000_000;
 

@@ -26,6 +26,9 @@ const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
 /// more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 
+/// Bytes that the server sends back before it releases them.
+const PIECE: u64 = 64 << 10;
+
 /// Connections that may wait to be accepted; the system reduces it to its own limit.
 const BACKLOG: u32 = 4096;
 
@@ -171,7 +174,7 @@ impl Kernels {
             reserved: 0,
         };
         let shape = (blocks, self.threads[0]);
-        Ok(start(&self.attachment, &self.program, shape, addr, options, settings, Echo)?)
+        Ok(start(&self.attachment, &self.program, shape, addr, options, settings, Echo { piece: PIECE })?)
     }
 
     /// Memory for clients of `blocks` blocks, enough for each of the wanted sizes.

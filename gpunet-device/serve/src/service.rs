@@ -59,7 +59,8 @@ pub struct Turn<'t, S: Service> {
 
 /// A server: what is done with the bytes of a connection.
 ///
-/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure without padding, for settings. Each block has a
+/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure with a field at least and without padding, for
+/// settings. Each block has a
 /// copy of its own.
 ///
 /// # Examples

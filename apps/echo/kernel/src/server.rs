@@ -6,13 +6,13 @@
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Carve, Next, Service, Turn};
 
-/// Bytes sent back before they are released: the data thread receives into them while the next piece is copied.
-const PIECE: usize = 64 * 1024;
-
 /// Sends back what comes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Echo;
+pub struct Echo {
+    /// Bytes sent back before they are released: the data thread receives into them while the next piece is copied.
+    pub piece: u64,
+}
 
 impl Service for Echo {
     const ENTRY: &'static str = "gpunet_echo_server";
@@ -22,7 +22,7 @@ impl Service for Echo {
     fn shared(&self, _: &mut Carve) {}
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
-        let piece = turn.input.rest().first(PIECE);
+        let piece = turn.input.rest().first(self.piece as usize);
         let sent = turn.output.send_from(g, piece)?;
         turn.input.consume(sent);
         Ok(if sent < piece.len() { Next::Output } else { Next::Again })

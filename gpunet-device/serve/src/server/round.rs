@@ -44,7 +44,8 @@ struct Come {
 }
 
 impl<S: Service> Block<S> {
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    /// Inline in the turn: the stream, which both of them use between waits, then has no address that a call takes.
+    #[inline(always)]
     pub(super) fn round<G: Group>(
         &mut self,
         g: &G,
@@ -126,6 +127,7 @@ impl<S: Service> Block<S> {
 }
 
 /// Finds what has come of a stream, by one load of the peer's word at most unless it waits.
+#[inline(always)]
 fn look<G: Group>(g: &G, stream: &mut Stream, begin: Begin) -> Result<Come> {
     let receiver = stream.receiver();
     let (found, announced_end) = match begin {

@@ -94,6 +94,7 @@ impl<S: Service> Block<S> {
     }
 
     /// Calls the service, at least once. Returns what the connection waits for then, and nothing at its end.
+    #[inline(always)]
     fn rounds<G: Group>(
         &mut self,
         g: &G,

@@ -94,6 +94,8 @@ impl<'t> Writer<'t> {
     /// Ok(if sent < all.len() { Next::Output } else { Next::Input })
     /// # }
     /// ```
+    // Inline with its send: a service that only forwards then keeps the stream in registers.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn send_from<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<usize> {
         self.flush(g)?;
         if self.start < self.end {
@@ -102,12 +104,14 @@ impl<'t> Writer<'t> {
         let mut sent = 0;
         while sent < bytes.len() {
             let (ptr, len) = bytes.skip(sent).first_piece();
-            let more = self.try_send(g, ptr, len)?;
+            let more = try_send(g, self.sender, ptr, len)?;
             sent += more;
-            if more < len {
+            self.is_blocked = more < len;
+            if self.is_blocked {
                 break;
             }
         }
+        self.sent += sent as u64;
         Ok(sent)
     }
 
@@ -115,29 +119,24 @@ impl<'t> Writer<'t> {
     ///
     /// # Errors
     /// The connection has failed.
+    #[inline(always)]
     pub fn flush<G: Group>(&mut self, g: &G) -> Result<()> {
         if self.start < self.end {
             let from = self.buffer.part(self.start, self.end - self.start);
-            self.start += self.try_send(g, from.as_ptr(), from.len())?;
+            // SAFETY: the value is written back below, changed; until then nobody uses the old one.
+            let mut sender = unsafe { core::ptr::read(self.sender) };
+            let sent = send_buffered(g, &mut sender, from);
+            // SAFETY: a reference, so valid; nothing is dropped, because a half has no destructor.
+            unsafe { core::ptr::write(self.sender, sender) };
+            let sent = sent?;
+            self.is_blocked = sent < from.len();
+            self.sent += sent as u64;
+            self.start += sent;
             if self.start == self.end {
                 (self.start, self.end) = (0, 0);
             }
         }
         Ok(())
-    }
-
-    /// The one place that sends: each place is a thousand lines of PTX.
-    #[inline(never)]
-    fn try_send<G: Group>(&mut self, g: &G, from: *const u8, len: usize) -> Result<usize> {
-        // SAFETY: bytes of the buffer, or of a `Bytes`, which stay readable and unchanged meanwhile.
-        let source = unsafe { Buffer::from_raw_parts(from.cast_mut(), len) };
-        let sent = match self.sender.try_send(g, source) {
-            Err(Error::WouldBlock) => 0,
-            sent => sent?,
-        };
-        self.sent += sent as u64;
-        self.is_blocked = sent < len;
-        Ok(sent)
     }
 
     /// Returns whether something is left in the buffer.
@@ -159,6 +158,24 @@ impl<'t> Writer<'t> {
     /// Bytes sent in this turn.
     pub(crate) const fn sent(&self) -> u64 {
         self.sent
+    }
+}
+
+/// Sends what is in a buffer: the one place, because each is a thousand lines of PTX. It is given a copy of the half, so that the half
+/// itself has no address that a call takes, and can stay in registers where nothing is collected.
+#[inline(never)]
+fn send_buffered<G: Group>(g: &G, sender: &mut SendHalf, from: Memory) -> Result<usize> {
+    try_send(g, sender, from.as_ptr(), from.len())
+}
+
+/// Sends what fits into the ring.
+#[inline(always)]
+fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize) -> Result<usize> {
+    // SAFETY: bytes of a writer's buffer, or of a `Bytes`, which stay readable and unchanged meanwhile.
+    let source = unsafe { Buffer::from_raw_parts(from.cast_mut(), len) };
+    match sender.try_send(g, source) {
+        Err(Error::WouldBlock) => Ok(0),
+        sent => sent,
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::Block;
 use super::turn::Connection;
+use crate::memory::Memory;
 use crate::readiness::{Interest, Ready};
-use crate::{Bytes, Next, Reader, Service, Turn, Writer};
-use gpunet_device::{Error, Group, Result, RingSpan, Stream, now_ns};
+use crate::{Bytes, Context, Next, Reader, Service, Turn, Writer};
+use gpunet_device::{Error, Group, RecvHalf, Result, RingSpan, SendHalf};
 
 /// Bytes from which on a further round goes on with those that are known to be there. With fewer it looks for more: a load of the
 /// peer's word, which may lie behind the bus.
@@ -28,53 +29,52 @@ pub(super) enum Then {
     Wait(Interest),
     /// Another round.
     Again { left: usize },
-    /// It was waited for in vain.
-    Silent,
     /// The end of the connection.
     Close,
 }
 
 /// What has come.
 #[derive(Clone, Copy)]
-struct Come {
+pub(super) struct Come {
     /// `None`: nothing.
     span: Option<RingSpan>,
     /// Nothing comes after it.
     ended: bool,
 }
 
+/// What the rounds of a turn have moved.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
 impl<S: Service> Block<S> {
-    /// Inline in the turn: the stream, which both of them use between waits, then has no address that a call takes.
+    /// One round, at the time `now`, with what has come.
+    ///
+    /// Inline in the turn, as all that it calls between two waits: the halves of the stream then stay in registers. From memory a GPU
+    /// would load them again after each acquire, which empties its cache.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "inline: each is a value in a register")]
     pub(super) fn round<G: Group>(
         &mut self,
         g: &G,
-        place: usize,
-        stream: &mut Stream,
+        (sender, receiver): (&mut SendHalf, &mut RecvHalf),
+        buffer: Memory,
         connection: &mut Connection<S>,
-        begin: Begin,
+        come: Come,
+        now: u64,
+        moved: &mut Moved,
     ) -> Result<Then> {
-        let found = look(g, stream, begin);
-        if let Begin::Wait = begin {
-            self.now = g.broadcast(now_ns());
-            // Nothing came; and whatever ends more than this connection, or fails it without a word, the next poll tells.
-            if let Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) = found {
-                return Ok(Then::Silent);
-            }
-        }
-        let Come { span, ended } = found?;
-        let out_bytes = self.settings.out_bytes as usize;
-        let buffer = self.out.part(place * out_bytes, out_bytes);
         // SAFETY: nothing of the span is released before the service has returned, and neither reader nor writer outlives the call.
-        let bytes = span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
-        let context = self.context();
+        let bytes = come.span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
         let (start, end) = (connection.pending.0 as usize, connection.pending.1 as usize);
         let mut turn: Turn<'_, S> = Turn {
-            input: Reader::new(bytes, ended),
-            output: Writer::new(stream.sender(), buffer, (start, end)),
+            input: Reader::new(bytes, come.ended),
+            output: Writer::new(sender, buffer, (start, end)),
             state: &mut connection.state,
             shared: self.shared,
-            context,
+            context: Context { net: self.net, now },
             counters: &mut self.counters,
             log: &mut self.log,
             connections: self.loads,
@@ -92,15 +92,15 @@ impl<S: Service> Block<S> {
             (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
         connection.is_blocked = is_pending || turn.output.is_blocked();
         if used > 0 {
-            stream.receiver().release(g, used);
+            receiver.release(g, used);
         }
         connection.pending = (pending.0 as u32, pending.1 as u32);
         connection.closes = next == Next::Close;
         connection.waits_for_space = is_pending || next == Next::Output;
-        self.counters.received += used as u64;
-        self.counters.sent += sent;
+        moved.received += used as u64;
+        moved.sent += sent;
         if used > 0 || sent > 0 {
-            connection.active = self.now;
+            connection.active = now;
         }
         // Nothing is left, or the same bytes are.
         if next == Next::Again && (used == 0 || left == 0) {
@@ -111,7 +111,7 @@ impl<S: Service> Block<S> {
         connection.since = match (is_partial, connection.since) {
             (false, _) => 0,
             (true, since) if since != 0 && (used == 0 || next == Next::Rest) => since,
-            (true, _) => self.now,
+            (true, _) => now,
         };
         Ok(match next {
             _ if is_pending => Then::Wait(Interest::Output),
@@ -119,34 +119,38 @@ impl<S: Service> Block<S> {
             Next::Output => Then::Wait(Interest::Output),
             Next::Again => Then::Again { left },
             // What is left is no request, and never will be.
-            Next::Input | Next::Rest if ended => Then::Close,
+            Next::Input | Next::Rest if come.ended => Then::Close,
             Next::Input | Next::Rest if left > 0 => Then::Wait(Interest::More { seen: left }),
             Next::Input | Next::Rest => Then::Wait(Interest::Input),
         })
     }
 }
 
-/// Finds what has come of a stream, by one load of the peer's word at most unless it waits.
+/// Finds what has come of a stream, by one load of the peer's word at most unless it waits. `None`: it was waited for in vain.
+///
+/// # Errors
+/// The connection has failed. Also if nothing came that the poll has announced: its peer has lied, or it has timed out itself.
 #[inline(always)]
-fn look<G: Group>(g: &G, stream: &mut Stream, begin: Begin) -> Result<Come> {
-    let receiver = stream.receiver();
-    let (found, announced_end) = match begin {
-        Begin::Ready(ready) if ready.input => (receiver.try_peek(g, usize::MAX), ready.ended),
+pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Result<Option<Come>> {
+    let (len, announced_end) = match begin {
+        Begin::Ready(ready) if ready.input => (usize::MAX, ready.ended),
         // Only the answers were waited for, or a topic.
         Begin::Ready(ready) => match receiver.available(g)? {
-            0 => (Err(Error::WouldBlock), ready.ended),
-            len => (receiver.peek(g, len), ready.ended),
+            0 => return Ok(Some(Come { span: None, ended: ready.ended || receiver.has_ended() })),
+            len => (len, ready.ended),
         },
         // Some are there, so it does not wait.
-        Begin::Again { left } => (receiver.peek(g, left.max(KNOWN_ENOUGH)), false),
-        Begin::Wait => (receiver.peek(g, usize::MAX), false),
+        Begin::Again { left } => (left.max(KNOWN_ENOUGH), false),
+        Begin::Wait => (usize::MAX, false),
     };
-    let span = match found {
-        Ok(span) => Some(span),
-        // Nothing came although it was announced.
-        Err(Error::WouldBlock) if !matches!(begin, Begin::Wait) => None,
-        Err(error) => return Err(error),
-    };
-    let ended = announced_end || receiver.has_ended() || span.is_some_and(|span| span.is_empty());
-    Ok(Come { span, ended })
+    // The one place: each is hundreds of lines of PTX.
+    match receiver.peek(g, len) {
+        Ok(span) => {
+            let ended = announced_end || receiver.has_ended() || span.is_empty();
+            Ok(Some(Come { span: Some(span), ended }))
+        }
+        // Whatever else ends the wait, the next poll tells.
+        Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) if matches!(begin, Begin::Wait) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -1,10 +1,10 @@
 //! The turn of one connection: the service is called until there is nothing for it to do.
 
 use super::Block;
-use super::round::{Begin, Then};
+use super::round::{Begin, Moved, Then, look};
 use crate::Service;
 use crate::readiness::{Interest, Ready};
-use gpunet_device::{Group, Handle, Result, Stream};
+use gpunet_device::{Group, Handle, Result, Stream, now_ns};
 
 /// Rounds of a turn at most: then the other connections have theirs. See [`crate::Next::Again`].
 const ROUNDS: u32 = 4;
@@ -76,7 +76,7 @@ impl<S: Service> Block<S> {
         // Before the service looks at what is notified: what comes meanwhile gives another turn.
         let counted = self.readiness.notified(g, place);
         let next = match Stream::from_handle(g, self.net, handle) {
-            Ok(mut stream) => self.rounds(g, place, &mut stream, &mut connection, ready),
+            Ok(stream) => self.rounds(g, place, stream, &mut connection, ready),
             Err(error) => Err(error),
         };
         let is_failed = next.is_err();
@@ -99,37 +99,54 @@ impl<S: Service> Block<S> {
         &mut self,
         g: &G,
         place: usize,
-        stream: &mut Stream,
+        stream: Stream,
         connection: &mut Connection<S>,
         ready: Ready,
     ) -> Result<Option<Interest>> {
-        let started = self.now;
-        let (mut begin, mut rounds) = (Begin::Ready(ready), 1);
-        loop {
-            let then = self.round(g, place, stream, connection, begin)?;
-            match then {
-                Then::Again { left } if rounds < ROUNDS => {
+        let (mut sender, mut receiver) = stream.split();
+        let out_bytes = self.settings.out_bytes as usize;
+        let buffer = self.out.part(place * out_bytes, out_bytes);
+        let (attends, started) = (self.attends(), self.now);
+        let (mut begin, mut rounds, mut now, mut moved) = (Begin::Ready(ready), 1, started, Moved::default());
+        let result = loop {
+            let come = match look(g, &mut receiver, begin) {
+                Ok(Some(come)) => come,
+                Ok(None) => break Ok(Some(Interest::Input)),
+                Err(error) => break Err(error),
+            };
+            if let Begin::Wait = begin {
+                now = g.broadcast(now_ns());
+            }
+            let halves = (&mut sender, &mut receiver);
+            match self.round(g, halves, buffer, connection, come, now, &mut moved) {
+                Ok(Then::Again { left }) if rounds < ROUNDS => {
                     begin = Begin::Again { left };
                     rounds += 1;
                 }
                 // The next poll finds at once what is left.
-                Then::Again { .. } | Then::Silent => return Ok(Some(Interest::Input)),
-                Then::Wait(Interest::Input) if self.attends(started) => (begin, rounds) = (Begin::Wait, 1),
-                Then::Wait(interest) => return Ok(Some(interest)),
-                Then::Close => return Ok(None),
+                Ok(Then::Again { .. }) => break Ok(Some(Interest::Input)),
+                Ok(Then::Wait(Interest::Input)) if attends && now - started < ATTENTION_NS => {
+                    (begin, rounds) = (Begin::Wait, 1);
+                }
+                Ok(Then::Wait(interest)) => break Ok(Some(interest)),
+                Ok(Then::Close) => break Ok(None),
+                Err(error) => break Err(error),
             }
-        }
+        };
+        self.now = now;
+        self.counters.received += moved.received;
+        self.counters.sent += moved.sent;
+        result
     }
 
-    /// Returns whether the block waits for the next bytes in this turn, which began at `started`, and not in a poll: they come from
-    /// its only connection.
+    /// Returns whether the block waits for the next bytes in this turn and not in a poll: they come from its only connection.
     ///
     /// A poll would load the epoch, the stream's words and then the stream, before this turn's first load. What else the block has to
     /// look at waits for two milliseconds at most: the listener, the end of the server. A block that helps others, or has subscribers,
     /// does not wait here.
-    fn attends(&self, started: u64) -> bool {
+    fn attends(&self) -> bool {
         let has_other_work = (S::HELPS && self.now < self.helps_until) || !self.readiness.topics().is_empty();
-        self.counters.open == 1 && !has_other_work && self.now - started < ATTENTION_NS
+        self.counters.open == 1 && !has_other_work
     }
 
     /// Closes a connection that has failed.

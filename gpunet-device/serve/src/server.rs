@@ -212,7 +212,8 @@ impl<S: Service> Block<S> {
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
-            let timeout = if S::HELPS && self.now < self.helps_until { timeout.min(HELP_NS) } else { timeout };
+            let timeout =
+                if S::HELPS && self.now < self.helps_until { timeout.min(HELP_NS) } else { timeout };
             let ready = self.readiness.wait(g, self.net, timeout)?;
             self.now = g.broadcast(now_ns());
             if S::HELPS && self.service.help(g, self.shared, &self.context())? {

@@ -60,8 +60,7 @@ pub struct Turn<'t, S: Service> {
 /// A server: what is done with the bytes of a connection.
 ///
 /// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure with a field at least and without padding, for
-/// settings. Each block has a
-/// copy of its own.
+/// settings. Each block has a copy of its own.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! What client kernels and their host exchange beside the sockets: rows of 64-bit numbers.
 
-use gpunet_device::abi::Word;
 use gpunet_device::Buffer;
+use gpunet_device::abi::Word;
 
 /// Bytes of a number.
 pub const NUMBER: usize = 8;

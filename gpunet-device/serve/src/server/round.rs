@@ -150,7 +150,9 @@ pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Re
             Ok(Some(Come { span: Some(span), ended }))
         }
         // Whatever else ends the wait, the next poll tells.
-        Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) if matches!(begin, Begin::Wait) => Ok(None),
+        Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) if matches!(begin, Begin::Wait) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

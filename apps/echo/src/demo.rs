@@ -2,15 +2,14 @@
 
 use crate::args::DemoArgs;
 use crate::error::Error;
-use crate::kernels::{self, Kernels, Load, end_server};
+use crate::kernels::{self, Kernels, Load};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{RING, print_failures, run};
-use crate::server::cores;
+use crate::server::{cores, sum};
 use gpunet_abi::Options;
 use gpunet_app::cli::Transport;
 use gpunet_app::interrupt::Interrupt;
-use gpunet_echo_kernel::ATTENTION_NS;
 use std::net::SocketAddr;
 
 /// Server blocks on a GPU at most, unless asked for; beyond that, connections share blocks.
@@ -34,10 +33,9 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let memory = kernels.client_memory(connections, wanted)?;
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);
-    let listen = options.with_transport(args.transport.kind()).with_timeouts(0, ATTENTION_NS);
-    let bound = kernels.listen(SocketAddr::from((args.listen, 0)), listen)?;
+    let listen = options.with_transport(args.transport.kind());
     // Any block has room for all connections, in case the others are slow to wake.
-    let server = kernels.serve(bound, blocks, connections)?;
+    let server = kernels.serve(SocketAddr::from((args.listen, 0)), listen, blocks, connections)?;
 
     let messages = wanted.messages().saturating_mul(transports.len() as u64);
     let mut progress = Progress::new(messages, args.device.json);
@@ -46,7 +44,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let steps = transports.iter().flat_map(|&step| wanted.size.iter().map(move |&size| (step, size)));
     for (transport, size) in steps {
         let load = wanted.load(size, options.with_transport(transport.kind()));
-        let load = Load { addr: bound.addr, ..load };
+        let load = Load { addr: server.addr(), ..load };
         let (back, result) = run(&kernels, memory, &load, transport.name(), interrupt, &mut progress)?;
         memory = back;
         progress.finish_run(load.messages());
@@ -58,12 +56,15 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
         }
     }
     drop(progress);
-    let served = end_server(server)?;
-    if served.stopped != 0 {
-        eprintln!("gpunet-echo: {}", Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
-    }
-    // A connection whose client was cancelled may look broken to the server.
-    let server_errors = if interrupted { 0 } else { served.errors + u64::from(served.stopped != 0) };
+    let server_errors = match server.stop() {
+        // A connection whose client was cancelled may look broken to the server.
+        Ok(_) if interrupted => 0,
+        Ok(blocks) => sum(&blocks, |block| block.failed),
+        Err(error) => {
+            eprintln!("gpunet-echo: {error}");
+            1
+        }
+    };
     let report = Report::new(kernels.device_name(), runs, server_errors, interrupted);
     drop(memory);
     let closed = kernels.close();

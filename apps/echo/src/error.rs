@@ -9,7 +9,6 @@ use gpunet_app::proxy::ProxyError;
 use gpunet_proxy::descriptors::hint;
 use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
-use std::net::SocketAddr;
 
 /// Everything that ends the program early. A connection that fails does not; it is counted.
 #[derive(Debug, thiserror::Error)]
@@ -20,14 +19,6 @@ pub enum Error {
     /// A name does not resolve.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The server's address cannot be listened on.
-    #[error("cannot listen on {addr}: {error}")]
-    Listen {
-        /// Where.
-        addr: SocketAddr,
-        /// The errno.
-        error: gpunet_abi::Error,
-    },
     /// rc was asked for, and there is no RDMA.
     #[error("rc cannot be used: {0}")]
     NoRdma(gpunet_proxy::rdma::Unavailable),
@@ -41,9 +32,9 @@ pub enum Error {
         /// Bytes of all.
         total: u64,
     },
-    /// The server's kernel ended by itself.
-    #[error("the server stopped: {0}")]
-    ServerStopped(gpunet_abi::Error),
+    /// The server cannot listen, or its kernel ended by itself.
+    #[error(transparent)]
+    Server(#[from] gpunet_serve_host::Error),
     /// The proxy.
     #[error(transparent)]
     Proxy(#[from] ProxyError),

@@ -8,13 +8,15 @@
 use crate::args::{DeviceArgs, LoadArgs};
 use crate::error::Error;
 use crate::ticks::Ticks;
-use gpunet_abi::{Handle, Options};
+use gpunet_abi::Options;
 use gpunet_app::cli::Transport;
-use gpunet_app::kernel::{RunningKernel, row, rows};
-use gpunet_echo_kernel::record::{Driven, Listening, NUMBER, Served};
-use gpunet_echo_kernel::{EchoClient, EchoListen, EchoServer};
+use gpunet_app::kernel::{RunningKernel, rows};
+use gpunet_echo_kernel::record::{Driven, NUMBER};
+use gpunet_echo_kernel::{Echo, EchoClient};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, LaunchError, Program};
+use gpunet_serve::Server;
+use gpunet_serve_host::{Running, Settings, start};
 use std::net::SocketAddr;
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
@@ -23,6 +25,9 @@ const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
 /// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full on an H200 (`gpunet-bench copy`), fewer let
 /// more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
+
+/// Bytes that the server sends back before it releases them.
+const PIECE: u64 = 64 << 10;
 
 /// Connections that may wait to be accepted; the system reduces it to its own limit.
 const BACKLOG: u32 = 4096;
@@ -38,27 +43,11 @@ pub struct Kernels {
 }
 
 /// The kernels of a server, as [`Kernels::open`] takes them.
-pub const SERVER: &[&str] = &[EchoListen::ENTRY, EchoServer::ENTRY];
+pub const SERVER: &[&str] = &[Server::<Echo>::ENTRY];
 /// The kernels of clients.
 pub const CLIENT: &[&str] = &[EchoClient::ENTRY];
 /// All kernels.
-pub const BOTH: &[&str] = &[EchoListen::ENTRY, EchoServer::ENTRY, EchoClient::ENTRY];
-
-/// A bound listener.
-#[derive(Clone, Copy, Debug)]
-pub struct Bound {
-    handle: Handle,
-    /// Where it listens, with the port it got.
-    pub addr: SocketAddr,
-}
-
-/// What the server's kernel uses.
-pub struct ServerMemory {
-    tables: DeviceBuffer,
-    records: DeviceBuffer,
-    loads: DeviceBuffer,
-    blocks: u32,
-}
+pub const BOTH: &[&str] = &[Server::<Echo>::ENTRY, EchoClient::ENTRY];
 
 /// What the clients' kernel uses, for several runs.
 pub struct ClientMemory {
@@ -148,8 +137,10 @@ impl Kernels {
     pub fn fit(&mut self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
         loop {
             let threads = self.threads[0];
-            let shapes =
-                [(EchoServer::ENTRY, server_blocks, threads), (EchoClient::ENTRY, client_blocks, threads)];
+            let shapes = [
+                (Server::<Echo>::ENTRY, server_blocks, threads),
+                (EchoClient::ENTRY, client_blocks, threads),
+            ];
             let needed: Vec<_> = shapes.into_iter().filter(|(_, blocks, _)| *blocks > 0).collect();
             match self.attachment.check_co_resident(&self.program, &needed) {
                 Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
@@ -162,56 +153,28 @@ impl Kernels {
         }
     }
 
-    /// Binds a listener.
-    pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
-        let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
-        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
-        let buffer = unsafe { record.buffer() };
-        // SAFETY: the only address is that of `buffer`.
-        let launch = unsafe {
-            self.attachment.launch(&self.program, 1, self.threads[0], |net| EchoListen {
-                net,
-                record: buffer,
-                addr: addr.into(),
-                options,
-                backlog: BACKLOG,
-                reserved: 0,
-            })
-        }?;
-        let record = RunningKernel::new(launch, record).finish(FinishPolicy::Keep)?;
-        let record = Listening::from_numbers(row(&record)?);
-        match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
-            (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
-            (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
-            (errno, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::from_errno(errno) }),
-        }
-    }
-
     /// Starts the server: `blocks` blocks with room for `room` connections each.
-    pub fn serve(&self, bound: Bound, blocks: u32, room: u32) -> Result<RunningKernel<ServerMemory>, Error> {
-        let memory = ServerMemory {
-            tables: self.attachment.alloc(EchoServer::table_bytes(room) * blocks as usize)?,
-            records: self.attachment.alloc(Served::NUMBERS * NUMBER * blocks as usize)?,
-            loads: self.attachment.alloc(NUMBER * blocks as usize)?,
-            blocks,
+    pub fn serve(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        blocks: u32,
+        room: u32,
+    ) -> Result<Running, Error> {
+        let settings = Settings {
+            room,
+            // It answers from the receive ring.
+            out_bytes: 0,
+            // A peer may send, and read, as slowly as it likes.
+            idle_ns: 0,
+            request_ns: 0,
+            stall_ns: 0,
+            grace_ns: 0,
+            backlog: BACKLOG,
+            reserved: 0,
         };
-        // SAFETY: `RunningKernel` keeps all three until the kernel has ended; each block uses its own part of
-        // the first two, and the last is accessed atomically.
-        let (tables, records, loads) =
-            unsafe { (memory.tables.buffer(), memory.records.buffer(), memory.loads.buffer()) };
-        // SAFETY: the only addresses are those of the three buffers, which are page-aligned and as
-        // large as the kernel's documentation says.
-        let launch = unsafe {
-            self.attachment.launch(&self.program, blocks, self.threads[0], |net| EchoServer {
-                net,
-                tables,
-                records,
-                loads,
-                listener: bound.handle.raw(),
-                room,
-            })
-        }?;
-        Ok(RunningKernel::new(launch, memory))
+        let shape = (blocks, self.threads[0]);
+        Ok(start(&self.attachment, &self.program, shape, addr, options, settings, Echo { piece: PIECE })?)
     }
 
     /// Memory for clients of `blocks` blocks, enough for each of the wanted sizes.
@@ -289,23 +252,6 @@ impl Kernels {
         drop(self.program);
         self.attachment.close()
     }
-}
-
-/// Stops the server and adds up the results of its blocks, and why a block stopped by itself.
-pub fn end_server(kernel: RunningKernel<ServerMemory>) -> Result<Served, Error> {
-    kernel.end()?;
-    let memory = kernel.finish(FinishPolicy::Close)?;
-    let mut total = Served::default();
-    for row in rows(&memory.records, memory.blocks as usize)? {
-        let block = Served::from_numbers(row);
-        total.connections += block.connections;
-        total.bytes += block.bytes;
-        total.errors += block.errors;
-        total.last_errno = if block.last_errno != 0 { block.last_errno } else { total.last_errno };
-        let cancelled = block.stopped == gpunet_abi::Error::Canceled.errno();
-        total.stopped = if cancelled { total.stopped } else { block.stopped };
-    }
-    Ok(total)
 }
 
 /// Reads the results of clients that have ended: a record for each connection, and the samples of all.

@@ -2,12 +2,12 @@
 
 use crate::args::ServerArgs;
 use crate::error::Error;
-use crate::kernels::{self, Kernels, end_server};
+use crate::kernels::{self, Kernels};
 use crate::report::{grouped, print_json};
 use gpunet_abi::Options;
 use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
-use gpunet_echo_kernel::ATTENTION_NS;
+use gpunet_serve_host::{Counters, Running};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     let blocks = blocks.min(args.connections);
     kernels.fit(blocks, 0)?;
     let options = Options::DEFAULT.with_transport(args.transport.kind());
-    let options = options.with_timeouts(0, ATTENTION_NS);
-    let bound = args.addr.try_each(|addr| kernels.listen(addr, options))?;
-    let kernel = kernels.serve(bound, blocks, args.connections.div_ceil(blocks))?;
-    let greeting = format!("listening on {}", bound.addr);
+    let room = args.connections.div_ceil(blocks);
+    let mut server = args.addr.try_each(|addr| kernels.serve(addr, options, blocks, room))?;
+    let addr = server.addr();
+    let greeting = format!("listening on {addr}");
     // Stdout is for the JSON object alone.
     if args.device.json {
         eprintln!("{greeting}")
@@ -46,20 +46,19 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
         print(&format_args!("{greeting}\n"))
     }
 
-    while !interrupt.asked() && !kernel.is_finished()? {
+    while !interrupt.asked() && !server.is_finished()? {
+        print_log(&mut server);
         std::thread::sleep(Duration::from_millis(20));
     }
-    let served = end_server(kernel)?;
-    if served.stopped != 0 {
-        return Err(Error::ServerStopped(gpunet_abi::Error::from_errno(served.stopped)));
-    }
+    print_log(&mut server);
+    let blocks = server.stop()?;
     let device = kernels.device_name();
     let totals = Totals {
         device,
-        listening: bound.addr.to_string(),
-        connections: served.connections,
-        bytes: served.bytes,
-        errors: served.errors,
+        listening: addr.to_string(),
+        connections: sum(&blocks, |block| block.accepted),
+        bytes: sum(&blocks, |block| block.sent),
+        errors: sum(&blocks, |block| block.failed),
         undelivered: kernels.close().undelivered,
     };
     if args.device.json {
@@ -74,6 +73,16 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
         ));
     }
     Ok(())
+}
+
+/// Prints what blocks have written to their logs.
+fn print_log(server: &mut Running) {
+    server.log().iter().for_each(|line| eprintln!("gpunet-echo: {line}"));
+}
+
+/// Adds up a counter of all blocks.
+pub fn sum(blocks: &[Counters], counter: impl Fn(&Counters) -> u64) -> u64 {
+    blocks.iter().map(counter).sum()
 }
 
 /// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while the other

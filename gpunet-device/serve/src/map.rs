@@ -5,6 +5,7 @@ mod evict;
 mod locked;
 
 use crate::heap::{Chunk, Heap};
+use crate::bytes::total;
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
 use crate::vectors::{self, Storage};
@@ -201,6 +202,16 @@ impl Map {
         let bytes = bytes.first(room.len() - text.len);
         room.part(text.len, bytes.len()).fill(g, bytes);
         text.len += bytes.len();
+    }
+
+    /// Appends several parts to a text, all or none. All lanes, without a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn append_all<G: Group, const N: usize>(self, g: &G, text: &mut Text, parts: [Bytes<'_>; N]) {
+        let room = Entry::at(self.heap, text.entry).room();
+        if total(&parts) <= room.len() - text.len {
+            room.part(text.len, total(&parts)).fill_all(g, &parts);
+            text.len += total(&parts);
+        }
     }
 
     /// Ends a text; [`Map::pinned`] has its bytes, and [`Map::unpin`] frees it.

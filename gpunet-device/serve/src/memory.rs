@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
+use crate::bytes::{copy_all, total};
 use crate::word::{HostWord64, Word32, Word64};
 use gpunet_device::{Buffer, Group};
 
@@ -77,6 +78,13 @@ impl Memory {
         let to = self.part(0, bytes.len());
         // SAFETY: inside the memory (checked by `part`), which this group alone uses now; the bytes lie elsewhere.
         unsafe { bytes.copy_to(g, to.ptr) };
+    }
+
+    /// As [`Memory::fill`], of parts one behind the other.
+    pub(crate) fn fill_all<G: Group, const N: usize>(self, g: &G, parts: &[Bytes<'_>; N]) {
+        let to = self.part(0, total(parts));
+        // SAFETY: as above.
+        unsafe { copy_all(g, parts, to.ptr) };
     }
 
     /// The 32 bits at byte `at`, a multiple of 4, which nobody writes meanwhile: unlike [`Memory::u32`], a load that may be cached.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod limits;
+mod round;
 mod turn;
 
 use crate::arena::Arena;
@@ -25,7 +26,8 @@ const HELPS_FOR_NS: u64 = 60_000_000_000;
 const HELP_NS: u64 = 100_000;
 #[cfg(not(target_arch = "nvptx64"))]
 const HELPS_FOR_NS: u64 = 100_000_000;
-/// How long an accepted stream's calls wait at most. They are made when they need not wait; a peer that lies must not hold the block.
+/// How long an accepted stream's calls wait at most: a block waits so for its only connection. Otherwise they are made when they need not
+/// wait, and a peer that lies must not hold the block.
 const RECV_TIMEOUT_NS: u64 = 1_000_000;
 
 /// Limits of a server.
@@ -140,6 +142,7 @@ impl<S: Service> Kernel for Server<S> {
             counters: Counters::default(),
             log: board.log(block),
             now: g.broadcast(now_ns()),
+            helps_until: 0,
         };
         let ended = server.start(g, self.addr, self.options).and_then(|listener| server.run(g, listener));
         let before = server.counters;
@@ -165,6 +168,8 @@ struct Block<S: Service> {
     counters: Counters,
     log: Log,
     now: u64,
+    /// Until when it looks often whether it can help another block.
+    helps_until: u64,
 }
 
 impl<S: Service> Block<S> {
@@ -204,16 +209,16 @@ impl<S: Service> Block<S> {
     fn run<G: Group>(&mut self, g: &G, listener: Listener) -> Result<()> {
         let mut check_at = self.now + CHECK_NS;
         let mut end_at = 0;
-        let mut helps_until = self.now;
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
-            let timeout = if S::HELPS && self.now < helps_until { timeout.min(HELP_NS) } else { timeout };
+            let timeout =
+                if S::HELPS && self.now < self.helps_until { timeout.min(HELP_NS) } else { timeout };
             let ready = self.readiness.wait(g, self.net, timeout)?;
             self.now = g.broadcast(now_ns());
             if S::HELPS && self.service.help(g, self.shared, &self.context())? {
                 self.now = g.broadcast(now_ns());
-                helps_until = self.now + HELPS_FOR_NS;
+                self.helps_until = self.now + HELPS_FOR_NS;
             }
             let before = self.counters;
             if self.readiness.listener_ready() {
@@ -222,7 +227,7 @@ impl<S: Service> Block<S> {
                 self.accepting.nobody_waits();
             }
             if ready > 0 {
-                self.serve(g);
+                self.serve(g, ready);
             }
             if self.now >= check_at {
                 // A block that is never idle learns of a cancel here.

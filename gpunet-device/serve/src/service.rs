@@ -11,6 +11,10 @@ pub enum Next {
     Input,
     /// The rest of a request, of which the service has consumed the beginning.
     Rest,
+    /// Another call at once, for a service that consumes what comes in pieces: what it has consumed is released first, so that the peer
+    /// sends on while the next piece is served. After four calls the other connections have their turns. With nothing left, and from
+    /// a service that has consumed nothing, it is as `Input`.
+    Again,
     /// Room in the writer: the service goes on when everything in the writer's buffer is sent. If nothing is left there and
     /// the ring has room, that is at once.
     Output,
@@ -55,8 +59,8 @@ pub struct Turn<'t, S: Service> {
 
 /// A server: what is done with the bytes of a connection.
 ///
-/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure without padding, for settings. Each block has a
-/// copy of its own.
+/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure with a field at least and without padding, for
+/// settings. Each block has a copy of its own.
 ///
 /// # Examples
 ///

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
+use crate::bytes::{copy_all, total};
 use crate::memory::Memory;
 use gpunet_device::{Buffer, Error, Group, Result, SendHalf};
 
@@ -58,13 +59,19 @@ impl<'t> Writer<'t> {
     /// Appends bytes, all or none; returns whether there was room.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn put<'a, G: Group>(&mut self, g: &G, bytes: impl Into<Bytes<'a>>) -> bool {
-        let bytes = bytes.into();
-        if bytes.len() > self.room() {
+        self.put_all(g, [bytes.into()])
+    }
+
+    /// Appends several parts, all or none; returns whether there was room. Short parts are better put together than one by one.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn put_all<G: Group, const N: usize>(&mut self, g: &G, parts: [Bytes<'_>; N]) -> bool {
+        let total = total(&parts);
+        if total > self.room() {
             return false;
         }
         // SAFETY: inside the buffer (checked), which is this connection's and which nothing is sent from until the lanes have met.
-        unsafe { bytes.copy_to(g, self.buffer.as_ptr().wrapping_add(self.end)) };
-        self.end += bytes.len();
+        unsafe { copy_all(g, &parts, self.buffer.as_ptr().wrapping_add(self.end)) };
+        self.end += total;
         true
     }
 
@@ -74,47 +81,69 @@ impl<'t> Writer<'t> {
         self.put(g, Digits::of(number).bytes())
     }
 
-    /// Sends bytes from where they lie, behind those in the buffer. Returns how many: none while the buffer is not empty, fewer
-    /// than there are when the ring is full.
+    /// Sends bytes from where they lie, behind those in the buffer: without a copy beside the one into the ring. Returns how many: none
+    /// while the buffer is not empty, fewer than there are only when the ring is full.
     ///
     /// # Errors
     /// The connection has failed.
+    ///
+    /// # Examples
+    ///
+    /// What has come goes back:
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Result};
+    /// # use gpunet_serve::{Next, Service, Turn};
+    /// # fn serve<G: Group, S: Service>(g: &G, turn: &mut Turn<'_, S>) -> Result<Next> {
+    /// let all = turn.input.rest();
+    /// let sent = turn.output.send_from(g, all)?;
+    /// turn.input.consume(sent);
+    /// Ok(if sent < all.len() { Next::Output } else { Next::Input })
+    /// # }
+    /// ```
+    // Inline with its send: a service that only forwards then keeps the stream in registers.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn send_from<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<usize> {
         self.flush(g)?;
         if self.start < self.end {
             return Ok(0);
         }
-        let (ptr, len) = bytes.first_piece();
-        self.try_send(g, ptr, len)
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let (ptr, len) = bytes.skip(sent).first_piece();
+            let more = try_send(g, self.sender, ptr, len)?;
+            sent += more;
+            self.is_blocked = more < len;
+            if self.is_blocked {
+                break;
+            }
+        }
+        self.sent += sent as u64;
+        Ok(sent)
     }
 
     /// Sends what is in the buffer, as far as it fits into the ring.
     ///
     /// # Errors
     /// The connection has failed.
+    #[inline(always)]
     pub fn flush<G: Group>(&mut self, g: &G) -> Result<()> {
         if self.start < self.end {
             let from = self.buffer.part(self.start, self.end - self.start);
-            self.start += self.try_send(g, from.as_ptr(), from.len())?;
+            // SAFETY: the value is written back below, changed; until then nobody uses the old one.
+            let mut sender = unsafe { core::ptr::read(self.sender) };
+            let sent = send_buffered(g, &mut sender, from);
+            // SAFETY: a reference, so valid; nothing is dropped, because a half has no destructor.
+            unsafe { core::ptr::write(self.sender, sender) };
+            let sent = sent?;
+            self.is_blocked = sent < from.len();
+            self.sent += sent as u64;
+            self.start += sent;
             if self.start == self.end {
                 (self.start, self.end) = (0, 0);
             }
         }
         Ok(())
-    }
-
-    /// The one place that sends: each place is a thousand lines of PTX.
-    #[inline(never)]
-    fn try_send<G: Group>(&mut self, g: &G, from: *const u8, len: usize) -> Result<usize> {
-        // SAFETY: bytes of the buffer, or of a `Bytes`, which stay readable and unchanged meanwhile.
-        let source = unsafe { Buffer::from_raw_parts(from.cast_mut(), len) };
-        let sent = match self.sender.try_send(g, source) {
-            Err(Error::WouldBlock) => 0,
-            sent => sent?,
-        };
-        self.sent += sent as u64;
-        self.is_blocked = sent < len;
-        Ok(sent)
     }
 
     /// Returns whether something is left in the buffer.
@@ -136,6 +165,24 @@ impl<'t> Writer<'t> {
     /// Bytes sent in this turn.
     pub(crate) const fn sent(&self) -> u64 {
         self.sent
+    }
+}
+
+/// Sends what is in a buffer: the one place, because each is a thousand lines of PTX. It is given a copy of the half, so that the half
+/// itself has no address that a call takes, and can stay in registers where nothing is collected.
+#[inline(never)]
+fn send_buffered<G: Group>(g: &G, sender: &mut SendHalf, from: Memory) -> Result<usize> {
+    try_send(g, sender, from.as_ptr(), from.len())
+}
+
+/// Sends what fits into the ring.
+#[inline(always)]
+fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize) -> Result<usize> {
+    // SAFETY: bytes of a writer's buffer, or of a `Bytes`, which stay readable and unchanged meanwhile.
+    let source = unsafe { Buffer::from_raw_parts(from.cast_mut(), len) };
+    match sender.try_send(g, source) {
+        Err(Error::WouldBlock) => Ok(0),
+        sent => sent,
     }
 }
 

@@ -1,7 +1,7 @@
-//! What kernels and host exchange beside the sockets: rows of 64-bit numbers.
+//! What client kernels and their host exchange beside the sockets: rows of 64-bit numbers.
 
+use gpunet_device::Buffer;
 use gpunet_device::abi::Word;
-use gpunet_device::{Buffer, SockAddr};
 
 /// Bytes of a number.
 pub const NUMBER: usize = 8;
@@ -17,84 +17,6 @@ pub(crate) fn put(buffer: Buffer, index: usize, value: u64) {
         let word = unsafe { Word::from_ptr(cell.as_ptr().cast()) };
         // A host may be watching; it uses nothing but the number, so nothing is ordered by it.
         word.set(value);
-    }
-}
-
-/// What [`crate::EchoListen`] leaves: [`Listening::NUMBERS`] numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// 0, or the errno.
-    pub errno: i32,
-    /// The listener's handle.
-    pub handle: i32,
-    /// Where it listens, with the port it got.
-    pub addr: SockAddr,
-}
-
-impl Listening {
-    /// Length of the record.
-    pub const NUMBERS: usize = 6;
-
-    pub(crate) fn store(&self, buffer: Buffer) {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = self.addr.ip;
-        put(buffer, 1, self.handle as u64);
-        put(buffer, 2, self.addr.family as u64 | (self.addr.port as u64) << 16);
-        put(buffer, 3, u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-        put(buffer, 4, u64::from_le_bytes([i, j, k, l, m, n, o, p]));
-        put(buffer, 5, self.addr.scope as u64);
-        put(buffer, 0, self.errno as u64);
-    }
-
-    /// Reads the record back.
-    #[must_use]
-    pub fn from_numbers(numbers: [u64; Self::NUMBERS]) -> Self {
-        let mut addr = SockAddr::NONE;
-        addr.family = numbers[2] as u16;
-        addr.port = (numbers[2] >> 16) as u16;
-        addr.ip[..8].copy_from_slice(&numbers[3].to_le_bytes());
-        addr.ip[8..].copy_from_slice(&numbers[4].to_le_bytes());
-        addr.scope = numbers[5] as u32;
-        Self { errno: numbers[0] as i32, handle: numbers[1] as i32, addr }
-    }
-}
-
-/// What each block of [`crate::EchoServer`] leaves: [`Served::NUMBERS`] numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Served {
-    /// Connections accepted.
-    pub connections: u64,
-    /// Bytes sent back.
-    pub bytes: u64,
-    /// Connections that ended in an error.
-    pub errors: u64,
-    /// The errno of the last of them.
-    pub last_errno: i32,
-    /// Why the block stopped: ECANCELED is the normal end.
-    pub stopped: i32,
-}
-
-impl Served {
-    /// Length of the record.
-    pub const NUMBERS: usize = 5;
-
-    pub(crate) fn store(&self, buffer: Buffer) {
-        put(buffer, 0, self.connections);
-        put(buffer, 1, self.bytes);
-        put(buffer, 2, self.errors);
-        put(buffer, 3, self.last_errno as u64);
-        put(buffer, 4, self.stopped as u64);
-    }
-
-    /// Reads the record back.
-    #[must_use]
-    pub fn from_numbers(numbers: [u64; Self::NUMBERS]) -> Self {
-        Self {
-            connections: numbers[0],
-            bytes: numbers[1],
-            errors: numbers[2],
-            last_errno: numbers[3] as i32,
-            stopped: numbers[4] as i32,
-        }
     }
 }
 
@@ -192,13 +114,6 @@ mod tests {
 
     #[test]
     fn records_come_back() {
-        for text in ["127.0.0.1:80", "[fe80::1%3]:65535"] {
-            let addr: std::net::SocketAddr = text.parse().unwrap();
-            let record = Listening { errno: 0, handle: i32::MAX, addr: addr.into() };
-            assert_eq!(Listening::from_numbers(stored(|b| record.store(b))), record);
-        }
-        let record = Served { connections: 1, bytes: 2, errors: 3, last_errno: 104, stopped: 125 };
-        assert_eq!(Served::from_numbers(stored(|b| record.store(b))), record);
         for raw in 0..8 {
             let outcome = Outcome::from_raw(raw);
             assert_eq!(outcome as u64, raw);

@@ -85,6 +85,35 @@ fn a_peer_that_never_reads_holds_up_no_other() {
 }
 
 #[test]
+fn a_newcomer_is_served_while_the_only_connection_is_busy() {
+    let server = serve(&["127.0.0.1:0", "--blocks", "1"]);
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let mut busy = connect(server.addr);
+    let talk = std::thread::spawn(move || {
+        let mut messages = 0u64;
+        // For as long as the others have not ended.
+        while is_over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            let (out, mut back) = (noise(64, messages as u32), [0; 64]);
+            busy.write_all(&out).unwrap();
+            busy.read_exact(&mut back).unwrap();
+            assert!(back[..] == out[..], "message {messages}");
+            messages += 1;
+        }
+        messages
+    });
+    for _ in 0..20 {
+        assert_eq!(exchange(server.addr, b"hello"), b"hello");
+    }
+    drop(over);
+    assert!(talk.join().unwrap() > 0);
+    let Output { status, out: totals, .. } = stop(server);
+    assert!(
+        status.success() && totals.contains("21 connections") && totals.contains(" 0 errors"),
+        "{totals}"
+    );
+}
+
+#[test]
 fn a_peer_that_resets_leaves_the_others_alone() {
     let server = serve(&["127.0.0.1:0", "--blocks", "1"]);
     let mut other = connect(server.addr);

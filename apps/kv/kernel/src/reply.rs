@@ -1,7 +1,7 @@
 //! Answers, as RESP2 writes them.
 
 use gpunet_device::Group;
-use gpunet_serve::{Bytes, Writer};
+use gpunet_serve::{Bytes, Digits, Writer};
 
 /// Room in the writer that every command has before it starts: for any answer without a value in it.
 pub(crate) const ROOM: usize = 2048;
@@ -19,6 +19,12 @@ impl<G: Group> Reply<'_, '_, G> {
         debug_assert!(fits, "a command made too little room");
     }
 
+    /// Parts, one behind the other.
+    fn all<const N: usize>(&mut self, parts: [Bytes<'_>; N]) {
+        let fits = self.out.put_all(self.g, parts);
+        debug_assert!(fits, "a command made too little room");
+    }
+
     pub(crate) fn ok(&mut self) {
         self.raw(b"+OK\r\n");
     }
@@ -29,9 +35,7 @@ impl<G: Group> Reply<'_, '_, G> {
 
     /// `-ERR `, a text, and the line's end.
     pub(crate) fn error(&mut self, text: &'static [u8]) {
-        self.raw(b"-ERR ");
-        self.raw(text);
-        self.raw(b"\r\n");
+        self.all([b"-ERR ".into(), text.into(), b"\r\n".into()]);
     }
 
     pub(crate) fn no_memory(&mut self) {
@@ -66,9 +70,8 @@ impl<G: Group> Reply<'_, '_, G> {
 
     /// A bulk string that is known to fit.
     pub(crate) fn bulk(&mut self, bytes: Bytes<'_>) {
-        self.bulk_head(bytes.len());
-        self.raw(bytes);
-        self.raw(b"\r\n");
+        let len = Digits::of(bytes.len() as i64);
+        self.all([b"$".into(), len.bytes(), b"\r\n".into(), bytes, b"\r\n".into()]);
     }
 
     pub(crate) fn bulk_head(&mut self, len: usize) {
@@ -77,10 +80,7 @@ impl<G: Group> Reply<'_, '_, G> {
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn head(&mut self, sign: &'static [u8; 1], number: i64) {
-        self.raw(sign);
-        let fits = self.out.put_number(self.g, number);
-        debug_assert!(fits, "a command made too little room");
-        self.raw(b"\r\n");
+        self.all([sign.into(), Digits::of(number).bytes(), b"\r\n".into()]);
     }
 
     /// Text of a client's, quoted in an error: line ends would end the error, so they become spaces, as Redis has it.

@@ -6,14 +6,17 @@ use crate::readiness::Interest;
 use crate::{Line, Service};
 use gpunet_device::{Error, Group, Listener, Result};
 
-/// How long a block leaves a new connection to blocks that have fewer.
-const COURTESY_NS: u64 = 1_000_000;
+/// How long a block leaves a new connection to blocks that have fewer: such a block may be waiting for its only connection for two
+/// milliseconds (`Block::attends`).
+const COURTESY_NS: u64 = 2_500_000;
 /// On a GPU one of the blocks without connections watches the listener. If all did, their loads of host memory would delay what the
 /// others send: with 44 such blocks, a request took three times as long on an H100 as with none.
 const ONE_WATCHES: bool = cfg!(target_arch = "nvptx64");
 /// How long it does that before another may take over, and how often those others look.
 const WATCH_NS: u64 = 100_000;
 const LOOK_NS: u64 = 20_000;
+/// How often a block with connections looks whether a block without any still watches.
+const LOOK_OF_BUSY_NS: u64 = 1_000_000;
 /// Pause before the next accept when there is no memory, slot or descriptor for it.
 const EXHAUSTED_NS: u64 = 10_000_000;
 
@@ -86,7 +89,7 @@ impl<S: Service> Block<S> {
         self.accepting.look_ns = match (wants, is_empty, watches) {
             (true, true, true) => WATCH_NS / 2,
             (true, true, false) => LOOK_NS,
-            (true, false, false) => COURTESY_NS,
+            (true, false, false) => LOOK_OF_BUSY_NS,
             _ => 0,
         };
         watches

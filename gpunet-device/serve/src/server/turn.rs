@@ -1,22 +1,28 @@
-//! The turn of one connection: what has come is served, what fits is sent.
+//! The turn of one connection: the service is called until there is nothing for it to do.
 
 use super::Block;
+use super::round::{Begin, Moved, Then, look};
+use crate::Service;
 use crate::readiness::{Interest, Ready};
-use crate::{Bytes, Next, Reader, Service, Turn, Writer};
-use gpunet_device::{Error, Group, Handle, Result, Stream};
+use gpunet_device::{Group, Handle, Result, Stream, now_ns};
+
+/// Rounds of a turn at most: then the other connections have theirs. See [`crate::Next::Again`].
+const ROUNDS: u32 = 4;
+/// Until when a turn is prolonged: see [`Block::attends`]. With the last wait in it, it lasts a receive timeout longer.
+const ATTENTION_NS: u64 = 1_000_000;
 
 /// A connection between its turns. Equal on all lanes.
 pub(super) struct Connection<S: Service> {
-    state: S::State,
+    pub(super) state: S::State,
     /// What is left in its buffer of answers: from where to where.
-    pending: (u32, u32),
+    pub(super) pending: (u32, u32),
     /// It is closed once nothing is left.
-    closes: bool,
+    pub(super) closes: bool,
     /// It waits for space to send: for what is left, or for what the service has still to send.
     pub(super) waits_for_space: bool,
     /// Its peer has to read before more can be sent.
     pub(super) is_blocked: bool,
-    subscription: Option<u32>,
+    pub(super) subscription: Option<u32>,
     /// When the first bytes of a request came that is not complete; 0: there is none.
     pub(super) since: u64,
     /// When it last received or sent something.
@@ -43,12 +49,16 @@ impl<S: Service> Connection<S> {
 }
 
 impl<S: Service> Block<S> {
-    /// Gives each connection that is ready its turn.
-    pub(super) fn serve<G: Group>(&mut self, g: &G) {
+    /// Gives each connection that is ready its turn. There are `ready` of them at most.
+    pub(super) fn serve<G: Group>(&mut self, g: &G, mut ready: usize) {
         let mut place = 0;
-        while place < self.readiness.places() {
+        while ready > 0 && place < self.readiness.places() {
             if let Some(handle) = self.readiness.handle(place) {
-                match self.readiness.ready(g, self.net, place, self.now) {
+                let found = self.readiness.ready(g, self.net, place, self.now);
+                if found != Ok(None) {
+                    ready -= 1;
+                }
+                match found {
                     Ok(None) => {}
                     Ok(Some(ready)) => self.turn(g, place, handle, ready),
                     Err(_) => self.fail(g, place, handle),
@@ -66,7 +76,7 @@ impl<S: Service> Block<S> {
         // Before the service looks at what is notified: what comes meanwhile gives another turn.
         let counted = self.readiness.notified(g, place);
         let next = match Stream::from_handle(g, self.net, handle) {
-            Ok(mut stream) => self.serve_one(g, place, &mut stream, &mut connection, ready),
+            Ok(stream) => self.rounds(g, place, stream, &mut connection, ready),
             Err(error) => Err(error),
         };
         let is_failed = next.is_err();
@@ -83,86 +93,60 @@ impl<S: Service> Block<S> {
         }
     }
 
-    /// Returns what the connection waits for now, and nothing at its end.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn serve_one<G: Group>(
+    /// Calls the service, at least once. Returns what the connection waits for then, and nothing at its end.
+    #[inline(always)]
+    fn rounds<G: Group>(
         &mut self,
         g: &G,
         place: usize,
-        stream: &mut Stream,
+        stream: Stream,
         connection: &mut Connection<S>,
         ready: Ready,
     ) -> Result<Option<Interest>> {
+        let (mut sender, mut receiver) = stream.split();
         let out_bytes = self.settings.out_bytes as usize;
         let buffer = self.out.part(place * out_bytes, out_bytes);
-        // What has come, without waiting: only if nothing is there does a look tell the end of the stream from an error.
-        let mut available = stream.receiver().available(g)?;
-        let (mut span, mut ended) = (None, ready.ended || stream.receiver().has_ended());
-        if available > 0 || (ready.input && !ended) {
-            span = match stream.receiver().peek(g, usize::MAX) {
-                Ok(found) => {
-                    (available, ended) = (found.len(), ended || found.is_empty());
-                    Some(found)
-                }
-                // Nothing came although it was announced.
-                Err(Error::TimedOut | Error::WouldBlock) => None,
-                Err(error) => return Err(error),
+        let (attends, started) = (self.attends(), self.now);
+        let (mut begin, mut rounds, mut now, mut moved) = (Begin::Ready(ready), 1, started, Moved::default());
+        let result = loop {
+            let come = match look(g, &mut receiver, begin) {
+                Ok(Some(come)) => come,
+                Ok(None) => break Ok(Some(Interest::Input)),
+                Err(error) => break Err(error),
             };
-        }
-        // SAFETY: nothing of the span is released before the turn is over, and neither reader nor writer outlives it.
-        let bytes = span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
-        let context = self.context();
-        let (start, end) = (connection.pending.0 as usize, connection.pending.1 as usize);
-        let mut turn: Turn<'_, S> = Turn {
-            input: Reader::new(bytes, ended),
-            output: Writer::new(stream.sender(), buffer, (start, end)),
-            state: &mut connection.state,
-            shared: self.shared,
-            context,
-            counters: &mut self.counters,
-            log: &mut self.log,
-            connections: self.loads,
-            topics: self.readiness.topics(),
-            subscription: &mut connection.subscription,
+            if let Begin::Wait = begin {
+                now = g.broadcast(now_ns());
+            }
+            let halves = (&mut sender, &mut receiver);
+            match self.round(g, halves, buffer, connection, come, now, &mut moved) {
+                Ok(Then::Again { left }) if rounds < ROUNDS => {
+                    begin = Begin::Again { left };
+                    rounds += 1;
+                }
+                // The next poll finds at once what is left.
+                Ok(Then::Again { .. }) => break Ok(Some(Interest::Input)),
+                Ok(Then::Wait(Interest::Input)) if attends && now - started < ATTENTION_NS => {
+                    (begin, rounds) = (Begin::Wait, 1);
+                }
+                Ok(Then::Wait(interest)) => break Ok(Some(interest)),
+                Ok(Then::Close) => break Ok(None),
+                Err(error) => break Err(error),
+            }
         };
-        turn.output.flush(g)?;
-        let mut next = if connection.closes { Next::Close } else { Next::Output };
-        if !turn.output.is_pending() && !connection.closes {
-            next = self.service.serve(g, &mut turn)?;
-            turn.output.flush(g)?;
-        }
-        let (used, left) = (turn.input.used(), turn.input.rest().len());
-        let (pending, is_pending, sent) =
-            (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
-        connection.is_blocked = is_pending || turn.output.is_blocked();
-        if used > 0 {
-            stream.receiver().release(g, used);
-        }
-        connection.pending = (pending.0 as u32, pending.1 as u32);
-        connection.closes = next == Next::Close;
-        connection.waits_for_space = is_pending || next == Next::Output;
-        self.counters.received += used as u64;
-        self.counters.sent += sent;
-        if used > 0 || sent > 0 {
-            connection.active = self.now;
-        }
-        // The first bytes of the request that is under way: those of a service that collects a long one are consumed already.
-        let is_partial = next == Next::Rest || (next == Next::Input && left > 0);
-        connection.since = match (is_partial, connection.since) {
-            (false, _) => 0,
-            (true, since) if since != 0 && (used == 0 || next == Next::Rest) => since,
-            (true, _) => self.now,
-        };
-        debug_assert!(available >= used);
-        Ok(match next {
-            _ if is_pending => Some(Interest::Output),
-            Next::Close => None,
-            Next::Output => Some(Interest::Output),
-            // What is left is no request, and never will be.
-            Next::Input | Next::Rest if ended => None,
-            Next::Input | Next::Rest if left > 0 => Some(Interest::More { seen: left }),
-            Next::Input | Next::Rest => Some(Interest::Input),
-        })
+        self.now = now;
+        self.counters.received += moved.received;
+        self.counters.sent += moved.sent;
+        result
+    }
+
+    /// Returns whether the block waits for the next bytes in this turn and not in a poll: they come from its only connection.
+    ///
+    /// A poll would load the epoch, the stream's words and then the stream, before this turn's first load. What else the block has to
+    /// look at waits for two milliseconds at most: the listener, the end of the server. A block that helps others, or has subscribers,
+    /// does not wait here.
+    fn attends(&self) -> bool {
+        let has_other_work = (S::HELPS && self.now < self.helps_until) || !self.readiness.topics().is_empty();
+        self.counters.open == 1 && !has_other_work
     }
 
     /// Closes a connection that has failed.

@@ -8,6 +8,7 @@ use gpunet_serve::{Bytes, Decimal, Digits, Found, MAX_COUNT, Map, Pin, Reading, 
 
 /// How many are found unless `COUNT` says otherwise, as in Redis.
 const COUNT: usize = 10;
+const LINE_END: &[u8; 2] = b"\r\n";
 /// Bytes of a score, and of what is around a name.
 const SCORE: usize = 32;
 const FRAME: usize = 16;
@@ -157,11 +158,12 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
     let reading = vectors.read(g, &context, set)?;
     let found = vectors.search(g, &context, &reading, query, options.count)?;
     // Those that are near enough, and the length of the answer.
-    let (mut near, mut room) = (0, FRAME);
-    while near < found.len() && 1.0 - found.get(near).1 <= options.epsilon {
-        room += reading.name(found.get(near).0).len() + FRAME + if options.with_scores { SCORE } else { 0 };
-        near += 1;
+    let (mut count, mut bytes, mut at) = (0, 0, g.rank() as usize);
+    while at < found.len() && 1.0 - found.get(at).1 <= options.epsilon {
+        bytes += reading.name(found.get(at).0).len() + FRAME + if options.with_scores { SCORE } else { 0 };
+        (count, at) = (count + 1, at + g.size() as usize);
     }
+    let (near, room) = (g.sum(count) as usize, FRAME + g.sum(bytes as u32) as usize);
     if near == 0 {
         cx.reply.array(0);
         return Ok(Outcome::Done);
@@ -202,10 +204,17 @@ fn answer<G: Group>(
     while at < near {
         let (index, score) = found.get(at);
         at += 1;
-        bulk(g, map, &mut text, reading.name(index), at == near && !with_scores);
-        if with_scores {
-            bulk(g, map, &mut text, Decimal::of(score as f64).bytes(), at == near);
+        let name = reading.name(index);
+        if !with_scores {
+            bulk(g, map, &mut text, name, at == near);
+            continue;
         }
+        let score = Decimal::of(score as f64);
+        let (len, score_len) = (Digits::of(name.len() as i64), Digits::of(score.bytes().len() as i64));
+        let (line_end, end) = (Bytes::from(LINE_END), if at == near { Bytes::EMPTY } else { LINE_END.into() });
+        let parts = [b"$".into(), len.bytes(), line_end, name, line_end];
+        map.append_all(g, &mut text, parts);
+        map.append_all(g, &mut text, [b"$".into(), score_len.bytes(), line_end, score.bytes(), end]);
     }
     text
 }
@@ -213,17 +222,12 @@ fn answer<G: Group>(
 /// The first line of an array or of a bulk string.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn head<G: Group>(g: &G, map: Map, text: &mut Text, sign: &'static [u8; 1], number: usize) {
-    map.append(g, text, sign);
-    map.append(g, text, Digits::of(number as i64).bytes());
-    map.append(g, text, b"\r\n");
+    map.append_all(g, text, [sign.into(), Digits::of(number as i64).bytes(), LINE_END.into()]);
 }
 
 /// A bulk string; the last one without its line end.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn bulk<G: Group>(g: &G, map: Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
-    head(g, map, text, b"$", bytes.len());
-    map.append(g, text, bytes);
-    if !is_last {
-        map.append(g, text, b"\r\n");
-    }
+    let end = if is_last { Bytes::EMPTY } else { LINE_END.into() };
+    map.append_all(g, text, [b"$".into(), Digits::of(bytes.len() as i64).bytes(), LINE_END.into(), bytes, end]);
 }

@@ -1,0 +1,158 @@
+//! One round of a turn: what has come is found, the service is called, what fits is sent, what it has consumed is released.
+
+use super::Block;
+use super::turn::Connection;
+use crate::memory::Memory;
+use crate::readiness::{Interest, Ready};
+use crate::{Bytes, Context, Next, Reader, Service, Turn, Writer};
+use gpunet_device::{Error, Group, RecvHalf, Result, RingSpan, SendHalf};
+
+/// Bytes from which on a further round goes on with those that are known to be there. With fewer it looks for more: a load of the
+/// peer's word, which may lie behind the bus.
+const KNOWN_ENOUGH: usize = 64 << 10;
+
+/// How a round begins.
+#[derive(Clone, Copy)]
+pub(super) enum Begin {
+    /// With what the poll has announced.
+    Ready(Ready),
+    /// With bytes that the service has left in the last round.
+    Again { left: usize },
+    /// With the bytes that come next, if they come within the receive timeout.
+    Wait,
+}
+
+/// What follows a round.
+#[derive(Clone, Copy)]
+pub(super) enum Then {
+    /// The connection waits.
+    Wait(Interest),
+    /// Another round.
+    Again { left: usize },
+    /// The end of the connection.
+    Close,
+}
+
+/// What has come.
+#[derive(Clone, Copy)]
+pub(super) struct Come {
+    /// `None`: nothing.
+    span: Option<RingSpan>,
+    /// Nothing comes after it.
+    ended: bool,
+}
+
+/// What the rounds of a turn have moved.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+impl<S: Service> Block<S> {
+    /// One round, at the time `now`, with what has come.
+    ///
+    /// Inline in the turn, as all that it calls between two waits: the halves of the stream then stay in registers. From memory a GPU
+    /// would load them again after each acquire, which empties its cache.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "inline: each is a value in a register")]
+    pub(super) fn round<G: Group>(
+        &mut self,
+        g: &G,
+        (sender, receiver): (&mut SendHalf, &mut RecvHalf),
+        buffer: Memory,
+        connection: &mut Connection<S>,
+        come: Come,
+        now: u64,
+        moved: &mut Moved,
+    ) -> Result<Then> {
+        // SAFETY: nothing of the span is released before the service has returned, and neither reader nor writer outlives the call.
+        let bytes = come.span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
+        let (start, end) = (connection.pending.0 as usize, connection.pending.1 as usize);
+        let mut turn: Turn<'_, S> = Turn {
+            input: Reader::new(bytes, come.ended),
+            output: Writer::new(sender, buffer, (start, end)),
+            state: &mut connection.state,
+            shared: self.shared,
+            context: Context { net: self.net, now },
+            counters: &mut self.counters,
+            log: &mut self.log,
+            connections: self.loads,
+            topics: self.readiness.topics(),
+            subscription: &mut connection.subscription,
+        };
+        turn.output.flush(g)?;
+        let mut next = if connection.closes { Next::Close } else { Next::Output };
+        if !turn.output.is_pending() && !connection.closes {
+            next = self.service.serve(g, &mut turn)?;
+            turn.output.flush(g)?;
+        }
+        let (used, left) = (turn.input.used(), turn.input.rest().len());
+        let (pending, is_pending, sent) =
+            (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
+        connection.is_blocked = is_pending || turn.output.is_blocked();
+        if used > 0 {
+            receiver.release(g, used);
+        }
+        connection.pending = (pending.0 as u32, pending.1 as u32);
+        connection.closes = next == Next::Close;
+        connection.waits_for_space = is_pending || next == Next::Output;
+        moved.received += used as u64;
+        moved.sent += sent;
+        if used > 0 || sent > 0 {
+            connection.active = now;
+        }
+        // Nothing is left, or the same bytes are.
+        if next == Next::Again && (used == 0 || left == 0) {
+            next = Next::Input;
+        }
+        // The first bytes of the request that is under way: those of a service that collects a long one are consumed already.
+        let is_partial = next == Next::Rest || (next == Next::Input && left > 0);
+        connection.since = match (is_partial, connection.since) {
+            (false, _) => 0,
+            (true, since) if since != 0 && (used == 0 || next == Next::Rest) => since,
+            (true, _) => now,
+        };
+        Ok(match next {
+            _ if is_pending => Then::Wait(Interest::Output),
+            Next::Close => Then::Close,
+            Next::Output => Then::Wait(Interest::Output),
+            Next::Again => Then::Again { left },
+            // What is left is no request, and never will be.
+            Next::Input | Next::Rest if come.ended => Then::Close,
+            Next::Input | Next::Rest if left > 0 => Then::Wait(Interest::More { seen: left }),
+            Next::Input | Next::Rest => Then::Wait(Interest::Input),
+        })
+    }
+}
+
+/// Finds what has come of a stream, by one load of the peer's word at most unless it waits. `None`: it was waited for in vain.
+///
+/// # Errors
+/// The connection has failed. Also if nothing came that the poll has announced: its peer has lied, or it has timed out itself.
+#[inline(always)]
+pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Result<Option<Come>> {
+    let (len, announced_end) = match begin {
+        Begin::Ready(ready) if ready.input => (usize::MAX, ready.ended),
+        // Only the answers were waited for, or a topic.
+        Begin::Ready(ready) => match receiver.available(g)? {
+            0 => return Ok(Some(Come { span: None, ended: ready.ended || receiver.has_ended() })),
+            len => (len, ready.ended),
+        },
+        // Some are there, so it does not wait.
+        Begin::Again { left } => (left.max(KNOWN_ENOUGH), false),
+        Begin::Wait => (usize::MAX, false),
+    };
+    // The one place: each is hundreds of lines of PTX.
+    match receiver.peek(g, len) {
+        Ok(span) => {
+            let ended = announced_end || receiver.has_ended() || span.is_empty();
+            Ok(Some(Come { span: Some(span), ended }))
+        }
+        // Whatever else ends the wait, the next poll tells.
+        Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) if matches!(begin, Begin::Wait) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

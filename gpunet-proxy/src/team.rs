@@ -334,7 +334,7 @@ fn join(
             listen.map_err(TeamError::io(format!("member 0 cannot listen at {}", id.address())))?;
         return lead(device, listener, size, options);
     }
-    form(device, id, (rank, size), options, Vec::new())
+    form(device, id, (rank, size), options, Vec::new(), None)
 }
 
 fn lead(
@@ -346,7 +346,7 @@ fn lead(
     check(Rank(0), size, &options)?;
     let id = listener.id();
     listener.start(size, &options)?;
-    form(device, id, (Rank(0), size), options, Vec::new())
+    form(device, id, (Rank(0), size), options, Vec::new(), None)
 }
 
 fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> {
@@ -360,19 +360,20 @@ fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> 
     Ok(())
 }
 
-/// Meets the others, and allocates the blocks together with them.
+/// Meets the others, and allocates the blocks together with them. `obstacle` says why member 0 cannot be reached, if that is known.
 fn form(
     device: Option<Device>,
     id: TeamId,
     (rank, size): (Rank, u32),
     options: TeamOptions,
     origins: Vec<Rank>,
+    obstacle: Option<&dyn Fn() -> Option<TeamFailure>>,
 ) -> Result<Team, TeamError> {
     let kind = match &device {
         None => DeviceKind::Cpu,
         Some(device) => DeviceKind::Gpu(device.can_share().map_err(|why| why.to_string())),
     };
-    let formed = member::meet(&Joining { id, rank, size, device: kind }, &options)?;
+    let formed = member::meet(&Joining { id, rank, size, device: kind }, &options, obstacle)?;
     let (placement, is_polled) = (formed.placement, formed.is_polled);
     let member = Member::connect(formed, (rank, size), &options)?;
     let signals = options.signals;

@@ -1520,6 +1520,121 @@ int gpunet_host_queue_outcome(const struct gpunet_host_queue_t *queue,
 int gpunet_host_queue_destroy(struct gpunet_host_queue_t *queue);
 
 /**
+ * Limits the waits of operations of teams that are enqueued from now on to `timeout_ms` milliseconds each, from when it begins;
+ * negative, as at first: no limit. On a CUDA stream a wait with a limit is a kernel of one block.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_queue_set_team_timeout(const struct gpunet_host_queue_t *queue,
+                                       int64_t timeout_ms);
+
+/**
+ * Copies `len` bytes from memory of the device to `offset` in the part of `member`. The device is the one that has joined the team;
+ * an address in its own part is one, too (gpunet_host_symmetric_address). The source stays, and nobody writes it, until the operation
+ * is done; the destination may be freed at once. The member sees the bytes once a later signal or barrier of this queue tells it.
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do not fit, and a queue of another device;
+ * -ECONNRESET when a member is known to have died; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for
+ * pageable memory on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member has died; -ENOTCONN
+ * when the one that is waited for has left, or this member has; -ETIMEDOUT when the time of gpunet_host_queue_set_team_timeout is over.
+ */
+int gpunet_host_queue_put(const struct gpunet_host_queue_t *queue,
+                          const struct gpunet_host_symmetric_t *to,
+                          size_t offset,
+                          const void *data,
+                          size_t len,
+                          uint32_t member);
+
+/**
+ * Puts as gpunet_host_queue_put, and then signals as gpunet_host_queue_signal: who sees the value sees the bytes.
+ *
+ *     gpunet_host_queue_put_signal(queue, box, 0, out, bytes, 0, round, right);
+ *     gpunet_host_queue_wait_until(queue, team, 0, left, round);
+ *     use<<<blocks, threads, 0, stream>>>(mine);      // what the left neighbour has put
+ *
+ * Errors: those of both.
+ */
+int gpunet_host_queue_put_signal(const struct gpunet_host_queue_t *queue,
+                                 const struct gpunet_host_symmetric_t *to,
+                                 size_t offset,
+                                 const void *data,
+                                 size_t len,
+                                 uint32_t signal,
+                                 uint64_t value,
+                                 uint32_t member);
+
+/**
+ * Sets this member's word of a signal at `member`: what the queue did before is there when the member sees the value. Values only
+ * grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of kernels, at a time sets a signal of a member.
+ *
+ * Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that is too large.
+ */
+int gpunet_host_queue_signal(const struct gpunet_host_queue_t *queue,
+                             const struct gpunet_host_team_t *team,
+                             uint32_t signal,
+                             uint64_t value,
+                             uint32_t member);
+
+/**
+ * Waits until the word that `source` writes for `signal` is at least `value`: what it had stored before is visible to what follows on
+ * the queue. The call itself does not wait. A signal that the same stream sends later never ends the wait.
+ *
+ * Errors: as gpunet_host_queue_signal.
+ */
+int gpunet_host_queue_wait_until(const struct gpunet_host_queue_t *queue,
+                                 const struct gpunet_host_team_t *team,
+                                 uint32_t signal,
+                                 uint32_t source,
+                                 uint64_t value);
+
+/**
+ * Waits until all members have come to the barrier, by a queue or by a kernel. The call itself does not wait.
+ *
+ * Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of the team under way. Later also
+ * -EBUSY when a kernel of this member is in a collective, and -ECONNABORTED when an earlier one of this member has failed: the others
+ * would take the next one for it.
+ */
+int gpunet_host_queue_barrier(const struct gpunet_host_queue_t *queue,
+                              const struct gpunet_host_team_t *team);
+
+/**
+ * Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of everybody's part. All members give the
+ * same length. The source is as in gpunet_host_queue_put.
+ *
+ * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
+ */
+int gpunet_host_queue_all_gather(const struct gpunet_host_queue_t *queue,
+                                 const struct gpunet_host_symmetric_t *to,
+                                 size_t offset,
+                                 const void *data,
+                                 size_t len);
+
+/**
+ * Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the same length; the data of the others is
+ * not looked at, and may be null.
+ *
+ * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
+ */
+int gpunet_host_queue_broadcast(const struct gpunet_host_queue_t *queue,
+                                const struct gpunet_host_symmetric_t *to,
+                                size_t offset,
+                                const void *data,
+                                size_t len,
+                                uint32_t root);
+
+/**
+ * Gives every member `len` bytes of each: `data` has so many for each member, and those of member `j` for member `i` come to `offset + j
+ * * len` of member `i`'s part. All members give the same length. The source is as in gpunet_host_queue_put.
+ *
+ * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
+ */
+int gpunet_host_queue_all_to_all(const struct gpunet_host_queue_t *queue,
+                                 const struct gpunet_host_symmetric_t *to,
+                                 size_t offset,
+                                 const void *data,
+                                 size_t len);
+
+/**
  * Allocates `len` bytes of zeroed memory for kernels of the attachment's device: GPU memory, or for the CPU device the heap.
  * A program may as well use memory of its own (cudaMalloc, malloc).
  *

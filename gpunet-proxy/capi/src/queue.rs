@@ -1,13 +1,15 @@
-//! Queues: socket operations in order, by a thread on the CPU device or on a CUDA stream.
+//! Queues: operations of sockets and teams in order, by a thread on the CPU device or on a CUDA stream.
 
 mod callback;
 mod making;
 mod operations;
 mod outcome;
+mod team;
 
 pub use making::*;
 pub use operations::*;
 pub use outcome::*;
+pub use team::*;
 
 use crate::failure::Failure;
 use crate::handle::handles;

@@ -53,7 +53,7 @@ impl TeamObject {
     ///
     /// # Errors
     /// EBADF, when it was left.
-    fn with<R>(&self, body: impl FnOnce(&Team) -> Result<R, Failure>) -> Result<R, Failure> {
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&Team) -> Result<R, Failure>) -> Result<R, Failure> {
         let team = self.team.read().unwrap_or_else(PoisonError::into_inner);
         team.as_ref().ok_or_else(|| Failure::of(libc::EBADF)).and_then(body)
     }

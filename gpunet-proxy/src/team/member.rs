@@ -51,7 +51,11 @@ pub(super) struct Formed {
 ///
 /// # Errors
 /// [`TeamError`].
-pub(super) fn meet(joining: &Joining, options: &TeamOptions) -> Result<Formed, TeamError> {
+pub(super) fn meet(
+    joining: &Joining,
+    options: &TeamOptions,
+    obstacle: Option<&dyn Fn() -> Option<TeamFailure>>,
+) -> Result<Formed, TeamError> {
     let address = joining.id.address();
     let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_err(TeamError::io("cannot read /proc/sys/kernel/random/boot_id"))?;
@@ -69,6 +73,9 @@ pub(super) fn meet(joining: &Joining, options: &TeamOptions) -> Result<Formed, T
         match TcpStream::connect_timeout(&address, left) {
             Ok(socket) => break socket,
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < deadline => {
+                if let Some(why) = obstacle.and_then(|obstacle| obstacle()) {
+                    return Err(why.into());
+                }
                 std::thread::sleep(RETRY);
             }
             Err(error) => {
@@ -109,6 +116,10 @@ struct Fate {
     broken: Option<TeamFailure>,
     /// This member's own program has dropped the team, while queues still use it.
     is_closed: bool,
+    /// Nobody tells this member anything any more.
+    is_deaf: bool,
+    /// Those who have died, as far as this member was told, and those who have left in good order: a bit for each rank.
+    died: u64,
     left: u64,
     block: Option<(Arc<SharedMemory>, Rank, BlockLayout)>,
 }
@@ -215,6 +226,23 @@ impl Member {
     /// Why the team is broken, if it is.
     pub(super) fn broken(&self) -> Option<TeamFailure> {
         lock(&self.fate).broken.clone()
+    }
+
+    /// Returns what says why `members` cannot meet, if that is known: one of them has died, nobody tells of deaths any more, or
+    /// this member, whose rank is `rank`, has left. It keeps nothing of the team.
+    pub(super) fn obstacle(
+        &self,
+        rank: Rank,
+        members: &[u32],
+    ) -> impl Fn() -> Option<TeamFailure> + Send + use<> {
+        let (fate, members) = (Arc::downgrade(&self.fate), members.to_vec());
+        move || {
+            let Some(fate) = fate.upgrade() else { return Some(TeamFailure::Left { rank }) };
+            let fate = lock(&fate);
+            let dead = members.iter().find(|&&rank| fate.died >> rank & 1 != 0);
+            let orphaned = if fate.is_deaf { fate.broken.clone() } else { None };
+            dead.map(|&rank| TeamFailure::Died { rank: Rank(rank) }).or(orphaned)
+        }
     }
 
     /// Why a wait for a member is in vain, if it is: as its kernels find it.
@@ -369,6 +397,7 @@ impl Watch {
         while let Ok(true) = self.hear(&mut buffer) {}
         // The root has gone, and with it whoever could tell of a death; or this member leaves, and nobody looks any more.
         self.change(|fate| {
+            fate.is_deaf = true;
             fate.broken.get_or_insert(TeamFailure::Died { rank: Rank(0) });
         });
     }
@@ -393,6 +422,9 @@ impl Watch {
             ToMember::Failed { number, why } => Some(Answered::Failed { number, why }),
             ToMember::Broken { why } => {
                 self.change(|fate| {
+                    if let TeamFailure::Died { rank } = why {
+                        fate.died |= 1u64.checked_shl(rank.0).unwrap_or(0);
+                    }
                     fate.broken.get_or_insert(why);
                 });
                 None

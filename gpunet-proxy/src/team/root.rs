@@ -85,6 +85,19 @@ impl TeamListener {
     /// # Errors
     /// The system's.
     pub(super) fn start(self, size: u32, options: &TeamOptions) -> Result<(), TeamError> {
+        self.start_part(size, options, Box::new(|| None))
+    }
+
+    /// As [`TeamListener::start`], for a part of a team: `obstacle` says why not all can come to the meeting, as that team knows.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn start_part(
+        self,
+        size: u32,
+        options: &TeamOptions,
+        obstacle: Obstacle,
+    ) -> Result<(), TeamError> {
         let (name, unix) = local_socket().map_err(TeamError::io("cannot make a socket for the team"))?;
         let key = random().map_err(TeamError::io("cannot make a key for the team"))?;
         let meeting = Meeting::new(self.listener, self.id.nonce(), size, options);
@@ -98,6 +111,7 @@ impl TeamListener {
             members: (0..size).map(|_| Member::Expected).collect(),
             operations: Operations::new(size, options.timeout),
             deadline: Instant::now() + options.timeout,
+            obstacle,
         };
         let thread = std::thread::Builder::new().name("gpunet-team-root".to_owned());
         thread.spawn(move || root.run()).map_err(TeamError::io("cannot start a thread for the team"))?;
@@ -135,7 +149,11 @@ struct Root {
     operations: Operations,
     /// When all must have connected.
     deadline: Instant,
+    obstacle: Obstacle,
 }
+
+/// Says why not all members can come to the meeting, if that is known.
+pub(super) type Obstacle = Box<dyn Fn() -> Option<TeamFailure> + Send>;
 
 /// What a descriptor that `poll` watches belongs to.
 #[derive(Clone, Copy)]
@@ -171,6 +189,12 @@ impl Root {
                     Source::Member(rank) => self.hear_member(rank, &mut buffer),
                 }
             }
+            if !self.meeting.is_formed()
+                && let Some(why) = (self.obstacle)()
+            {
+                self.meeting.fail(why);
+                self.meeting.end_soon();
+            }
             if self.meeting.conclude(&self.name, self.key) {
                 self.deadline = Instant::now() + self.operations.timeout();
             }
@@ -188,7 +212,7 @@ impl Root {
     fn poll(&self) -> io::Result<Vec<Source>> {
         let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Listener, self.meeting.listener())];
         watched.extend(self.meeting.strangers().map(|socket| (Source::Stranger, socket)));
-        watched.extend(self.meeting.leaving().map(|(rank, socket)| (Source::Met(rank), socket)));
+        watched.extend(self.meeting.met().map(|(rank, socket)| (Source::Met(rank), socket)));
         watched.push((Source::Unix, self.unix.as_fd()));
         watched.extend(self.unknown.iter().map(|socket| (Source::Unknown, socket.as_fd())));
         for (rank, member) in (0..).zip(&self.members) {
@@ -216,6 +240,10 @@ impl Root {
 
     /// A member's connection to the meeting has ended: it has said at the other socket that it is there, or it is dead.
     fn part_at_the_meeting(&mut self, rank: u32, buffer: &mut [u8]) {
+        if !self.meeting.is_formed() {
+            // The others need not wait for those who are still to come.
+            return self.meeting.fail(TeamFailure::Died { rank: Rank(rank) });
+        }
         self.meeting.forget(rank);
         self.accept();
         self.hear_unknown(buffer);

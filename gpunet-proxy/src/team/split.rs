@@ -15,7 +15,7 @@ impl Team {
     /// keys as in this team. All members call it; this team goes on.
     ///
     /// # Errors
-    /// As [`Team::join`].
+    /// As [`Team::join`]. Who has died before the new team was complete is named by its rank in this team.
     ///
     /// # Examples
     /// ```no_run
@@ -48,19 +48,21 @@ impl Team {
         let id = listener.as_ref().map_or_else(|_| String::new(), |listener| listener.id().to_string());
         let ids = local.member.together(Collective::Exchange, id.as_bytes())?;
         let (device, options) = (local.device.clone(), local.options.clone());
+        let obstacle =
+            local.member.obstacle(local.rank, &members.iter().map(|&(_, rank)| rank).collect::<Vec<_>>());
         if rank == Rank(0) {
             let listener =
                 listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
             let id = listener.id();
-            listener.start(size, &options)?;
-            return form(device, id, (rank, size), options, origins);
+            listener.start_part(size, &options, Box::new(obstacle))?;
+            return form(device, id, (rank, size), options, origins, None);
         }
         let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
         let id = id.map_err(|_| TeamFailure::CannotMap {
             rank: Rank(first),
             reason: "it cannot listen".to_owned(),
         })?;
-        form(device, id, (rank, size), options, origins)
+        form(device, id, (rank, size), options, origins, Some(&obstacle))
     }
 
     /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this order. All members of this team

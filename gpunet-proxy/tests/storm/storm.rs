@@ -1,7 +1,8 @@
 //! Workers die and stop, the daemon and the others go on.
 
-use crate::daemon::{Running, gpunetd};
+use crate::daemon::{Running, TempDir, gpunetd};
 use crate::parent::{Held, Kind, LONG, Storm, sane, seed, send};
+use gpunet_proxy::snapshot::Totals;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -93,17 +94,8 @@ fn streams(storm: &Storm) -> Vec<u32> {
 /// The daemon has no client and no socket, and holds what it held at first. (Threads of its runtimes
 /// for what blocks stay for ten seconds after their last work, which a snapshot is.)
 fn empty(storm: &Storm, daemon: u32, at_first: &Held) {
+    let totals = deserted(&storm.dir);
     let (start, then) = (Instant::now(), at_first.counts());
-    let totals = loop {
-        let snapshot = gpunet_proxy::daemon::snapshot(&storm.dir.join("d.sock")).expect("it answers");
-        let totals = snapshot.totals;
-        let left = (snapshot.clients.len(), snapshot.sockets.len(), totals.opened - totals.closed);
-        if left == (0, 0, 0) {
-            break totals;
-        }
-        assert!(start.elapsed() < LONG, "clients, sockets and streams left: {left:?}: {snapshot:#?}");
-        std::thread::sleep(Duration::from_millis(100));
-    };
     loop {
         let held = Held::of(daemon);
         let now = held.counts();
@@ -112,5 +104,20 @@ fn empty(storm: &Storm, daemon: u32, at_first: &Held) {
         }
         assert!(start.elapsed() < LONG, "left {held:#?}\nat first {at_first:#?}");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits until a daemon has no client, no socket and no stream.
+pub fn deserted(dir: &TempDir) -> Totals {
+    let start = Instant::now();
+    loop {
+        let snapshot = gpunet_proxy::daemon::snapshot(&dir.join("d.sock")).expect("it answers");
+        let totals = snapshot.totals;
+        let left = (snapshot.clients.len(), snapshot.sockets.len(), totals.opened - totals.closed);
+        if left == (0, 0, 0) {
+            return totals;
+        }
+        assert!(start.elapsed() < LONG, "clients, sockets and streams left: {left:?}: {snapshot:#?}");
+        std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -65,11 +65,11 @@ pub fn run() -> ! {
 }
 
 /// This process's descriptors.
-fn held() -> usize {
+pub fn held() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("this is Linux").count()
 }
 
-fn soon(mut condition: impl FnMut() -> bool) -> bool {
+pub fn soon(mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !condition() {
         if start.elapsed() > LONG {
@@ -80,7 +80,7 @@ fn soon(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-fn all_free(usage: impl Fn() -> Usage) {
+pub fn all_free(usage: impl Fn() -> Usage) {
     let free =
         |usage: Usage| usage.sockets == 0 && usage.requests == 0 && usage.free_ring_bytes == usage.ring_bytes;
     if !soon(|| free(usage())) {
@@ -88,7 +88,7 @@ fn all_free(usage: impl Fn() -> Usage) {
     }
 }
 
-fn config() -> Config {
+pub fn config() -> Config {
     Config { sockets: 256, controls: 64, shared_rings: 16 << 20, ..Config::small() }
 }
 

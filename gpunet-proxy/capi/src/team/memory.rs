@@ -36,7 +36,7 @@ impl Drop for SymmetricObject {
 }
 
 impl SymmetricObject {
-    fn with<R>(
+    pub(crate) fn with<R>(
         &self,
         body: impl FnOnce(&Symmetric<'static, u8>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
@@ -45,7 +45,7 @@ impl SymmetricObject {
     }
 }
 
-fn within(memory: &Symmetric<'_, u8>, offset: usize, len: usize) -> Result<(), Failure> {
+pub(crate) fn within(memory: &Symmetric<'_, u8>, offset: usize, len: usize) -> Result<(), Failure> {
     let end = offset.checked_add(len).filter(|&end| end <= memory.len());
     let text = || format!("{len} bytes at {offset} are not inside the part of {} bytes", memory.len());
     end.map(drop).ok_or_else(|| Failure::new(libc::EINVAL, text()))

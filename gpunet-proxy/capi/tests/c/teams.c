@@ -1,4 +1,4 @@
-/* Teams: members are threads and processes, kernels are C functions on the CPU; each result is checked. */
+/* Teams: members are threads and processes, kernels are C functions on the CPU, queues do the same; each result is checked. */
 #include "test.h"
 
 #include <signal.h>
@@ -144,6 +144,97 @@ static long long run(gpunet_host_attachment_t *attachment, gpunet_host_team_t *t
     return member->result;
 }
 
+/* The same by a queue, in its order. */
+static void by_queue(gpunet_host_attachment_t *attachment, gpunet_host_team_t *team, gpunet_host_symmetric_t *boxes, gpunet_host_symmetric_t *all) {
+    unsigned rank = (unsigned)gpunet_host_team_rank(team), right = (rank + 1) % MEMBERS, left = (rank + MEMBERS - 1) % MEMBERS;
+    unsigned char out[BOX], back[BOX];
+    uint32_t mine[MEMBERS], got[MEMBERS * MEMBERS];
+    uint64_t own = 0;
+    gpunet_host_queue_t *queue = NULL, *other = NULL;
+    gpunet_host_queue_report outcome;
+    OK(gpunet_host_queue_cpu(attachment, &queue));
+    OK(gpunet_host_queue_set_team_timeout(queue, 60000));
+
+    /* Bytes to the right, all but the first 8; each neighbour says when it has looked. */
+    for (size_t round = 1; round <= 3; round++) {
+        fill(out, 7 * round + rank, 0, BOX);
+        if (round == 3) {
+            OK(gpunet_host_queue_put(queue, boxes, 8, out, BOX - 8, right));
+            OK(gpunet_host_queue_signal(queue, team, 4, round, right));
+        } else {
+            OK(gpunet_host_queue_put_signal(queue, boxes, 8, out, BOX - 8, 4, round, right));
+        }
+        OK(gpunet_host_queue_wait_until(queue, team, 4, left, round));
+        OK(gpunet_host_queue_synchronize(queue, -1));
+        OK(gpunet_host_symmetric_read(boxes, 8, back, BOX - 8));
+        same(back, 7 * round + left, 0, BOX - 8);
+        OK(gpunet_host_queue_signal(queue, team, 5, round, left));
+        OK(gpunet_host_queue_wait_until(queue, team, 5, right, round));
+        OK(gpunet_host_queue_synchronize(queue, -1));
+    }
+
+    for (unsigned to = 0; to < MEMBERS; to++) mine[to] = 1000 * rank + to;
+    OK(gpunet_host_queue_barrier(queue, team));
+    OK(gpunet_host_queue_all_gather(queue, all, 0, mine, sizeof mine));
+    OK(gpunet_host_queue_synchronize(queue, -1));
+    OK(gpunet_host_symmetric_read(all, 0, got, sizeof got));
+    for (unsigned from = 0; from < MEMBERS; from++)
+        for (unsigned to = 0; to < MEMBERS; to++) IS(got[from * MEMBERS + to], 1000 * from + to);
+    /* Out of place and from a member's own part; only the root has something to give. */
+    OK(gpunet_host_queue_broadcast(queue, all, 16, rank == 1 ? mine : NULL, sizeof mine, 1));
+    OK(gpunet_host_queue_all_to_all(queue, all, 32, mine, 4));
+    OK(gpunet_host_symmetric_address(all, rank, &own));
+    OK(gpunet_host_queue_put(queue, boxes, 0, (void *)(uintptr_t)(own + 16), 4, rank));
+    OK(gpunet_host_queue_synchronize(queue, -1));
+    OK(gpunet_host_symmetric_read(all, 16, got, 32));
+    for (unsigned at = 0; at < MEMBERS; at++) {
+        IS(got[at], 1000 + at);
+        IS(got[MEMBERS + at], 1000 * at + rank);
+    }
+    OK(gpunet_host_symmetric_read(boxes, 0, got, 4));
+    IS(got[0], 1000);
+
+    /* What cannot be is not enqueued. */
+    IS(gpunet_host_queue_put(queue, boxes, 8, out, BOX - 7, right), -EINVAL);
+    REASON("do not fit");
+    IS(gpunet_host_queue_put(queue, boxes, BOX + 1, out, 0, right), -EINVAL);
+    REASON("are not inside the part");
+    IS(gpunet_host_queue_put(queue, boxes, 0, NULL, 1, right), -EFAULT);
+    IS(gpunet_host_queue_put(queue, boxes, 0, out, 1, MEMBERS), -EINVAL);
+    REASON("there is no member 4");
+    IS(gpunet_host_queue_put(queue, NULL, 0, out, 1, right), -EBADF);
+    IS(gpunet_host_queue_put_signal(queue, boxes, 0, out, 1, 16, 1, right), -EINVAL);
+    REASON("there is no signal 16");
+    IS(gpunet_host_queue_signal(queue, team, 4, GPUNET_MAX_SIGNAL + 1, right), -EINVAL);
+    IS(gpunet_host_queue_wait_until(queue, team, 4, MEMBERS, 1), -EINVAL);
+    IS(gpunet_host_queue_barrier(queue, NULL), -EBADF);
+    IS(gpunet_host_queue_broadcast(queue, all, 32, NULL, sizeof mine, rank), -EFAULT);
+    IS(gpunet_host_queue_broadcast(queue, all, 56, NULL, sizeof mine, right), -EINVAL);
+    IS(gpunet_host_queue_all_gather(queue, all, 4, mine, sizeof mine), -EINVAL);
+    IS(gpunet_host_queue_all_to_all(queue, all, 0, mine, ~(size_t)0), -EINVAL);
+    OK(gpunet_host_queue_outcome(queue, &outcome));
+    IS(outcome.error, 0);
+
+    /* One queue at a time has collectives under way; and a wait for what nobody sends ends with its time. */
+    if (rank == 0) {
+        OK(gpunet_host_queue_cpu(attachment, &other));
+        OK(gpunet_host_queue_set_team_timeout(other, 20));
+        OK(gpunet_host_queue_wait_until(other, team, 6, 1, 1));
+        OK(gpunet_host_queue_wait_until(queue, team, 7, 0, 1));
+        OK(gpunet_host_queue_barrier(queue, team));
+        IS(gpunet_host_queue_barrier(other, team), -EBUSY);
+        REASON("another queue");
+        IS(gpunet_host_queue_synchronize(other, -1), -ETIMEDOUT);
+        OK(gpunet_host_queue_signal(other, team, 7, 1, 0));
+        IS(gpunet_host_queue_synchronize(other, -1), -ETIMEDOUT);
+        OK(gpunet_host_queue_destroy(other));
+    } else {
+        OK(gpunet_host_queue_barrier(queue, team));
+    }
+    OK(gpunet_host_queue_synchronize(queue, -1));
+    OK(gpunet_host_queue_destroy(queue));
+}
+
 /* All of it, as one member of four. */
 static void take_part(gpunet_host_attachment_t *attachment, gpunet_host_team_t *team, unsigned rank) {
     struct member member;
@@ -164,6 +255,9 @@ static void take_part(gpunet_host_attachment_t *attachment, gpunet_host_team_t *
     OK(run(attachment, team, collectives_kernel, &member));
     OK(gpunet_host_team_barrier(team));
     if (rank == 0) OK(run(attachment, team, misuse_kernel, &member));
+    OK(gpunet_host_team_barrier(team));
+
+    by_queue(attachment, team, boxes, all);
     OK(gpunet_host_team_barrier(team));
 
     /* The host's view of its own part. */
@@ -273,7 +367,16 @@ static int launched(unsigned rank, const char *id, int dies) {
     } else {
         struct member member;
         memset(&member, 0, sizeof member);
+        gpunet_host_queue_t *queue = NULL;
+        OK(gpunet_host_queue_cpu(attachment, &queue));
+        int enqueued = gpunet_host_queue_wait_until(queue, team, 3, 1, 1);
         IS(run(attachment, team, late_kernel, &member), -ECONNRESET);
+        /* The death may have been known before the wait was enqueued. */
+        if (enqueued == 0) enqueued = gpunet_host_queue_synchronize(queue, -1);
+        IS(enqueued, -ECONNRESET);
+        IS(gpunet_host_queue_signal(queue, team, 3, 1, 0), -ECONNRESET);
+        REASON("member 1 has died");
+        OK(gpunet_host_queue_destroy(queue));
         IS(gpunet_host_team_barrier(team), -ECONNRESET);
         REASON("member 1 has died");
         IS(gpunet_host_team_leave(team), -ECONNRESET);

@@ -163,10 +163,24 @@ impl Meeting {
         if all_share { Placement::Gpu } else { Placement::Pinned }
     }
 
-    /// The connections of members that have not come to the root's other socket yet.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
-        let leaving = (0..).zip(&self.members).filter(|_| self.is_formed());
-        leaving.filter_map(|(rank, member)| Some((rank, member.as_ref()?.0.as_fd())))
+    /// The connections of members that have said hello and have not come to the root's other socket yet. They say nothing more: what
+    /// is to be heard there is their end.
+    pub(super) fn met(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        let is_open = matches!(self.state, State::Gathering | State::Formed);
+        let met = (0..).zip(&self.members).filter(move |_| is_open);
+        met.filter_map(|(rank, member)| Some((rank, member.as_ref()?.0.as_fd())))
+    }
+
+    /// There will be no team, if there is none yet.
+    pub(super) fn fail(&mut self, why: TeamFailure) {
+        if matches!(self.state, State::Gathering) {
+            self.state = State::Decided(Some(why));
+        }
+    }
+
+    /// Not all will come, and those who come late learn why elsewhere: they are told for a short time only.
+    pub(super) fn end_soon(&mut self) {
+        self.deadline = self.deadline.min(Instant::now() + SPEAK_WITHIN);
     }
 
     /// A member is at the other socket, or gone.

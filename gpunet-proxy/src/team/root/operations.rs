@@ -181,7 +181,8 @@ impl Operations {
         } else {
             self.open = None;
         }
-        for to in 0..self.size as u32 {
+        // Member 0 last: once all leave, its program may end, and this thread with it.
+        for to in (1..self.size as u32).chain([0]) {
             self.say(to, ToMember::Agreed { number, bytes: bytes.clone() });
         }
     }
@@ -253,5 +254,21 @@ impl Operations {
 
     fn say(&mut self, rank: u32, frame: ToMember) {
         self.outputs.push_back((rank, frame, None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_0_hears_last_that_all_leave_because_the_root_ends_with_its_program() {
+        let mut operations = Operations::new(3, Duration::from_secs(1));
+        for rank in [1, 0, 2] {
+            let leave = ToRoot::Begin { number: 1, what: Collective::Leave, bytes: Vec::new() };
+            operations.handle(rank, leave, None).expect("it may");
+        }
+        let told: Vec<u32> = std::iter::from_fn(|| operations.poll_output()).map(|(rank, ..)| rank).collect();
+        assert_eq!(told, [1, 2, 0]);
     }
 }

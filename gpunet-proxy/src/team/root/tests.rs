@@ -5,6 +5,7 @@ use crate::team::form;
 use crate::team::frames::{Answer, DeviceKind, Hello, decode_greeting, encode_greeting};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc::RecvTimeoutError;
 
 fn options() -> TeamOptions {
     TeamOptions { signals: 4, timeout: Duration::from_secs(20) }
@@ -49,11 +50,58 @@ fn one_who_dies_between_the_meeting_and_its_socket_is_dead_for_all() {
             }
             drop(socket);
         });
-        let team = form(None, id, (Rank(0), 2), options(), Vec::new());
+        let team = form(None, id, (Rank(0), 2), options(), Vec::new(), None);
         other.join().expect("no panic");
         let why = team.expect_err("no team").failure().cloned();
         assert_eq!(why, Some(TeamFailure::Died { rank: Rank(1) }));
     }
+}
+
+#[test]
+fn one_who_dies_while_others_are_still_to_come_is_dead_for_all_who_are_there() {
+    let listener = listener();
+    let id = listener.id();
+    listener.start(3, &options()).expect("started");
+    let first = std::thread::spawn(move || form(None, id, (Rank(0), 3), options(), Vec::new(), None));
+    let mut socket = TcpStream::connect(id.address()).expect("connected");
+    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("on Linux");
+    let (device, nonce) = (DeviceKind::Cpu, id.nonce());
+    let hello = Hello { nonce, rank: 1, size: 3, signals: 4, machine, device };
+    socket.write_all(&encode_greeting(&hello)).expect("sent");
+    drop(socket);
+    // Member 2 never comes, and nobody waits for it until the time is over.
+    let team = first.join().expect("no panic");
+    assert_eq!(team.expect_err("no team").failure(), Some(&TeamFailure::Died { rank: Rank(1) }));
+}
+
+#[test]
+fn nobody_waits_at_the_meeting_of_a_part_for_one_whose_death_the_team_knows() {
+    let listener = listener();
+    let id = listener.id();
+    let died = TeamFailure::Died { rank: Rank(7) };
+    let known = died.clone();
+    // The root's thread keeps what it is given until it ends.
+    let (kept, ended) = std::sync::mpsc::channel::<()>();
+    let obstacle = move || {
+        let _ = &kept;
+        Some(known.clone())
+    };
+    let patient = TeamOptions { timeout: Duration::from_secs(3600), ..options() };
+    listener.start_part(2, &patient, Box::new(obstacle)).expect("started");
+    let team = form(None, id, (Rank(0), 2), options(), Vec::new(), None);
+    assert_eq!(team.expect_err("no team").failure(), Some(&died));
+    // And that is soon, though the other never comes to be told.
+    assert!(
+        ended.recv_timeout(Duration::from_secs(60)).is_err_and(|end| end == RecvTimeoutError::Disconnected)
+    );
+}
+
+#[test]
+fn nobody_looks_for_the_meeting_of_a_part_whose_first_member_is_dead() {
+    let (died, id) = (TeamFailure::Died { rank: Rank(7) }, listener().id());
+    let known = || Some(died.clone());
+    let team = form(None, id, (Rank(1), 2), options(), Vec::new(), Some(&known));
+    assert_eq!(team.expect_err("no team").failure(), Some(&died));
 }
 
 #[test]
@@ -62,7 +110,7 @@ fn one_who_has_no_key_is_nobody() {
     let id = listener.id();
     listener.start(2, &options()).expect("started");
     let mut socket = hello(id);
-    let first = std::thread::spawn(move || form(None, id, (Rank(0), 2), options(), Vec::new()));
+    let first = std::thread::spawn(move || form(None, id, (Rank(0), 2), options(), Vec::new(), None));
     let Answer::Formed { socket: name, key, .. } = answer(&mut socket) else { panic!("no team") };
     let connect = |key, rank| {
         let made = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);

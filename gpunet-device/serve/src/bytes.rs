@@ -301,7 +301,7 @@ pub(crate) unsafe fn copy_all<G: Group, const N: usize>(g: &G, parts: &[Bytes<'_
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_device::group::Solo;
+    use gpunet_device::group::{Lanes, Solo};
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -339,9 +339,9 @@ mod tests {
         fn parts_are_copied_one_behind_the_other(a: Vec<u8>, b: Vec<u8>, cut in 0usize..40, lanes in 1u32..300) {
             let parts = [in_two(&a, cut), Bytes::EMPTY, Bytes::from(&b[..])];
             let mut copy = std::vec![0; total(&parts)];
-            for rank in 0..lanes {
+            for lane in Lanes::group(0, 1, lanes) {
                 // SAFETY: as long as the parts.
-                unsafe { copy_all(&Lane { rank, lanes }, &parts, copy.as_mut_ptr()) };
+                unsafe { copy_all(&lane, &parts, copy.as_mut_ptr()) };
             }
             prop_assert_eq!(copy, [a, b].concat());
         }

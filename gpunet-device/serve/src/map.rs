@@ -4,8 +4,8 @@ mod entry;
 mod evict;
 mod locked;
 
-use crate::heap::{Chunk, Heap};
 use crate::bytes::total;
+use crate::heap::{Chunk, Heap};
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
 use crate::vectors::{self, Storage};
@@ -195,16 +195,7 @@ impl Map {
         Ok(fresh.map(|fresh| Text { entry: fresh.entry, len: 0 }))
     }
 
-    /// Appends to a text; what has no room is left out. All lanes, without a barrier.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn append<'b, G: Group>(self, g: &G, text: &mut Text, bytes: impl Into<Bytes<'b>>) {
-        let (bytes, room) = (bytes.into(), Entry::at(self.heap, text.entry).room());
-        let bytes = bytes.first(room.len() - text.len);
-        room.part(text.len, bytes.len()).fill(g, bytes);
-        text.len += bytes.len();
-    }
-
-    /// Appends several parts to a text, all or none. All lanes, without a barrier.
+    /// Appends parts to a text, one behind the other: all, or none if there is no room for all. All lanes, without a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append_all<G: Group, const N: usize>(self, g: &G, text: &mut Text, parts: [Bytes<'_>; N]) {
         let room = Entry::at(self.heap, text.entry).room();

@@ -211,7 +211,8 @@ fn answer<G: Group>(
         }
         let score = Decimal::of(score as f64);
         let (len, score_len) = (Digits::of(name.len() as i64), Digits::of(score.bytes().len() as i64));
-        let (line_end, end) = (Bytes::from(LINE_END), if at == near { Bytes::EMPTY } else { LINE_END.into() });
+        let (line_end, end) =
+            (Bytes::from(LINE_END), if at == near { Bytes::EMPTY } else { LINE_END.into() });
         let parts = [b"$".into(), len.bytes(), line_end, name, line_end];
         map.append_all(g, &mut text, parts);
         map.append_all(g, &mut text, [b"$".into(), score_len.bytes(), line_end, score.bytes(), end]);
@@ -229,5 +230,9 @@ pub(super) fn head<G: Group>(g: &G, map: Map, text: &mut Text, sign: &'static [u
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn bulk<G: Group>(g: &G, map: Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
     let end = if is_last { Bytes::EMPTY } else { LINE_END.into() };
-    map.append_all(g, text, [b"$".into(), Digits::of(bytes.len() as i64).bytes(), LINE_END.into(), bytes, end]);
+    map.append_all(
+        g,
+        text,
+        [b"$".into(), Digits::of(bytes.len() as i64).bytes(), LINE_END.into(), bytes, end],
+    );
 }

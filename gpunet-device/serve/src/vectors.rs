@@ -41,6 +41,9 @@ pub const MAX_ELEMENT: usize = 1024;
 /// The most vectors that a search finds.
 pub const MAX_COUNT: usize = 1024;
 
+/// Keys that other blocks can leave a block that searches, without memory of the heap.
+const OWN_LISTS: usize = 2048;
+
 /// How the numbers of a set's vectors are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
@@ -89,6 +92,8 @@ pub struct Vectors {
     open: Memory,
     desks: Memory,
     best: Memory,
+    /// Room for what other blocks find, for each block: [`OWN_LISTS`] keys.
+    lists: Memory,
     blocks: usize,
 }
 
@@ -102,6 +107,7 @@ impl Vectors {
             open: carve.take(64),
             desks: carve.take(blocks * Desk::bytes(blocks)),
             best: carve.take(blocks * Best::BYTES),
+            lists: carve.take(blocks * OWN_LISTS * 8),
             blocks,
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Search {
     pub set: u32,
     /// The vector.
     pub query: u32,
-    /// Where blocks leave their lists.
+    /// The chunk in which blocks leave their lists; 0: memory of the block that searches.
     pub lists: u32,
     /// Vectors of the set.
     pub count: u32,

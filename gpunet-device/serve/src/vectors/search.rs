@@ -6,7 +6,7 @@ use super::desk::{Desk, Search};
 use super::head::Head;
 use super::number::{key_of, of_key};
 use super::tile::{TILE, Tiles};
-use super::{MAX_COUNT, Vector, Vectors};
+use super::{MAX_COUNT, OWN_LISTS, Vector, Vectors};
 use crate::Context;
 use crate::heap::Chunk;
 use crate::memory::Memory;
@@ -73,20 +73,21 @@ impl Vectors {
         let query = self.query(vector.chunk, vector.dim());
         let share = (count / (SHARES_OF_A_BLOCK * self.blocks)).max(LEAST_SHARE).next_multiple_of(TILE);
         let shares = count.div_ceil(share);
-        // Without memory for the lists of others, it searches alone.
-        let lists = match self.blocks > 1 && shares > 1 {
-            true => self.map.heap().alloc(g, context.net, self.blocks * most * 8)?,
+        let keys = self.blocks * most;
+        let chunk = match self.blocks > 1 && shares > 1 && keys > OWN_LISTS {
+            true => self.map.heap().alloc(g, context.net, keys * 8)?,
             false => None,
         };
-        let Some(lists) = lists else {
+        // Without memory for the lists of others, it searches alone.
+        if self.blocks == 1 || shares <= 1 || (keys > OWN_LISTS && chunk.is_none()) {
             compare(g, &mut best, set.head.tiles(), query, 0, count);
             best.finish(g);
             return Ok(Found { best });
-        };
+        }
         let search = Search {
             set: set.entry.raw(),
             query: vector.chunk.raw(),
-            lists: lists.raw(),
+            lists: chunk.map_or(0, Chunk::raw),
             count: count as u32,
             most: most as u32,
             shares: shares as u32,
@@ -110,9 +111,11 @@ impl Vectors {
             desk.close(number);
         }
         self.announce(g, -1);
-        self.merge_lists(g, &mut best, desk, number, lists, most);
+        self.merge_lists(g, &mut best, desk, number, self.lists(g.index() as usize, chunk), most);
         best.finish(g);
-        self.map.free_chunk(g, context, lists)?;
+        if let Some(chunk) = chunk {
+            self.map.free_chunk(g, context, chunk)?;
+        }
         Ok(Found { best })
     }
 
@@ -139,7 +142,7 @@ impl Vectors {
                 _ => ((context.now >> 12) as usize + look) % self.blocks,
             };
             if block != me {
-                self.help_at(g, self.desk(block), me);
+                self.help_at(g, block, me);
             }
             look += 1;
         }
@@ -147,16 +150,16 @@ impl Vectors {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn help_at<G: Group>(self, g: &G, desk: Desk, me: usize) {
+    fn help_at<G: Group>(self, g: &G, block: usize, me: usize) {
+        let desk = self.desk(block);
         let Some((number, mut which)) = desk.claim(g) else { return };
         let search = desk.search();
         let heap = self.map.heap();
         // They stay until this block has said that it is done.
-        let (Some(set), Some(query), Some(lists)) =
-            (Chunk::from_raw(search.set), Chunk::from_raw(search.query), Chunk::from_raw(search.lists))
-        else {
+        let (Some(set), Some(query)) = (Chunk::from_raw(search.set), Chunk::from_raw(search.query)) else {
             return;
         };
+        let lists = self.lists(block, Chunk::from_raw(search.lists));
         let head = Head::of(heap, set);
         let (tiles, query) = (head.tiles(), self.query(query, head.dim()));
         let mut best = Best::new(g, self.best_of(me), search.most as usize);
@@ -170,7 +173,7 @@ impl Vectors {
             }
         }
         best.finish(g);
-        let list = list_of(heap.memory(lists), me, search.most as usize);
+        let list = list_of(lists, me, search.most as usize);
         let mut at = g.rank() as usize;
         while at < search.most as usize {
             list.u64(8 * at).set(best.get(at));
@@ -230,10 +233,9 @@ impl Vectors {
         best: &mut Best,
         desk: Desk,
         number: u32,
-        lists: Chunk,
+        lists: Memory,
         most: usize,
     ) {
-        let lists = self.map.heap().memory(lists);
         let (keys, lanes) = (self.blocks * most, g.size() as usize);
         let mut first = 0;
         while first < keys {
@@ -246,6 +248,14 @@ impl Vectors {
             };
             best.offer(g, [key(0), key(1), key(2), key(3)]);
             first += OFFERED * lanes;
+        }
+    }
+
+    /// Where blocks leave what they have found for the one that searches.
+    fn lists(self, block: usize, chunk: Option<Chunk>) -> Memory {
+        match chunk {
+            Some(chunk) => self.map.heap().memory(chunk),
+            None => self.lists.part(block * OWN_LISTS * 8, OWN_LISTS * 8),
         }
     }
 

@@ -288,12 +288,15 @@ pub(crate) unsafe fn copy_all<G: Group, const N: usize>(g: &G, parts: &[Bytes<'_
     let mut at = g.rank() as usize;
     while at < total {
         let (mut part, mut inside) = (0, at);
-        while inside >= parts[part].len() {
+        while part < N && inside >= parts[part].len() {
             inside -= parts[part].len();
             part += 1;
         }
-        // SAFETY: before the end of all parts, by the caller's contract.
-        unsafe { to.wrapping_add(at).write(parts[part].get(inside)) };
+        // There is one: `at` is before the end of all.
+        if let Some(bytes) = parts.get(part) {
+            // SAFETY: the caller's contract.
+            unsafe { to.wrapping_add(at).write(bytes.get(inside)) };
+        }
         at += g.size() as usize;
     }
 }

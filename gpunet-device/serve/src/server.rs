@@ -92,6 +92,7 @@ struct Parts<S: Service> {
     readiness: (Memory, Memory, Topics),
     connections: Memory,
     out: Memory,
+    input: Memory,
     shared: S::Shared,
 }
 
@@ -103,6 +104,7 @@ impl<S: Service> Parts<S> {
             readiness: Readiness::carve(carve, settings.room as usize, service.topics()),
             connections: carve.take(places * Arena::<Connection<S>>::STRIDE),
             out: carve.take(places * settings.out_bytes as usize),
+            input: carve.take(carve.blocks() * S::COPIED_INPUT),
             shared: service.shared(carve),
         }
     }
@@ -138,6 +140,7 @@ impl<S: Service> Kernel for Server<S> {
             readiness: Readiness::new(g, parts.readiness, room),
             connections: Arena::new(parts.connections.part(block * room * stride, room * stride)),
             out: parts.out.part(block * room * out_bytes, room * out_bytes),
+            input: parts.input.part(block * S::COPIED_INPUT, S::COPIED_INPUT),
             accepting: Accepting::default(),
             counters: Counters::default(),
             log: board.log(block),
@@ -164,6 +167,8 @@ struct Block<S: Service> {
     readiness: Readiness,
     connections: Arena<Connection<S>>,
     out: Memory,
+    /// For [`Service::COPIED_INPUT`].
+    input: Memory,
     accepting: Accepting,
     counters: Counters,
     log: Log,

@@ -126,6 +126,13 @@ pub trait Service: Copy + Send + 'static {
     /// The connection is closed at once.
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next>;
 
+    /// Input of up to so many bytes is copied into the device's memory before a turn.
+    ///
+    /// Received bytes of a tcp stream lie in host memory. A GPU keeps what it has loaded from there only until its next acquire: each lock
+    /// that a turn takes costs a way over the bus again, 1 to 4 us, if the request is read behind it. 0, the default, is right for services
+    /// that read their input once, or send it on.
+    const COPIED_INPUT: usize = 0;
+
     /// Blocks call [`Service::help`]. For a while after there was something to help with, a block that has nothing to do waits for its
     /// sockets only for microseconds at a time.
     const HELPS: bool = false;

@@ -55,15 +55,24 @@ impl Word32 {
         self.atomic().store(value, Ordering::Relaxed);
     }
 
-    /// Takes a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the last holder; without it this holder
+    /// Tries to take a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the last holder; without it this holder
     /// could read what was there before that one's writes.
+    #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
     pub(crate) fn try_lock(self) -> bool {
         // SAFETY: the contract of `from_ptr`.
-        self.get() == 0 && unsafe { scope::lock(self.0) }
+        self.get() == 0 && unsafe { scope::try_lock(self.0) }
     }
 
-    /// Gives a lock back. Ordering: Release, pairs with [`Word32::try_lock`] by the next holder.
+    /// Takes a lock, in the order of the calls. Ordering: Acquire, as above.
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    pub(crate) fn lock(self) {
+        // SAFETY: the contract of `from_ptr`.
+        unsafe { scope::lock(self.0) };
+    }
+
+    /// Gives a lock back. Ordering: Release, pairs with the Acquire by the next holder.
     #[inline(always)]
     pub(crate) fn unlock(self) {
         // SAFETY: the contract of `from_ptr`.

@@ -133,6 +133,9 @@ impl Service for Kv {
         }
     }
 
+    // A batch of sixteen short requests.
+    const COPIED_INPUT: usize = 2048;
+
     const HELPS: bool = true;
 
     fn help<G: Group>(&mut self, g: &G, store: Store, context: &Context) -> Result<bool> {

@@ -50,6 +50,19 @@ pub(super) struct Moved {
 }
 
 impl<S: Service> Block<S> {
+    /// The same bytes in the device's memory, if the service wants that and they are few. All lanes.
+    #[inline(always)]
+    fn copied<'t, G: Group>(&self, g: &G, bytes: Bytes<'t>) -> Bytes<'t> {
+        if bytes.is_empty() || bytes.len() > S::COPIED_INPUT {
+            return bytes;
+        }
+        // All lanes have read what the last round has copied.
+        g.sync();
+        self.input.fill(g, bytes);
+        g.sync();
+        self.input.part(0, bytes.len()).stable_bytes()
+    }
+
     /// One round, at the time `now`, with what has come.
     ///
     /// Inline in the turn, as all that it calls between two waits: the halves of the stream then stay in registers. From memory a GPU
@@ -68,6 +81,7 @@ impl<S: Service> Block<S> {
     ) -> Result<Then> {
         // SAFETY: nothing of the span is released before the service has returned, and neither reader nor writer outlives the call.
         let bytes = come.span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
+        let bytes = self.copied(g, bytes);
         let (start, end) = (connection.pending.0 as usize, connection.pending.1 as usize);
         let mut turn: Turn<'_, S> = Turn {
             input: Reader::new(bytes, come.ended),

@@ -10,23 +10,23 @@ pub(super) fn fence() {
 /// # Safety
 /// `word` is aligned and mapped, and accessed atomically.
 #[inline(always)]
-pub(super) unsafe fn lock(word: *mut u32) -> bool {
+pub(super) unsafe fn try_lock(word: *mut u32) -> bool {
     // Ordering: Acquire, pairs with the Release in `unlock`.
     // SAFETY: the caller's contract.
     unsafe { AtomicU32::from_ptr(word) }.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
 /// # Safety
-/// As [`lock`].
+/// As [`try_lock`].
 #[inline(always)]
 pub(super) unsafe fn unlock(word: *mut u32) {
-    // Ordering: Release, pairs with the Acquire in `lock`.
+    // Ordering: Release, pairs with the Acquire in `try_lock`.
     // SAFETY: the caller's contract.
     unsafe { AtomicU32::from_ptr(word) }.store(0, Ordering::Release);
 }
 
 /// # Safety
-/// As [`lock`].
+/// As [`try_lock`].
 #[inline(always)]
 pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
     // Ordering: Acquire, pairs with the Release of `device_scope::publish`.
@@ -37,7 +37,7 @@ pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
 }
 
 /// # Safety
-/// As [`lock`].
+/// As [`try_lock`].
 #[inline(always)]
 pub(super) unsafe fn add(word: *mut u32, more: u32) -> u32 {
     // SAFETY: the caller's contract.

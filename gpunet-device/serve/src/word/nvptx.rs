@@ -8,26 +8,56 @@ pub(super) fn fence() {
     unsafe { asm!("fence.acq_rel.gpu;", options(nostack)) };
 }
 
+// A lock's upper half is the next ticket, its lower half the one that is served. Where blocks took it by compare-exchange, those near the
+// cache that has it passed the others again and again: of 50 clients of one key, one waited for 1.5 s.
+
+/// Takes a lock in the order of the calls.
+///
 /// # Safety
 /// `word` is aligned and mapped, and accessed atomically by threads of this GPU alone.
 #[inline(always)]
-pub(super) unsafe fn lock(word: *mut u32) -> bool {
-    let old: u32;
+pub(super) unsafe fn lock(word: *mut u32) {
+    let mut found: u32;
     // Ordering: acquire, pairs with the release in `unlock`.
     // SAFETY: the caller's contract.
     unsafe {
-        asm!("atom.acquire.gpu.cas.b32 {o}, [{p}], 0, 1;", o = out(reg32) old, p = in(reg64) word, options(nostack));
+        asm!("atom.acquire.gpu.add.u32 {f}, [{p}], 65536;", f = out(reg32) found, p = in(reg64) word, options(nostack));
     }
-    old == 0
+    let ticket = found >> 16;
+    loop {
+        let ahead = ticket.wrapping_sub(found) & 0xffff;
+        if ahead == 0 {
+            return;
+        }
+        if ahead > 1 {
+            nap(ahead * 200);
+        }
+        // Ordering: acquire, as above.
+        // SAFETY: the caller's contract.
+        unsafe {
+            asm!("ld.acquire.gpu.u32 {f}, [{p}];", f = out(reg32) found, p = in(reg64) word, options(nostack));
+        }
+    }
 }
 
 /// # Safety
-/// As [`lock`].
+/// As [`lock`], which the caller has taken.
 #[inline(always)]
 pub(super) unsafe fn unlock(word: *mut u32) {
-    // Ordering: release, pairs with the acquire in `lock`.
     // SAFETY: the caller's contract.
-    unsafe { asm!("st.release.gpu.b32 [{p}], 0;", p = in(reg64) word, options(nostack)) };
+    let atomic = unsafe { core::sync::atomic::AtomicU32::from_ptr(word) };
+    let mut before = atomic.load(core::sync::atomic::Ordering::Relaxed);
+    loop {
+        let (after, found) = (before & 0xffff_0000 | before.wrapping_add(1) & 0xffff, before);
+        // Ordering: release, pairs with the acquire in `lock`. It fails only if another block has taken a ticket.
+        // SAFETY: the caller's contract.
+        unsafe {
+            asm!("atom.release.gpu.cas.b32 {b}, [{p}], {o}, {n};", b = out(reg32) before, p = in(reg64) word, o = in(reg32) found, n = in(reg32) after, options(nostack));
+        }
+        if before == found {
+            return;
+        }
+    }
 }
 
 /// # Safety
@@ -56,9 +86,9 @@ pub(super) unsafe fn add(word: *mut u32, more: u32) -> u32 {
     before
 }
 
-/// Lets some time pass: while others spin on a word, its holder reaches the cache that has it late.
+/// Lets about so many nanoseconds pass: while others load a word all the time, its holder reaches the cache that has it late.
 #[inline(always)]
-pub(crate) fn nap() {
+pub(crate) fn nap(ns: u32) {
     // SAFETY: it changes nothing.
-    unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 100u32, options(nomem, nostack)) };
+    unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) ns, options(nomem, nostack)) };
 }

@@ -35,7 +35,7 @@ pub struct Args {
     /// Threads per thread block [default: 128 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Thread blocks that share the connections [default: 16 on a GPU, 1 on the CPU].
+    /// Thread blocks that share the connections [default: 64 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
     /// Connections at the same time, over all blocks; further ones wait in the backlog.

@@ -8,8 +8,9 @@ use gpunet_abi::{Error, Result};
 
 /// Bytes up to which every member reduces everything itself, with the memory of all as its source. Above, each member reduces
 /// one part of it and stores the result into everybody's memory: it then moves less than two times the bytes and not as
-/// many times as there are members. Not measured on GPUs yet.
-pub const ONE_SHOT: usize = 16 << 10;
+/// many times as there are members. From 4 KiB on the second way is the faster one, on two H100s and on CPU blocks
+/// (docs/performance.md, "Symmetric memory").
+pub const ONE_SHOT: usize = 2 << 10;
 
 /// How two numbers become one.
 pub trait Operation: Copy {

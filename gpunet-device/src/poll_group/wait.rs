@@ -113,8 +113,13 @@ impl PollGroup {
     /// Protocol, when a list was overwritten. Then the block holds nothing.
     #[inline(never)]
     fn gather(&self, events: &Events, own: usize) -> Result<u64> {
-        let mut count = if own * 2 > events.capacity() { self.keep_held(events, own) } else { own };
-        let result = self.gather_behind(events, &mut count);
+        let mut count = own;
+        let mut result = self.gather_behind(events, &mut count);
+        if result.is_ok() && own > 0 && count == events.capacity() {
+            // Sockets that this block has given away must not keep others out.
+            count = self.keep_held(events, count);
+            result = self.gather_behind(events, &mut count);
+        }
         if result.is_err() {
             for index in 0..count {
                 self.put_back(events.load(index));
@@ -123,10 +128,10 @@ impl PollGroup {
         result.map(|()| count as u64)
     }
 
-    /// Drops those of the first events whose sockets this block has given away since, to make room; returns how many are left.
-    fn keep_held(&self, events: &Events, own: usize) -> usize {
+    /// Drops those of the first events whose sockets this block does not hold any more, to make room; returns how many are left.
+    fn keep_held(&self, events: &Events, count: usize) -> usize {
         let mut kept = 0;
-        for event in (0..own).map(|index| events.load(index)) {
+        for event in (0..count).map(|index| events.load(index)) {
             if self.holds(event).is_some() {
                 events.store(kept, event);
                 kept += 1;

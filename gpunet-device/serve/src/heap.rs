@@ -13,6 +13,9 @@ pub const MAX_CHUNK: usize = UNIT << MAX_ORDER;
 /// In the byte of a chunk's first unit: it is free, and its order is in the lower bits. 0: no chunk begins here.
 const FREE: u8 = 0x80;
 const TAKEN: u8 = 0x40;
+/// Chunks of each size that are kept as they are when they are given back: the next of that size is taken without a division, and given back
+/// without merging what was divided. On a GPU each step of these is a load that the next one waits for.
+const KEPT: u32 = 16;
 
 /// Where things are in the heap's head.
 mod head {
@@ -23,7 +26,9 @@ mod head {
     pub const USED: usize = 8;
     /// The first free chunk of each order: its unit + 1.
     pub const LISTS: usize = 12;
-    pub const LEN: usize = 128;
+    /// For each order the first chunk that is kept, as above, and how many are.
+    pub const KEPT: usize = LISTS + 4 * (super::MAX_ORDER + 1);
+    pub const LEN: usize = KEPT + 8 * (super::MAX_ORDER + 1);
 }
 
 /// A chunk of a [`Heap`]: its place.
@@ -50,7 +55,7 @@ impl Chunk {
 /// Memory of a fixed size from which blocks take chunks of 64 bytes to 4 MiB, each a power of two.
 ///
 /// Chunks that are given back merge with their neighbours, so memory that held many small values can hold large ones
-/// again.
+/// again. A few of each size merge only when a chunk is wanted that there is not.
 #[derive(Clone, Copy, Debug)]
 pub struct Heap {
     head: Memory,
@@ -204,9 +209,67 @@ impl Heap {
         self.states.set_byte(unit, 0);
     }
 
+    /// The first chunk of an order that is kept, and how many are.
+    fn kept(self, order: usize) -> (crate::word::Word32, crate::word::Word32) {
+        let at = head::KEPT + 8 * order;
+        (self.head.u32(at), self.head.u32(at + 4))
+    }
+
+    /// Takes a chunk of an order that is kept.
+    fn take_kept(self, order: usize) -> Option<usize> {
+        let (first, count) = self.kept(order);
+        let unit = (first.get() as usize).checked_sub(1)?;
+        first.set(self.next(unit).get());
+        count.set(count.get() - 1);
+        Some(unit)
+    }
+
+    /// Keeps a chunk, unless enough of its order are. Returns whether it does. For the others it is in use.
+    fn keep(self, unit: usize, order: usize) -> bool {
+        let (first, count) = self.kept(order);
+        if count.get() == KEPT {
+            return false;
+        }
+        self.next(unit).set(first.get());
+        first.set(unit as u32 + 1);
+        count.set(count.get() + 1);
+        true
+    }
+
     /// Takes a chunk under the lock.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn take(self, wanted: usize) -> Option<usize> {
+        let found = match self.take_kept(wanted) {
+            Some(unit) => Some(unit),
+            None => self.divide(wanted).or_else(|| {
+                // What is kept may be part of what is wanted.
+                let mut order = 0;
+                while order <= MAX_ORDER {
+                    while let Some(unit) = self.take_kept(order) {
+                        self.merge(unit, order);
+                    }
+                    order += 1;
+                }
+                self.divide(wanted)
+            }),
+        };
+        let used = self.head.u32(head::USED);
+        used.set(used.get() + if found.is_some() { 1 << wanted } else { 0 });
+        found
+    }
+
+    /// Gives a chunk back under the lock.
+    fn give(self, unit: usize) {
+        let order = self.states.byte(unit) as usize & 0x1f;
+        let used = self.head.u32(head::USED);
+        used.set(used.get() - (1 << order));
+        if !self.keep(unit, order) {
+            self.merge(unit, order);
+        }
+    }
+
+    /// Takes a free chunk, or a part of a larger one.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn divide(self, wanted: usize) -> Option<usize> {
         let mut order = wanted;
         while order <= MAX_ORDER && self.list(order).get() == 0 {
             order += 1;
@@ -230,17 +293,12 @@ impl Heap {
             self.push(unit + (1 << order), order);
         }
         self.states.set_byte(unit, TAKEN | wanted as u8);
-        let used = self.head.u32(head::USED);
-        used.set(used.get() + (1 << wanted));
         Some(unit)
     }
 
-    /// Gives a chunk back under the lock.
+    /// Makes a chunk free, as part of a larger one if its neighbours are.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn give(self, unit: usize) {
-        let (mut unit, mut order) = (unit, self.states.byte(unit) as usize & 0x1f);
-        let used = self.head.u32(head::USED);
-        used.set(used.get() - (1 << order));
+    fn merge(self, mut unit: usize, mut order: usize) {
         self.states.set_byte(unit, 0);
         while order < MAX_ORDER {
             let buddy = unit ^ (1 << order);

@@ -4,7 +4,7 @@ mod entry;
 mod evict;
 mod locked;
 
-use crate::bytes::total;
+use crate::bytes::{put_each, total};
 use crate::heap::{Chunk, Heap};
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
@@ -203,6 +203,22 @@ impl Map {
             room.part(text.len, total(&parts)).fill_all(g, &parts);
             text.len += total(&parts);
         }
+    }
+
+    /// Appends items to a text: all, or none if there is no room, as [`crate::Writer::put_each`] has it. All lanes; begins and ends with a
+    /// barrier.
+    #[inline(always)]
+    pub fn append_each<G: Group, T, const N: usize>(
+        self,
+        g: &G,
+        text: &mut Text,
+        count: usize,
+        make: impl Fn(usize) -> T,
+        parts: impl for<'p> Fn(&'p T) -> [Bytes<'p>; N],
+    ) {
+        let room = Entry::at(self.heap, text.entry).room();
+        let rest = room.part(text.len, room.len() - text.len);
+        text.len += put_each(g, rest, count, make, parts).unwrap_or(0);
     }
 
     /// Ends a text; [`Map::pinned`] has its bytes, and [`Map::unpin`] frees it.

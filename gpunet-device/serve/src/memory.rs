@@ -80,6 +80,13 @@ impl Memory {
         unsafe { bytes.copy_to(g, to.ptr) };
     }
 
+    /// As [`Memory::fill`], by one lane, for which the memory is.
+    pub(crate) fn fill_alone(self, bytes: Bytes<'_>) {
+        let to = self.part(0, bytes.len());
+        // SAFETY: as above, of this lane.
+        unsafe { bytes.copy_alone(to.ptr) };
+    }
+
     /// As [`Memory::fill`], of parts one behind the other.
     pub(crate) fn fill_all<G: Group, const N: usize>(self, g: &G, parts: &[Bytes<'_>; N]) {
         let to = self.part(0, total(parts));

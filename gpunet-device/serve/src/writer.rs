@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
-use crate::bytes::{copy_all, total};
+use crate::bytes::{copy_all, put_each, total};
 use crate::memory::Memory;
 use gpunet_device::{Buffer, Error, Group, Result, SendHalf};
 
@@ -73,6 +73,38 @@ impl<'t> Writer<'t> {
         unsafe { copy_all(g, &parts, self.buffer.as_ptr().wrapping_add(self.end)) };
         self.end += total;
         true
+    }
+
+    /// Appends `count` items one behind the other, all or none; returns whether there was room: for the items, and for 4 bytes of each
+    /// item or lane and 3 more behind them.
+    ///
+    /// Each item is made by one lane (`make`, of its number), which also finds its bytes (`parts`): ten numbers take a block no longer
+    /// than one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::Group;
+    /// # use gpunet_serve::{Digits, Writer};
+    /// # fn squares<G: Group>(g: &G, output: &mut Writer<'_>) -> bool {
+    /// output.put_each(g, 10, |at| Digits::of((at * at) as i64), |number| [number.bytes(), b"\r\n".into()])
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn put_each<G: Group, T, const N: usize>(
+        &mut self,
+        g: &G,
+        count: usize,
+        make: impl Fn(usize) -> T,
+        parts: impl for<'p> Fn(&'p T) -> [Bytes<'p>; N],
+    ) -> bool {
+        match put_each(g, self.buffer.part(self.end, self.room()), count, make, parts) {
+            Some(len) => {
+                self.end += len;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Appends a decimal number; returns whether there was room.

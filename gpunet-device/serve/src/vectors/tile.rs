@@ -23,7 +23,7 @@ pub(super) const TILE: usize = 32;
 /// Bytes of a vector that lie together.
 const PIECE: usize = 16;
 /// Numbers are added up in so many sums: vectors are filled up with zeros to a multiple of it.
-const SUMS: usize = 8;
+pub(super) const SUMS: usize = 8;
 
 /// The dimension with the zeros behind it.
 pub(super) const fn padded(dim: usize) -> usize {

@@ -3,7 +3,7 @@
 use super::access::Reading;
 use super::decimal::parse;
 use super::number::root;
-use super::tile::padded;
+use super::tile::{SUMS, padded};
 use super::{MAX_DIM, Vectors};
 use crate::heap::Chunk;
 use crate::memory::Memory;
@@ -71,7 +71,7 @@ impl Vectors {
         if dim == 0 || dim > MAX_DIM {
             return Err(VectorError::Invalid);
         }
-        let chunk = self.map.room(g, context, padded(dim) * 4)?.ok_or(VectorError::NoMemory)?;
+        let chunk = self.map.room(g, context, padded(dim) * 4 + SQUARES)?.ok_or(VectorError::NoMemory)?;
         let memory = self.numbers(chunk, dim);
         let mut at = dim + g.rank() as usize;
         while at < padded(dim) {
@@ -132,8 +132,8 @@ impl Vectors {
         // Also a barrier: all numbers are there.
         let bad = g.sum(u32::from(builder.is_bad));
         let (memory, numbers) = (self.numbers(builder.chunk, builder.dim), padded(builder.dim));
-        // Every lane adds up all of them, in the same order.
-        let square = if bad == 0 { square(memory, numbers) } else { f64::NAN };
+        let squares = self.map.heap().memory(builder.chunk).part(numbers * 4, SQUARES);
+        let square = if bad == 0 { square(g, memory, squares) } else { f64::NAN };
         if !square.is_finite() {
             g.sync();
             self.map.free_chunk(g, context, builder.chunk)?;
@@ -187,18 +187,25 @@ impl Vectors {
     }
 }
 
-/// The sum of the squares of numbers that are not written meanwhile, in eight sums as a dot product has it; not finite if a number is not.
+/// Bytes of eight sums of squares.
+const SQUARES: usize = SUMS * 8;
+
+/// The sum of the squares of numbers that are not written meanwhile, in eight sums as a dot product has it, of which a lane adds up one;
+/// not finite if a number is not. All lanes; also a barrier.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn square(memory: Memory, numbers: usize) -> f64 {
-    let (mut sums, mut at) = ([0.0f64; 8], 0);
-    while at < numbers {
-        let mut sum = 0;
-        while sum < 8 {
-            let number = f32::from_bits(memory.stable_u32((at + sum) * 4)) as f64;
-            sums[sum] += number * number;
-            sum += 1;
+fn square<G: Group>(g: &G, numbers: Memory, squares: Memory) -> f64 {
+    let mut which = g.rank() as usize;
+    while which < SUMS {
+        let (mut sum, mut at) = (0.0f64, 4 * which);
+        while at < numbers.len() {
+            let number = f32::from_bits(numbers.stable_u32(at)) as f64;
+            sum += number * number;
+            at += 4 * SUMS;
         }
-        at += 8;
+        squares.u64(8 * which).set(sum.to_bits());
+        which += g.size() as usize;
     }
-    ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))
+    g.sync();
+    let sum = |which: usize| f64::from_bits(squares.u64(8 * which).get());
+    ((sum(0) + sum(4)) + (sum(2) + sum(6))) + ((sum(1) + sum(5)) + (sum(3) + sum(7)))
 }

@@ -4,7 +4,7 @@ use super::vectors::{Given, Opened, open, vector, wrong_dim};
 use super::{Cx, Outcome};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Decimal, Digits, Found, MAX_COUNT, Map, Pin, Reading, Text, Vector, VectorError};
+use gpunet_serve::{Bytes, Decimal, Digits, MAX_COUNT, Map, Pin, Reading, Text, Vector, VectorError};
 
 /// How many are found unless `COUNT` says otherwise, as in Redis.
 const COUNT: usize = 10;
@@ -157,67 +157,66 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
     cx.ends_turn = true;
     let reading = vectors.read(g, &context, set)?;
     let found = vectors.search(g, &context, &reading, query, options.count)?;
-    // Those that are near enough, and the length of the answer.
+    // Those that are near enough, and the room for the answer.
     let (mut count, mut bytes, mut at) = (0, 0, g.rank() as usize);
     while at < found.len() && 1.0 - found.get(at).1 <= options.epsilon {
         bytes += reading.name(found.get(at).0).len() + FRAME + if options.with_scores { SCORE } else { 0 };
         (count, at) = (count + 1, at + g.size() as usize);
     }
-    let (near, room) = (g.sum(count) as usize, FRAME + g.sum(bytes as u32) as usize);
-    if near == 0 {
-        cx.reply.array(0);
+    let (near, room) = (g.sum(count) as usize, 2 * FRAME + g.sum(bytes as u32) as usize);
+    let lines = if options.with_scores { 2 * near } else { near };
+    let item = |at| Item::new(&reading, found.get(at), options.with_scores);
+    if near == 0 || room <= cx.reply.out.room() {
+        cx.reply.array(lines);
+        let fits = cx.reply.out.put_each(g, near, item, Item::parts);
+        debug_assert!(fits, "there is room");
         return Ok(Outcome::Done);
     }
     // The names have to be read before the set changes: into a text of their own, which is sent when there is room.
-    let Some(text) = map.text(g, &context, room)? else {
+    let Some(mut text) = map.text(g, &context, room)? else {
         cx.reply.no_memory();
         return Ok(Outcome::Done);
     };
-    let text = answer(g, map, text, &reading, &found, near, options.with_scores);
+    head(g, map, &mut text, b"*", lines);
+    let item = |at| Item { is_last: at + 1 == near, ..item(at) };
+    map.append_each(g, &mut text, near, item, Item::parts);
     drop(reading);
-    let pin = map.finish(g, text);
-    if pin.len() + 2 > cx.reply.out.room() {
-        cx.resume.sending = Some((pin, 0));
-        return Ok(Outcome::Unfinished);
-    }
-    cx.reply.raw(map.pinned(&pin));
-    cx.reply.raw(b"\r\n");
-    // All lanes have copied.
-    g.sync();
-    map.unpin(g, &context, pin)?;
-    Ok(Outcome::Done)
+    cx.resume.sending = Some((map.finish(g, text), 0));
+    Ok(Outcome::Unfinished)
 }
 
-/// The answer without its last line end.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn answer<G: Group>(
-    g: &G,
-    map: Map,
-    mut text: Text,
-    reading: &Reading<'_, G>,
-    found: &Found,
-    near: usize,
-    with_scores: bool,
-) -> Text {
-    head(g, map, &mut text, b"*", if with_scores { 2 * near } else { near });
-    let mut at = 0;
-    while at < near {
-        let (index, score) = found.get(at);
-        at += 1;
+/// One of the nearest, as it is spelt.
+struct Item<'r> {
+    name: Bytes<'r>,
+    len: Digits,
+    /// Its score, and how long that is.
+    score: Option<(Decimal, Digits)>,
+    /// The last line end follows later.
+    is_last: bool,
+}
+
+impl<'r> Item<'r> {
+    fn new<G: Group>(reading: &'r Reading<'_, G>, (index, score): (usize, f32), with_score: bool) -> Self {
         let name = reading.name(index);
-        if !with_scores {
-            bulk(g, map, &mut text, name, at == near);
-            continue;
-        }
-        let score = Decimal::of(score as f64);
-        let (len, score_len) = (Digits::of(name.len() as i64), Digits::of(score.bytes().len() as i64));
-        let (line_end, end) =
-            (Bytes::from(LINE_END), if at == near { Bytes::EMPTY } else { LINE_END.into() });
-        let parts = [b"$".into(), len.bytes(), line_end, name, line_end];
-        map.append_all(g, &mut text, parts);
-        map.append_all(g, &mut text, [b"$".into(), score_len.bytes(), line_end, score.bytes(), end]);
+        let score = with_score.then(|| {
+            let score = Decimal::of(score as f64);
+            (score, Digits::of(score.bytes().len() as i64))
+        });
+        Self { name, len: Digits::of(name.len() as i64), score, is_last: false }
     }
-    text
+
+    /// Bulk strings of the name and of the score.
+    fn parts(&self) -> [Bytes<'_>; 10] {
+        let (sign, line_end) = (Bytes::from(b"$"), Bytes::from(LINE_END));
+        let end = if self.is_last { Bytes::EMPTY } else { line_end };
+        let (len, name, none) = (self.len.bytes(), self.name, Bytes::EMPTY);
+        match &self.score {
+            Some((score, score_len)) => {
+                [sign, len, line_end, name, line_end, sign, score_len.bytes(), line_end, score.bytes(), end]
+            }
+            None => [sign, len, line_end, name, end, none, none, none, none, none],
+        }
+    }
 }
 
 /// The first line of an array or of a bulk string.

@@ -66,7 +66,7 @@ pub use group::Group;
 pub use kernel::Kernel;
 pub use listener::Listener;
 pub use net::Net;
-pub use poll::{PollFd, PollSet, poll};
+pub use poll::{PollFd, PollSet, poll, poll_until};
 pub use poll_group::PollGroup;
 pub use recv::RecvHalf;
 pub use send::SendHalf;

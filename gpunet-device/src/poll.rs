@@ -47,21 +47,63 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 /// # Ok(())
 /// # }
 /// ```
-#[inline(never)]
+#[inline(always)]
 pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<usize> {
+    poll_until(g, net, set, timeout_ns, || false)
+}
+
+/// As [`poll`], and ends as after a timeout once `is_over` is true: for work that comes from elsewhere than from sockets.
+///
+/// One lane asks it between two looks at the sockets, on a GPU each microsecond or so: it is a load of a word of the device's memory and
+/// a comparison. A block of the CPU device sleeps while no socket changes; then it asks after `timeout_ns`.
+///
+/// # Cooperation
+/// As [`poll`].
+///
+/// # Errors
+/// As [`poll`].
+///
+/// # Examples
+///
+/// ```
+/// # use core::sync::atomic::{AtomicU32, Ordering};
+/// # use gpunet_device::{Group, Net, PollSet, Result, poll_until};
+/// # fn example<G: Group>(g: &G, net: Net, set: PollSet, tasks: &AtomicU32) -> Result<()> {
+/// let seen = g.broadcast(tasks.load(Ordering::Relaxed) as u64) as u32;
+/// if poll_until(g, net, set, 1_000_000, || tasks.load(Ordering::Relaxed) != seen)? == 0 {
+///     // No socket is ready: there is a new task, or a millisecond has passed.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[inline(never)]
+pub fn poll_until<G: Group>(
+    g: &G,
+    net: Net,
+    set: PollSet,
+    timeout_ns: i64,
+    is_over: impl Fn() -> bool,
+) -> Result<usize> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
     g.sync();
     let mut pause = PollWait::new(net, timeout_ns, Relay::of_epoch(net));
-    let result = wait(g, net, set, timeout_ns == 0, &mut pause);
+    let result = wait(g, net, set, timeout_ns == 0, &mut pause, is_over);
     if g.is_leader() {
         pause.end();
     }
     result
 }
 
-fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut PollWait) -> Result<usize> {
+fn wait<G: Group>(
+    g: &G,
+    net: Net,
+    set: PollSet,
+    no_wait: bool,
+    pause: &mut PollWait,
+    is_over: impl Fn() -> bool,
+) -> Result<usize> {
     // No epoch is known before the first scan: often something is ready already, and the second scan, which examines
     // all sockets again, finds what the first one missed.
     let (mut seen, mut now) = (None, None);
@@ -99,7 +141,7 @@ fn wait<G: Group>(g: &G, net: Net, set: PollSet, no_wait: bool, pause: &mut Poll
         // One lane waits for all; its result is broadcast.
         let announces = !announced && !may_announce;
         let woke = by_leader_once::<G, 1>(g, lane, || {
-            pause.until_due(|| watched(set), seen, || direct > 0, no_wait, announces)
+            pause.until_due(|| watched(set), seen, || direct > 0, no_wait, announces, &is_over)
         });
         match woke {
             Ok(word) => {
@@ -208,7 +250,7 @@ impl PollWait {
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has waited long enough.
     /// `watched` says which changes wake a CPU block; `epoch` is its value before the last scan, `None` if the next one is due
     /// soon whatever it tells; `direct`: sockets are watched whose changes do not move the epoch (on a GPU); `announces`: the
-    /// caller has something to announce.
+    /// caller has something to announce. `is_over` ends the wait as a timeout does.
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
@@ -219,12 +261,16 @@ impl PollWait {
         direct: impl Fn() -> bool,
         no_wait: bool,
         announces: bool,
+        is_over: impl Fn() -> bool,
     ) -> Result<u64> {
         if no_wait {
             // A caller that polls in a loop must learn of cancel too.
             return self.guard.check().and(Err(Error::TimedOut));
         }
         loop {
+            if is_over() {
+                return Err(Error::TimedOut);
+            }
             let due = self.guard.is_due();
             let rounds = self.guard.rounds();
             if due {

@@ -4,8 +4,8 @@
 use crate::Topics;
 use crate::memory::{Carve, Memory};
 use crate::word::{Word64, fence};
-use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll};
-use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result};
+use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP};
+use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, poll_until};
 
 /// The listener's entry; connections follow.
 const LISTENER: usize = 0;
@@ -13,8 +13,8 @@ const LISTENER: usize = 0;
 /// it has waited.
 const SOON_NS: u64 = 50_000;
 const LATE_NS: u64 = 20_000_000;
-/// How late a block with subscribers sees that a topic was notified.
-const TOPIC_NS: u64 = if cfg!(target_arch = "nvptx64") { 20_000 } else { 1_000_000 };
+/// How late a block of the CPU device with subscribers sees that a topic was notified. One of a GPU looks at it while it waits.
+const TOPIC_NS: u64 = if cfg!(target_arch = "nvptx64") { u64::MAX } else { 1_000_000 };
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,16 +242,29 @@ impl Readiness {
         g.sync();
     }
 
-    /// Waits until something is ready, at most `timeout_ns`; returns how many entries may be. All lanes.
-    pub(crate) fn wait<G: Group>(&mut self, g: &G, net: Net, timeout_ns: u64) -> Result<usize> {
+    /// Waits until something is ready, or `is_asked` is true ([`poll_until`]), at most `timeout_ns`; returns how many entries may be ready.
+    /// All lanes.
+    pub(crate) fn wait<G: Group>(
+        &mut self,
+        g: &G,
+        net: Net,
+        timeout_ns: u64,
+        is_asked: impl Fn() -> bool,
+    ) -> Result<usize> {
         let limit = if self.partials > 0 && timeout_ns > SOON_NS { SOON_NS } else { timeout_ns };
-        if self.subscribers == 0 {
-            return Ok(poll(g, net, self.all(self.high + 1), limit as i64)? + self.partials);
-        }
-        let has_news = self.topics.has_news(g, &mut self.notified) || core::mem::take(&mut self.has_new);
-        let limit = if has_news { 0 } else { limit.min(TOPIC_NS) };
-        let ready = poll(g, net, self.all(self.high + 1), limit as i64)?;
-        let due = if has_news || self.topics.has_news(g, &mut self.notified) { self.mark(g) } else { 0 };
+        let has_subscribers = self.subscribers > 0;
+        let has_news = has_subscribers
+            && (self.topics.has_news(g, &mut self.notified) || core::mem::take(&mut self.has_new));
+        let limit = match (has_subscribers, has_news) {
+            (false, _) => limit,
+            (true, false) => limit.min(TOPIC_NS),
+            (true, true) => 0,
+        };
+        let (topics, known) = (self.topics, self.notified);
+        let is_over = || is_asked() || (has_subscribers && topics.all() != known);
+        let ready = poll_until(g, net, self.all(self.high + 1), limit as i64, is_over)?;
+        let is_due = has_subscribers && (has_news || self.topics.has_news(g, &mut self.notified));
+        let due = if is_due { self.mark(g) } else { 0 };
         Ok(ready + self.partials + due)
     }
 

@@ -17,15 +17,10 @@ use turn::Connection;
 
 /// How often a block checks limits and whether to stop.
 const CHECK_NS: u64 = 50_000_000;
-/// How long a block waits for its sockets until it sees whether it can help another, and how long after it last could.
-#[cfg(target_arch = "nvptx64")]
-const HELP_NS: u64 = 5_000;
-#[cfg(target_arch = "nvptx64")]
-const HELPS_FOR_NS: u64 = 60_000_000_000;
-#[cfg(not(target_arch = "nvptx64"))]
+/// How long after it was last asked for help a block is ready for it at once.
+const HELPS_FOR_NS: u64 = if cfg!(target_arch = "nvptx64") { 60_000_000_000 } else { 100_000_000 };
+/// How long a block of the CPU device waits for its sockets meanwhile.
 const HELP_NS: u64 = 100_000;
-#[cfg(not(target_arch = "nvptx64"))]
-const HELPS_FOR_NS: u64 = 100_000_000;
 /// How long an accepted stream's calls wait at most: a block waits so for its only connection. Otherwise they are made when they need not
 /// wait, and a peer that lies must not hold the block.
 const RECV_TIMEOUT_NS: u64 = 1_000_000;
@@ -145,6 +140,7 @@ impl<S: Service> Kernel for Server<S> {
             counters: Counters::default(),
             log: board.log(block),
             now: g.broadcast(now_ns()),
+            asked: 0,
             helps_until: 0,
         };
         let ended = server.start(g, self.addr, self.options).and_then(|listener| server.run(g, listener));
@@ -173,7 +169,9 @@ struct Block<S: Service> {
     counters: Counters,
     log: Log,
     now: u64,
-    /// Until when it looks often whether it can help another block.
+    /// How often it knows that help was asked for.
+    asked: u64,
+    /// Until when it is ready to help at once.
     helps_until: u64,
 }
 
@@ -217,13 +215,14 @@ impl<S: Service> Block<S> {
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
-            let timeout =
-                if S::HELPS && self.now < self.helps_until { timeout.min(HELP_NS) } else { timeout };
-            let ready = self.readiness.wait(g, self.net, timeout)?;
+            let looks = cfg!(not(target_arch = "nvptx64")) && S::HELPS && self.now < self.helps_until;
+            let timeout = if looks { timeout.min(HELP_NS) } else { timeout };
+            let (service, shared, known) = (self.service, self.shared, self.asked);
+            let is_asked = || S::HELPS && service.asked(shared) != known;
+            let ready = self.readiness.wait(g, self.net, timeout, is_asked)?;
             self.now = g.broadcast(now_ns());
-            if S::HELPS && self.service.help(g, self.shared, &self.context())? {
-                self.now = g.broadcast(now_ns());
-                self.helps_until = self.now + HELPS_FOR_NS;
+            if S::HELPS {
+                self.help(g)?;
             }
             let before = self.counters;
             if self.readiness.listener_ready() {
@@ -251,6 +250,18 @@ impl<S: Service> Block<S> {
             }
             self.board.publish(g, &before, &self.counters);
         }
+    }
+
+    /// Helps other blocks if they have asked.
+    fn help<G: Group>(&mut self, g: &G) -> Result<()> {
+        let asked = g.broadcast(if g.is_leader() { self.service.asked(self.shared) } else { 0 });
+        if asked != self.asked {
+            let is_more = self.service.help(g, self.shared, &self.context())?;
+            self.asked = if is_more { self.asked } else { asked };
+            self.now = g.broadcast(now_ns());
+            self.helps_until = self.now + HELPS_FOR_NS;
+        }
+        Ok(())
     }
 
     fn context(&self) -> Context {

@@ -133,11 +133,22 @@ pub trait Service: Copy + Send + 'static {
     /// that read their input once, or send it on.
     const COPIED_INPUT: usize = 0;
 
-    /// Blocks call [`Service::help`]. For a while after there was something to help with, a block that has nothing to do waits for its
-    /// sockets only for microseconds at a time.
+    /// Blocks call [`Service::help`] when [`Service::asked`] has changed.
     const HELPS: bool = false;
 
-    /// Takes a share of work that another block has put out for all, between the turns of connections. Returns whether there was any.
+    /// How often blocks have asked for help so far: a word in shared memory that a block counts up after it has put work out. A GPU's block
+    /// that waits for its sockets looks at it each microsecond or so; one of the CPU device does not wait for more than 0.1 ms at a time for
+    /// a while after it has changed.
+    ///
+    /// # Cooperation
+    /// One lane calls it.
+    fn asked(&self, shared: Self::Shared) -> u64 {
+        let _ = shared;
+        0
+    }
+
+    /// Takes a share of work that another block has put out for all, between the turns of connections. Returns whether there may be more: it
+    /// is called again then, after connections that have become ready had their turns.
     ///
     /// It waits for nothing.
     ///

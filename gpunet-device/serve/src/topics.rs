@@ -45,8 +45,8 @@ impl Topics {
         self.len == 0
     }
 
-    /// Gives each subscriber of a topic a turn, that of the caller's connection included: within 20 us on a GPU, a millisecond on a
-    /// CPU, if its block is idle. Notifications between two turns of a subscriber are one. A topic that does not exist has no
+    /// Gives each subscriber of a topic a turn, that of the caller's connection included: within microseconds on a GPU, a
+    /// millisecond on a CPU, if its block is idle. Notifications between two turns of a subscriber are one. A topic that does not exist has no
     /// subscribers.
     ///
     /// # Cooperation
@@ -70,11 +70,17 @@ impl Topics {
         }
     }
 
+    /// Notifications of all topics so far. By any lane; it loads one word.
+    #[inline(always)]
+    pub(crate) fn all(self) -> u64 {
+        self.words.u64(ALL).get()
+    }
+
     /// Returns whether something was notified since `seen`, which becomes what is counted now. All lanes; begins and ends with a barrier.
     pub(crate) fn has_news<G: Group>(self, g: &G, seen: &mut u64) -> bool {
         let mut now = 0;
         if g.is_leader() {
-            now = self.words.u64(ALL).get();
+            now = self.all();
             // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`; the broadcast hands it on to all lanes.
             fence();
         }

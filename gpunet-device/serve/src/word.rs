@@ -136,12 +136,12 @@ impl Word64 {
         device_scope::observe(unsafe { Word::from_ptr(self.0) })
     }
 
-    /// Replaces `old` by `new` unless it has changed. Ordering: Acquire, pairs with [`Word64::publish`] before it: what was published
-    /// goes on with each replacement.
+    /// Adds one; returns what it was. Ordering: Acquire, pairs with [`Word64::publish`] before it: what was published goes on with each
+    /// addition.
     #[inline(always)]
-    pub(crate) fn claim(self, old: u64, new: u64) -> bool {
+    pub(crate) fn take_next(self) -> u64 {
         // SAFETY: the contract of `from_ptr`.
-        unsafe { scope::claim(self.0, old, new) }
+        unsafe { scope::take_next(self.0) }
     }
 
     /// Writes it after all that was written before. Ordering: Release, pairs with [`Word64::observe`].

@@ -93,7 +93,7 @@ impl PollGroup {
                 let watched =
                     if direct.members > 0 { u32::MAX } else { Epoch::wakes(Some(self.handle.slot())) };
                 let is_due = || direct.members > 0 || !stack.is_empty() || self.must_sweep();
-                let word = pause.until_due(|| watched, seen, is_due, no_wait, false)?;
+                let word = pause.until_due(|| watched, seen, is_due, no_wait, false, || false)?;
                 self.check().map(|()| word)
             });
             match word {

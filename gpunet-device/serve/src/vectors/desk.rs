@@ -7,21 +7,22 @@ use gpunet_device::Group;
 /// Where things are on a desk. The block that it belongs to writes the description before it publishes the ticket; every block
 /// writes its own word of what is done.
 mod at {
-    /// The search's number, and the next share: claimed by compare-exchange.
+    /// The search's number, and the next share. Whoever adds one has claimed that share, if there is such a share.
     pub const TICKET: usize = 0;
     pub const SET: usize = 8;
     pub const QUERY: usize = 12;
     pub const LISTS: usize = 16;
     pub const COUNT: usize = 20;
     pub const MOST: usize = 24;
-    pub const SHARES: usize = 28;
-    pub const SHARE: usize = 32;
+    pub const SHARE: usize = 28;
+    /// The search's number, and how many shares it has.
+    pub const SHARES: usize = 32;
     /// For each block: the search's number, and how many shares of it that block has done.
     pub const DONE: usize = 64;
 }
 
-/// The next share of a search that is over.
-const OVER: u32 = u32::MAX;
+/// The next share of a search that is over, and those behind it: as many blocks can be late with their claims.
+const OVER: u32 = 1 << 31;
 
 /// What a search is. Plain numbers: chunks by their raw number.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,10 @@ impl Desk {
         self.memory.u64(at::TICKET)
     }
 
+    fn shares(self) -> Word64 {
+        self.memory.u64(at::SHARES)
+    }
+
     /// Puts a search out; returns its number. By all lanes of the desk's block; begins with a barrier.
     pub(super) fn open<G: Group>(self, g: &G, search: Search) -> u32 {
         let number = ((self.ticket().get() >> 32) as u32).wrapping_add(1);
@@ -71,8 +76,8 @@ impl Desk {
             set(at::LISTS, search.lists);
             set(at::COUNT, search.count);
             set(at::MOST, search.most);
-            set(at::SHARES, search.shares);
             set(at::SHARE, search.share);
+            self.shares().set((number as u64) << 32 | search.shares as u64);
             self.ticket().publish((number as u64) << 32);
         }
         number
@@ -92,7 +97,7 @@ impl Desk {
             lists: get(at::LISTS),
             count: get(at::COUNT),
             most: get(at::MOST),
-            shares: get(at::SHARES),
+            shares: self.shares().get() as u32,
             share: get(at::SHARE),
         }
     }
@@ -101,17 +106,12 @@ impl Desk {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn claim<G: Group>(self, g: &G) -> Option<(u32, u32)> {
         let mut claimed = OVER as u64;
-        if g.is_leader() {
-            loop {
-                let ticket = self.ticket().observe();
-                // The number of shares may already be another search's: then the ticket is another, too.
-                if ticket as u32 == OVER || ticket as u32 >= self.memory.u32(at::SHARES).get() {
-                    break;
-                }
-                if self.ticket().claim(ticket, ticket + 1) {
-                    claimed = ticket;
-                    break;
-                }
+        if g.is_leader() && (self.ticket().get() as u32) < self.shares().get() as u32 {
+            let ticket = self.ticket().take_next();
+            // A search ends only when all its shares are done. If this one is over, its shares are no longer told here, or the ticket says so.
+            let shares = self.shares().get();
+            if shares >> 32 == ticket >> 32 && (ticket as u32) < shares as u32 {
+                claimed = ticket;
             }
         }
         let claimed = g.broadcast(claimed);

@@ -5,8 +5,9 @@
 pub(super) fn halves(word: u32) -> [f32; 2] {
     /// 2^112: what the exponents of `f32` and of a half differ by. It is exact, for subnormal halves too.
     const SCALE: f32 = f32::from_bits(0x7780_0000);
-    let low = (word & 0x8000) << 16 | (word & 0x7fff) << 13;
-    let high = (word & 0x8000_0000) | (word & 0x7fff_0000) >> 3;
+    // A shift that repeats the sign moves the exponent and the fraction to their places; the mask removes the repetitions.
+    let number = |half: u32| (half as i32 >> 3) as u32 & 0x8fff_e000;
+    let (low, high) = (number(word << 16), number(word));
     [f32::from_bits(low) * SCALE, f32::from_bits(high) * SCALE]
 }
 

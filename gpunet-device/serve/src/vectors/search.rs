@@ -10,6 +10,7 @@ use super::{MAX_COUNT, OWN_LISTS, Vector, Vectors};
 use crate::Context;
 use crate::heap::Chunk;
 use crate::memory::Memory;
+use crate::word::fence;
 use gpunet_device::{Group, Result};
 
 /// The fewest vectors of a share: a smaller one takes as long to claim as to search.
@@ -18,6 +19,16 @@ const LEAST_SHARE: usize = 32 * TILE;
 const SHARES_OF_A_BLOCK: usize = 4;
 /// Desks that a block looks at in one turn.
 const LOOKS: usize = 4;
+
+/// Where things are in what all blocks know of the searches.
+mod open {
+    /// How many are put out now.
+    pub const NOW: usize = 0;
+    /// The block that has put out the last one.
+    pub const LAST: usize = 4;
+    /// How many were put out so far.
+    pub const ALL: usize = 8;
+}
 
 /// What a search has found, the nearest first. It stays until the block's next search, or until it helps with one: as long as the
 /// set that was read is not let go and no other is opened.
@@ -119,9 +130,16 @@ impl Vectors {
         Ok(Found { best })
     }
 
-    /// Takes shares of a search that another block has put out, if there is one. Returns whether searches are put out.
+    /// How many searches blocks have put out so far, not counting multiples of 2^32. By one lane; it loads one word.
+    #[must_use]
+    #[inline(always)]
+    pub fn put_out(self) -> u64 {
+        self.open.u32(open::ALL).get() as u64
+    }
+
+    /// Takes shares of a search that another block has put out, if there is one. Returns whether there may be more to do.
     ///
-    /// A block calls it when it has nothing else to do. It returns when no share is left.
+    /// A block calls it when it has nothing else to do and [`Vectors::put_out`] has changed. It returns when no share is left.
     ///
     /// # Cooperation
     /// All lanes call it, with nothing locked.
@@ -130,34 +148,41 @@ impl Vectors {
     /// None at present: it waits for nothing.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn help<G: Group>(self, g: &G, context: &Context) -> Result<bool> {
-        if self.blocks == 1 || g.broadcast(self.open.u32(0).get() as u64) == 0 {
+        if self.blocks == 1 {
             return Ok(false);
         }
-        let (me, last) = (g.index() as usize, g.broadcast(self.open.u32(4).get() as u64) as usize);
-        let mut look = 0;
-        while look < LOOKS && look < self.blocks {
-            // The last one that was put out, and others in turn.
-            let block = match look {
-                0 => last,
-                _ => ((context.now >> 12) as usize + look) % self.blocks,
-            };
-            if block != me {
-                self.help_at(g, block, me);
-            }
+        let mut found = 0;
+        if g.is_leader() {
+            // Ordering: Acquire fence, pairs with the Release fence in `announce`: who was led here by a search finds it.
+            fence();
+            found = (self.open.u32(open::NOW).get() as u64) << 32 | self.open.u32(open::LAST).get() as u64;
+        }
+        let found = g.broadcast(found);
+        let (me, now, last) = (g.index() as usize, found >> 32, found as u32 as usize);
+        if now == 0 {
+            return Ok(false);
+        }
+        let mut helped = last != me && self.help_at(g, last, me);
+        // Others in turn.
+        let mut look = 1;
+        while now > 1 && look < LOOKS && look < self.blocks {
+            let block = ((context.now >> 12) as usize + look) % self.blocks;
+            helped |= block != me && self.help_at(g, block, me);
             look += 1;
         }
-        Ok(true)
+        Ok(helped || now > 1)
     }
 
+    /// Takes shares of the search on a block's desk. Returns whether there were any.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn help_at<G: Group>(self, g: &G, block: usize, me: usize) {
+    fn help_at<G: Group>(self, g: &G, block: usize, me: usize) -> bool {
         let desk = self.desk(block);
-        let Some((number, mut which)) = desk.claim(g) else { return };
+        let Some((number, mut which)) = desk.claim(g) else { return false };
         let search = desk.search();
         let heap = self.map.heap();
         // They stay until this block has said that it is done.
         let (Some(set), Some(query)) = (Chunk::from_raw(search.set), Chunk::from_raw(search.query)) else {
-            return;
+            return false;
         };
         let lists = self.lists(block, Chunk::from_raw(search.lists));
         let head = Head::of(heap, set);
@@ -183,6 +208,7 @@ impl Vectors {
         if g.is_leader() {
             desk.done(me, number, shares);
         }
+        true
     }
 
     fn compare_share<G: Group>(
@@ -201,17 +227,15 @@ impl Vectors {
 
     /// Counts the searches that are put out. By all lanes; one counts.
     fn announce<G: Group>(self, g: &G, more: i32) {
-        if g.is_leader() {
-            let open = self.open.u32(0);
-            if more > 0 {
-                self.open.u32(4).set(g.index());
-            }
-            loop {
-                let before = open.get();
-                if open.replace(before, before.wrapping_add_signed(more)) {
-                    break;
-                }
-            }
+        if !g.is_leader() {
+            return;
+        }
+        self.open.u32(open::NOW).add(more as u32);
+        if more > 0 {
+            self.open.u32(open::LAST).set(g.index());
+            // Ordering: Release fence, pairs with the Acquire fence in `help`.
+            fence();
+            self.open.u32(open::ALL).add(1);
         }
     }
 

@@ -168,7 +168,21 @@ unsafe fn load(from: *const u8) -> [u32; 4] {
 }
 
 /// Pieces under way at a time: a lane's loads in flight hide the way to memory.
-const IN_FLIGHT: usize = 4;
+const IN_FLIGHT: usize = 8;
+
+#[inline(always)]
+fn eight(at: usize, piece: impl Fn(usize) -> [u32; 4]) -> [[u32; 4]; IN_FLIGHT] {
+    [
+        piece(at),
+        piece(at + 1),
+        piece(at + 2),
+        piece(at + 3),
+        piece(at + 4),
+        piece(at + 5),
+        piece(at + 6),
+        piece(at + 7),
+    ]
+}
 
 #[inline(always)]
 fn add(sums: &mut [f32; SUMS], at: usize, number: f32, query: u32) {
@@ -203,11 +217,15 @@ unsafe fn dot_half(vector: *const u8, query: *const u8, eights: usize) -> f32 {
         |at: usize| unsafe { [load(query.wrapping_add(at * 32)), load(query.wrapping_add(at * 32 + 16))] };
     let mut at = 0;
     while at + IN_FLIGHT <= eights {
-        let pieces = [piece(at), piece(at + 1), piece(at + 2), piece(at + 3)];
-        add_halves(&mut sums, pieces[0], other(at));
-        add_halves(&mut sums, pieces[1], other(at + 1));
-        add_halves(&mut sums, pieces[2], other(at + 2));
-        add_halves(&mut sums, pieces[3], other(at + 3));
+        let p = eight(at, piece);
+        add_halves(&mut sums, p[0], other(at));
+        add_halves(&mut sums, p[1], other(at + 1));
+        add_halves(&mut sums, p[2], other(at + 2));
+        add_halves(&mut sums, p[3], other(at + 3));
+        add_halves(&mut sums, p[4], other(at + 4));
+        add_halves(&mut sums, p[5], other(at + 5));
+        add_halves(&mut sums, p[6], other(at + 6));
+        add_halves(&mut sums, p[7], other(at + 7));
         at += IN_FLIGHT;
     }
     while at < eights {
@@ -237,11 +255,15 @@ unsafe fn dot_single(vector: *const u8, query: *const u8, eights: usize) -> f32 
     let other = |at: usize| unsafe { load(query.wrapping_add(at * PIECE)) };
     let (fours, mut at) = (2 * eights, 0);
     while at + IN_FLIGHT <= fours {
-        let pieces = [piece(at), piece(at + 1), piece(at + 2), piece(at + 3)];
-        add_singles(&mut sums, 0, pieces[0], other(at));
-        add_singles(&mut sums, 4, pieces[1], other(at + 1));
-        add_singles(&mut sums, 0, pieces[2], other(at + 2));
-        add_singles(&mut sums, 4, pieces[3], other(at + 3));
+        let p = eight(at, piece);
+        add_singles(&mut sums, 0, p[0], other(at));
+        add_singles(&mut sums, 4, p[1], other(at + 1));
+        add_singles(&mut sums, 0, p[2], other(at + 2));
+        add_singles(&mut sums, 4, p[3], other(at + 3));
+        add_singles(&mut sums, 0, p[4], other(at + 4));
+        add_singles(&mut sums, 4, p[5], other(at + 5));
+        add_singles(&mut sums, 0, p[6], other(at + 6));
+        add_singles(&mut sums, 4, p[7], other(at + 7));
         at += IN_FLIGHT;
     }
     while at < fours {

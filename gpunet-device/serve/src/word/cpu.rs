@@ -28,12 +28,10 @@ pub(super) unsafe fn unlock(word: *mut u32) {
 /// # Safety
 /// As [`try_lock`].
 #[inline(always)]
-pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
+pub(super) unsafe fn take_next(word: *mut u64) -> u64 {
     // Ordering: Acquire, pairs with the Release of `device_scope::publish`.
     // SAFETY: the caller's contract.
-    unsafe { AtomicU64::from_ptr(word) }
-        .compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed)
-        .is_ok()
+    unsafe { AtomicU64::from_ptr(word) }.fetch_add(1, Ordering::Acquire)
 }
 
 /// # Safety

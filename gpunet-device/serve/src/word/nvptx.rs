@@ -63,14 +63,14 @@ pub(super) unsafe fn unlock(word: *mut u32) {
 /// # Safety
 /// As [`lock`].
 #[inline(always)]
-pub(super) unsafe fn claim(word: *mut u64, old: u64, new: u64) -> bool {
-    let found: u64;
+pub(super) unsafe fn take_next(word: *mut u64) -> u64 {
+    let before: u64;
     // Ordering: acquire, pairs with the release of `device_scope::publish`.
     // SAFETY: the caller's contract.
     unsafe {
-        asm!("atom.acquire.gpu.cas.b64 {f}, [{p}], {o}, {n};", f = out(reg64) found, p = in(reg64) word, o = in(reg64) old, n = in(reg64) new, options(nostack));
+        asm!("atom.acquire.gpu.add.u64 {b}, [{p}], 1;", b = out(reg64) before, p = in(reg64) word, options(nostack));
     }
-    found == old
+    before
 }
 
 /// # Safety

@@ -1,14 +1,26 @@
 //! Numbers: halves, keys that order like numbers, roots.
+#![allow(unsafe_code)]
 
 /// The two halves of a word as numbers, the lower one first. They are finite: nothing else is stored.
 #[inline(always)]
 pub(super) fn halves(word: u32) -> [f32; 2] {
-    /// 2^112: what the exponents of `f32` and of a half differ by. It is exact, for subnormal halves too.
-    const SCALE: f32 = f32::from_bits(0x7780_0000);
-    // A shift that repeats the sign moves the exponent and the fraction to their places; the mask removes the repetitions.
-    let number = |half: u32| (half as i32 >> 3) as u32 & 0x8fff_e000;
-    let (low, high) = (number(word << 16), number(word));
-    [f32::from_bits(low) * SCALE, f32::from_bits(high) * SCALE]
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let (low, high);
+        // SAFETY: it reads and writes registers alone. The conversion is exact.
+        unsafe {
+            core::arch::asm!("{{ .reg .b16 l, h; mov.b32 {{l, h}}, {w}; cvt.f32.f16 {low}, l; cvt.f32.f16 {high}, h; }}", w = in(reg32) word, low = out(reg32) low, high = out(reg32) high, options(pure, nomem, nostack));
+        }
+        [low, high]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        /// 2^112: what the exponents of `f32` and of a half differ by. It is exact, for subnormal halves too.
+        const SCALE: f32 = f32::from_bits(0x7780_0000);
+        // A shift that repeats the sign moves the exponent and the fraction to their places; the mask removes the repetitions.
+        let number = |half: u32| f32::from_bits((half as i32 >> 3) as u32 & 0x8fff_e000) * SCALE;
+        [number(word << 16), number(word)]
+    }
 }
 
 /// A key that is larger for a larger similarity, and for the same similarity if the position is lower. Never 0.

@@ -6,14 +6,14 @@ use crate::memory::Memory;
 use crate::word::Word32;
 use gpunet_device::Group;
 
-/// Keys that each lane offers at a time.
-pub(super) const OFFERED: usize = 4;
 /// The most lanes of a block.
 const MOST_LANES: usize = 1024;
+/// Candidates for which there is a place at each time: as many keys may be offered at once, by all lanes together.
+const OFFERED: usize = 4 * MOST_LANES;
 /// The list is merged with the candidates once there are so many, or as many as it may have keys.
 const MERGE_FROM: usize = 64;
-/// Of more keys than this that are offered at a time (or than four lists have), most are sorted out before they become candidates.
-const FEW: usize = 128;
+/// Of more candidates than this (or than four lists have), most are sorted out before the others are merged.
+const FEW: usize = 512;
 
 /// Where things are in a block's memory.
 mod at {
@@ -42,8 +42,7 @@ pub(super) struct Best {
 
 impl Best {
     /// Bytes for each block.
-    pub(super) const BYTES: usize =
-        (at::CANDIDATES + 8 * (MAX_COUNT + OFFERED * MOST_LANES)).next_multiple_of(64);
+    pub(super) const BYTES: usize = (at::CANDIDATES + 8 * (MAX_COUNT + OFFERED)).next_multiple_of(64);
 
     /// An empty list of up to `most` keys in a block's memory. All lanes; ends with a barrier.
     pub(super) fn new<G: Group>(g: &G, memory: Memory, most: usize) -> Self {
@@ -65,51 +64,58 @@ impl Best {
         at::LISTS + if second { 8 * MAX_COUNT } else { 0 }
     }
 
-    /// Offers keys of this lane; 0 is none.
+    /// How many keys each lane is to offer at a time: few while the list is not full, and each becomes a candidate.
+    pub(super) const fn wanted(&self, lanes: usize) -> usize {
+        if self.threshold == 0 { 1 } else { OFFERED / lanes }
+    }
+
+    /// Offers keys of this lane, as many as are wanted; 0 is none. `key` is called for the first to the last.
     ///
     /// # Cooperation
     /// All lanes call it. Also a barrier.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn offer<G: Group>(&mut self, g: &G, keys: [u64; OFFERED]) {
-        let mut taken = count_above(g, keys, self.threshold);
-        if taken == 0 {
-            return;
-        }
-        if taken > FEW.max(4 * self.most) {
-            taken = self.raise(g, keys, taken);
-        }
-        let mut which = 0;
-        while which < OFFERED {
-            if keys[which] > self.threshold {
+    #[inline(always)]
+    pub(super) fn offer<G: Group>(&mut self, g: &G, key: impl Fn(usize) -> u64) {
+        let (wanted, mut which) = (self.wanted(g.size() as usize), 0);
+        while which < wanted {
+            let key = key(which);
+            if key > self.threshold {
                 // There is a place: fewer than `MAX_COUNT` were there before all lanes offered theirs.
                 let place = self.fill_word().add(1) as usize;
-                self.memory.u64(at::CANDIDATES + 8 * place).set(keys[which]);
+                self.memory.u64(at::CANDIDATES + 8 * place).set(key);
             }
             which += 1;
         }
-        self.fill += taken;
+        g.sync();
+        self.fill = g.broadcast(if g.is_leader() { self.fill_word().get() as u64 } else { 0 }) as usize;
         if self.fill >= self.most.max(MERGE_FROM) {
             self.merge(g);
         }
     }
 
-    /// Raises the threshold, above which `taken` of the offered keys are, until few are above it, but enough to fill the list. Returns how
-    /// many. All lanes.
+    /// Raises the threshold until few candidates are above it, but enough to fill the list. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn raise<G: Group>(&mut self, g: &G, keys: [u64; OFFERED], mut taken: usize) -> usize {
-        // Too few are above this one.
-        let mut highest = u64::MAX;
+    fn raise<G: Group>(&mut self, g: &G) {
+        let above = |bound| {
+            let (mut above, mut at) = (0, g.rank() as usize);
+            while at < self.fill {
+                above += u32::from(self.key(at::CANDIDATES + 8 * at) > bound);
+                at += g.size() as usize;
+            }
+            g.sum(above) as usize
+        };
+        // Too few are above the highest one.
+        let (mut threshold, mut highest, mut taken) = (self.threshold, u64::MAX, self.fill);
         // If equal keys are offered, there may be no such threshold.
-        while taken > FEW.max(4 * self.most) && highest - self.threshold > 1 {
-            let middle = self.threshold + (highest - self.threshold) / 2;
-            let above = count_above(g, keys, middle);
-            if above < self.most {
+        while taken > FEW.max(4 * self.most) && highest - threshold > 1 {
+            let middle = threshold + (highest - threshold) / 2;
+            let found = above(middle);
+            if found < self.most {
                 highest = middle;
             } else {
-                (self.threshold, taken) = (middle, above);
+                (threshold, taken) = (middle, found);
             }
         }
-        taken
+        self.threshold = threshold;
     }
 
     /// The key at some place of the block's memory, which no lane writes before the next barrier.
@@ -135,16 +141,22 @@ impl Best {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn merge<G: Group>(&mut self, g: &G) {
         g.sync();
+        if self.fill > FEW.max(4 * self.most) {
+            self.raise(g);
+        }
         let (old, new) = (Self::list(self.second), Self::list(!self.second));
         let mut at = g.rank() as usize;
         while at < self.len + self.fill {
-            let key = match at.checked_sub(self.len) {
-                None => self.key(old + 8 * at),
-                Some(at) => self.key(at::CANDIDATES + 8 * at),
+            let (key, is_old) = match at.checked_sub(self.len) {
+                None => (self.key(old + 8 * at), true),
+                Some(at) => (self.key(at::CANDIDATES + 8 * at), false),
             };
-            let place = self.larger(old, self.len, key) + self.larger(at::CANDIDATES, self.fill, key);
-            if place < self.most {
-                self.memory.u64(new + 8 * place).set(key);
+            // Enough keys are above the threshold for a place behind the list of one that is not.
+            if is_old || key > self.threshold {
+                let place = self.larger(old, self.len, key) + self.larger(at::CANDIDATES, self.fill, key);
+                if place < self.most {
+                    self.memory.u64(new + 8 * place).set(key);
+                }
             }
             at += g.size() as usize;
         }
@@ -176,17 +188,6 @@ impl Best {
     }
 }
 
-/// How many keys of all lanes are larger. Also a barrier.
-#[inline(always)]
-fn count_above<G: Group>(g: &G, keys: [u64; OFFERED], bound: u64) -> usize {
-    let (mut above, mut which) = (0, 0);
-    while which < OFFERED {
-        above += u32::from(keys[which] > bound);
-        which += 1;
-    }
-    g.sum(above) as usize
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,7 +199,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(30))]
         #[test]
-        fn the_largest_keys_are_kept(keys in prop::collection::btree_set(1u64..1 << 40, 0..3000), most in 1usize..200, lanes in 1u32..5, turn: usize) {
+        fn the_largest_keys_are_kept(keys in prop::collection::btree_set(1u64..1 << 40, 0..6000), most in 1usize..200, lanes in 1u32..5, turn: usize) {
             let mut keys: Vec<_> = keys.into_iter().collect();
             let middle = turn % (keys.len() + 1);
             keys.rotate_left(middle);
@@ -206,8 +207,11 @@ mod tests {
             let found: Vec<Vec<u64>> = std::thread::scope(|scope| {
                 let run = |lane: Lanes| {
                     let mut best = Best::new(&lane, memory, most);
-                    for round in keys.chunks(lanes as usize * OFFERED) {
-                        best.offer(&lane, std::array::from_fn(|at| round.get(at * lanes as usize + lane.rank() as usize).copied().unwrap_or(0)));
+                    let mut rest = &keys[..];
+                    while !rest.is_empty() {
+                        let offered = best.wanted(lanes as usize) * lanes as usize;
+                        let round = rest.split_off(..offered.min(rest.len())).unwrap();
+                        best.offer(&lane, |at| round.get(at * lanes as usize + lane.rank() as usize).copied().unwrap_or(0));
                     }
                     best.finish(&lane);
                     (0..best.len()).map(|at| best.get(at)).collect()

@@ -1,7 +1,7 @@
 //! The search: every vector of a set is compared, by all blocks that have nothing else to do.
 
 use super::access::{Reading, pause};
-use super::best::{Best, OFFERED};
+use super::best::Best;
 use super::desk::{Desk, Search};
 use super::head::Head;
 use super::number::{key_of, of_key};
@@ -263,6 +263,7 @@ impl Vectors {
         let (keys, lanes) = (self.blocks * most, g.size() as usize);
         let mut first = 0;
         while first < keys {
+            let wanted = best.wanted(lanes);
             let key = |offered: usize| {
                 let at = first + offered * lanes + g.rank() as usize;
                 match at < keys && desk.done_by(at / most, number) > 0 {
@@ -270,8 +271,8 @@ impl Vectors {
                     false => 0,
                 }
             };
-            best.offer(g, [key(0), key(1), key(2), key(3)]);
-            first += OFFERED * lanes;
+            best.offer(g, key);
+            first += wanted * lanes;
         }
     }
 
@@ -302,11 +303,15 @@ fn compare<G: Group>(g: &G, best: &mut Best, tiles: Tiles, query: Memory, start:
     let (lanes, vectors) = (g.size() as usize, tiles.compare_with(query));
     let mut first = start;
     while first < end {
+        let wanted = best.wanted(lanes);
         let key = |offered: usize| {
             let index = first + offered * lanes + g.rank() as usize;
+            if index + lanes < end {
+                vectors.prefetch(index + lanes);
+            }
             if index < end { key_of(vectors.dot(index), index as u32) } else { 0 }
         };
-        best.offer(g, [key(0), key(1), key(2), key(3)]);
-        first += OFFERED * lanes;
+        best.offer(g, key);
+        first += wanted * lanes;
     }
 }

@@ -101,7 +101,7 @@ impl Map {
     /// # Cooperation
     /// All lanes call it and get the same number.
     #[must_use]
-    pub fn len<G: Group>(self, g: &G) -> u64 {
+    pub fn len<G: Group>(&self, g: &G) -> u64 {
         let mut sum = 0u64;
         let mut at = 0;
         while at < self.counts.len() {
@@ -113,7 +113,7 @@ impl Map {
 
     /// Returns whether it has no entries, as [`Map::len`] has it.
     #[must_use]
-    pub fn is_empty<G: Group>(self, g: &G) -> bool {
+    pub fn is_empty<G: Group>(&self, g: &G) -> bool {
         self.len(g) == 0
     }
 
@@ -122,7 +122,7 @@ impl Map {
     /// # Cooperation
     /// All lanes call it and get the same number.
     #[must_use]
-    pub fn evicted<G: Group>(self, g: &G) -> u64 {
+    pub fn evicted<G: Group>(&self, g: &G) -> u64 {
         g.broadcast(self.clock.u64(8).get())
     }
 
@@ -133,7 +133,12 @@ impl Map {
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    pub fn lock<'a, G: Group>(self, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Locked<'a, G>> {
+    pub fn lock<'a, G: Group>(
+        &'a self,
+        g: &'a G,
+        context: &Context,
+        key: Bytes<'_>,
+    ) -> Result<Locked<'a, G>> {
         Locked::find(self, g, context, key)
     }
 
@@ -147,7 +152,7 @@ impl Map {
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn fresh<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         key: Bytes<'_>,
@@ -167,7 +172,7 @@ impl Map {
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn fresh_set<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         key: Bytes<'_>,
@@ -190,14 +195,14 @@ impl Map {
     /// # Errors
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn text<G: Group>(self, g: &G, context: &Context, room: usize) -> Result<Option<Text>> {
+    pub fn text<G: Group>(&self, g: &G, context: &Context, room: usize) -> Result<Option<Text>> {
         let fresh = self.fresh(g, context, Bytes::EMPTY, Bytes::EMPTY, room)?;
         Ok(fresh.map(|fresh| Text { entry: fresh.entry, len: 0 }))
     }
 
     /// Appends parts to a text, one behind the other: all, or none if there is no room for all. All lanes, without a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn append_all<G: Group, const N: usize>(self, g: &G, text: &mut Text, parts: [Bytes<'_>; N]) {
+    pub fn append_all<G: Group, const N: usize>(&self, g: &G, text: &mut Text, parts: [Bytes<'_>; N]) {
         let room = Entry::at(self.heap, text.entry).room();
         if total(&parts) <= room.len() - text.len {
             room.part(text.len, total(&parts)).fill_all(g, &parts);
@@ -209,7 +214,7 @@ impl Map {
     /// barrier.
     #[inline(always)]
     pub fn append_each<G: Group, T, const N: usize>(
-        self,
+        &self,
         g: &G,
         text: &mut Text,
         count: usize,
@@ -226,7 +231,7 @@ impl Map {
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn finish<G: Group>(self, g: &G, text: Text) -> Pin {
+    pub fn finish<G: Group>(&self, g: &G, text: Text) -> Pin {
         if g.is_leader() {
             Entry::at(self.heap, text.entry).set_loose(text.len);
         }
@@ -241,7 +246,7 @@ impl Map {
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    pub fn room<G: Group>(self, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
+    pub fn room<G: Group>(&self, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
         evict::alloc(self, g, context, bytes)
     }
 
@@ -249,7 +254,7 @@ impl Map {
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    pub fn discard<G: Group>(self, g: &G, context: &Context, fresh: Fresh) -> Result<()> {
+    pub fn discard<G: Group>(&self, g: &G, context: &Context, fresh: Fresh) -> Result<()> {
         self.free_entry(g, context.net, fresh.entry)
     }
 
@@ -269,7 +274,7 @@ impl Map {
     /// # Errors
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn unpin<G: Group>(self, g: &G, context: &Context, pin: Pin) -> Result<()> {
+    pub fn unpin<G: Group>(&self, g: &G, context: &Context, pin: Pin) -> Result<()> {
         let entry = Entry::at(self.heap, pin.entry);
         let lock = self.bucket_lock(entry.hash() as usize & self.mask);
         lock.acquire(g, context.net)?;
@@ -288,7 +293,7 @@ impl Map {
     /// # Errors
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn clear<G: Group>(self, g: &G, context: &Context) -> Result<()> {
+    pub fn clear<G: Group>(&self, g: &G, context: &Context) -> Result<()> {
         let mut bucket = 0;
         while bucket <= self.mask {
             // Without the lock: an entry that comes in at this moment came after the clearing.
@@ -302,48 +307,48 @@ impl Map {
 
     /// Frees an entry that nobody has any more, with what belongs to it.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn free_entry<G: Group>(self, g: &G, net: Net, entry: Chunk) -> Result<()> {
+    fn free_entry<G: Group>(&self, g: &G, net: Net, entry: Chunk) -> Result<()> {
         if Entry::at(self.heap, entry).is_set() {
             vectors::free_storage(g, net, self.heap, entry)?;
         }
         self.heap.free(g, net, entry)
     }
 
-    pub(crate) const fn heap(self) -> Heap {
+    pub(crate) const fn heap(&self) -> Heap {
         self.heap
     }
 
     /// How many bytes a chunk of the map's heap has.
-    pub(crate) fn chunk_capacity(self, chunk: Chunk) -> usize {
+    pub(crate) fn chunk_capacity(&self, chunk: Chunk) -> usize {
         self.heap.capacity(chunk)
     }
 
     /// The first bytes of a chunk that the caller has.
-    pub(crate) fn chunk_bytes<'a>(self, chunk: Chunk, len: usize) -> Bytes<'a> {
+    pub(crate) fn chunk_bytes<'a>(&self, chunk: Chunk, len: usize) -> Bytes<'a> {
         entry::chunk_bytes(self.heap, chunk, len)
     }
 
     /// Writes into a chunk that the caller has. All lanes, without a barrier.
-    pub(crate) fn write_chunk<G: Group>(self, g: &G, chunk: Chunk, at: usize, bytes: Bytes<'_>) {
+    pub(crate) fn write_chunk<G: Group>(&self, g: &G, chunk: Chunk, at: usize, bytes: Bytes<'_>) {
         entry::write_chunk(self.heap, g, chunk, at, bytes);
     }
 
     /// Gives a chunk back that the caller has.
-    pub(crate) fn free_chunk<G: Group>(self, g: &G, context: &Context, chunk: Chunk) -> Result<()> {
+    pub(crate) fn free_chunk<G: Group>(&self, g: &G, context: &Context, chunk: Chunk) -> Result<()> {
         self.heap.free(g, context.net, chunk)
     }
 
-    fn bucket_lock(self, bucket: usize) -> Lock {
+    fn bucket_lock(&self, bucket: usize) -> Lock {
         Lock::at(self.buckets, bucket * BUCKET)
     }
 
     /// The first entry of a bucket.
-    fn first(self, bucket: usize) -> crate::word::Word32 {
+    fn first(&self, bucket: usize) -> crate::word::Word32 {
         self.buckets.u32(bucket * BUCKET + 4)
     }
 
     /// Counts entries that this group has added, or removed. By one lane.
-    fn count<G: Group>(self, g: &G, more: i64) {
+    fn count<G: Group>(&self, g: &G, more: i64) {
         let word = self.counts.u64(g.index() as usize * 64);
         word.set(word.get().wrapping_add(more as u64));
     }

@@ -217,7 +217,7 @@ impl<S: Service> Block<S> {
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
             let looks = cfg!(not(target_arch = "nvptx64")) && S::HELPS && self.now < self.helps_until;
             let timeout = if looks { timeout.min(HELP_NS) } else { timeout };
-            let (service, shared, known) = (self.service, self.shared, self.asked);
+            let (service, shared, known) = (&self.service, &self.shared, self.asked);
             let is_asked = || S::HELPS && service.asked(shared) != known;
             let ready = self.readiness.wait(g, self.net, timeout, is_asked)?;
             self.now = g.broadcast(now_ns());
@@ -254,9 +254,9 @@ impl<S: Service> Block<S> {
 
     /// Helps other blocks if they have asked.
     fn help<G: Group>(&mut self, g: &G) -> Result<()> {
-        let asked = g.broadcast(if g.is_leader() { self.service.asked(self.shared) } else { 0 });
+        let asked = g.broadcast(if g.is_leader() { self.service.asked(&self.shared) } else { 0 });
         if asked != self.asked {
-            let is_more = self.service.help(g, self.shared, &self.context())?;
+            let is_more = self.service.help(g, &self.shared, &self.context())?;
             self.asked = if is_more { self.asked } else { asked };
             self.now = g.broadcast(now_ns());
             self.helps_until = self.now + HELPS_FOR_NS;

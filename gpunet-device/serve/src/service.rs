@@ -41,7 +41,7 @@ pub struct Turn<'t, S: Service> {
     /// The connection's state: the service's default at first.
     pub state: &'t mut S::State,
     /// What all blocks share.
-    pub shared: S::Shared,
+    pub shared: &'t S::Shared,
     /// Sockets and time.
     pub context: Context,
     /// The counters of this block.
@@ -142,7 +142,7 @@ pub trait Service: Copy + Send + 'static {
     ///
     /// # Cooperation
     /// One lane calls it.
-    fn asked(&self, shared: Self::Shared) -> u64 {
+    fn asked(&self, shared: &Self::Shared) -> u64 {
         let _ = shared;
         0
     }
@@ -157,7 +157,7 @@ pub trait Service: Copy + Send + 'static {
     ///
     /// # Errors
     /// The launch is over.
-    fn help<G: Group>(&mut self, g: &G, shared: Self::Shared, context: &Context) -> Result<bool> {
+    fn help<G: Group>(&mut self, g: &G, shared: &Self::Shared, context: &Context) -> Result<bool> {
         let _ = (g, shared, context);
         Ok(false)
     }
@@ -166,7 +166,7 @@ pub trait Service: Copy + Send + 'static {
     ///
     /// # Cooperation
     /// As [`Service::serve`].
-    fn closed<G: Group>(&mut self, g: &G, state: Self::State, shared: Self::Shared, context: &Context) {
+    fn closed<G: Group>(&mut self, g: &G, state: Self::State, shared: &Self::Shared, context: &Context) {
         let _ = (g, state, shared, context);
     }
 }

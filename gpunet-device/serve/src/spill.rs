@@ -53,7 +53,7 @@ impl Spill {
         &mut self,
         g: &G,
         context: &Context,
-        map: Map,
+        map: &Map,
         input: &mut Reader<'_>,
         total: usize,
     ) -> core::result::Result<(), SpillError> {
@@ -63,7 +63,7 @@ impl Spill {
         if old.is_none_or(|chunk| map.chunk_capacity(chunk) < needed) {
             let room = total.min(needed.max(2 * len).max(FIRST));
             let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
-            map.write_chunk(g, new, 0, self.bytes(&map));
+            map.write_chunk(g, new, 0, self.bytes(map));
             // All lanes have copied before another group may take the old one.
             g.sync();
             self.chunk = new.raw();
@@ -86,7 +86,7 @@ impl Spill {
     /// # Errors
     /// The launch is over.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn clear<G: Group>(&mut self, g: &G, context: &Context, map: Map) -> Result<()> {
+    pub fn clear<G: Group>(&mut self, g: &G, context: &Context, map: &Map) -> Result<()> {
         self.len = 0;
         match Chunk::from_raw(core::mem::take(&mut self.chunk)) {
             Some(chunk) => map.free_chunk(g, context, chunk),

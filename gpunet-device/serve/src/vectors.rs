@@ -112,19 +112,19 @@ impl Vectors {
         }
     }
 
-    fn head(self, set: &Pin) -> Head {
+    fn head(&self, set: &Pin) -> Head {
         Head::of(self.map.heap(), set.entry())
     }
 
     /// How many numbers the vectors of a set have. It never changes.
     #[must_use]
-    pub fn dim(self, set: &Pin) -> usize {
+    pub fn dim(&self, set: &Pin) -> usize {
         self.head(set).dim()
     }
 
     /// How the numbers of a set are kept. It never changes.
     #[must_use]
-    pub fn storage(self, set: &Pin) -> Storage {
+    pub fn storage(&self, set: &Pin) -> Storage {
         self.head(set).storage()
     }
 
@@ -133,7 +133,7 @@ impl Vectors {
     /// # Cooperation
     /// All lanes call it and get the same number.
     #[must_use]
-    pub fn len<G: gpunet_device::Group>(self, g: &G, set: &Pin) -> usize {
+    pub fn len<G: gpunet_device::Group>(&self, g: &G, set: &Pin) -> usize {
         g.broadcast(self.head(set).count() as u64) as usize
     }
 }

@@ -232,7 +232,8 @@ fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize)
 pub struct Digits {
     /// The digits, at the end.
     all: [u8; 20],
-    len: usize,
+    /// Small, so that values with several numbers are moved by words: LLVM moves what has 128 bytes or more byte by byte on a GPU.
+    len: u8,
 }
 
 impl Digits {
@@ -258,7 +259,7 @@ impl Digits {
                 *place = b'-';
             }
         }
-        Self { all, len }
+        Self { all, len: len as u8 }
     }
 
     /// The digits, with the sign.
@@ -266,7 +267,7 @@ impl Digits {
     // Out of line: inlined into a large kernel, LLVM 22 crashes in its pass of speculative execution (seen with rustc 1.95).
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn bytes(&self) -> Bytes<'_> {
-        Bytes::from(&self.all).skip(self.all.len() - self.len)
+        Bytes::from(&self.all).skip(self.all.len() - self.len as usize)
     }
 }
 

@@ -28,6 +28,10 @@ const PROFILE: &[&str] = &[
     "profile.release.build-override.opt-level=0",
 ];
 
+/// Copies of values of 64 to 127 bytes are made by words. LLVM makes loops of them otherwise, which move one byte at a time, as it does from
+/// 128 bytes on whatever it is told.
+const COPIES: &str = "-Cllvm-args=-mem-intrinsic-expand-size=128";
+
 /// Why a kernel crate gave no PTX.
 #[derive(Debug, thiserror::Error)]
 pub enum PtxError {
@@ -125,7 +129,7 @@ impl Build<'_> {
 
     /// Flags for every device crate, `core` included: the architecture, and names in place of this machine's paths.
     fn rustflags(&self) -> Vec<String> {
-        let mut flags = vec![format!("-Ctarget-cpu={}", self.arch)];
+        let mut flags = vec![format!("-Ctarget-cpu={}", self.arch), COPIES.to_owned()];
         let mut remap =
             |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
         // The compiler takes the last prefix that matches, so the most general one comes first.

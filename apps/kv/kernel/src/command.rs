@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Cx<'a, 't, G: Group> {
     pub(crate) reply: Reply<'a, 't, G>,
     pub(crate) context: Context,
-    pub(crate) store: Store,
+    pub(crate) store: &'a Store,
     pub(crate) resume: &'a mut Resume,
     pub(crate) counters: &'a mut Counters,
     /// Connections of all blocks.

@@ -99,14 +99,14 @@ impl Service for Kv {
                     }
                     (*progress, resume.step) = (Progress::default(), 0);
                     if is_collected {
-                        spill.clear(g, &context, store.map)?;
+                        spill.clear(g, &context, &store.map)?;
                     } else {
                         turn.input.consume(len);
                     }
                 }
                 Parsed::Incomplete(total) if is_collected || total >= COLLECTED_FROM => {
                     let before = turn.input.used();
-                    match spill.collect(g, &context, store.map, &mut turn.input, total) {
+                    match spill.collect(g, &context, &store.map, &mut turn.input, total) {
                         Ok(()) if turn.input.used() > before => {}
                         Ok(()) => return Ok(Next::Rest),
                         Err(SpillError::NoMemory) => {
@@ -138,17 +138,17 @@ impl Service for Kv {
 
     const HELPS: bool = true;
 
-    fn asked(&self, store: Store) -> u64 {
+    fn asked(&self, store: &Store) -> u64 {
         store.vectors.put_out()
     }
 
-    fn help<G: Group>(&mut self, g: &G, store: Store, context: &Context) -> Result<bool> {
+    fn help<G: Group>(&mut self, g: &G, store: &Store, context: &Context) -> Result<bool> {
         store.vectors.help(g, context)
     }
 
-    fn closed<G: Group>(&mut self, g: &G, mut state: State, store: Store, context: &Context) {
+    fn closed<G: Group>(&mut self, g: &G, mut state: State, store: &Store, context: &Context) {
         // Both fail only if the launch is over, and with it all memory.
-        let _ = state.spill.clear(g, context, store.map);
+        let _ = state.spill.clear(g, context, &store.map);
         if let Some((pin, _)) = state.resume.sending {
             let _ = store.map.unpin(g, context, pin);
         }
@@ -160,7 +160,7 @@ impl Service for Kv {
 fn send_value<G: Group>(
     g: &G,
     context: &Context,
-    store: Store,
+    store: &Store,
     resume: &mut Resume,
     out: &mut Writer<'_>,
 ) -> core::result::Result<bool, Error> {

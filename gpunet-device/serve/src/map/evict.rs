@@ -19,7 +19,7 @@ pub(super) enum Which {
 
 /// Allocates, and evicts entries until that succeeds. Each entry is passed at most twice before it gives up.
 #[inline(never)]
-pub(super) fn alloc<G: Group>(map: Map, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
+pub(super) fn alloc<G: Group>(map: &Map, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
     let mut passed = 0;
     loop {
         if let Some(chunk) = map.heap.alloc(g, context.net, bytes)? {
@@ -46,7 +46,7 @@ pub(super) fn alloc<G: Group>(map: Map, g: &G, context: &Context, bytes: usize) 
 }
 
 /// Which of the next buckets have entries, a bit each: a sweep of an empty one would cost several barriers.
-fn filled<G: Group>(map: Map, g: &G, start: usize) -> u64 {
+fn filled<G: Group>(map: &Map, g: &G, start: usize) -> u64 {
     let (mut filled, mut at) = (0, 0);
     while g.is_leader() && at < STEP && at <= map.mask {
         // Without the lock: an entry that comes in at this moment is as good as one that comes after the sweep.
@@ -57,7 +57,7 @@ fn filled<G: Group>(map: Map, g: &G, start: usize) -> u64 {
 }
 
 /// Moves the hand; returns where it was.
-fn take_turn<G: Group>(map: Map, g: &G) -> usize {
+fn take_turn<G: Group>(map: &Map, g: &G) -> usize {
     let mut at = 0;
     if g.is_leader() {
         let hand = map.clock.u32(0);
@@ -74,7 +74,7 @@ fn take_turn<G: Group>(map: Map, g: &G) -> usize {
 /// Removes entries of one bucket; returns how many.
 #[inline(never)]
 pub(super) fn sweep<G: Group>(
-    map: Map,
+    map: &Map,
     g: &G,
     context: &Context,
     bucket: usize,

@@ -13,7 +13,7 @@ use gpunet_device::{Group, Net, Result};
 /// All lanes call every method, and drop it together.
 #[derive(Debug)]
 pub struct Locked<'a, G: Group> {
-    map: Map,
+    map: &'a Map,
     g: &'a G,
     net: Net,
     lock: Lock,
@@ -27,7 +27,7 @@ pub struct Locked<'a, G: Group> {
 
 impl<'a, G: Group> Locked<'a, G> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn find(map: Map, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Self> {
+    pub(super) fn find(map: &'a Map, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Self> {
         let hash = key.hash() as u32;
         let bucket = hash as usize & map.mask;
         let lock = map.bucket_lock(bucket);

@@ -87,7 +87,7 @@ impl<S: Service> Block<S> {
             input: Reader::new(bytes, come.ended),
             output: Writer::new(sender, buffer, (start, end)),
             state: &mut connection.state,
-            shared: self.shared,
+            shared: &self.shared,
             context: Context { net: self.net, now },
             counters: &mut self.counters,
             log: &mut self.log,

@@ -162,7 +162,7 @@ impl<S: Service> Block<S> {
         // SAFETY: a place with a handle has a connection; the place is free now.
         let connection = unsafe { self.connections.take(place) };
         let context = self.context();
-        self.service.closed(g, connection.into_state(), self.shared, &context);
+        self.service.closed(g, connection.into_state(), &self.shared, &context);
         // It may be gone already; and whoever was cancelled learns it from the next poll.
         if let Ok(stream) = Stream::from_handle(g, self.net, handle) {
             let _ = stream.close(g);

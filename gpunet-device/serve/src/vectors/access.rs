@@ -35,7 +35,7 @@ impl Vectors {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn read<'a, G: Group>(self, g: &'a G, context: &Context, set: &'a Pin) -> Result<Reading<'a, G>> {
+    pub fn read<'a, G: Group>(&self, g: &'a G, context: &Context, set: &'a Pin) -> Result<Reading<'a, G>> {
         let head = self.head(set);
         self.until(g, context, || {
             head.lock().acquire_alone(g, context.net)?;
@@ -51,7 +51,7 @@ impl Vectors {
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn write<'a, G: Group>(
-        self,
+        &self,
         g: &'a G,
         context: &Context,
         set: &Pin,
@@ -73,7 +73,7 @@ impl Vectors {
 
     /// Repeats what one lane tries until it succeeds; in between all lanes help, or wait.
     fn until<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         mut tries: impl FnMut() -> Result<bool>,

@@ -4,6 +4,7 @@ use crate::heap::{Chunk, Heap, MAX_CHUNK};
 use crate::memory::Memory;
 use crate::word::Word32;
 use crate::{Context, Map};
+use core::cell::Cell;
 use gpunet_device::{Group, Net, Result};
 
 /// Units of one size. The first segment grows by doubling until it has the size of the largest chunk; all others have that.
@@ -18,26 +19,32 @@ pub(super) struct Array {
     unit: usize,
 }
 
-/// An [`Array`] that does not grow meanwhile.
-#[derive(Clone, Copy, Debug)]
+/// An [`Array`] that does not grow meanwhile, as one lane sees it.
+#[derive(Debug)]
 pub(super) struct Still {
     heap: Heap,
     /// Where the table begins.
     table: usize,
     unit: usize,
     per_segment: u32,
+    /// The segment that was asked for last, and where it begins.
+    last: Cell<(u32, *const u8)>,
 }
 
 impl Still {
     /// Where a unit begins. There is one.
     #[inline(always)]
-    pub(super) fn start(self, index: u32) -> *const u8 {
-        let segment = self.heap.word(self.table + 4 * (index / self.per_segment) as usize);
-        let unit = (index % self.per_segment) as usize;
-        match Chunk::from_raw(segment) {
-            Some(chunk) => self.heap.address(self.heap.start(chunk) + unit * self.unit),
-            None => core::ptr::null(),
+    pub(super) fn start(&self, index: u32) -> *const u8 {
+        let (segment, unit) = (index / self.per_segment, index % self.per_segment);
+        let (last, mut start) = self.last.get();
+        if segment != last {
+            start = match Chunk::from_raw(self.heap.word(self.table + 4 * segment as usize)) {
+                Some(chunk) => self.heap.address(self.heap.start(chunk)),
+                None => core::ptr::null(),
+            };
+            self.last.set((segment, start));
         }
+        start.wrapping_add(unit as usize * self.unit)
     }
 }
 
@@ -83,7 +90,13 @@ impl Array {
     /// The array as it is while the set is read: its table stays where it is.
     pub(super) fn still(self) -> Still {
         let table = Chunk::from_raw(self.table().get()).map_or(0, |table| self.heap.start(table));
-        Still { heap: self.heap, table, unit: self.unit, per_segment: self.per_segment() as u32 }
+        Still {
+            heap: self.heap,
+            table,
+            unit: self.unit,
+            per_segment: self.per_segment() as u32,
+            last: Cell::new((u32::MAX, core::ptr::null())),
+        }
     }
 
     /// Makes it have `units` units at least. Returns whether there was memory.
@@ -95,7 +108,7 @@ impl Array {
         self,
         g: &G,
         context: &Context,
-        map: Map,
+        map: &Map,
         units: usize,
         first: usize,
     ) -> Result<bool> {
@@ -113,7 +126,7 @@ impl Array {
         Ok(true)
     }
 
-    fn grow_first<G: Group>(self, g: &G, context: &Context, map: Map, capacity: usize) -> Result<bool> {
+    fn grow_first<G: Group>(self, g: &G, context: &Context, map: &Map, capacity: usize) -> Result<bool> {
         let units = (2 * capacity).min(self.per_segment());
         let Some(new) = map.room(g, context, units * self.unit)? else { return Ok(false) };
         let Some((old, _)) = self.place(0) else { return Ok(false) };
@@ -125,7 +138,7 @@ impl Array {
         Ok(true)
     }
 
-    fn add_segment<G: Group>(self, g: &G, context: &Context, map: Map, units: usize) -> Result<bool> {
+    fn add_segment<G: Group>(self, g: &G, context: &Context, map: &Map, units: usize) -> Result<bool> {
         let segments = self.segments().get() as usize;
         if !self.grow_table(g, context, map, segments + 1)? {
             return Ok(false);
@@ -149,7 +162,7 @@ impl Array {
         g.sync();
     }
 
-    fn grow_table<G: Group>(self, g: &G, context: &Context, map: Map, segments: usize) -> Result<bool> {
+    fn grow_table<G: Group>(self, g: &G, context: &Context, map: &Map, segments: usize) -> Result<bool> {
         let old = Chunk::from_raw(self.table().get());
         let len = old.map_or(0, |table| self.heap.capacity(table));
         if 4 * segments <= len {

@@ -13,7 +13,7 @@ const OFFERED: usize = 4 * MOST_LANES;
 /// The list is merged with the candidates once there are so many, or as many as it may have keys.
 const MERGE_FROM: usize = 64;
 /// Of more candidates than this (or than four lists have), most are sorted out before the others are merged.
-const FEW: usize = 512;
+const FEW: usize = 1024;
 
 /// Where things are in a block's memory.
 mod at {
@@ -127,14 +127,22 @@ impl Best {
         unsafe { self.memory.as_ptr().wrapping_add(at).cast::<u64>().read() }
     }
 
+    /// How many of the keys from there are larger.
     #[inline(always)]
     fn larger(&self, from: usize, count: usize, key: u64) -> usize {
         let (mut larger, mut at) = (0, 0);
+        // Loads side by side: each alone takes as long as eight.
+        while at + 8 <= count {
+            let other = |more: usize| u32::from(self.key(from + 8 * (at + more)) > key);
+            larger +=
+                (other(0) + other(1)) + (other(2) + other(3)) + (other(4) + other(5)) + (other(6) + other(7));
+            at += 8;
+        }
         while at < count {
-            larger += usize::from(self.key(from + 8 * at) > key);
+            larger += u32::from(self.key(from + 8 * at) > key);
             at += 1;
         }
-        larger
+        larger as usize
     }
 
     /// Merges the candidates into the list. All lanes; begins and ends with a barrier.

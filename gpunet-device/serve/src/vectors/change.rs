@@ -33,7 +33,7 @@ impl Vectors {
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn insert<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         set: &Pin,
@@ -50,9 +50,9 @@ impl Vectors {
             Some(index) => (index, Change::Replaced),
             None => {
                 if count >= u32::MAX as usize - 1
-                    || !tiles.reserve(g, context, self.map, count)?
-                    || !names.reserve(g, context, self.map, count)?
-                    || !names.add(g, context, self.map, count, name)?
+                    || !tiles.reserve(g, context, &self.map, count)?
+                    || !names.reserve(g, context, &self.map, count)?
+                    || !names.add(g, context, &self.map, count, name)?
                 {
                     return Ok(Change::NoMemory);
                 }
@@ -79,7 +79,7 @@ impl Vectors {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn close_if_empty<G: Group>(self, g: &G, context: &Context, set: &Pin) -> Result<bool> {
+    pub fn close_if_empty<G: Group>(&self, g: &G, context: &Context, set: &Pin) -> Result<bool> {
         let writing = self.write(g, context, set)?;
         let head = writing.head;
         let is_empty = head.count() == 0;
@@ -98,7 +98,7 @@ impl Vectors {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn remove<G: Group>(self, g: &G, context: &Context, set: &Pin, name: Bytes<'_>) -> Result<Change> {
+    pub fn remove<G: Group>(&self, g: &G, context: &Context, set: &Pin, name: Bytes<'_>) -> Result<Change> {
         let writing = self.write(g, context, set)?;
         let head = writing.head;
         let Some(index) = head.names().find(name) else { return Ok(Change::NotFound) };

@@ -106,13 +106,14 @@ pub struct Decimal {
 #[derive(Clone, Copy, Debug)]
 struct Short {
     bytes: [u8; 24],
-    len: usize,
+    /// As in [`crate::Digits`].
+    len: u8,
 }
 
 impl Short {
     /// Appends a byte. What has no place is dropped, not checked: a check brings formatting into the kernel.
     fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.len) {
+        if let Some(place) = self.bytes.get_mut(self.len as usize) {
             *place = byte;
             self.len += 1;
         }
@@ -163,7 +164,7 @@ impl Decimal {
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn bytes(&self) -> Bytes<'_> {
-        Bytes::from(&self.text.bytes).first(self.text.len)
+        Bytes::from(&self.text.bytes).first(self.text.len as usize)
     }
 }
 

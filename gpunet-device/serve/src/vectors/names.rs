@@ -51,7 +51,7 @@ impl Names {
 
     /// The name of a vector.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn name<'a>(self, index: usize) -> Bytes<'a> {
+    pub(super) fn name<'a>(&self, index: usize) -> Bytes<'a> {
         let row = self.rows.unit(index);
         let len = row.u32(at::LEN).get() as usize;
         match Chunk::from_raw(row.u32(at::CHUNK).get()) {
@@ -61,18 +61,18 @@ impl Names {
     }
 
     /// The length of a vector before it was normalized.
-    pub(super) fn norm(self, index: usize) -> f64 {
+    pub(super) fn norm(&self, index: usize) -> f64 {
         f64::from_bits(self.rows.unit(index).u64(at::NORM).get())
     }
 
     /// By one lane.
-    pub(super) fn set_norm(self, index: usize, norm: f64) {
+    pub(super) fn set_norm(&self, index: usize, norm: f64) {
         self.rows.unit(index).u64(at::NORM).set(norm.to_bits());
     }
 
     /// The vector of a name. All lanes get the same.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn find(self, name: Bytes<'_>) -> Option<usize> {
+    pub(super) fn find(&self, name: Bytes<'_>) -> Option<usize> {
         let buckets = self.bucket_count.get();
         if buckets == 0 {
             return None;
@@ -90,7 +90,13 @@ impl Names {
     }
 
     /// Makes room for one name more than `count`. Returns whether there was memory. All lanes.
-    pub(super) fn reserve<G: Group>(self, g: &G, context: &Context, map: Map, count: usize) -> Result<bool> {
+    pub(super) fn reserve<G: Group>(
+        &self,
+        g: &G,
+        context: &Context,
+        map: &Map,
+        count: usize,
+    ) -> Result<bool> {
         Ok(self.rows.reserve(g, context, map, count + 1, 4)?
             && self.buckets.reserve(g, context, map, count + 1, 16)?)
     }
@@ -101,10 +107,10 @@ impl Names {
     /// All lanes. Ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn add<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
-        map: Map,
+        map: &Map,
         index: usize,
         name: Bytes<'_>,
     ) -> Result<bool> {
@@ -143,7 +149,7 @@ impl Names {
     /// # Cooperation
     /// All lanes. Ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn remove<G: Group>(self, g: &G, net: Net, index: usize, last: usize) -> Result<()> {
+    pub(super) fn remove<G: Group>(&self, g: &G, net: Net, index: usize, last: usize) -> Result<()> {
         let (row, other) = (self.rows.unit(index), self.rows.unit(last));
         let chunk = Chunk::from_raw(row.u32(at::CHUNK).get());
         g.sync();
@@ -167,7 +173,7 @@ impl Names {
 
     /// Gives all of it back. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn free<G: Group>(self, g: &G, net: Net, count: usize) -> Result<()> {
+    pub(super) fn free<G: Group>(&self, g: &G, net: Net, count: usize) -> Result<()> {
         let (mut index, mut long) = (0, self.long.get());
         while index < count && long > 0 {
             if let Some(chunk) = Chunk::from_raw(self.rows.unit(index).u32(at::CHUNK).get()) {
@@ -180,12 +186,12 @@ impl Names {
         self.buckets.free(g, net)
     }
 
-    fn first(self, bucket: u32) -> Word32 {
+    fn first(&self, bucket: u32) -> Word32 {
         self.buckets.unit(bucket as usize).u32(0)
     }
 
     /// The word that links to a row: of its bucket, or of the row before it.
-    fn link_to(self, index: usize) -> Word32 {
+    fn link_to(&self, index: usize) -> Word32 {
         let hash = self.rows.unit(index).u32(at::HASH).get();
         let mut link = self.first(bucket_of(hash, self.bucket_count.get()));
         // Each row is in its bucket's list.
@@ -196,7 +202,7 @@ impl Names {
     }
 
     /// One bucket more: it takes its rows from one other. By one lane.
-    fn split(self) {
+    fn split(&self) {
         let new = self.bucket_count.get();
         self.first(new).set(0);
         self.bucket_count.set(new + 1);

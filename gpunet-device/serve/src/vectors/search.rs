@@ -72,7 +72,7 @@ impl Vectors {
     /// As [`crate::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn search<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         set: &Reading<'_, G>,
@@ -133,7 +133,7 @@ impl Vectors {
     /// How many searches blocks have put out so far, not counting multiples of 2^32. By one lane; it loads one word.
     #[must_use]
     #[inline(always)]
-    pub fn put_out(self) -> u64 {
+    pub fn put_out(&self) -> u64 {
         self.open.u32(open::ALL).get() as u64
     }
 
@@ -147,7 +147,7 @@ impl Vectors {
     /// # Errors
     /// None at present: it waits for nothing.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn help<G: Group>(self, g: &G, context: &Context) -> Result<bool> {
+    pub fn help<G: Group>(&self, g: &G, context: &Context) -> Result<bool> {
         if self.blocks == 1 {
             return Ok(false);
         }
@@ -175,7 +175,7 @@ impl Vectors {
 
     /// Takes shares of the search on a block's desk. Returns whether there were any.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn help_at<G: Group>(self, g: &G, block: usize, me: usize) -> bool {
+    fn help_at<G: Group>(&self, g: &G, block: usize, me: usize) -> bool {
         let desk = self.desk(block);
         let Some((number, mut which)) = desk.claim(g) else { return false };
         let search = desk.search();
@@ -212,7 +212,7 @@ impl Vectors {
     }
 
     fn compare_share<G: Group>(
-        self,
+        &self,
         g: &G,
         best: &mut Best,
         tiles: Tiles,
@@ -226,7 +226,7 @@ impl Vectors {
     }
 
     /// Counts the searches that are put out. By all lanes; one counts.
-    fn announce<G: Group>(self, g: &G, more: i32) {
+    fn announce<G: Group>(&self, g: &G, more: i32) {
         if !g.is_leader() {
             return;
         }
@@ -240,7 +240,7 @@ impl Vectors {
     }
 
     /// Shares that other blocks have done. All lanes.
-    fn done<G: Group>(self, g: &G, desk: Desk, number: u32) -> u32 {
+    fn done<G: Group>(&self, g: &G, desk: Desk, number: u32) -> u32 {
         let (mut done, mut block) = (0, g.rank() as usize);
         while block < self.blocks {
             done += desk.done_by(block, number);
@@ -252,7 +252,7 @@ impl Vectors {
     /// Offers what other blocks have found.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn merge_lists<G: Group>(
-        self,
+        &self,
         g: &G,
         best: &mut Best,
         desk: Desk,
@@ -277,18 +277,18 @@ impl Vectors {
     }
 
     /// Where blocks leave what they have found for the one that searches.
-    fn lists(self, block: usize, chunk: Option<Chunk>) -> Memory {
+    fn lists(&self, block: usize, chunk: Option<Chunk>) -> Memory {
         match chunk {
             Some(chunk) => self.map.heap().memory(chunk),
             None => self.lists.part(block * OWN_LISTS * 8, OWN_LISTS * 8),
         }
     }
 
-    fn desk(self, block: usize) -> Desk {
+    fn desk(&self, block: usize) -> Desk {
         Desk::at(self.desks, block, self.blocks)
     }
 
-    fn best_of(self, block: usize) -> Memory {
+    fn best_of(&self, block: usize) -> Memory {
         self.best.part(block * Best::BYTES, Best::BYTES)
     }
 }

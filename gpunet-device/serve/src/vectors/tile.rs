@@ -51,7 +51,7 @@ impl Tiles {
         Self { array, dim: padded(dim), storage }
     }
 
-    pub(super) fn reserve<G: Group>(self, g: &G, context: &Context, map: Map, count: usize) -> Result<bool> {
+    pub(super) fn reserve<G: Group>(self, g: &G, context: &Context, map: &Map, count: usize) -> Result<bool> {
         self.array.reserve(g, context, map, (count + 1).div_ceil(TILE), 1)
     }
 
@@ -128,7 +128,7 @@ impl Tiles {
 }
 
 /// The vectors of a set that is read, and what they are compared with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Comparison {
     array: Still,
     dim: usize,
@@ -140,7 +140,7 @@ impl Comparison {
     /// Has a GPU load the tile of a vector of the set from its memory to its L2 cache. A lane does its part, so that those of all vectors of a
     /// tile do all.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn prefetch(self, index: usize) {
+    pub(super) fn prefetch(&self, index: usize) {
         #[cfg(target_arch = "nvptx64")]
         {
             /// Bytes that a prefetch loads.
@@ -162,7 +162,7 @@ impl Comparison {
     /// The dot product of a vector of the set and the other one, by one lane. Numbers at the same place modulo eight
     /// are added up in their order, and then the eight sums in a fixed order.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn dot(self, index: usize) -> f32 {
+    pub(super) fn dot(&self, index: usize) -> f32 {
         let start = self.array.start((index / TILE) as u32).wrapping_add(index % TILE * PIECE);
         let query = self.query;
         // SAFETY: vector and query have that many numbers: the set has that vector, and the query was measured. Both are

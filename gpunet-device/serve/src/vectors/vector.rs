@@ -63,7 +63,7 @@ impl Vectors {
     /// [`VectorError`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn build<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         dim: usize,
@@ -81,17 +81,17 @@ impl Vectors {
         Ok(VectorBuilder { chunk, dim, is_bad: false })
     }
 
-    fn numbers(self, chunk: Chunk, dim: usize) -> Memory {
+    fn numbers(&self, chunk: Chunk, dim: usize) -> Memory {
         self.map.heap().memory(chunk).part(0, padded(dim) * 4)
     }
 
-    pub(super) fn query(self, chunk: Chunk, dim: usize) -> Memory {
+    pub(super) fn query(&self, chunk: Chunk, dim: usize) -> Memory {
         self.numbers(chunk, dim)
     }
 
     /// Sets a number from its decimal text. One lane reads each.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn set<G: Group>(self, g: &G, builder: &mut VectorBuilder, at: usize, text: Bytes<'_>) {
+    pub fn set<G: Group>(&self, g: &G, builder: &mut VectorBuilder, at: usize, text: Bytes<'_>) {
         if at < builder.dim && at % g.size() as usize == g.rank() as usize {
             let number = parse(text);
             builder.is_bad |= number.is_none();
@@ -101,7 +101,7 @@ impl Vectors {
 
     /// Sets all numbers from their bytes, least significant first: `f32`, or halves if there are half as many bytes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn set_all<G: Group>(self, g: &G, builder: &mut VectorBuilder, bytes: Bytes<'_>) {
+    pub fn set_all<G: Group>(&self, g: &G, builder: &mut VectorBuilder, bytes: Bytes<'_>) {
         let memory = self.numbers(builder.chunk, builder.dim);
         if bytes.len() == builder.dim * 4 {
             memory.fill(g, bytes);
@@ -124,7 +124,7 @@ impl Vectors {
     /// [`VectorError`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn finish<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         builder: VectorBuilder,
@@ -160,7 +160,7 @@ impl Vectors {
     /// [`VectorError`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn vector_of<G: Group>(
-        self,
+        &self,
         g: &G,
         context: &Context,
         set: &Reading<'_, G>,
@@ -182,7 +182,7 @@ impl Vectors {
     ///
     /// # Errors
     /// The launch is over.
-    pub fn forget<G: Group>(self, g: &G, context: &Context, vector: Vector) -> Result<()> {
+    pub fn forget<G: Group>(&self, g: &G, context: &Context, vector: Vector) -> Result<()> {
         self.map.free_chunk(g, context, vector.chunk)
     }
 }

@@ -86,7 +86,7 @@ fn add<G: Group>(
     asked: Option<Storage>,
     is_half: bool,
 ) -> Result<()> {
-    let (g, map, vectors, context) = (cx.g(), cx.store.map, cx.store.vectors, cx.context);
+    let (g, map, vectors, context) = (cx.g(), &cx.store.map, &cx.store.vectors, cx.context);
     loop {
         let set = match open(cx, key)? {
             Opened::Set(set) => set,

@@ -224,7 +224,7 @@ impl Text {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     let mut text = Text { bytes: [0; 1024], len: 0 };
-    let (map, heap) = (cx.store.map, cx.store.heap);
+    let (map, heap) = (&cx.store.map, &cx.store.heap);
     text.text(b"# Server\r\nredis_version:7.0.0\r\nserver_name:gpunet-kv\r\nredis_mode:standalone\r\n");
     text.field(b"blocks", cx.g().count() as u64).field(b"threads_per_block", cx.g().size() as u64);
     text.text(b"\r\n# Clients\r\n").field(b"connected_clients", cx.connections.count(cx.g()));

@@ -87,7 +87,7 @@ fn of_set<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, mut arguments: Arguments<
 /// The vector of an element, if the set has it.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn of_element<G: Group>(cx: &Cx<'_, '_, G>, set: &Pin, element: Bytes<'_>) -> Result<Option<Given>> {
-    let (g, vectors, context) = (cx.g(), cx.store.vectors, &cx.context);
+    let (g, vectors, context) = (cx.g(), &cx.store.vectors, &cx.context);
     let reading = vectors.read(g, context, set)?;
     let Some(index) = reading.find(element) else { return Ok(None) };
     match vectors.vector_of(g, context, &reading, index) {
@@ -153,7 +153,7 @@ fn options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Op
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: &Options) -> Result<Outcome> {
-    let (g, map, vectors, context) = (cx.g(), cx.store.map, cx.store.vectors, cx.context);
+    let (g, map, vectors, context) = (cx.g(), &cx.store.map, &cx.store.vectors, cx.context);
     cx.ends_turn = true;
     let reading = vectors.read(g, &context, set)?;
     let found = vectors.search(g, &context, &reading, query, options.count)?;
@@ -221,13 +221,13 @@ impl<'r> Item<'r> {
 
 /// The first line of an array or of a bulk string.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn head<G: Group>(g: &G, map: Map, text: &mut Text, sign: &'static [u8; 1], number: usize) {
+pub(super) fn head<G: Group>(g: &G, map: &Map, text: &mut Text, sign: &'static [u8; 1], number: usize) {
     map.append_all(g, text, [sign.into(), Digits::of(number as i64).bytes(), LINE_END.into()]);
 }
 
 /// A bulk string; the last one without its line end.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn bulk<G: Group>(g: &G, map: Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
+pub(super) fn bulk<G: Group>(g: &G, map: &Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
     let end = if is_last { Bytes::EMPTY } else { LINE_END.into() };
     map.append_all(
         g,

@@ -160,7 +160,7 @@ fn put<G: Group>(
     value: Bytes<'_>,
     options: &SetOptions,
 ) -> Result<Put> {
-    let (g, map, context) = (cx.g(), cx.store.map, cx.context);
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
     let expires = if options.expires_in > 0 { context.now + options.expires_in } else { 0 };
     let forbids = |is_there: bool| (options.nx && is_there) || (options.xx && !is_there);
     // Mostly the new value fits where the old one lies.
@@ -225,7 +225,7 @@ pub(super) fn strlen<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
 pub(super) fn append<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let more = arguments.next().unwrap_or(Bytes::EMPTY);
-    let (g, map, context) = (cx.g(), cx.store.map, cx.context);
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
     // Room for what the value had at the last look, and the rest: at first it is tried without.
     let mut room = 0;
     loop {
@@ -300,7 +300,7 @@ pub(super) fn add<G: Group>(
         },
         false => sign,
     };
-    let (g, map, context) = (cx.g(), cx.store.map, cx.context);
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
     let mut fresh = None;
     let answer = loop {
         let mut locked = map.lock(g, &context, key)?;

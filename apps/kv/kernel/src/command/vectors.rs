@@ -40,7 +40,7 @@ pub(super) fn vector<G: Group>(
     form: Bytes<'_>,
     arguments: &mut Arguments<'_>,
 ) -> Result<Given> {
-    let (g, vectors, context) = (cx.g(), cx.store.vectors, &cx.context);
+    let (g, vectors, context) = (cx.g(), &cx.store.vectors, &cx.context);
     let first = arguments.next().unwrap_or(Bytes::EMPTY);
     let is_text = form.eq_ignore_case(b"values");
     let dim = if is_text {
@@ -87,7 +87,7 @@ pub(super) fn wrong_dim<G: Group>(cx: &mut Cx<'_, '_, G>, got: usize, has: usize
 /// Removes the key of a set that was closed, unless it has another value by now.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn close<G: Group>(cx: &Cx<'_, '_, G>, key: Bytes<'_>, set: Pin) -> Result<()> {
-    let (g, map) = (cx.g(), cx.store.map);
+    let (g, map) = (cx.g(), &cx.store.map);
     let mut locked = map.lock(g, &cx.context, key)?;
     if locked.is(&set) {
         locked.remove();
@@ -167,7 +167,7 @@ pub(super) fn vemb<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
         }
         Opened::Set(set) => set,
     };
-    let (g, map, vectors, context) = (cx.g(), cx.store.map, cx.store.vectors, cx.context);
+    let (g, map, vectors, context) = (cx.g(), &cx.store.map, &cx.store.vectors, cx.context);
     let dim = vectors.dim(&set);
     let text = map.text(g, &context, NUMBER * (dim + 1))?;
     let reading = vectors.read(g, &context, &set)?;

@@ -229,10 +229,12 @@ fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize)
 /// assert!(digits.bytes().equals(Bytes::from(b"-17")));
 /// ```
 #[derive(Clone, Copy, Debug)]
+// Small and aligned, so that a value with several numbers is moved by words: LLVM moves what is not aligned, or has 128 bytes or more, byte
+// by byte on a GPU.
+#[repr(align(8))]
 pub struct Digits {
     /// The digits, at the end.
     all: [u8; 20],
-    /// Small, so that values with several numbers are moved by words: LLVM moves what has 128 bytes or more byte by byte on a GPU.
     len: u8,
 }
 

@@ -102,11 +102,15 @@ pub struct Decimal {
     text: Short,
 }
 
+/// The longest text: a sign, nine digits and a point, and an exponent of a sign and three digits behind its letter.
+const SHORT: usize = 23;
+
 /// A short text.
 #[derive(Clone, Copy, Debug)]
+// As `Digits`.
+#[repr(align(8))]
 struct Short {
-    bytes: [u8; 24],
-    /// As in [`crate::Digits`].
+    bytes: [u8; SHORT],
     len: u8,
 }
 
@@ -125,7 +129,7 @@ impl Decimal {
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn of(number: f64) -> Self {
-        let mut text = Short { bytes: [0; 24], len: 0 };
+        let mut text = Short { bytes: [0; SHORT], len: 0 };
         if number < 0.0 {
             text.push(b'-');
         }

@@ -64,19 +64,19 @@ impl Best {
         at::LISTS + if second { 8 * MAX_COUNT } else { 0 }
     }
 
-    /// How many keys each lane is to offer at a time: few while the list is not full, and each becomes a candidate.
+    /// How many keys each lane may offer at a time: few while the list is not full, and each becomes a candidate.
     pub(super) const fn wanted(&self, lanes: usize) -> usize {
         if self.threshold == 0 { 1 } else { OFFERED / lanes }
     }
 
-    /// Offers keys of this lane, as many as are wanted; 0 is none. `key` is called for the first to the last.
+    /// Offers keys of this lane: as many as all lanes offer, and not more than are wanted. `key` is called for the first to the last; 0 is none.
     ///
     /// # Cooperation
     /// All lanes call it. Also a barrier.
     #[inline(always)]
-    pub(super) fn offer<G: Group>(&mut self, g: &G, key: impl Fn(usize) -> u64) {
-        let (wanted, mut which) = (self.wanted(g.size() as usize), 0);
-        while which < wanted {
+    pub(super) fn offer<G: Group>(&mut self, g: &G, count: usize, key: impl Fn(usize) -> u64) {
+        let mut which = 0;
+        while which < count {
             let key = key(which);
             if key > self.threshold {
                 // There is a place: fewer than `MAX_COUNT` were there before all lanes offered theirs.
@@ -217,9 +217,9 @@ mod tests {
                     let mut best = Best::new(&lane, memory, most);
                     let mut rest = &keys[..];
                     while !rest.is_empty() {
-                        let offered = best.wanted(lanes as usize) * lanes as usize;
-                        let round = rest.split_off(..offered.min(rest.len())).unwrap();
-                        best.offer(&lane, |at| round.get(at * lanes as usize + lane.rank() as usize).copied().unwrap_or(0));
+                        let wanted = best.wanted(lanes as usize);
+                        let round = rest.split_off(..(wanted * lanes as usize).min(rest.len())).unwrap();
+                        best.offer(&lane, wanted, |at| round.get(at * lanes as usize + lane.rank() as usize).copied().unwrap_or(0));
                     }
                     best.finish(&lane);
                     (0..best.len()).map(|at| best.get(at)).collect()

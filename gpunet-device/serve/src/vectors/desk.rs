@@ -118,6 +118,14 @@ impl Desk {
         if claimed as u32 == OVER { None } else { Some(((claimed >> 32) as u32, claimed as u32)) }
     }
 
+    /// Takes a share of a search that is not over meanwhile: the block has put it out, or has a share of it and has not said that it is done.
+    /// All lanes of a block.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn claim_more<G: Group>(self, g: &G, search: &Search) -> Option<u32> {
+        let claimed = g.broadcast(if g.is_leader() { self.ticket().take_next() } else { 0 }) as u32;
+        if claimed < search.shares { Some(claimed) } else { None }
+    }
+
     /// Says that a block has done so many shares, and left their list. By one lane, after a barrier.
     pub(super) fn done(self, block: usize, number: u32, shares: u32) {
         self.memory.u64(at::DONE + 8 * block).publish((number as u64) << 32 | shares as u64);

@@ -5,7 +5,7 @@ use super::best::Best;
 use super::desk::{Desk, Search};
 use super::head::Head;
 use super::number::{key_of, of_key};
-use super::tile::{TILE, Tiles};
+use super::tile::{Comparison, TILE};
 use super::{MAX_COUNT, OWN_LISTS, Vector, Vectors};
 use crate::Context;
 use crate::heap::Chunk;
@@ -91,7 +91,7 @@ impl Vectors {
         };
         // Without memory for the lists of others, it searches alone.
         if self.blocks == 1 || shares <= 1 || (keys > OWN_LISTS && chunk.is_none()) {
-            compare(g, &mut best, set.head.tiles(), query, 0, count);
+            compare(g, &mut best, &set.head.tiles().compare_with(query), 0, count);
             best.finish(g);
             return Ok(Found { best });
         }
@@ -107,9 +107,9 @@ impl Vectors {
         let desk = self.desk(g.index() as usize);
         let number = desk.open(g, search);
         self.announce(g, 1);
-        let mut mine = 0;
-        while let Some((_, which)) = desk.claim(g) {
-            self.compare_share(g, &mut best, set.head.tiles(), query, search, which);
+        let (vectors, mut mine) = (set.head.tiles().compare_with(query), 0);
+        while let Some(which) = desk.claim_more(g, &search) {
+            compare_share(g, &mut best, &vectors, &search, which);
             mine += 1;
         }
         // What others have begun they end: they wait for nothing.
@@ -186,14 +186,14 @@ impl Vectors {
         };
         let lists = self.lists(block, Chunk::from_raw(search.lists));
         let head = Head::of(heap, set);
-        let (tiles, query) = (head.tiles(), self.query(query, head.dim()));
+        let vectors = head.tiles().compare_with(self.query(query, head.dim()));
         let mut best = Best::new(g, self.best_of(me), search.most as usize);
         let mut shares = 0;
         loop {
-            self.compare_share(g, &mut best, tiles, query, search, which);
+            compare_share(g, &mut best, &vectors, &search, which);
             shares += 1;
-            match desk.claim(g) {
-                Some((_, next)) => which = next,
+            match desk.claim_more(g, &search) {
+                Some(next) => which = next,
                 None => break,
             }
         }
@@ -209,20 +209,6 @@ impl Vectors {
             desk.done(me, number, shares);
         }
         true
-    }
-
-    fn compare_share<G: Group>(
-        &self,
-        g: &G,
-        best: &mut Best,
-        tiles: Tiles,
-        query: Memory,
-        search: Search,
-        which: u32,
-    ) {
-        let start = which as usize * search.share as usize;
-        let end = (start + search.share as usize).min(search.count as usize);
-        compare(g, best, tiles, query, start, end);
     }
 
     /// Counts the searches that are put out. By all lanes; one counts.
@@ -260,19 +246,27 @@ impl Vectors {
         lists: Memory,
         most: usize,
     ) {
-        let (keys, lanes) = (self.blocks * most, g.size() as usize);
-        let mut first = 0;
+        // 32 bits: a division of 64 takes a GPU long. The nearest of each list come first: few of the others are as near.
+        let (blocks, lanes) = (self.blocks as u32, g.size());
+        let (keys, mut first) = (blocks * most as u32, 0);
         while first < keys {
-            let wanted = best.wanted(lanes);
+            let wanted = if first < blocks { 1 } else { best.wanted(lanes as usize) };
             let key = |offered: usize| {
-                let at = first + offered * lanes + g.rank() as usize;
-                match at < keys && desk.done_by(at / most, number) > 0 {
-                    true => list_of(lists, at / most, most).u64(8 * (at % most)).get(),
-                    false => 0,
+                let at = first + offered as u32 * lanes + g.rank();
+                if at >= keys {
+                    return 0;
+                }
+                let (block, place) = ((at % blocks) as usize, (at / blocks) as usize);
+                match desk.done_by(block, number) {
+                    0 => 0,
+                    _ => list_of(lists, block, most).u64(8 * place).get(),
                 }
             };
-            best.offer(g, key);
-            first += wanted * lanes;
+            best.offer(g, wanted, key);
+            if first < blocks {
+                best.finish(g);
+            }
+            first += wanted as u32 * lanes;
         }
     }
 
@@ -297,21 +291,23 @@ fn list_of(lists: Memory, block: usize, most: usize) -> Memory {
     lists.part(block * most * 8, most * 8)
 }
 
+fn compare_share<G: Group>(g: &G, best: &mut Best, vectors: &Comparison, search: &Search, which: u32) {
+    let start = which as usize * search.share as usize;
+    let end = (start + search.share as usize).min(search.count as usize);
+    compare(g, best, vectors, start, end);
+}
+
 /// Compares the vectors from `start` to `end`, lanes side by side. All lanes.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn compare<G: Group>(g: &G, best: &mut Best, tiles: Tiles, query: Memory, start: usize, end: usize) {
-    let (lanes, vectors) = (g.size() as usize, tiles.compare_with(query));
-    let mut first = start;
+fn compare<G: Group>(g: &G, best: &mut Best, vectors: &Comparison, start: usize, end: usize) {
+    let (lanes, mut first) = (g.size() as usize, start);
     while first < end {
-        let wanted = best.wanted(lanes);
-        let key = |offered: usize| {
+        // None of the lanes has more than these.
+        let wanted = best.wanted(lanes).min((end - first).div_ceil(lanes));
+        best.offer(g, wanted, |offered| {
             let index = first + offered * lanes + g.rank() as usize;
-            if index + lanes < end {
-                vectors.prefetch(index + lanes);
-            }
             if index < end { key_of(vectors.dot(index), index as u32) } else { 0 }
-        };
-        best.offer(g, key);
+        });
         first += wanted * lanes;
     }
 }

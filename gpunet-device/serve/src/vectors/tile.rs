@@ -137,28 +137,6 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Has a GPU load the tile of a vector of the set from its memory to its L2 cache. A lane does its part, so that those of all vectors of a
-    /// tile do all.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn prefetch(&self, index: usize) {
-        #[cfg(target_arch = "nvptx64")]
-        {
-            /// Bytes that a prefetch loads.
-            const LINE: usize = 128;
-            let start = self.array.start((index / TILE) as u32);
-            let (bytes, mut at) = (tile_bytes(self.dim, self.storage), index % TILE * LINE);
-            while at < bytes {
-                // SAFETY: an address of the tile; it changes nothing.
-                unsafe {
-                    core::arch::asm!("prefetch.global.L2 [{p}];", p = in(reg64) start.wrapping_add(at), options(nostack))
-                };
-                at += TILE * LINE;
-            }
-        }
-        #[cfg(not(target_arch = "nvptx64"))]
-        let _ = index;
-    }
-
     /// The dot product of a vector of the set and the other one, by one lane. Numbers at the same place modulo eight
     /// are added up in their order, and then the eight sums in a fixed order.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

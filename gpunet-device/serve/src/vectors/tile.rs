@@ -228,6 +228,25 @@ fn add_halves(sums: &mut [f32; SUMS], piece: [u32; 4], query: [[u32; 4]; 2]) {
     }
 }
 
+/// Adds eight pieces from `at` on; `other` is what they are multiplied with, `first` of it what the first piece is.
+#[inline(always)]
+fn add_eight_of_halves(
+    sums: &mut [f32; SUMS],
+    p: [[u32; 4]; IN_FLIGHT],
+    first: [[u32; 4]; 2],
+    at: usize,
+    other: impl Fn(usize) -> [[u32; 4]; 2],
+) {
+    add_halves(sums, p[0], first);
+    add_halves(sums, p[1], other(at + 1));
+    add_halves(sums, p[2], other(at + 2));
+    add_halves(sums, p[3], other(at + 3));
+    add_halves(sums, p[4], other(at + 4));
+    add_halves(sums, p[5], other(at + 5));
+    add_halves(sums, p[6], other(at + 6));
+    add_halves(sums, p[7], other(at + 7));
+}
+
 /// # Safety
 /// `vector` is one of a tile of halves, and `query` has `eights * 8` numbers of 32 bits; nobody writes either meanwhile.
 #[inline(never)]
@@ -238,21 +257,22 @@ unsafe fn dot_half(vector: *const u8, query: *const u8, eights: usize) -> f32 {
     // SAFETY: as above.
     let other =
         |at: usize| unsafe { [load(query.wrapping_add(at * 32)), load(query.wrapping_add(at * 32 + 16))] };
+    let first = |at: usize| {
+        let first = query.wrapping_add(at * 32);
+        // The first sum waits for this load, and with it for the order of those before it.
+        // SAFETY: as above.
+        unsafe { [load_in_order(first), load_in_order(first.wrapping_add(16))] }
+    };
     let mut at = 0;
+    while at + 2 * IN_FLIGHT <= eights {
+        let (p, q) = (eight(at, piece), eight(at + IN_FLIGHT, piece));
+        add_eight_of_halves(&mut sums, p, first(at), at, other);
+        add_eight_of_halves(&mut sums, q, other(at + IN_FLIGHT), at + IN_FLIGHT, other);
+        at += 2 * IN_FLIGHT;
+    }
     while at + IN_FLIGHT <= eights {
         let p = eight(at, piece);
-        // The first sum waits for this load, and with it for the order of those before it.
-        let first = query.wrapping_add(at * 32);
-        // SAFETY: as above.
-        let first = unsafe { [load_in_order(first), load_in_order(first.wrapping_add(16))] };
-        add_halves(&mut sums, p[0], first);
-        add_halves(&mut sums, p[1], other(at + 1));
-        add_halves(&mut sums, p[2], other(at + 2));
-        add_halves(&mut sums, p[3], other(at + 3));
-        add_halves(&mut sums, p[4], other(at + 4));
-        add_halves(&mut sums, p[5], other(at + 5));
-        add_halves(&mut sums, p[6], other(at + 6));
-        add_halves(&mut sums, p[7], other(at + 7));
+        add_eight_of_halves(&mut sums, p, first(at), at, other);
         at += IN_FLIGHT;
     }
     while at < eights {

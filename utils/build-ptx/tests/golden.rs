@@ -59,6 +59,30 @@ fn every_shipped_file_holds_visible_functions_for_the_oldest_gpu() {
     }
 }
 
+/// LLVM copies a structure of 128 bytes or more by a loop that moves single bytes. A request of gpunet-kv once made 4,000 such moves, most of
+/// its time.
+#[test]
+fn servers_move_no_structure_byte_by_byte() {
+    for output in ["apps/kv/ptx/gpunet_kv_kernel.ptx", "apps/echo/ptx/gpunet_echo_kernel.ptx"] {
+        let module = Module::parse(&read(output));
+        let mut found = Vec::new();
+        for function in &module.functions {
+            for (at, test) in function.instructions.iter().enumerate().skip(4) {
+                let moves = |before: usize, head: &str| {
+                    let opcode = &function.instructions[at - before].opcode;
+                    opcode.starts_with(head) && opcode.ends_with(".b8")
+                };
+                let bytes = test.operands.rsplit(' ').next().and_then(|last| last.parse::<usize>().ok());
+                let is_loop = test.opcode == "setp.lt.u64" && moves(4, "ld") && moves(2, "st");
+                if let (true, Some(64..)) = (is_loop, bytes) {
+                    found.push(format!("line {}: {} of {}", test.line, test.operands, function.name));
+                }
+            }
+        }
+        assert!(found.is_empty(), "{output}: pass these by reference\n{}", found.join("\n"));
+    }
+}
+
 #[test]
 fn calls_that_publish_do_so_by_a_system_scope_release_store() {
     let module = device();

@@ -94,6 +94,7 @@ conformance! {
     queues::prepared_messages_are_posted_and_waited_for
     queues::messages_that_are_started_go_both_ways_at_a_time
     poll::a_listener_is_readable_while_a_connection_waits
+    poll::a_condition_ends_a_poll
     poll::a_stream_is_readable_when_data_or_the_end_came
     poll::a_stream_is_writable_while_the_ring_has_space
     poll::only_what_was_asked_for_ends_a_poll

@@ -4,7 +4,7 @@ use crate::support::world::listen;
 use crate::support::{Case, Memory, PollMemory, Team, World, team};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLNVAL, POLLOUT};
-use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll};
+use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -34,6 +34,49 @@ pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
     assert_eq!(client.join().expect("no panic"), Ok(()));
     let empty = team(case.lanes, |g| poll(g, net, set.set(), 0));
     assert_eq!((empty, set.found(0)), (Ok(0), 0));
+    listener.close(&Solo::new(0, 1)).expect("open");
+    world.end();
+}
+
+pub fn a_condition_ends_a_poll(case: &Case) {
+    let world = World::of(case);
+    let (net, there) = (world.net(), world.there());
+    let options = case.options();
+    let listener = listen(net, options);
+    let (addr, handle) = (listener.local_addr(), listener.handle());
+    let set = PollMemory::new(&[(handle.raw(), POLLIN)]);
+    // The wait has no limit: what ends it is the condition.
+    let at_once = team(case.lanes, |g| poll_until(g, net, set.set(), -1, || true));
+    assert_eq!((at_once, set.found(0)), (Ok(0), 0));
+    let is_over = AtomicBool::new(false);
+    let polls = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        team(case.lanes, |g| {
+            let mut polls = 0;
+            // A block of the CPU device asks after each timeout.
+            while g.broadcast(u64::from(is_over.load(Ordering::Relaxed))) == 0 {
+                assert_eq!(poll_until(g, net, set.set(), SOON, || is_over.load(Ordering::Relaxed)), Ok(0));
+                polls += 1;
+            }
+            polls
+        })
+    });
+    assert!(polls > 0);
+    // A socket that is ready is found whatever the condition is.
+    let client = std::thread::spawn(move || {
+        let solo = Solo::new(0, 1);
+        Stream::connect_with(&solo, there, addr, options).and_then(|stream| stream.close(&solo))
+    });
+    let result = team(case.lanes, |g| {
+        assert_eq!(poll_until(g, net, set.set(), -1, || false), Ok(1));
+        assert_eq!(poll_until(g, net, set.set(), -1, || true), Ok(1));
+        Listener::from_handle(g, net, handle)?.try_accept(g)?.close(g)
+    });
+    assert_eq!((result, set.found(0)), (Ok(()), POLLIN));
+    assert_eq!(client.join().expect("no panic"), Ok(()));
     listener.close(&Solo::new(0, 1)).expect("open");
     world.end();
 }

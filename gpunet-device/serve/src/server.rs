@@ -17,8 +17,9 @@ use turn::Connection;
 
 /// How often a block checks limits and whether to stop.
 const CHECK_NS: u64 = 50_000_000;
+const IS_GPU: bool = cfg!(target_arch = "nvptx64");
 /// How long after it was last asked for help a block is ready for it at once.
-const HELPS_FOR_NS: u64 = if cfg!(target_arch = "nvptx64") { 60_000_000_000 } else { 100_000_000 };
+const HELPS_FOR_NS: u64 = if IS_GPU { 60_000_000_000 } else { 100_000_000 };
 /// How long a block of the CPU device waits for its sockets meanwhile.
 const HELP_NS: u64 = 100_000;
 /// How long an accepted stream's calls wait at most: a block waits so for its only connection. Otherwise they are made when they need not
@@ -215,8 +216,7 @@ impl<S: Service> Block<S> {
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
-            let looks = cfg!(not(target_arch = "nvptx64")) && S::HELPS && self.now < self.helps_until;
-            let timeout = if looks { timeout.min(HELP_NS) } else { timeout };
+            let timeout = if self.looks() { timeout.min(HELP_NS) } else { timeout };
             let (service, shared, known) = (&self.service, &self.shared, self.asked);
             let is_asked = || S::HELPS && service.asked(shared) != known;
             let ready = self.readiness.wait(g, self.net, timeout, is_asked)?;
@@ -252,14 +252,23 @@ impl<S: Service> Block<S> {
         }
     }
 
+    /// Returns whether this block looks after some time whether it can help, not only when it is asked.
+    fn looks(&self) -> bool {
+        !IS_GPU && S::HELPS && self.now < self.helps_until
+    }
+
     /// Helps other blocks if they have asked.
     fn help<G: Group>(&mut self, g: &G) -> Result<()> {
         let asked = g.broadcast(if g.is_leader() { self.service.asked(&self.shared) } else { 0 });
-        if asked != self.asked {
+        let is_asked = asked != self.asked;
+        if is_asked || self.looks() {
             let is_more = self.service.help(g, &self.shared, &self.context())?;
-            self.asked = if is_more { self.asked } else { asked };
+            // A block of the CPU device would keep others from their cores if it looked again at once.
+            self.asked = if is_more && IS_GPU { self.asked } else { asked };
             self.now = g.broadcast(now_ns());
-            self.helps_until = self.now + HELPS_FOR_NS;
+            if is_asked || is_more {
+                self.helps_until = self.now + HELPS_FOR_NS;
+            }
         }
         Ok(())
     }

@@ -6,8 +6,9 @@ mod support;
 
 use gpunet_abi::hand_off::{self, Plan};
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLRDHUP};
-use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, posix};
+use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, poll_until, posix};
 use gpunet_proxy::{Config, FinishPolicy, embed};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::world::listen;
 use support::{Memory, PollMemory, SOLO, World, bounded};
@@ -120,6 +121,32 @@ fn a_poller_hears_that_the_launch_of_its_listener_has_ended() {
             let sleep = || assert_eq!(poll_one(net, listener, POLLIN), POLLNVAL);
             sleep_through(sleep, || assert_eq!(leaver.finish(FinishPolicy::Close).left_open, 1));
         }
+        world.end();
+    });
+}
+
+/// A block that polls, as a GPU's do, asks while it waits; one that sleeps asks when something wakes it.
+#[test]
+fn a_polling_block_hears_of_a_condition() {
+    if std::env::var_os("GPUNET_PAUSES_POLL").is_none_or(|value| value != "1") {
+        println!("NOT RUN: a condition that comes during a poll, which needs GPUNET_PAUSES_POLL=1");
+        return;
+    }
+    endless(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, Options::DEFAULT);
+        let set = PollMemory::new(&[(listener.handle().raw(), POLLIN)]);
+        for _ in 0..ROUNDS {
+            let is_over = AtomicBool::new(false);
+            let wait = || {
+                // Nothing else ends it.
+                let ended = poll_until(&SOLO, net, set.set(), -1, || is_over.load(Ordering::Relaxed));
+                assert_eq!((ended, is_over.load(Ordering::Relaxed)), (Ok(0), true));
+            };
+            sleep_through(wait, || is_over.store(true, Ordering::Relaxed));
+        }
+        listener.close(&SOLO).expect("open");
         world.end();
     });
 }

@@ -168,7 +168,7 @@ unsafe fn load(from: *const u8) -> [u32; 4] {
 }
 
 /// As [`load`]; on a GPU one that keeps its place among loads of this kind. The assembler moves others behind the sums of what was loaded
-/// before, so that one of a lane's is under way at a time, and a multiprocessor reads 17 GB/s.
+/// before, so that one of a lane's is under way at a time.
 ///
 /// # Safety
 /// As [`load`].

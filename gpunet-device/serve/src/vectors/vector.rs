@@ -190,8 +190,8 @@ impl Vectors {
 /// Bytes of eight sums of squares.
 const SQUARES: usize = SUMS * 8;
 
-/// The sum of the squares of numbers that are not written meanwhile, in eight sums as a dot product has it, of which a lane adds up one;
-/// not finite if a number is not. All lanes; also a barrier.
+/// Returns the sum of the squares, which is not finite if a number is not. Nobody writes the numbers meanwhile. There are eight sums, as
+/// in a dot product, and a lane adds up one of them. All lanes; also a barrier.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn square<G: Group>(g: &G, numbers: Memory, squares: Memory) -> f64 {
     let mut which = g.rank() as usize;

@@ -3,11 +3,10 @@
 import contextlib
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from protocols import Counter, Echo, KeyValue, Rstream
 
@@ -82,7 +81,8 @@ def cuda_echo(path, device):
     """The CUDA C++ example, whose blocks serve a connection each."""
     number = device.partition(":")[2] or "0"
     for blocks in (4, 32):
-        yield Program(f"cuda-echo-{blocks}", [path, "server", "127.0.0.1:0", "--device", number, "--blocks", str(blocks)], Echo())
+        command = [path, "server", "127.0.0.1:0", "--device", number, "--blocks", str(blocks)]
+        yield Program(f"cuda-echo-{blocks}", command, Echo(), at_a_time=3 * blocks)
 
 
 PROGRAMS = {"echo": echo, "kv": kv, "rstream": rstream, "counter": counter, "one": one, "many": many, "cuda-echo": cuda_echo}

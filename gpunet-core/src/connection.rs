@@ -199,6 +199,13 @@ impl Connection {
         (self.send.is_shut(), self.recv.is_ended())
     }
 
+    /// Returns whether the peer of an open stream has ended its own, so that nothing is read any more: unless the device sends, no call tells
+    /// that the transport has failed.
+    #[must_use]
+    pub const fn reads_no_more(&self) -> bool {
+        matches!(self.phase, Phase::Open) && self.recv.is_ended()
+    }
+
     /// Returns whether what comes in is discarded.
     #[must_use]
     pub const fn discards(&self) -> bool {

@@ -692,6 +692,8 @@ impl RecvHalf {
     /// Returns whether the peer has ended its stream in good order and nothing comes after [`RecvHalf::available`], as the last call
     /// that looked has found it.
     ///
+    /// A peek may show fewer bytes than have come: [`RecvHalf::ends_after`] tells whether nothing comes after what it shows.
+    ///
     /// # Examples
     ///
     /// ```
@@ -704,6 +706,24 @@ impl RecvHalf {
     #[inline(always)]
     pub const fn has_ended(&self) -> bool {
         self.consumer.ended()
+    }
+
+    /// Returns whether the stream ends with the next `len` bytes: the peer has ended it in good order, and of what has come no byte lies
+    /// behind them, as the last call that looked has found it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, RecvHalf, Result};
+    /// # fn example<G: Group>(g: &G, recv: &mut RecvHalf) -> Result<bool> {
+    /// let span = recv.peek(g, 4096)?;
+    /// Ok(recv.ends_after(span.len())) // these are the last bytes of the stream
+    /// # }
+    /// ```
+    #[must_use]
+    #[inline(always)]
+    pub fn ends_after(&self, len: usize) -> bool {
+        self.consumer.ended() && self.consumer.available() <= len as u64
     }
 
     /// Bytes received so far.

@@ -199,6 +199,10 @@ impl StreamIo for TcpIo {
         io::Read::read(&mut self.stream, &mut scratch)
     }
 
+    fn failure(&mut self) -> Option<io::Error> {
+        self.stream.take_error().ok().flatten()
+    }
+
     fn shutdown_write(&mut self) -> io::Result<()> {
         self.shut = true;
         match self.stream.shutdown(Shutdown::Write) {

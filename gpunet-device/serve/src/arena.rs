@@ -1,4 +1,4 @@
-//! Typed values in memory that the lanes of a block share: one for each connection.
+//! Plain values in memory that the lanes of a block share: one for each connection.
 #![allow(unsafe_code)]
 
 use crate::memory::Memory;
@@ -6,14 +6,14 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use gpunet_device::Group;
 
-/// One `T` for each connection of a block. Every lane takes out a copy, and the leader puts the copy of all back.
+/// One `T` for each connection of a block. Every lane gets a copy, and the leader puts the copy of all back.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     memory: Memory,
     of: PhantomData<fn() -> T>,
 }
 
-impl<T> Arena<T> {
+impl<T: Copy> Arena<T> {
     /// Bytes for each value.
     pub(crate) const STRIDE: usize = size_of::<T>().next_multiple_of(16);
 
@@ -27,12 +27,12 @@ impl<T> Arena<T> {
         self.memory.part(index * Self::STRIDE, size_of::<T>()).as_ptr().cast()
     }
 
-    /// Takes out the value that [`Arena::put`] has put there. All lanes.
+    /// The value that [`Arena::put`] has put there. All lanes.
     ///
     /// # Safety
-    /// One was put there, and was not taken out since.
-    pub(crate) unsafe fn take(&self, index: usize) -> T {
-        // SAFETY: the caller's contract. Each lane has a copy and the lanes do the same with it: in effect they are one value.
+    /// One was put there.
+    pub(crate) unsafe fn get(&self, index: usize) -> T {
+        // SAFETY: the caller's contract; `Copy`, so that each lane may have one.
         unsafe { self.place(index).read() }
     }
 

@@ -35,7 +35,9 @@ pub struct Map {
 }
 
 /// An entry that is kept from being freed while its value is being sent, whatever happens to its key.
-#[derive(Debug)]
+///
+/// Plain data, so that a connection's state can have one: a copy is the same pin, which is given back once.
+#[derive(Clone, Copy, Debug)]
 pub struct Pin {
     entry: Chunk,
     len: usize,

@@ -25,6 +25,8 @@ pub(crate) enum Interest {
     More { seen: usize },
     /// Space to send.
     Output,
+    /// A notification of its topic: its peer has ended its stream. The connection's failure is told, as with every interest.
+    Topic,
 }
 
 /// What has become ready.
@@ -34,6 +36,8 @@ pub(crate) struct Ready {
     pub input: bool,
     /// The peer has ended its stream, and everything that it sent has come.
     pub ended: bool,
+    /// The connection has failed: nothing comes after what is there, and nothing that is sent arrives.
+    pub failed: bool,
 }
 
 /// The connections of one block with what each waits for. Its entries are shared by the lanes, its fields equal on all of them.
@@ -163,6 +167,7 @@ impl Readiness {
             // The bytes that it has keep it ready for input: they are looked at when it is due.
             Interest::More { .. } => POLLRDHUP,
             Interest::Output => POLLOUT,
+            Interest::Topic => 0,
         };
         let before = self.entry(place + 1);
         if before.events == POLLRDHUP && before.handle >= 0 {
@@ -298,22 +303,23 @@ impl Readiness {
         let Some(handle) = Handle::from_raw(entry.handle) else { return Ok(None) };
         let found = entry.revents;
         if found != 0 {
-            let ended = found & POLLRDHUP != 0 && found & (POLLERR | POLLNVAL) == 0;
+            let failed = found & (POLLERR | POLLNVAL) != 0;
+            let ended = found & POLLRDHUP != 0 && !failed;
             let input = found & (POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL) != 0;
-            return Ok(Some(Ready { input, ended }));
+            return Ok(Some(Ready { input, ended, failed }));
         }
         if !self.topics.is_empty()
             && self.word(place, row::TOPIC).get() != 0
             && self.word(place, row::DUE).get() != 0
         {
-            return Ok(Some(Ready { input: false, ended: false }));
+            return Ok(Some(Ready { input: false, ended: false, failed: false }));
         }
         if entry.events != POLLRDHUP || self.word(place, row::LOOK_AT).get() > now {
             return Ok(None);
         }
         let seen = self.word(place, row::SEEN).get() as usize;
         if RecvHalf::from_handle(g, net, handle)?.available(g)? > seen {
-            return Ok(Some(Ready { input: true, ended: false }));
+            return Ok(Some(Ready { input: true, ended: false, failed: false }));
         }
         if g.is_leader() {
             let waited = now - self.word(place, row::SINCE).get();

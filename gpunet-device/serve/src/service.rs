@@ -7,9 +7,10 @@ use gpunet_device::{Group, Net, Result};
 /// What a connection waits for after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// More input. If some is left in the reader, it is the beginning of a request.
+    /// More input. If some is left in the reader, it is the beginning of a request. After the end of the peer's stream
+    /// ([`Reader::has_ended`]) it is as `Close`, unless the connection is subscribed to a topic: then the topic is waited for.
     Input,
-    /// The rest of a request, of which the service has consumed the beginning.
+    /// The rest of a request, of which the service has consumed the beginning. After the end it is as `Input`.
     Rest,
     /// Another call at once, for a service that consumes what comes in pieces: what it has consumed is released first, so that the peer
     /// sends on while the next piece is served. After four calls the other connections have their turns. With nothing left, and from
@@ -53,7 +54,8 @@ pub struct Turn<'t, S: Service> {
     /// The server's topics.
     pub topics: Topics,
     /// The topic that the connection is subscribed to, from one turn to the next: `None` at first. It then gets turns not only for
-    /// what [`Next`] says but whenever the topic is notified, and one at once after it has subscribed.
+    /// what [`Next`] says but whenever the topic is notified, and one at once after it has subscribed. It also stays when its peer has
+    /// ended its stream, until the service closes it.
     pub subscription: &'t mut Option<u32>,
 }
 
@@ -101,9 +103,27 @@ pub struct Turn<'t, S: Service> {
 pub trait Service: Copy + Send + 'static {
     /// The name of the PTX entry.
     const ENTRY: &'static str;
-    /// What a connection keeps from one turn to the next. Each lane has a copy, and all copies are equal; aligned to 16 bytes at
-    /// most.
-    type State: Default + 'static;
+    /// What a connection keeps from one turn to the next: plain data. Each lane has a copy, and all copies are equal; aligned to 16 bytes
+    /// at most.
+    ///
+    /// What owns something cannot be copied for each lane, and does not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// # use gpunet_device::{Group, Result};
+    /// # use gpunet_serve::{Carve, Next, Service, Turn};
+    /// # #[derive(Clone, Copy)]
+    /// # struct Collector;
+    /// impl Service for Collector {
+    ///     const ENTRY: &'static str = "collector";
+    ///     type State = Vec<u8>;
+    /// #   type Shared = ();
+    /// #   fn shared(&self, _: &mut Carve) {}
+    /// #   fn serve<G: Group>(&mut self, _: &G, _: &mut Turn<'_, Self>) -> Result<Next> {
+    /// #       Ok(Next::Input)
+    /// #   }
+    /// }
+    /// ```
+    type State: Copy + Default + Send + 'static;
     /// What all blocks share: [`crate::Map`], [`crate::Shared`] and so on.
     type Shared: Copy;
 

@@ -5,8 +5,9 @@ use crate::map::Map;
 use crate::{Bytes, Context, Reader};
 use gpunet_device::{Group, Result};
 
-/// A long request of one connection, as far as it has come. Part of the connection's state; [`Spill::clear`] gives its memory back.
-#[derive(Debug, Default)]
+/// A long request of one connection, as far as it has come. Part of the connection's state, so plain data: a copy is the same request.
+/// [`Spill::clear`] gives its memory back.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Spill {
     chunk: u32,
     len: u32,

@@ -59,6 +59,28 @@ fn a_half_close_is_the_end_after_the_data() {
 }
 
 #[test]
+fn the_end_is_behind_what_has_come_and_not_behind_what_a_peek_shows() {
+    let world = World::new();
+    let (a, b) = world.open_pair(0, 1);
+    let (mut one, _) = Stream::from_handle(&G, world.net(), a).unwrap().split();
+    let (_, mut other) = Stream::from_handle(&G, world.net(), b).unwrap().split();
+    one.send_all(&G, b"some").unwrap();
+    assert_eq!(other.peek(&G, 100).unwrap().len(), 4);
+    assert!(!other.ends_after(4));
+    one.send_all(&G, b" more").unwrap();
+    one.shutdown(&G);
+    // It shows a part of what it has found, and has seen the end.
+    assert_eq!(other.peek(&G, 6).unwrap().len(), 6);
+    assert!(other.has_ended() && !other.ends_after(6) && other.ends_after(9));
+    other.release(&G, 6);
+    assert_eq!(other.peek(&G, usize::MAX).unwrap().len(), 3);
+    assert!(other.ends_after(3) && !other.ends_after(2));
+    other.release(&G, 3);
+    assert_eq!(other.available(&G), Ok(0));
+    assert!(other.ends_after(0));
+}
+
+#[test]
 fn nothing_is_committed_after_the_end() {
     let world = World::new();
     let (a, b) = world.open_pair(0, 1);

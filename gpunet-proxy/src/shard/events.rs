@@ -88,6 +88,7 @@ impl Shard {
                 stream.events[usize::from(key & SECOND_FD != 0)] = true;
                 // Also for urgent data: a read stops short of it.
                 stream.read_to_empty |= ended || flags.contains(epoll::EventFlags::PRI);
+                stream.was_failure_announced |= flags.contains(epoll::EventFlags::ERR);
                 stream.connection.handle_ready(
                     ended || flags.contains(epoll::EventFlags::IN),
                     ended || flags.contains(epoll::EventFlags::OUT),

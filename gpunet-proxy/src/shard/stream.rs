@@ -41,6 +41,8 @@ pub(super) struct DrivenStream {
     /// A short read does not mean that nothing is left: the peer's end or urgent data were announced and will not
     /// be announced again.
     pub(super) read_to_empty: bool,
+    /// An event told that the transport has failed. It is not told again, and while bytes come the failure lies behind them.
+    pub(super) was_failure_announced: bool,
     /// Which descriptors of the transport had an event since the last turn.
     pub(super) events: [bool; 2],
     /// When it is to be driven again, as the data thread's timers have it.
@@ -70,6 +72,7 @@ impl DrivenStream {
             queued: false,
             recent: false,
             read_to_empty: false,
+            was_failure_announced: false,
             events: [true; 2],
             timer: None,
             lost_in_flight: 0,
@@ -189,6 +192,13 @@ impl DrivenStream {
                     result = Progress::Idle;
                     break;
                 }
+            }
+        }
+        if self.was_failure_announced && self.connection.reads_no_more() {
+            self.was_failure_announced = false;
+            let failure = self.io().ok().and_then(|io| io.failure());
+            if let Some(error) = failure.and_then(|e| self.connection.handle_send_error(errno::from_io(&e))) {
+                self.tell(state, slot, error);
             }
         }
         let memory = &state.memory;

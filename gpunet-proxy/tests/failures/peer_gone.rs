@@ -8,7 +8,7 @@ use gpunet_device::{Error, Listener, Options, Stream, TransportKind, poll};
 use gpunet_proxy::Config;
 use socket2::SockRef;
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 fn tcp() -> Options {
@@ -46,6 +46,28 @@ fn a_reset_is_told_after_the_data_before_it() {
             }
         };
         assert_eq!(error, Error::ConnectionReset);
+        stream.close(&SOLO).expect("open");
+        listener.close(&SOLO).expect("open");
+        world.expect_all_free();
+    });
+}
+
+/// Nothing is read after the end, and a kernel that waits for something else sends nothing either.
+#[test]
+fn a_reset_after_the_end_is_told_to_who_only_polls() {
+    bounded(|| {
+        let world = World::new();
+        let listener = listen(world.net(), tcp());
+        let (mut stream, mut peer) = accepted(&listener, || client(listener.local_addr()));
+        peer.write_all(b"hello").expect("sent");
+        peer.shutdown(Shutdown::Write).expect("shut down");
+        let memory = Memory::new(10);
+        assert_eq!(stream.recv_exact(&SOLO, memory.buffer()), Ok(5));
+        reset(peer);
+        let set = PollMemory::new(&[(stream.handle().raw(), 0)]);
+        assert_eq!(poll(&SOLO, world.net(), set.set(), -1), Ok(1));
+        assert_eq!(set.found(0), POLLERR);
+        assert_eq!(stream.recv(&SOLO, memory.buffer()), Ok(0), "what was received ended in good order");
         stream.close(&SOLO).expect("open");
         listener.close(&SOLO).expect("open");
         world.expect_all_free();

@@ -174,7 +174,7 @@ need_test() {
         LACKS[$1]="$package has no test $name"
         return 0
     fi
-    binary=$(cargo_limited test --no-run --locked -p "$package" --test "$name" --message-format=json |
+    binary=$(cargo_limited test --no-run --locked --test "$name" --message-format=json |
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n1) || :
     scratch_dir made
     # Debug information would not fit into the guest's memory.

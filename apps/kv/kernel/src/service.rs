@@ -35,7 +35,7 @@ pub struct Kv {
 }
 
 /// What a connection keeps.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     progress: Progress,
     spill: Spill,
@@ -43,7 +43,7 @@ pub struct State {
 }
 
 /// How far the answer to the present request is.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resume {
     /// Parts of the answer that are in the writer, or sent.
     pub(crate) step: usize,

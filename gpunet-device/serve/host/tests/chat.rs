@@ -22,7 +22,7 @@ struct Chat {
 }
 
 /// Where a connection is: its number, its room, and the lines of it that it has seen.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Place {
     id: u64,
     room: u32,

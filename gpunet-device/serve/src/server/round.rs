@@ -42,6 +42,13 @@ pub(super) struct Come {
     ended: bool,
 }
 
+impl Come {
+    /// Returns whether there is nothing for the service to take.
+    pub(super) fn is_empty(&self) -> bool {
+        self.span.is_none_or(|span| span.is_empty())
+    }
+}
+
 /// What the rounds of a turn have moved.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Moved {
@@ -83,8 +90,11 @@ impl<S: Service> Block<S> {
         let bytes = come.span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
         let bytes = self.copied(g, bytes);
         let (start, end) = (connection.pending.0 as usize, connection.pending.1 as usize);
+        // Once it has ended, each span shows all that is left.
+        connection.ended |= come.ended;
+        let ended = connection.ended;
         let mut turn: Turn<'_, S> = Turn {
-            input: Reader::new(bytes, come.ended),
+            input: Reader::new(bytes, ended),
             output: Writer::new(sender, buffer, (start, end)),
             state: &mut connection.state,
             shared: &self.shared,
@@ -121,7 +131,7 @@ impl<S: Service> Block<S> {
             next = Next::Input;
         }
         // The first bytes of the request that is under way: those of a service that collects a long one are consumed already.
-        let is_partial = next == Next::Rest || (next == Next::Input && left > 0);
+        let is_partial = !ended && (next == Next::Rest || (next == Next::Input && left > 0));
         connection.since = match (is_partial, connection.since) {
             (false, _) => 0,
             (true, since) if since != 0 && (used == 0 || next == Next::Rest) => since,
@@ -132,8 +142,11 @@ impl<S: Service> Block<S> {
             Next::Close => Then::Close,
             Next::Output => Then::Wait(Interest::Output),
             Next::Again => Then::Again { left },
-            // What is left is no request, and never will be.
-            Next::Input | Next::Rest if come.ended => Then::Close,
+            // What is left is no request, and never will be. But there may be more to say of the topic.
+            Next::Input | Next::Rest if ended && connection.subscription.is_some() => {
+                Then::Wait(Interest::Topic)
+            }
+            Next::Input | Next::Rest if ended => Then::Close,
             Next::Input | Next::Rest if left > 0 => Then::Wait(Interest::More { seen: left }),
             Next::Input | Next::Rest => Then::Wait(Interest::Input),
         })
@@ -160,7 +173,8 @@ pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Re
     // The one place: each is hundreds of lines of PTX.
     match receiver.peek(g, len) {
         Ok(span) => {
-            let ended = announced_end || receiver.has_ended() || span.is_empty();
+            // A peek that shows the beginning of what has come may have found the end of the stream behind it.
+            let ended = announced_end || receiver.ends_after(span.len()) || span.is_empty();
             Ok(Some(Come { span: Some(span), ended }))
         }
         // Whatever else ends the wait, the next poll tells.

@@ -4,7 +4,7 @@ use super::Block;
 use super::round::{Begin, Moved, Then, look};
 use crate::Service;
 use crate::readiness::{Interest, Ready};
-use gpunet_device::{Group, Handle, Result, Stream, now_ns};
+use gpunet_device::{Error, Group, Handle, Result, Stream, now_ns};
 
 /// Rounds of a turn at most: then the other connections have theirs. See [`crate::Next::Again`].
 const ROUNDS: u32 = 4;
@@ -23,11 +23,22 @@ pub(super) struct Connection<S: Service> {
     /// Its peer has to read before more can be sent.
     pub(super) is_blocked: bool,
     pub(super) subscription: Option<u32>,
+    /// Its peer sends no more, and everything that it has sent has come.
+    pub(super) ended: bool,
     /// When the first bytes of a request came that is not complete; 0: there is none.
     pub(super) since: u64,
     /// When it last received or sent something.
     pub(super) active: u64,
 }
+
+// Derives would ask that of `S`.
+impl<S: Service> Clone for Connection<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Service> Copy for Connection<S> {}
 
 impl<S: Service> Connection<S> {
     pub(super) fn new(now: u64) -> Self {
@@ -38,13 +49,10 @@ impl<S: Service> Connection<S> {
             waits_for_space: false,
             is_blocked: false,
             subscription: None,
+            ended: false,
             since: 0,
             active: now,
         }
-    }
-
-    pub(super) fn into_state(self) -> S::State {
-        self.state
     }
 }
 
@@ -70,8 +78,8 @@ impl<S: Service> Block<S> {
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn turn<G: Group>(&mut self, g: &G, place: usize, handle: Handle, ready: Ready) {
-        // SAFETY: a place with a handle has a connection, which is put back below or given up with its place.
-        let mut connection = unsafe { self.connections.take(place) };
+        // SAFETY: a place with a handle has a connection.
+        let mut connection = unsafe { self.connections.get(place) };
         self.counters.turns += 1;
         // Before the service looks at what is notified: what comes meanwhile gives another turn.
         let counted = self.readiness.notified(g, place);
@@ -117,6 +125,9 @@ impl<S: Service> Block<S> {
             if let Begin::Wait = begin {
                 now = g.broadcast(now_ns());
             }
+            if ready.failed && come.is_empty() {
+                break Err(Error::ConnectionReset);
+            }
             let halves = (&mut sender, &mut receiver);
             match self.round(g, halves, buffer, connection, come, now, &mut moved) {
                 Ok(Then::Again { left }) if rounds < ROUNDS => {
@@ -125,6 +136,8 @@ impl<S: Service> Block<S> {
                 }
                 // The next poll finds at once what is left.
                 Ok(Then::Again { .. }) => break Ok(Some(Interest::Input)),
+                // The service has taken what came before, and nothing that it waits for can happen.
+                Ok(Then::Wait(_)) if ready.failed => break Err(Error::ConnectionReset),
                 Ok(Then::Wait(Interest::Input)) if attends && now - started < ATTENTION_NS => {
                     (begin, rounds) = (Begin::Wait, 1);
                 }
@@ -159,10 +172,10 @@ impl<S: Service> Block<S> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn close<G: Group>(&mut self, g: &G, place: usize, handle: Handle) {
         self.readiness.forget(g, place);
-        // SAFETY: a place with a handle has a connection; the place is free now.
-        let connection = unsafe { self.connections.take(place) };
+        // SAFETY: a place with a handle has had a connection.
+        let connection = unsafe { self.connections.get(place) };
         let context = self.context();
-        self.service.closed(g, connection.into_state(), &self.shared, &context);
+        self.service.closed(g, connection.state, &self.shared, &context);
         // It may be gone already; and whoever was cancelled learns it from the next poll.
         if let Ok(stream) = Stream::from_handle(g, self.net, handle) {
             let _ = stream.close(g);

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -95,6 +96,8 @@ class Failed(Exception):
 @contextlib.contextmanager
 def running(program):
     """Starts a program, gives its address and a function that ends it, and kills it if need be."""
+    if program.address:
+        check_free(program.address)
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(program.command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, text=True)
 
@@ -107,6 +110,17 @@ def running(program):
         finally:
             process.kill()
             process.wait()
+
+
+def check_free(address):
+    """Another server at a documented port would be taken for the program."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen()
+        except OSError as error:
+            raise Failed(f"port {address[1]} is not free, and the program cannot take another: {error}") from error
 
 
 def address(process, said):

@@ -45,7 +45,8 @@ class Load:
             return sum((part.result() for part in parts), Counts())
 
     def run_process(self, process, processes, seconds, first):
-        return asyncio.run(self.run_lanes(itertools.count(first + process, processes), self.at_a_time // processes, time.monotonic() + seconds))
+        numbers, lanes = itertools.count(first + process, processes), self.at_a_time // processes
+        return asyncio.run(self.run_lanes(numbers, lanes, time.monotonic() + seconds))
 
     async def run_lanes(self, numbers, lanes, until):
         counts = Counts()
@@ -86,9 +87,9 @@ class Load:
         counts["closed"] += plan.end == "close"
 
     def report(self, number, fault, connection):
-        exchange = connection.exchange
+        exchange, half_closed = connection.exchange, " and half-closed" if connection.has_half_closed else ""
         print(
-            f"FAULT {self.title}, connection {number}: {fault}; {connection.sent} of {len(exchange.request)} bytes sent, "
+            f"FAULT {self.title}, connection {number}: {fault}; {connection.sent} of {len(exchange.request)} bytes sent{half_closed}, "
             f"{connection.received} of {len(exchange.answer)} received ({connection.plan}; --seed {self.seed} --only {self.title})",
             file=sys.stderr,
             flush=True,

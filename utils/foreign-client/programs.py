@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from protocols import Counter, Echo, KeyValue, Rstream
 
@@ -82,7 +82,8 @@ def cuda_echo(path, device):
     """The CUDA C++ example, whose blocks serve a connection each."""
     number = device.partition(":")[2] or "0"
     for blocks in (4, 32):
-        yield Program(f"cuda-echo-{blocks}", [path, "server", "127.0.0.1:0", "--device", number, "--blocks", str(blocks)], Echo())
+        command = [path, "server", "127.0.0.1:0", "--device", number, "--blocks", str(blocks)]
+        yield Program(f"cuda-echo-{blocks}", command, Echo(), at_a_time=3 * blocks)
 
 
 PROGRAMS = {"echo": echo, "kv": kv, "rstream": rstream, "counter": counter, "one": one, "many": many, "cuda-echo": cuda_echo}
@@ -95,6 +96,8 @@ class Failed(Exception):
 @contextlib.contextmanager
 def running(program):
     """Starts a program, gives its address and a function that ends it, and kills it if need be."""
+    if program.address:
+        check_free(program.address)
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(program.command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, text=True)
 
@@ -107,6 +110,17 @@ def running(program):
         finally:
             process.kill()
             process.wait()
+
+
+def check_free(address):
+    """Another server at a documented port would be taken for the program."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen()
+        except OSError as error:
+            raise Failed(f"port {address[1]} is not free, and the program cannot take another: {error}") from error
 
 
 def address(process, said):

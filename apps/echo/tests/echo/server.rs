@@ -61,6 +61,38 @@ fn more_than_any_ring_holds_comes_back_to_a_peer_that_reads_late() {
 }
 
 #[test]
+fn peers_that_end_their_streams_in_the_middle_of_a_turn_get_all_their_bytes() {
+    const PEERS: usize = 60;
+    const LARGEST: usize = 500_000;
+    // More than a round of the server takes, on blocks of which many have several peers. Lanes make rounds longer.
+    let server = serve(&["127.0.0.1:0", "--blocks", "8", "--threads", "2"]);
+    let bytes = noise(LARGEST, 4);
+    std::thread::scope(|scope| {
+        for peer in 0..PEERS {
+            let (addr, bytes) = (server.addr, &bytes);
+            scope.spawn(move || {
+                for round in 0..8 {
+                    let sent = &bytes[..(64 << 10) + (peer * 8 + round) * 104_729 % (LARGEST - (64 << 10))];
+                    let stream = connect(addr);
+                    let mut back = Vec::with_capacity(sent.len());
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            (&stream).write_all(sent).expect("the server reads");
+                            stream.shutdown(Shutdown::Write).expect("a connected stream can be shut down");
+                        });
+                        (&stream)
+                            .read_to_end(&mut back)
+                            .expect("the server ends the connection in good order");
+                    });
+                    assert!(back == sent, "peer {peer}: {} of {} bytes back", back.len(), sent.len());
+                }
+            });
+        }
+    });
+    assert!(stop(server).status.success());
+}
+
+#[test]
 fn a_peer_that_never_reads_holds_up_no_other() {
     let server = serve(&["127.0.0.1:0", "--blocks", "1"]);
     let stuck = connect(server.addr);

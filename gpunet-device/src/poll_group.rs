@@ -178,8 +178,8 @@ fn create(net: Net, caller: Caller, capacity: u32) -> Result<u64> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
-    let sockets = net.context().sockets;
-    let capacity = if capacity == 0 || capacity > sockets { sockets } else { capacity };
+    let slots = net.context().slots;
+    let capacity = if capacity == 0 || capacity > slots { slots } else { capacity };
     let (mut request, mut reply) = (request::fresh(net, Op::Group), Reply::new(0, 0));
     request.value = u64::from(capacity);
     let handle =

@@ -67,6 +67,8 @@ pub enum HandOff {
     EntryRead,
     /// An entry was claimed, and the socket's state does not show it yet.
     EntryClaimed,
+    /// A slot was taken off the stack of a poll group, and its socket is still marked.
+    StackPopped,
     /// The poll state of a socket has changed.
     PollStateChanged,
     /// A socket is armed, and was not looked at once more yet.

@@ -39,6 +39,7 @@ pub mod options;
 pub mod panic_record;
 pub mod park;
 pub mod poll_group;
+pub mod poll_stack;
 pub mod position;
 pub mod ready_list;
 pub mod recycle;

@@ -102,7 +102,7 @@ impl SharedMemory {
         // Ordering: Acquire, pairs with the Release in `open_group`. A device arms its first socket after the group was made,
         // and passes a fence before it looks: if it has missed the change, its store of `any` is seen here (module
         // `poll_group` of the ABI).
-        if !groups.any.load(Ordering::Acquire) || slot >= self.geometry.sockets {
+        if !groups.any.load(Ordering::Acquire) || slot >= self.geometry.slots() {
             return None;
         }
         // Pairs with the device's publish in `arm`: the socket's state, for whoever claims the entry.

@@ -2,12 +2,14 @@
 
 use super::PollGroup;
 use super::list::{self, List};
-use super::member::{Member, queue};
+use super::member::{Member, Stack, queue};
 use super::settle::packed;
+use crate::guard::WaitGuard;
 use crate::half::wake_own_pollers;
 use crate::outcome::by_leader;
+use crate::timeout::Deadline;
 use crate::{Group, Net, platform, slots, table};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry, WatchWord};
 use gpunet_abi::ready_list::{self, CLAIMS};
@@ -153,13 +155,7 @@ fn add(group: &PollGroup, socket: Handle, events: i16, token: u64) -> Result<u64
     make_room(group)?;
     let member = Member { net, slot: socket.slot() };
     let is_direct = is_stream && table::link_of(net.entry(socket.slot())).is_direct();
-    let adding = |state: PollState| {
-        let is_free = state.phase() == Phase::None;
-        is_free.then(|| state.added(socket.generation(), packed(events), is_direct))
-    };
-    if member.change(adding).is_none() {
-        return Err(Error::AlreadyExists);
-    }
+    enter(group, socket, |state| state.added(socket.generation(), packed(events), is_direct))?;
     let words = net.group_words(group.handle.slot());
     // SAFETY: field addresses in the device region.
     let (members, below) = unsafe { (&raw mut (*words).members, &raw mut (*words).direct_below) };
@@ -181,6 +177,49 @@ fn add(group: &PollGroup, socket: Handle, events: i16, token: u64) -> Result<u64
     }
     wake_own_pollers(net, group.handle.slot());
     Ok(0)
+}
+
+/// Changes the state of a socket that is to join a group, and is in no other.
+///
+/// # Errors
+/// AlreadyExists, when it is in a group; Canceled; NetworkDown.
+fn enter(group: &PollGroup, socket: Handle, added: impl Fn(PollState) -> PollState) -> Result<()> {
+    let net = group.net;
+    let member = Member { net, slot: socket.slot() };
+    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+    loop {
+        let is_free = |state: PollState| {
+            // On the stack of another group, it would not be pushed to this one's.
+            state.phase() == Phase::None && (!state.is_stacked() || member.group() == group.handle.raw())
+        };
+        if member.change(|state| is_free(state).then(|| added(state))).is_some() {
+            return Ok(());
+        }
+        let state = member.state();
+        match state.phase() {
+            Phase::None => {
+                if let Some(last) = Handle::from_raw(member.group()) {
+                    Stack::of(net, last).take_off(socket.slot());
+                }
+            }
+            // Whoever adds it, takes it out, or stores its watch word goes on in some instructions.
+            Phase::Changing => {}
+            _ if !is_left_behind(member, state, socket) => return Err(Error::AlreadyExists),
+            _ => take_out(member, |state| is_left_behind(member, state, socket)),
+        }
+        if guard.is_due() {
+            guard.check()?;
+        }
+        platform::back_off();
+    }
+}
+
+/// Returns whether a state was left by a socket before `socket` in its slot, which the host has closed, or by a group that is gone:
+/// the proxy closes that of a launch that has ended, and a block that was cancelled may leave sockets in one that it closes.
+fn is_left_behind(member: Member, state: PollState, socket: Handle) -> bool {
+    let group = Handle::from_raw(member.group());
+    state.generation() != socket.generation()
+        || group.is_none_or(|group| slots::kind_of(member.net, group) != Ok(Kind::Group))
 }
 
 /// Changes a count of a group if `change` gives a new one; returns whether it did.
@@ -273,6 +312,9 @@ fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
 #[inline(never)]
 pub(crate) fn touch(net: Net, slot: u32) {
     let member = Member { net, slot };
+    // Ordering: SeqCst, pairs with the fence in `settle`: either the look that follows it finds what this device has changed,
+    // or the socket is seen to be armed here.
+    fence(Ordering::SeqCst);
     if member.state().phase() == Phase::Armed
         && queue(member, |state| (state.phase() == Phase::Armed).then_some(state))
         && let Some(group) = Handle::from_raw(member.group())
@@ -283,7 +325,7 @@ pub(crate) fn touch(net: Net, slot: u32) {
 
 /// Takes all sockets out of a group that was closed.
 pub(super) fn let_all_go(net: Net, group: Handle) {
-    for slot in 0..net.context().sockets {
+    for slot in 0..net.context().slots {
         let member = Member { net, slot };
         if member.group() == group.raw() {
             take_out(member, |_| member.group() == group.raw());

@@ -6,6 +6,7 @@ use crate::{Net, platform};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::poll_group::{Holder, Phase, PollState, StackTop};
+use gpunet_abi::poll_stack::{self, SlotStack};
 use gpunet_abi::{Handle, Result};
 
 /// The present launch of that number as a holder.
@@ -135,34 +136,19 @@ impl Stack {
         Self { net, group }
     }
 
-    fn top_word<'a>(self) -> &'a AtomicU64 {
+    fn top_word<'a>(&self) -> &'a AtomicU64 {
         // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.net.group_words(self.group.slot())).stack) }
     }
 
-    fn top(self) -> StackTop {
-        // Ordering: Acquire, pairs with the Release of `exchange`: `next` of the slot on top.
-        StackTop(self.top_word().load(Ordering::Acquire))
-    }
-
-    fn exchange(self, from: StackTop, to: StackTop) -> core::result::Result<(), StackTop> {
-        // Ordering: AcqRel: `next` was stored, or read, before; Acquire to read the next one's.
-        let changed = self.top_word().compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
-        changed.map(|_| ()).map_err(StackTop)
-    }
-
-    /// Begins the stack of a group that was just made.
+    /// Begins the stack of a group that was just made. The slot's last group may not have been closed by this device.
     pub(super) fn begin(self) {
-        // Ordering: Relaxed; made visible by the state of the group's slot.
-        self.top_word().store(StackTop::empty(self.group.generation()).0, Ordering::Relaxed);
+        poll_stack::replace(&self, StackTop::empty(self.group.generation()));
     }
 
-    /// Closes the stack: nobody pushes or pops any more.
+    /// Closes the stack: nobody pushes or takes any more.
     pub(super) fn close(self) {
-        let mut top = self.top();
-        while let Err(now) = self.exchange(top, StackTop::default()) {
-            top = now;
-        }
+        poll_stack::replace(&self, StackTop::default());
     }
 
     /// Returns whether nothing is on it.
@@ -171,71 +157,56 @@ impl Stack {
         StackTop(self.top_word().load(Ordering::Relaxed)).slot().is_none()
     }
 
-    /// Puts a slot on top whose state was just marked as stacked.
-    fn push(self, slot: u32) {
-        let member = Member { net: self.net, slot };
-        let mut top = self.top();
-        // Of a closed group nobody looks at it.
-        while top.is_open(self.group.generation()) {
-            // Ordering: Relaxed; made visible by the exchange.
-            member.next_word().store(top.next(), Ordering::Relaxed);
-            match self.exchange(top, top.with(slot + 1)) {
-                Ok(()) => return,
-                Err(now) => top = now,
-            }
-        }
-    }
-
-    /// Takes the slot on top.
-    fn pop(self) -> Option<u32> {
-        let mut top = self.top();
-        loop {
-            let slot = top
-                .slot()
-                .filter(|slot| top.is_open(self.group.generation()) && *slot < self.net.context().slots)?;
-            // Ordering: Relaxed; if another block takes the slot meanwhile, the exchange fails, because the count differs.
-            let next = Member { net: self.net, slot }.next_word().load(Ordering::Relaxed);
-            hand_off::at(HandOff::EntryRead);
-            match self.exchange(top, top.with(next)) {
-                Ok(()) => return Some(slot),
-                Err(now) => top = now,
-            }
-        }
-    }
-
-    /// Takes sockets from the stack until one is this group's and is to be looked at; returns it, held by the caller.
+    /// Takes sockets from the stack until one is to be looked at; returns it, held by the caller.
     pub(super) fn take(self) -> Option<(Member, PollState)> {
-        loop {
-            let member = Member { net: self.net, slot: self.pop()? };
-            let is_ours = || member.group() == self.group.raw();
-            let popped = member.change(|state| {
-                let state = state.with_stacked(false);
-                let is_queued = state.phase() == Phase::Queued && is_ours();
-                Some(if is_queued { state.held(member.caller()) } else { state })
-            });
-            match popped {
-                Some((old, new)) if old.phase() == Phase::Queued && new.phase() == Phase::Held => {
-                    return Some((member, new));
-                }
-                // Added to another group while it was on this stack.
-                Some((_, new)) if new.phase() == Phase::Queued => requeue(member),
-                _ => {}
-            }
+        let taken = poll_stack::take(&self, holder(self.net, self.net.context().launch));
+        taken.map(|(slot, state)| (Member { net: self.net, slot }, state))
+    }
+
+    /// Takes a socket off that has left the group, unless another block is about to.
+    pub(super) fn take_off(self, slot: u32) {
+        if poll_stack::take_off(&self, slot) {
+            platform::wake_pollers(self.net.pollers(), self.net.epoch().as_ptr(), self.group.slot());
         }
     }
 }
 
-/// Pushes a socket that waits to be looked at and is on no stack.
-fn requeue(member: Member) {
-    let queued = |state: PollState| {
-        let waits = state.phase() == Phase::Queued && !state.is_stacked();
-        if waits { Some(state.with_stacked(true)) } else { None }
-    };
-    if member.change(queued).is_some()
-        && let Some(group) = Handle::from_raw(member.group())
-    {
-        Stack::of(member.net, group).push(member.slot);
-        platform::wake_pollers(member.net.pollers(), member.net.epoch().as_ptr(), group.slot());
+impl SlotStack for Stack {
+    fn generation(&self) -> u32 {
+        self.group.generation()
+    }
+
+    fn slots(&self) -> u32 {
+        self.net.context().slots
+    }
+
+    // Ordering: Acquire, pairs with the Release of `exchange`: the link of the slot on top.
+    fn top(&self) -> StackTop {
+        StackTop(self.top_word().load(Ordering::Acquire))
+    }
+
+    // Ordering: AcqRel: a link was stored, or read, before; Acquire to read the next one's.
+    fn exchange(&self, from: StackTop, to: StackTop) -> core::result::Result<(), StackTop> {
+        let changed = self.top_word().compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
+        changed.map(|_| ()).map_err(StackTop)
+    }
+
+    // Ordering: Relaxed; made visible by the exchange that put the slot on top.
+    fn next(&self, slot: u32) -> u32 {
+        Member { net: self.net, slot }.next_word().load(Ordering::Relaxed)
+    }
+
+    // Ordering: Relaxed; made visible by the exchange that follows.
+    fn set_next(&self, slot: u32, next: u32) {
+        Member { net: self.net, slot }.next_word().store(next, Ordering::Relaxed);
+    }
+
+    fn change(
+        &self,
+        slot: u32,
+        change: impl Fn(PollState) -> Option<PollState>,
+    ) -> Option<(PollState, PollState)> {
+        Member { net: self.net, slot }.change(change)
     }
 }
 
@@ -244,10 +215,11 @@ fn requeue(member: Member) {
 pub(super) fn queue(member: Member, queue: impl Fn(PollState) -> Option<PollState>) -> bool {
     let queued = member.change(|state| Some(queue(state)?.with_phase(Phase::Queued).with_stacked(true)));
     let Some((old, _)) = queued else { return false };
+    // While it is marked, it stays this group's.
     if !old.is_stacked()
         && let Some(group) = Handle::from_raw(member.group())
     {
-        Stack::of(member.net, group).push(member.slot);
+        poll_stack::push(&Stack::of(member.net, group), member.slot);
     }
     true
 }

@@ -83,7 +83,7 @@ pub(super) fn settle(
     };
     hand_off::at(HandOff::Armed);
     // Ordering: SeqCst, pairs with the fence in the proxy's `tell_pollers`: either the look below finds what it has
-    // published, or it finds the watch word, and pushes an entry.
+    // published, or it finds the watch word, and pushes an entry. And with the one in `touch`, for what this device changes.
     fence(Ordering::SeqCst);
     match look(member, armed) {
         Found::Nothing { .. } => None,

@@ -211,7 +211,7 @@ impl PollGroup {
         {
             return;
         }
-        for slot in 0..self.net.context().sockets {
+        for slot in 0..self.net.context().slots {
             let member = Member { net: self.net, slot };
             if member.group() == self.handle.raw() {
                 queue(member, |state| {

@@ -2,6 +2,7 @@
 
 mod changes;
 mod hostile;
+mod leaving;
 mod model;
 mod proxy;
 mod sharing;

@@ -6,7 +6,7 @@ use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
 use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, LINE_STEP, OwnWords, SlotState, lock};
 use gpunet_device::abi::layout::{
-    DeviceHeader, DeviceLayout, Geometry, SharedHeader, SharedLayout, SocketLine,
+    DeviceHeader, DeviceLayout, Geometry, HOST_SOCKETS, SharedHeader, SharedLayout, SocketLine,
 };
 use gpunet_device::abi::line::Line;
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
@@ -21,6 +21,8 @@ pub const GENERATION: u32 = 7;
 pub const LAUNCH: u32 = 3;
 /// Slots and control slots of every world.
 pub const SOCKETS: u32 = 64;
+/// All slots: those of the host program, too.
+pub const SLOTS: u32 = SOCKETS + HOST_SOCKETS;
 pub const CONTROLS: u32 = 4;
 /// Bytes of a large ring.
 pub const LARGE: u64 = 256 << 10;
@@ -104,7 +106,7 @@ impl World {
             sockets: SOCKETS,
             controls: CONTROLS,
             shards: 1,
-            slots: SOCKETS,
+            slots: SLOTS,
             reserved: 0,
             shared: world.shared.as_ptr() as u64,
             device: world.device.as_ptr() as u64,
@@ -500,6 +502,20 @@ impl World {
             unsafe { (at as *mut u32).write_volatile(*slot) };
         }
         self.word(offset_of!(SharedHeader, reclaimed) as u64).publish(slots.len() as u64);
+    }
+
+    /// Gives one more free slot, as the proxy does.
+    pub fn give_slot(&self, slot: u32) {
+        let reclaimed = self.word(offset_of!(SharedHeader, reclaimed) as u64);
+        let count = reclaimed.peek();
+        let cell = self.layout.reclaim + count % u64::from(SOCKETS) * 4;
+        self.flag(cell).store(slot, Ordering::Relaxed);
+        reclaimed.publish(count + 1);
+    }
+
+    /// What [`World::serve`] has seen when all requests so far are answered.
+    pub fn seen(&self) -> [u64; 4] {
+        std::array::from_fn(|control| self.word(self.layout.requests + control as u64 * 8).observe())
     }
 
     /// Waits for the next request in any control slot and answers it; returns the request.

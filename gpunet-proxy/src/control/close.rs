@@ -14,6 +14,10 @@ impl Control {
     pub(super) fn close(&mut self, attachment_id: AttachmentId, request: &Request) {
         let slot = request.slot;
         let Some(attachment) = self.attachment(attachment_id) else { return };
+        if attachment.state.memory.is_host_slot(slot) {
+            // A device takes what it closes out of its poll group. The host only makes the handle stale.
+            attachment.state.memory.tell_pollers(slot, None);
+        }
         match &mut attachment.slots[slot as usize].role {
             Role::Stream(stream) => {
                 stream.final_positions = Some((request.send_position, request.recv_position));

@@ -41,7 +41,7 @@ impl Control {
 impl AttachmentEntry {
     fn make_group(&mut self, request: &Request) -> Result<Reply, Error> {
         let geometry = self.state.memory.geometry();
-        let capacity = u32::try_from(request.value).unwrap_or(u32::MAX).clamp(1, geometry.sockets.max(1));
+        let capacity = u32::try_from(request.value).unwrap_or(u32::MAX).clamp(1, geometry.slots().max(1));
         let lists = GroupLists::new(geometry.shards, capacity);
         let log2 = (lists.bytes().next_power_of_two().ilog2() as u8).max(MIN_RING_LOG2);
         if log2 > MAX_RING_LOG2 {

@@ -12,6 +12,7 @@ use gpunet_device::{
 };
 use gpunet_proxy::{Config, FinishPolicy};
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::client::client;
 use support::world::{LOOPBACK, listen};
@@ -140,6 +141,52 @@ fn what_a_launch_had_got_when_it_ended_is_the_next_ones() {
         kept.close(&SOLO).expect("open");
         drop(peer);
         world.expect_all_free();
+    });
+}
+
+/// The host opens sockets, and kernels wait for them; the last of each slot does not keep the next one out.
+#[test]
+fn sockets_that_the_host_opened_are_heard_like_all_others() {
+    bounded(|| {
+        let mut world = World::new();
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let listener = world.attachment().listen_blocking(any, TCP, 8).expect("listening");
+        let group = PollGroup::create(&SOLO, world.net(), 2).expect("a group");
+        group.add(&SOLO, listener.handle(), POLLIN, LISTENER).expect("added");
+        let memory = room(2);
+        let mut events = Events::new(memory.buffer());
+        for round in 0..3 {
+            let group = PollGroup::from_handle(&SOLO, world.net(), group.handle()).expect("kept");
+            assert_eq!(group.wait(&SOLO, &mut events, 0), Ok(0), "armed");
+            let mut peer = TcpStream::connect(listener.local_addr()).expect("connected");
+            assert_eq!(group.wait(&SOLO, &mut events, -1), Ok(1));
+            assert_eq!(events.get(0).token, LISTENER);
+            let socket = listener.accept_blocking().expect("a connection");
+            // The place of the last round's socket is free once the group has been told that it is closed.
+            loop {
+                match group.add(&SOLO, socket.handle(), POLLIN, round) {
+                    Ok(()) => break,
+                    Err(Error::NoSpace) => assert_eq!(group.wait(&SOLO, &mut events, 1_000_000), Ok(0)),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert_eq!(group.wait(&SOLO, &mut events, 0), Ok(0), "armed");
+            peer.write_all(b"x").expect("sent");
+            assert_eq!(group.wait(&SOLO, &mut events, -1), Ok(1));
+            assert_eq!((events.get(0).handle, events.get(0).token), (socket.handle().raw(), round));
+            // The host closes it when no launch knows it any more.
+            drop(socket);
+            assert_eq!(world.relaunch(FinishPolicy::Keep).left_open, u64::from(round == 0) as usize);
+        }
+        // A group that is closed lets them go.
+        let group = PollGroup::from_handle(&SOLO, world.net(), group.handle()).expect("kept");
+        group.close(&SOLO).expect("open");
+        let next = PollGroup::create(&SOLO, world.net(), 2).expect("a group");
+        next.add(&SOLO, listener.handle(), POLLIN, LISTENER).expect("added");
+        assert_eq!(next.wait(&SOLO, &mut events, 0), Ok(0), "armed");
+        let _peer = TcpStream::connect(listener.local_addr()).expect("connected");
+        assert_eq!(next.wait(&SOLO, &mut events, -1), Ok(1));
+        next.close(&SOLO).expect("open");
     });
 }
 

@@ -1,7 +1,7 @@
 //! Lists that somebody has overwritten: only their group fails.
 
 use super::proxy::{G, Proxy, events, room};
-use crate::world::World;
+use crate::world::{SLOTS, World};
 use gpunet_device::Error;
 use gpunet_device::poll::POLLIN;
 
@@ -11,7 +11,7 @@ fn a_count_that_cannot_be_fails_its_group_and_no_other() {
         let world = World::new();
         let (socket, other) = (world.open_driven(3), world.open_driven(4));
         let proxy = Proxy::new(&world, 9, 8);
-        let mut second = Proxy::second(&world, 10, 8);
+        let mut second = Proxy::new(&world, 10, 8);
         proxy.group.add(&G, socket, POLLIN, 1).unwrap();
         second.group.add(&G, other, POLLIN, 2).unwrap();
         let (mut a, mut b) = (room(2), room(2));
@@ -30,7 +30,7 @@ fn an_entry_of_a_slot_that_does_not_exist_fails_the_group() {
     let mut proxy = Proxy::new(&world, 9, 8);
     let mut memory = room(2);
     let mut own = events(&mut memory);
-    proxy.push(0, 64 << 48 | 1 << 18);
+    proxy.push(0, u64::from(SLOTS) << 48 | 1 << 18);
     assert_eq!(proxy.group.wait(&G, &mut own, 0), Err(Error::Protocol));
     assert_eq!(proxy.take(&mut own), [], "the next ones are believed again");
 }

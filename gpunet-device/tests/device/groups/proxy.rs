@@ -1,11 +1,11 @@
 //! A group, and the proxy's side of its lists.
 
-use crate::world::{GENERATION, World, buffer};
+use crate::world::{GENERATION, SLOTS, World, buffer};
 use gpunet_device::PollGroup;
 use gpunet_device::abi::Word;
 use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::SlotState;
-use gpunet_device::abi::poll_group::{PollEntry, PollState, WatchWord, cells_for, list_bytes};
+use gpunet_device::abi::poll_group::{ListHeader, PollEntry, PollState, WatchWord, cells_for, list_bytes};
 use gpunet_device::abi::region::{RegionOffset, SHARED};
 use gpunet_device::group::Solo;
 use gpunet_device::poll_group::{Event, Events};
@@ -29,24 +29,15 @@ pub struct Proxy<'a> {
 }
 
 impl<'a> Proxy<'a> {
-    /// Makes a group in `slot`, for up to `capacity` sockets: the first that this world has.
+    /// Makes a group in `slot`, for up to `capacity` sockets.
     pub fn new(world: &'a World, slot: u32, capacity: u32) -> Self {
-        world.give_slots(&[slot]);
-        Self::make(world, slot, capacity, [0; 4])
-    }
-
-    /// Makes the second one.
-    pub fn second(world: &'a World, slot: u32, capacity: u32) -> Self {
-        // One slot was taken from the ring, and one request was made.
-        world.give_slots(&[slot, slot]);
-        Self::make(world, slot, capacity, [1, 0, 0, 0])
-    }
-
-    fn make(world: &'a World, slot: u32, capacity: u32, mut seen: [u64; 4]) -> Self {
+        world.give_slot(slot);
+        let mut seen = world.seen();
         // Behind the rings of the slots.
         let at = world.layout.rings + (600 << 10) + u64::from(slot % 4) * (64 << 10);
         let cells = cells_for(capacity);
         assert!(list_bytes(LISTS, cells) <= 64 << 10);
+        (0..size_of::<ListHeader>() as u64 / 8).for_each(|word| world.word(at + word * 8).set(0));
         let group = std::thread::scope(|scope| {
             let made = scope.spawn(|| PollGroup::create(&G, world.net(), capacity));
             let request = world.serve(&mut seen, |request| {
@@ -60,7 +51,18 @@ impl<'a> Proxy<'a> {
             assert_eq!((request.op, request.slot, request.value), (op, slot, asked));
             made.join().unwrap().unwrap()
         });
-        Self { world, group, at, cells, pushed: [0; LISTS], last: vec![0; 64] }
+        Self { world, group, at, cells, pushed: [0; LISTS], last: vec![0; SLOTS as usize] }
+    }
+
+    /// Closes the group, as one of its blocks does.
+    pub fn close(self) {
+        let mut seen = self.world.seen();
+        std::thread::scope(|scope| {
+            let closed = scope.spawn(|| self.group.close(&G));
+            let request = self.world.serve(&mut seen, |_| Some(Reply::new(0, 0)));
+            assert_eq!((request.op, request.slot), (Op::Close as u32, self.group.handle().slot()));
+            closed.join().unwrap().unwrap();
+        });
     }
 
     /// The count of a list.

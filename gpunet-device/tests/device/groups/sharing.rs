@@ -1,7 +1,7 @@
 //! Several blocks that wait for one group.
 
 use super::proxy::{G, Proxy, events, room};
-use crate::world::{LAUNCH, World, buffer};
+use crate::world::{LAUNCH, SLOTS, World, buffer};
 use gpunet_device::group::Lanes;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::poll_group::Events;
@@ -148,7 +148,7 @@ fn what_a_block_had_claimed_beside_an_impossible_entry_is_not_lost() {
     proxy.land(0, 1);
     assert_eq!(proxy.take(&mut a), [0]);
     // Into one list: the bad one comes first.
-    proxy.push(0, 64 << 48 | 1 << 18);
+    proxy.push(0, u64::from(SLOTS) << 48 | 1 << 18);
     proxy.land(2, 1);
     proxy.land(1, 1);
     assert_eq!(proxy.group.wait(&G, &mut a, 0), Err(gpunet_device::Error::Protocol));

@@ -3,8 +3,10 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom_poll --release`.
 //!
 //! The models use loom's atomics in the shapes and orderings of gpunet-device's `poll_group` and of gpunet-core's
-//! `memory::groups`; `ready_list::claim`, `PollState`, `WatchWord` and `ReadyEntry` are the shipped ones.
+//! `memory::groups`; `ready_list::claim`, `poll_stack`, `PollState`, `WatchWord` and `ReadyEntry` are the shipped ones.
 #![cfg(loom)]
+
+mod stack;
 
 use gpunet_abi::Handle;
 use gpunet_abi::poll_group::{Holder, Phase, PollState, ReadyEntry, WatchWord};

@@ -54,11 +54,11 @@ class Load:
             numbers = itertools.islice(numbers, self.most)
 
         async def lane():
-            while time.monotonic() < until and counts["faults"] < MOST_FAULTS:
-                number = next(numbers, None)
-                if number is None:
-                    return
+            # One at least, however late it has become.
+            while (number := next(numbers, None)) is not None:
                 await self.connection(number, counts)
+                if time.monotonic() > until or counts["faults"] >= MOST_FAULTS:
+                    return
 
         await asyncio.gather(*(lane() for _ in range(lanes)))
         if not self.most and counts["faults"] < MOST_FAULTS:

@@ -317,7 +317,8 @@ impl Queue {
     /// EALREADY, when messages that were prepared before are neither published nor posted on a queue: they would be
     /// published before they are filled. EBUSY, as long as another queue has operations of the direction. ENOBUFS, when
     /// the stream has no more positions. EINVAL for 0 bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN,
-    /// when the stream is full of operations and none of them passes for a second.
+    /// when the stream is full of operations and none of them passes for a second; EPROTO, when the driver has stopped a message
+    /// of the direction in the middle. Nothing is sent then, and the memory is the caller's.
     pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
         let captures = self.engine.admit_message(sender.hold(), from)?;
         let (len, id) = (from.len(), self.id);
